@@ -1,0 +1,1 @@
+"""The roof: the command table, the chain behind `build` and `pretrain`, report and demo."""

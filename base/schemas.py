@@ -1,0 +1,151 @@
+"""What lies between the stages: the columns of every record kind, as Arrow schemas with the meaning of each.
+
+A column is required unless `nullable=True`. Readers refuse a part whose schema differs (`base/partset.py`).
+Times are UTC seconds since 1970; hashes and ids are lower-case hex.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+
+ID_HEX_DIGITS = 32  # 128 bits: a collision among 10^12 records has probability below 10^-14
+
+
+def _column(name: str, type_: pa.DataType, meaning: str, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, type_, nullable=nullable, metadata={"meaning": meaning})
+
+
+POST = pa.struct(
+    [
+        pa.field("source", pa.string(), nullable=False),  # "reddit", ...
+        pa.field("post_id", pa.string(), nullable=False),
+        pa.field("subreddit", pa.string()),
+        pa.field("score", pa.int64(), nullable=False),
+        pa.field("created", pa.int64(), nullable=False),
+        pa.field("retrieved", pa.int64()),  # when the score was read, where the source tells
+    ]
+)
+
+LINK = pa.schema(
+    [
+        _column("link_id", pa.string(), "first 32 hex digits of SHA-256 of url"),
+        _column("url", pa.string(), "canonical URL (WHATWG, no fragment)"),
+        _column("url_raw", pa.string(), "the URL as the source gave it, HTML-unescaped once"),
+        _column("domain", pa.string(), "registrable domain by the public suffix list, or the host"),
+        _column("karma", pa.int64(), "highest score among posts"),
+        _column("first_created", pa.int64(), "when the earliest post was made"),
+        _column("posts", pa.list_(pa.field("item", POST, nullable=False)), "all posts that voted for url, earliest first"),
+        _column("split", pa.string(), "'train' or 'validation', by a keyed hash of link_id"),
+    ]
+)
+
+PAGE = pa.schema(
+    [
+        _column("link_id", pa.string(), "the link this row answers for"),
+        _column("url", pa.string(), "the link's URL"),
+        _column("final_url", pa.string(), "URL of the last response, after redirects", nullable=True),
+        _column("redirects", pa.list_(pa.field("item", pa.string(), nullable=False)), "URLs passed through, in order"),
+        _column("outcome", pa.string(), "'fetched' (a WARC record holds the body), 'linked' (redirects to another link's URL), 'failed' or 'refused'"),
+        _column("reason", pa.string(), "why the page was not fetched; null when it was", nullable=True),
+        _column("status", pa.int32(), "HTTP status of the last response", nullable=True),
+        _column("fetched", pa.string(), "where the page came from: 'web', 'common-crawl', 'wayback' or 'warc'"),
+        _column("captured", pa.int64(), "when the response was captured", nullable=True),
+        _column("karma", pa.int64(), "the link's karma"),
+        _column("split", pa.string(), "the link's split"),
+        _column("warc_file", pa.string(), "file of the response record, in the same part set", nullable=True),
+        _column("warc_offset", pa.int64(), "offset of the response record's gzip member", nullable=True),
+        _column("warc_length", pa.int64(), "length of that gzip member", nullable=True),
+        _column("milliseconds", pa.int64(), "from the first connection to the last byte", nullable=True),
+    ]
+)
+
+DOCUMENT = pa.schema(
+    [
+        _column("id", pa.string(), "names the record, unique in a set; see `page_document_id`"),
+        _column("link_ids", pa.list_(pa.field("item", pa.string(), nullable=False)), "all links that led here; empty for imported documents"),
+        _column("url", pa.string(), "the WARC record's target URI, byte for byte", nullable=True),
+        _column("text", pa.string(), "clean text: `\\n` line ends, no controls but `\\n` and `\\t`, at most two `\\n` in a row"),
+        _column("text_digest", pa.string(), "first 32 hex digits of SHA-256 of text in UTF-8"),
+        _column("title", pa.string(), "title by the extractor", nullable=True),
+        _column("date", pa.int64(), "when the page was captured", nullable=True),
+        _column("domain", pa.string(), "registrable domain of url", nullable=True),
+        _column("language", pa.string(), "ISO 639-1 code", nullable=True),
+        _column("language_score", pa.float64(), "probability of language in [0, 1]", nullable=True),
+        _column("karma", pa.int64(), "highest karma among the links that led here", nullable=True),
+        _column("split", pa.string(), "'train' or 'validation'"),
+        _column("warc_file", pa.string(), "file of the response record in the pages set", nullable=True),
+        _column("warc_offset", pa.int64(), "offset of the record's gzip member", nullable=True),
+        _column("warc_length", pa.int64(), "length of that gzip member", nullable=True),
+    ]
+)
+
+DECISION = pa.schema(
+    [
+        _column("id", pa.string(), "the document that was dropped"),
+        _column("url", pa.string(), "its URL", nullable=True),
+        _column("stage", pa.string(), "'filter', 'dedup' or 'decontaminate'"),
+        _column("reason", pa.string(), "a statement of fact: 'too_few_words', 'near_duplicate', ..."),
+        _column("value", pa.float64(), "what was measured", nullable=True),
+        _column("threshold", pa.float64(), "what it was held against", nullable=True),
+        _column("duplicate_of", pa.string(), "id of the document that stays", nullable=True),
+        _column("text_start", pa.string(), "the first 200 characters of the text"),
+    ]
+)
+
+TOKEN_INDEX = pa.schema(
+    [
+        _column("shard", pa.string(), "token file, e.g. 'train-00000.tok'"),
+        _column("start", pa.int64(), "index of the document's first token in the shard"),
+        _column("length", pa.int64(), "number of tokens, the closing <|endoftext|> included"),
+        _column("id", pa.string(), "the document's id"),
+        _column("source_part", pa.string(), "part of the corpus it came from"),
+        _column("row", pa.int64(), "row in that part"),
+    ]
+)
+
+SCHEMAS = {
+    "links": LINK,
+    "pages": PAGE,
+    "documents": DOCUMENT,
+    "corpus": DOCUMENT,
+    "dropped": DECISION,
+    "tokens": TOKEN_INDEX,
+}
+"""Record kind -> schema of its Parquet part. 'signals' joins them from `clean/`, whose rules are its columns."""
+
+VALIDATION_RATIO = 0.05
+"""Share of links held out, as WebText did (GPT-2 model card, 'WebText': 5 % for validation)."""
+SPLIT_KEY = b"webtext split 1"
+
+
+def link_id(url: str) -> str:
+    """The first 32 hex digits of SHA-256 of the canonical URL.
+
+    >>> link_id("https://example.com/")
+    '0f115db062b7c0dd030b16878c99dea5'
+    """
+    return hashlib.sha256(url.encode()).hexdigest()[:ID_HEX_DIGITS]
+
+
+def page_document_id(url: str, date: str, body: bytes) -> str:
+    """The id of a document from a page: 32 hex digits of SHA-256(url "\\n" date "\\n" SHA-256 of the decoded body).
+
+    `date` is the WARC-Date header as written, `body` the payload without content and transfer encoding.
+    """
+    return hashlib.sha256(f"{url}\n{date}\n{hashlib.sha256(body).hexdigest()}".encode()).hexdigest()[:ID_HEX_DIGITS]
+
+
+def text_digest(text: str) -> str:
+    """The first 32 hex digits of SHA-256 of the text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
+
+
+def split_of(identifier: str, validation_ratio: float = VALIDATION_RATIO) -> str:
+    """'train' or 'validation', decided by a keyed hash of a link_id (or of a document id where there is no link).
+
+    A function of the identifier alone, so two builds that share links share their held-out set.
+    """
+    digest = hashlib.blake2b(identifier.encode(), key=SPLIT_KEY, digest_size=8).digest()
+    return "validation" if int.from_bytes(digest, "big") < validation_ratio * 2**64 else "train"

@@ -1,0 +1,1 @@
+"""Pages to corpus: extraction, language, quality rules, dedup; each decision with its reason."""

@@ -1,0 +1,1 @@
+"""Token shards: pack, read memory-mapped, sample in a deterministic order, verify."""

@@ -1,0 +1,1 @@
+"""Byte-level BPE whose merges never cross character categories: train, encode, decode."""

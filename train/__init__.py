@@ -1,0 +1,1 @@
+"""GPT-2: the model, its training loop, evaluation, sampling and export."""
