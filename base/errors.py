@@ -70,7 +70,9 @@ def missing_extra(package: str, extra: str) -> EnvironmentError_:
     >>> missing_extra("pyarrow", "build").lines[1]
     "install it with: pip install 'webtext[build]'"
     """
-    return EnvironmentError_(f"the package '{package}' is not installed", f"install it with: pip install 'webtext[{extra}]'")
+    return EnvironmentError_(
+        f"the package '{package}' is not installed", f"install it with: pip install 'webtext[{extra}]'"
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -36,7 +36,9 @@ LINK = pa.schema(
         _column("domain", pa.string(), "registrable domain by the public suffix list, or the host"),
         _column("karma", pa.int64(), "highest score among posts"),
         _column("first_created", pa.int64(), "when the earliest post was made"),
-        _column("posts", pa.list_(pa.field("item", POST, nullable=False)), "all posts that voted for url, earliest first"),
+        _column(
+            "posts", pa.list_(pa.field("item", POST, nullable=False)), "all posts that voted for url, earliest first"
+        ),
         _column("split", pa.string(), "'train' or 'validation', by a keyed hash of link_id"),
     ]
 )
@@ -47,7 +49,11 @@ PAGE = pa.schema(
         _column("url", pa.string(), "the link's URL"),
         _column("final_url", pa.string(), "URL of the last response, after redirects", nullable=True),
         _column("redirects", pa.list_(pa.field("item", pa.string(), nullable=False)), "URLs passed through, in order"),
-        _column("outcome", pa.string(), "'fetched' (a WARC record holds the body), 'linked' (redirects to another link's URL), 'failed' or 'refused'"),
+        _column(
+            "outcome",
+            pa.string(),
+            "'fetched' (a WARC record holds the body), 'linked' (redirects to another link's URL), 'failed' or 'refused'",
+        ),
         _column("reason", pa.string(), "why the page was not fetched; null when it was", nullable=True),
         _column("status", pa.int32(), "HTTP status of the last response", nullable=True),
         _column("fetched", pa.string(), "where the page came from: 'web', 'common-crawl', 'wayback' or 'warc'"),
@@ -64,9 +70,17 @@ PAGE = pa.schema(
 DOCUMENT = pa.schema(
     [
         _column("id", pa.string(), "names the record, unique in a set; see `page_document_id`"),
-        _column("link_ids", pa.list_(pa.field("item", pa.string(), nullable=False)), "all links that led here; empty for imported documents"),
+        _column(
+            "link_ids",
+            pa.list_(pa.field("item", pa.string(), nullable=False)),
+            "all links that led here; empty for imported documents",
+        ),
         _column("url", pa.string(), "the WARC record's target URI, byte for byte", nullable=True),
-        _column("text", pa.string(), "clean text: `\\n` line ends, no controls but `\\n` and `\\t`, at most two `\\n` in a row"),
+        _column(
+            "text",
+            pa.string(),
+            "clean text: `\\n` line ends, no controls but `\\n` and `\\t`, at most two `\\n` in a row",
+        ),
         _column("text_digest", pa.string(), "first 32 hex digits of SHA-256 of text in UTF-8"),
         _column("title", pa.string(), "title by the extractor", nullable=True),
         _column("date", pa.int64(), "when the page was captured", nullable=True),

@@ -1,0 +1,116 @@
+"""What every stage's `command.py` uses: a verb with the global options, its settings as options, and errors as exit codes.
+
+A setting's value comes from, each over the one before: its default, its section of the TOML file, `--set`, its flag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from webtext.base.config import field_types, from_table, load_config, section_of
+from webtext.base.errors import ConfigError
+
+GLOBAL_OPTIONS = [
+    click.option("--config", "config_path", metavar="FILE", help="TOML file with a section for every stage."),
+    click.option(
+        "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting; repeatable."
+    ),
+    click.option("--engine", type=click.Choice(["local"]), default="local", help="Where parts are made."),
+    click.option("--workers", type=click.IntRange(1), default=None, help="Worker processes.  [default: one a core]"),
+    click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON on stdout, nothing else."),
+    click.option("--quiet", is_flag=True, help="Print errors only."),
+    click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+]
+
+
+def verb(
+    group: click.Group, name: str, *, settings: type | None = None, section: str = "", **kwargs: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Register a function as `webtext STAGE NAME`.
+
+    The function gets `run: Run`, `settings` (an instance of the class, if one was named), and its own click parameters,
+    whose decorators stand below this one.
+    """
+
+    def register(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def callback(
+            *,
+            config_path: str | None,
+            overrides: tuple[str, ...],
+            engine: str,
+            workers: int | None,
+            as_json: bool,
+            quiet: bool,
+            dry_run: bool,
+            **arguments: Any,
+        ) -> Any:
+            from webtext.base.console import Console
+            from webtext.base.engine import LocalEngine
+            from webtext.base.run import Run
+
+            if settings is not None:
+                flags = {key: arguments.pop(key) for key in field_types(settings)}
+                arguments["settings"] = resolve(settings, section, config_path, overrides, flags)
+            mode: Any = "quiet" if quiet else "json" if as_json else "human"
+            with LocalEngine(workers=workers) as local:
+                return function(run=Run(local, Console(mode), dry_run), **arguments)
+
+        command = click.command(name, **kwargs)(callback)
+        options = [option for field in _fields(settings) for option in [_option(settings, field)]]
+        for decorate in (*options, *GLOBAL_OPTIONS):
+            decorate(command)
+        # click collects options of a finished command in the order they are added; arguments and own options came first
+        group.add_command(command)
+        return command
+
+    return register
+
+
+def resolve(
+    settings: type, section: str, config_path: str | None, overrides: tuple[str, ...], flags: dict[str, Any]
+) -> Any:
+    """Settings from default, file, `--set` and flags; a flag that was not given is None or an empty tuple."""
+    config = load_config(config_path, overrides)
+    given = {key: value for key, value in flags.items() if value is not None and value != ()}
+    return from_table(settings, section_of(config, section) | given, section)
+
+
+def _fields(settings: type | None) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(settings) if settings is not None else ()
+
+
+def _option(settings: type | None, field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
+    assert settings is not None
+    type_ = field_types(settings)[field.name]
+    flag = "--" + field.name.replace("_", "-")
+    help_ = f"{field.metadata.get('help', '')}  [default: {_shown(field.default)}]"
+    if isinstance(type_, types.UnionType):
+        type_ = next(choice for choice in type_.__args__ if choice is not type(None))
+    if type_ is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=help_)
+    if typing.get_origin(type_) is tuple:
+        return click.option(flag, field.name, multiple=True, help=help_)
+    return click.option(flag, field.name, type=type_, default=None, help=help_)
+
+
+def _shown(default: Any) -> str:
+    if default is None:
+        return "off"
+    if isinstance(default, tuple):
+        return ", ".join(default) or "none"
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def need_out(out: str | None) -> str:
+    """The --out folder; ConfigError when it was not given."""
+    if not out:
+        raise ConfigError("no --out given", "name the folder to write: --out DIR")
+    return out

@@ -1,0 +1,158 @@
+"""Settings: one frozen dataclass per component, one TOML file for all stages, unknown keys are errors.
+
+A component's settings stand beside it, as `@dataclass(frozen=True, slots=True, kw_only=True)` whose fields are made by
+`setting`; its section of the file is named like its verb, e.g. `[crawl.links]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from webtext.base.errors import ConfigError, InputError, did_you_mean
+
+Settings = TypeVar("Settings")
+
+
+def setting(default: Any, help: str, *, in_recipe: bool = True) -> Any:
+    """A dataclass field with its default and its line of help.
+
+    `in_recipe=False` marks what cannot change a record: delays, worker counts, how often to report.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "in_recipe": in_recipe})
+
+
+def recipe_settings(settings: Any) -> dict[str, Any]:
+    """The settings that can change a record, as plain JSON values."""
+    return {
+        field.name: _plain(getattr(settings, field.name))
+        for field in dataclasses.fields(settings)
+        if field.metadata.get("in_recipe", True)
+    }
+
+
+def all_settings(settings: Any) -> dict[str, Any]:
+    """Every setting as plain JSON values."""
+    return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+
+
+def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Read the TOML file (if any) and lay `section.key=value` overrides over it.
+
+    A value of an override is read as TOML where it is TOML (`3`, `true`, `["a", "b"]`), else as a string.
+    """
+    config: dict[str, Any] = {}
+    if path is not None:
+        try:
+            config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(f"no config file '{path}'", "check the path") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"'{path}' is no TOML: {error}") from None
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        *sections, name = key.strip().split(".")
+        if not separator or not sections or not name:
+            raise ConfigError(
+                f"--set {override!r} is not of the form section.key=value", "e.g. --set crawl.links.min_karma=5"
+            )
+        table = config
+        for section in sections:
+            table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"--set {override!r}: '{section}' is a value, not a section")
+        table[name] = _toml_value(value.strip())
+    return config
+
+
+def check_sections(config: Mapping[str, Any], known: Mapping[str, type]) -> None:
+    """Refuse a section or key that no component has, naming the nearest known one."""
+    names = set(known)
+    for section, value in _sections(config, names):
+        if section not in names:
+            raise ConfigError(f"unknown section [{section}]", did_you_mean(section, names))
+        from_table(known[section], value, section)
+
+
+def section_of(config: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """The values of [a.b] in the config, without the sections inside it; empty when it has none."""
+    table: Any = config
+    for name in section.split(".") if section else ():
+        table = table.get(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"[{section}] is a value, not a section")
+    return {key: value for key, value in table.items() if not isinstance(value, dict)}
+
+
+def from_table(cls: type[Settings], table: Mapping[str, Any], section: str) -> Settings:
+    """Make settings of a mapping; ConfigError names section, key, value and what was expected.
+
+    >>> @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+    ... class Example:
+    ...     min_karma: int = setting(3, "keep posts with at least this score")
+    >>> from_table(Example, {"min_karma": 5}, "crawl.links")
+    Example(min_karma=5)
+    """
+    types_ = field_types(cls)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in types_:
+            raise ConfigError(f"unknown key '{key}' in [{section}]", did_you_mean(key, types_))
+        values[key] = _converted(value, types_[key], f"[{section}] {key}")
+    return cls(**values)
+
+
+@functools.cache
+def field_types(cls: type) -> dict[str, Any]:
+    """Field name -> resolved type of a settings class."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def _sections(config: Mapping[str, Any], names: set[str], prefix: str = "") -> Iterable[tuple[str, dict[str, Any]]]:
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if not isinstance(value, dict):
+            if not prefix:
+                raise ConfigError(
+                    f"'{key}' stands outside of any section", f"known sections: {', '.join(sorted(names))}"
+                )
+            continue
+        inner = {k: v for k, v in value.items() if not isinstance(v, dict)}
+        if inner or name in names or not any(isinstance(v, dict) for v in value.values()):
+            yield name, inner
+        yield from _sections(value, names, f"{name}.")
+
+
+def _converted(value: Any, type_: Any, place: str) -> Any:
+    if isinstance(type_, types.UnionType):
+        if value is None or (value == "none" and type(None) in type_.__args__):
+            return None
+        type_ = next(choice for choice in type_.__args__ if choice is not type(None))
+    if typing.get_origin(type_) is tuple:
+        if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise ConfigError(f"{place} = {value!r}: expected a list of strings")
+    if type_ is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
+        names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+        raise ConfigError(f"{place} = {value!r}: expected {names[type_]}")
+    return value
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,316 @@
+"""The engine maps a function over tasks in worker processes, and survives what single records do to them.
+
+A worker notes the record it is on (`base/journal.py`). When it dies there, makes no progress there or takes too much
+memory there, that record is tried once more alone, in a fresh worker:
+
+    it dies alone too          the record is set aside; the part is tried again without it
+    it survives alone          the part is tried again whole (somebody else's kill -9 costs nothing);
+                               the record is set aside if the part dies at it a second time
+
+A death outside any record is the part's own: it is tried once more, then it fails. Only a worker that has answered
+for its whole part counts, so nothing is done twice that can be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.base.journal import Journal
+from webtext.base.process import Death, WorkerProcess
+from webtext.base.worker import Done, Order, Raised
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+POLL_SECONDS = 0.05
+MAX_RETRIES_PER_PART = 64  # each record that kills costs two, so a part may hold about thirty of them
+MAX_FAILED_STARTS = 3
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one worker may use. `memory_bytes` counts private resident memory: mapped files are not in it."""
+
+    record_seconds: float = 120.0
+    memory_bytes: int = 2 << 30
+    tasks_per_worker: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("record_seconds", "memory_bytes", "tasks_per_worker"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}", "it must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """A part that failed as a whole."""
+
+    index: int
+    error: str
+
+
+class Engine(Protocol):
+    """What a stage needs from an engine."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at a time."""
+
+    def map(
+        self,
+        function: Callable[[Journal, T], R],
+        tasks: Sequence[T],
+        *,
+        on_done: Callable[[int, R], None],
+        set_aside: Mapping[int, Mapping[int, str]] = ...,
+        on_set_aside: Callable[[int, int, str], None] = ...,
+    ) -> list[TaskFailure]:
+        """Call function(journal, task) for each task; see `LocalEngine.map`."""
+
+
+def _ignore(index: int, position: int, cause: str) -> None:
+    pass
+
+
+class LocalEngine:
+    """Worker processes on this machine, started when first needed and kept between maps."""
+
+    def __init__(self, workers: int | None = None, limits: Limits = Limits(), *, quiet: bool = False) -> None:  # noqa: B008
+        if workers is not None and workers < 1:
+            raise ConfigError(f"workers is {workers}", "it must be at least 1")
+        self.workers = workers or available_cores()
+        self.limits = limits
+        self._quiet = quiet
+        self._idle: list[WorkerProcess] = []
+
+    def map(
+        self,
+        function: Callable[[Journal, T], R],
+        tasks: Sequence[T],
+        *,
+        on_done: Callable[[int, R], None],
+        set_aside: Mapping[int, Mapping[int, str]] = {},  # noqa: B006  (never written)
+        on_set_aside: Callable[[int, int, str], None] = _ignore,
+    ) -> list[TaskFailure]:
+        """Call function(journal, task) for each task and return those that failed, in order.
+
+        `function` is importable by name. `on_done(index, result)` is called here as tasks finish, in any order.
+        `set_aside` gives for a task index the records known to kill, with their causes; `on_set_aside(index, position,
+        cause)` is called for each new one before its part is tried again. A bad input or setting (exit codes 2 and 3)
+        and a machine that lacks something (a full disk) stop the map: that error is raised here.
+        """
+        if getattr(function, "__module__", None) == "__main__":
+            raise ConfigError(
+                f"the function '{function.__qualname__}' is in the main script, where workers cannot import it",
+                "put it into a module of its own",
+            )
+        calls = [pickle.dumps((function, task), protocol=pickle.HIGHEST_PROTOCOL) for task in tasks]
+        parts = [_Part(index, call, dict(set_aside.get(index, {}))) for index, call in enumerate(calls)]
+        return _Map(self, parts, on_done, on_set_aside).run()
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._idle:
+            worker.kill()
+        self._idle.clear()
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def take(self) -> WorkerProcess:
+        """A living worker without a task."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                return worker
+            worker.kill()
+        return WorkerProcess(self.limits.memory_bytes, quiet=self._quiet)
+
+    def give_back(self, worker: WorkerProcess) -> None:
+        """Keep a worker for the next task, unless it has done its share or holds much memory."""
+        used_up = worker.n_tasks >= self.limits.tasks_per_worker
+        if used_up or worker.private_bytes() > self.limits.memory_bytes // 2:
+            worker.kill()
+        else:
+            self._idle.append(worker)
+
+
+@dataclass(slots=True)
+class _Part:
+    """What is known about one task while its map runs."""
+
+    index: int
+    call: bytes
+    set_aside: dict[int, str]
+    survived_alone: set[int] = field(default_factory=set)
+    died_outside_records: bool = False
+    n_retries: int = 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    part: _Part
+    only: int | None = None  # retry of this record alone
+    watched_steps: int = -1
+    stalled_seconds: float = 0.0
+
+
+class _Map:
+    """One call of `map`: which parts wait, which run where, which failed."""
+
+    def __init__(
+        self,
+        engine: LocalEngine,
+        parts: list[_Part],
+        on_done: Callable[[int, Any], None],
+        on_set_aside: Callable[[int, int, str], None],
+    ) -> None:
+        self.engine = engine
+        self.limits = engine.limits
+        self.on_done = on_done
+        self.on_set_aside = on_set_aside
+        self.waiting = deque(_Attempt(part) for part in parts)
+        self.running: dict[WorkerProcess, _Attempt] = {}
+        self.failures: list[TaskFailure] = []
+        self.n_failed_starts = 0
+
+    def run(self) -> list[TaskFailure]:
+        try:
+            looked = time.monotonic()
+            while self.waiting or self.running:
+                self._start_waiting()
+                ready = set(wait([worker.connection for worker in self.running], timeout=POLL_SECONDS))
+                for worker in [worker for worker in self.running if worker.connection in ready]:
+                    self._hear(worker)
+                # At most a second a look: a run that was suspended (Ctrl-Z) has not stalled.
+                elapsed, looked = min(time.monotonic() - looked, 1.0), time.monotonic()
+                for worker in list(self.running):
+                    self._watch(worker, elapsed)
+            return sorted(self.failures, key=lambda failure: failure.index)
+        finally:  # any error, Ctrl-C too, ends what still runs
+            for worker in self.running:
+                worker.kill()
+
+    def _start_waiting(self) -> None:
+        while self.waiting and len(self.running) < self.engine.workers:
+            attempt = self.waiting.popleft()
+            worker = self.engine.take()
+            self.running[worker] = attempt
+            part = attempt.part
+            worker.send(Order(list(sys.path), part.call, dict(part.set_aside), attempt.only))
+
+    def _hear(self, worker: WorkerProcess) -> None:
+        """A worker has sent something, or has died: both make its socket readable."""
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError):
+            self._died(worker, worker.death())
+            return
+        if message is None:
+            self.n_failed_starts = 0
+            worker.started = True
+            return
+        attempt = self.running.pop(worker)
+        worker.n_tasks += 1
+        self.engine.give_back(worker)
+        if attempt.only is not None:  # whatever it says, the record did not kill it
+            attempt.part.survived_alone.add(attempt.only)
+            self._retry(attempt.part, None)
+        elif isinstance(message, Raised):
+            log.debug("part %d failed\n%s", attempt.part.index, message.traceback)
+            if message.stops:
+                raise message.stops
+            self.failures.append(TaskFailure(attempt.part.index, message.error))
+        else:
+            assert isinstance(message, Done), message
+            self.on_done(attempt.part.index, message.result)
+
+    def _watch(self, worker: WorkerProcess, elapsed: float) -> None:
+        """Kill a worker that stalls on a record or has taken too much memory."""
+        attempt = self.running[worker]
+        if not worker.started:
+            return
+        if worker.private_bytes() > self.limits.memory_bytes:
+            self._died(worker, Death(worker.journal.position, memory_cause(self.limits)))
+            return
+        steps, position = worker.journal.steps, worker.journal.position
+        if steps != attempt.watched_steps or position is None:
+            attempt.watched_steps, attempt.stalled_seconds = steps, 0.0
+            return
+        attempt.stalled_seconds += elapsed
+        if attempt.stalled_seconds > self.limits.record_seconds:
+            self._died(worker, Death(position, f"no progress for {self.limits.record_seconds:g} s"))
+
+    def _died(self, worker: WorkerProcess, death: Death) -> None:
+        """Charge a death to a record or to the part, and decide what is tried next."""
+        attempt = self.running.pop(worker)
+        worker.kill()
+        part = attempt.part
+        if not worker.started:
+            self._failed_to_start(part, attempt.only, death.cause)
+            return
+        cause = death.cause or memory_cause(self.limits)
+        log.debug("part %d: worker ended at record %s (%s)", part.index, death.position, cause)
+        if death.position is None:
+            if part.died_outside_records:
+                self._fail(part, f"the worker ended outside any record: {cause}")
+            else:
+                part.died_outside_records = True
+                self._retry(part, attempt.only)
+        elif attempt.only is None and death.position not in part.survived_alone:
+            self._retry(part, death.position)
+        else:
+            part.set_aside[death.position] = cause
+            self.on_set_aside(part.index, death.position, cause)
+            self._retry(part, None)
+
+    def _retry(self, part: _Part, only: int | None) -> None:
+        part.n_retries += 1
+        if part.n_retries > MAX_RETRIES_PER_PART:
+            self._fail(
+                part, f"given up after {MAX_RETRIES_PER_PART} retries; {len(part.set_aside)} records kill workers"
+            )
+        else:
+            self.waiting.appendleft(_Attempt(part, only))
+
+    def _fail(self, part: _Part, error: str) -> None:
+        self.failures.append(TaskFailure(part.index, error))
+
+    def _failed_to_start(self, part: _Part, only: int | None, cause: str) -> None:
+        self.n_failed_starts += 1
+        if self.n_failed_starts >= MAX_FAILED_STARTS:
+            raise EnvironmentError_(f"worker processes cannot start ({cause})", "their own message is above, on stderr")
+        self.waiting.appendleft(_Attempt(part, only))
+
+
+def memory_cause(limits: Limits) -> str:
+    """The cause of a death by memory."""
+    return f"memory above {limits.memory_bytes / 2**20:,.0f} MiB"
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

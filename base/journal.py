@@ -1,0 +1,100 @@
+"""The journal: which record a worker is on, noted in memory that outlives the worker.
+
+A worker that segfaults can tell nobody anything; the eight bytes it wrote before it began the record still can. The engine
+reads them to charge a death to one record instead of to the part (`base/engine.py`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_POSITION, _STEPS, _OUT_OF_MEMORY = range(3)  # one aligned 64-bit cell each, so a reader never sees half a write
+_NOWHERE = -1
+JOURNAL_BYTES = 3 * 8
+
+
+class JournalPage:
+    """The shared memory itself: written by one worker, read by the engine while and after that worker lives."""
+
+    def __init__(self, file_descriptor: int) -> None:
+        os.ftruncate(file_descriptor, JOURNAL_BYTES)
+        self._map = mmap.mmap(file_descriptor, JOURNAL_BYTES)
+        self._cells = memoryview(self._map).cast("q")
+
+    @property
+    def position(self) -> int | None:
+        """The record that was begun and not finished."""
+        position = self._cells[_POSITION]
+        return None if position == _NOWHERE else position
+
+    @property
+    def steps(self) -> int:
+        """How often the position was written: unchanged while one record lasts."""
+        return self._cells[_STEPS]
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the worker gave up because an allocation was refused."""
+        return bool(self._cells[_OUT_OF_MEMORY])
+
+    def reset(self) -> None:
+        """Begin a task: on no record."""
+        self._cells[_OUT_OF_MEMORY] = 0
+        self.note(None)
+
+    def note(self, position: int | None) -> None:
+        """Write the position."""
+        self._cells[_POSITION] = _NOWHERE if position is None else position
+        self._cells[_STEPS] += 1
+
+    def note_out_of_memory(self) -> None:
+        """Leave the cause of the coming end."""
+        self._cells[_OUT_OF_MEMORY] = 1
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._cells.release()
+        self._map.close()
+
+
+class Journal:
+    """One attempt at a task, as its function sees it: what to leave out, and where to note the record at hand.
+
+    `set_aside` gives the cause for each record that is known to kill its worker. When `only` is a position, this attempt
+    retries that record alone: whatever else the function does, nothing it makes will be used.
+    """
+
+    def __init__(
+        self, page: JournalPage | None = None, *, set_aside: Mapping[int, str] | None = None, only: int | None = None
+    ) -> None:
+        self._page = page
+        self.set_aside: Mapping[int, str] = set_aside or {}
+        self.only = only
+
+    def watch(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+        """Yield each record of (position, record) after noting its position; between two records the journal is idle.
+
+        Records set aside are left out, and with `only` every other record is. Positions are unique in a task.
+        """
+        for position, record in records:
+            if position in self.set_aside or (self.only is not None and position != self.only):
+                continue
+            self.note(position)
+            yield position, record
+            # Not in a `finally`: an exception that ends the task leaves the position of the record that raised it.
+            self.idle()
+
+    def note(self, position: int) -> None:
+        """From here on a death is charged to the record at `position`."""
+        if self._page:
+            self._page.note(position)
+
+    def idle(self) -> None:
+        """From here on a death is charged to the part: nothing of a record is being worked on."""
+        if self._page:
+            self._page.note(None)

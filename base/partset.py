@@ -1,0 +1,320 @@
+"""Part sets: what lies between two stages. A folder of numbered, immutable parts and one `manifest.json`.
+
+    DIR/part-00000.parquet          records of one kind (base/schemas.py), with attachments beside it (.warc.gz, .tok)
+    DIR/_parts/00000.json           the part's entry: it exists if and only if the part is done
+    DIR/manifest.json               gathers the entries and seals the set; replaced atomically
+    DIR/run.json                    times, hosts, workers: covered by no hash
+
+Readers pin the manifest they opened and refuse a set that is unsealed, altered or of another kind.
+Writing is in `base/partwriter.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from webtext.base.digest import file_sha256
+from webtext.base.errors import InputError
+from webtext.base.schemas import SCHEMAS
+from webtext.base.storage import Folder
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+RUN = "run.json"
+ENTRIES = "_parts"
+QUARANTINE = "quarantine.json"
+
+
+@dataclass(slots=True)
+class Counts:
+    """A funnel: records in = kept + dropped (by reason) + failed (by reason)."""
+
+    records_in: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+
+    def keep(self, n: int = 1) -> None:
+        """Count n records that stay."""
+        self.records_in += n
+        self.kept += n
+
+    def drop(self, reason: str, n: int = 1) -> None:
+        """Count n records that a rule takes out."""
+        self.records_in += n
+        self.dropped[reason] = self.dropped.get(reason, 0) + n
+
+    def fail(self, reason: str, n: int = 1) -> None:
+        """Count n records that could not be processed."""
+        self.records_in += n
+        self.failed[reason] = self.failed.get(reason, 0) + n
+
+    @property
+    def balanced(self) -> bool:
+        """Whether records in = kept + dropped + failed."""
+        return self.records_in == self.kept + sum(self.dropped.values()) + sum(self.failed.values())
+
+    def __add__(self, other: Counts) -> Counts:
+        total = Counts(
+            self.records_in + other.records_in, self.kept + other.kept, dict(self.dropped), dict(self.failed)
+        )
+        for mine, theirs in ((total.dropped, other.dropped), (total.failed, other.failed)):
+            for reason, n in theirs.items():
+                mine[reason] = mine.get(reason, 0) + n
+        return total
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; reasons sorted."""
+        return {
+            "records_in": self.records_in,
+            "kept": self.kept,
+            "dropped": dict(sorted(self.dropped.items())),
+            "failed": dict(sorted(self.failed.items())),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A parent's part that records were made from."""
+
+    set: str
+    part: str
+    record_digest: str
+    generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that belongs to a part: a WARC, its index, a token shard."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One record that could not be processed; `cause` is for people, `reason` is the counted key."""
+
+    id: str
+    reason: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part as its entry describes it. `key` names what it was made from: recipe, sources and what else it depends on."""
+
+    name: str
+    generation: int
+    records: int
+    bytes: int
+    sha256: str
+    record_digest: str
+    key: str
+    sources: tuple[Source, ...] = ()
+    counts: Counts = field(default_factory=Counts)
+    attachments: tuple[Attachment, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """The part's number."""
+        return int(self.name.removeprefix("part-").removesuffix(".parquet"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as plain JSON values."""
+        return asdict(self) | {"counts": self.counts.to_json()}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Part:
+        """The inverse of `to_json`; KeyError or TypeError when it is no entry."""
+        values = dict(entry)
+        values["sources"] = tuple(Source(**source) for source in entry["sources"])
+        values["attachments"] = tuple(Attachment(**attachment) for attachment in entry["attachments"])
+        values["failures"] = tuple(Failure(**failure) for failure in entry["failures"])
+        values["counts"] = Counts(**entry["counts"])
+        return cls(**values)
+
+
+def part_name(index: int) -> str:
+    """The file name of part `index`.
+
+    >>> part_name(7)
+    'part-00007.parquet'
+    """
+    return f"part-{index:05d}.parquet"
+
+
+def entry_name(index: int) -> str:
+    """The name of the entry file of part `index`, in the folder ENTRIES."""
+    return f"{index:05d}.json"
+
+
+class PartSet:
+    """A sealed part set, open for reading. The manifest is read once; what it says is what is read."""
+
+    _verified: ClassVar[set[tuple[str, int, str]]] = set()  # (location, time stamp, sha256) proven in this process
+
+    def __init__(self, folder: Folder, manifest_bytes: bytes) -> None:
+        self.folder = folder
+        self.hash = hashlib.sha256(manifest_bytes).hexdigest()
+        self.manifest: dict[str, Any] = _parse_manifest(folder, manifest_bytes)
+        self.kind: str = self.manifest["kind"]
+        self.recipe: dict[str, Any] = self.manifest["recipe"]
+        try:
+            self.parts = tuple(Part.from_json(entry) for entry in self.manifest["parts"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"'{folder.location(MANIFEST)}' is damaged: {error!r}", _MEND) from None
+
+    @classmethod
+    def open(cls, url: str, kind: str | tuple[str, ...] = ()) -> PartSet:
+        """Open the set at `url`, which must hold records of `kind` (or of any kind when none is named).
+
+        Raises InputError when there is no set, when it is unsealed, damaged, incomplete, or of another kind.
+        """
+        folder = Folder(url)
+        if not folder.exists(MANIFEST):
+            if folder.exists(ENTRIES):
+                raise InputError(
+                    f"the part set '{folder.url}' is not sealed: the run that writes it has not finished",
+                    "give the command that makes it again; it goes on where it stopped",
+                )
+            if not folder.exists(""):
+                raise InputError(f"there is no part set '{folder.url}': no such folder", "check the path")
+            raise InputError(
+                f"'{folder.url}' is no part set: it has no {MANIFEST}", "name the folder a webtext verb wrote"
+            )
+        opened = cls(folder, folder.read_bytes(MANIFEST))
+        kinds = (kind,) if isinstance(kind, str) else kind
+        if kinds and opened.kind not in kinds:
+            raise InputError(
+                f"'{folder.url}' holds {opened.kind}, not {' or '.join(kinds)}",
+                f"name a part set of {' or '.join(kinds)}",
+            )
+        opened._check_sizes()
+        return opened
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PartSet, (self.folder, (json.dumps(self.manifest, indent=1, sort_keys=True) + "\n").encode())
+
+    @property
+    def records(self) -> int:
+        """Rows in all parts."""
+        return sum(part.records for part in self.parts)
+
+    @property
+    def counts(self) -> Counts:
+        """The funnel over all parts."""
+        return sum((part.counts for part in self.parts), Counts())
+
+    def part(self, part: Part | int) -> Part:
+        """The part itself, or the one at that place in `parts`."""
+        return self.parts[part] if isinstance(part, int) else part
+
+    def source(self, part: Part | int) -> Source:
+        """How a child's part names this set's part."""
+        part = self.part(part)
+        return Source(self.kind, part.name, part.record_digest, part.generation)
+
+    def table(self, part: Part | int, columns: Sequence[str] | None = None) -> pa.Table:
+        """One part as a table; its bytes are verified against the manifest before the first read in this process."""
+        part = self.part(part)
+        with self._parquet(part) as file:
+            return file.read(columns=list(columns) if columns is not None else None)
+
+    def batches(
+        self, part: Part | int, columns: Sequence[str] | None = None, batch_size: int = 1024
+    ) -> Iterator[pa.RecordBatch]:
+        """One part as record batches, streaming; verified like `table`."""
+        part = self.part(part)
+        with self._parquet(part) as file:
+            yield from file.iter_batches(batch_size=batch_size, columns=list(columns) if columns is not None else None)
+
+    def attachment(self, part: Part | int, suffix: str) -> str:
+        """Name of the part's attachment that ends in `suffix`, verified. KeyError when it has none."""
+        part = self.part(part)
+        for attachment in part.attachments:
+            if attachment.name.endswith(suffix):
+                self._verify_file(attachment.name, attachment.bytes, attachment.sha256)
+                return attachment.name
+        raise KeyError(f"{part.name} of '{self.folder.url}' has no attachment '*{suffix}'")
+
+    def verify(self) -> None:
+        """Read every byte of every file of the set; InputError names the first that differs."""
+        for part in self.parts:
+            for name, n_bytes, sha256 in _files(part):
+                self._verify_file(name, n_bytes, sha256)
+
+    def _parquet(self, part: Part) -> pq.ParquetFile:
+        self._verify_file(part.name, part.bytes, part.sha256)
+        file = pq.ParquetFile(self.folder.open(part.name), pre_buffer=False)
+        expected = SCHEMAS.get(self.kind)
+        if expected is not None and not file.schema_arrow.equals(expected):
+            raise InputError(
+                f"'{self.folder.location(part.name)}' does not have the columns of {self.kind}",
+                "it was made by another version of webtext: make the set again",
+            )
+        return file
+
+    def _check_sizes(self) -> None:
+        for part in self.parts:
+            for name, n_bytes, _ in _files(part):
+                if not self.folder.exists(name):
+                    raise InputError(f"'{self.folder.location(name)}' is missing", _MEND)
+                self._check_size(name, n_bytes)
+
+    def _check_size(self, name: str, n_bytes: int) -> None:
+        found = self.folder.size(name)
+        if found != n_bytes:
+            raise InputError(
+                f"'{self.folder.location(name)}' was altered: {found:,} bytes where the manifest says {n_bytes:,}",
+                _MEND,
+            )
+
+    def _verify_file(self, name: str, n_bytes: int, sha256: str) -> None:
+        self._check_size(name, n_bytes)
+        proof = (self.folder.location(name), self.folder.time_stamp(name), sha256)
+        if proof in PartSet._verified:
+            return
+        with self.folder.open(name) as file:
+            found = file_sha256(file)
+        if found != sha256:
+            raise InputError(
+                f"'{self.folder.location(name)}' was altered: SHA-256 {found[:12]}… where the manifest says {sha256[:12]}…",
+                _MEND,
+            )
+        PartSet._verified.add(proof)
+
+
+_MEND = "give the command that made the set again: it redoes what is missing or altered"
+
+
+def _files(part: Part) -> Iterator[tuple[str, int, str]]:
+    yield part.name, part.bytes, part.sha256
+    for attachment in part.attachments:
+        yield attachment.name, attachment.bytes, attachment.sha256
+
+
+def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:
+    try:
+        manifest = json.loads(data)
+    except ValueError as error:
+        raise InputError(f"'{folder.location(MANIFEST)}' is no JSON: {error}", _MEND) from None
+    if not isinstance(manifest, dict) or "format" not in manifest or "kind" not in manifest:
+        raise InputError(
+            f"'{folder.location(MANIFEST)}' is no manifest of a part set", "name the folder a webtext verb wrote"
+        )
+    if manifest["format"] != FORMAT_VERSION:
+        raise InputError(
+            f"'{folder.location(MANIFEST)}' has format {manifest['format']}; this version reads {FORMAT_VERSION}",
+            "use the version of webtext that wrote it",
+        )
+    return manifest

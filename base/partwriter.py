@@ -1,0 +1,242 @@
+"""Writing part sets: a part appears whole, its entry after it, and the manifest last.
+
+Order of publishing: attachments, Parquet, entry. What has no entry does not count, whatever else lies there; an entry
+counts only while the files it names have the bytes it says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from webtext.base.digest import DIGEST_ROWS, RecordDigest, file_sha256
+from webtext.base.partset import (
+    ENTRIES,
+    FORMAT_VERSION,
+    MANIFEST,
+    RUN,
+    Attachment,
+    Counts,
+    Failure,
+    Part,
+    PartSet,
+    Source,
+    entry_name,
+    part_name,
+)
+from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.schemas import SCHEMAS
+from webtext.base.storage import Folder
+
+COMPRESSION = "zstd"
+COMPRESSION_LEVEL = 3
+
+
+class PartWriter:
+    """Writes one part of one set. Use as a context manager: nothing exists until `publish` is called."""
+
+    def __init__(self, folder: Folder, kind: str, index: int, *, key: str, sources: Sequence[Source] = ()) -> None:
+        self.folder = folder
+        self.index = index
+        self.counts = Counts()
+        self.failures: list[Failure] = []
+        self.records = 0
+        self._key = key
+        self._sources = tuple(sources)
+        self._schema = SCHEMAS[kind]
+        self._digest = RecordDigest()
+        self._pending: list[pa.Table] = []
+        self._attached: dict[str, Path] = {}
+        self._path = folder.scratch_path(part_name(index))
+        self._file = pq.ParquetWriter(
+            self._path,
+            self._schema,
+            compression=COMPRESSION,
+            compression_level=COMPRESSION_LEVEL,
+            write_statistics=True,
+        )
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows; each has every column of the set's schema (nullable ones may be absent)."""
+        if rows:
+            self.write_table(pa.Table.from_pylist(list(rows), schema=self._schema))
+
+    def write_table(self, table: pa.Table) -> None:
+        """Add a table that has the set's schema."""
+        self._pending.append(table.cast(self._schema))
+        self.records += table.num_rows
+        if sum(pending.num_rows for pending in self._pending) >= DIGEST_ROWS:
+            self._flush(last=False)
+
+    def fail(self, identifier: str, reason: str, cause: str) -> None:
+        """Count a record that could not be processed, and keep its name and the cause."""
+        self.counts.fail(reason)
+        self.failures.append(Failure(identifier, reason, cause))
+
+    def attach(self, name: str) -> Path:
+        """A local path to write a file that is published beside the part under `name`."""
+        self._attached[name] = self.folder.scratch_path(name)
+        return self._attached[name]
+
+    def publish(self, generation: int = 1) -> Part:
+        """Make the part and its attachments appear, then its entry. Returns the entry."""
+        self._flush(last=True)
+        self._file.close()
+        assert self.counts.balanced, f"records in must be kept + dropped + failed: {self.counts}"
+        attachments = [Attachment(name, *_size_and_sha256(path)) for name, path in self._attached.items()]
+        n_bytes, sha256 = _size_and_sha256(self._path)
+        part = Part(
+            name=part_name(self.index),
+            generation=generation,
+            records=self.records,
+            bytes=n_bytes,
+            sha256=sha256,
+            record_digest=self._record_digest(attachments),
+            key=self._key,
+            sources=self._sources,
+            counts=self.counts if self.counts.records_in else Counts(self.records, self.records),
+            attachments=tuple(sorted(attachments, key=lambda attachment: attachment.name)),
+            failures=tuple(self.failures),
+        )
+        self.folder.child(ENTRIES).remove(entry_name(self.index))  # an older entry must not vouch for the new files
+        for name, path in self._attached.items():
+            self.folder.publish(path, name)
+        self.folder.publish(self._path, part.name)
+        self.folder.child(ENTRIES).write_bytes(entry_name(self.index), _pretty(part.to_json()))
+        return part
+
+    def discard(self) -> None:
+        """Remove what was written and not published."""
+        with contextlib.suppress(Exception):
+            self._file.close()
+        for path in (self._path, *self._attached.values()):
+            path.unlink(missing_ok=True)
+
+    def _record_digest(self, attachments: Iterable[Attachment]) -> str:
+        """Of the rows, and of the files that hold records themselves (token shards)."""
+        digest = self._digest.hexdigest()
+        tokens = [[a.name, a.sha256] for a in sorted(attachments, key=lambda a: a.name) if a.name.endswith(".tok")]
+        return sha256_json([digest, *tokens]) if tokens else digest
+
+    def _flush(self, *, last: bool) -> None:
+        """Write whole blocks of DIGEST_ROWS rows, so that file bytes do not depend on how rows came in."""
+        if not self._pending:
+            return
+        table = pa.concat_tables(self._pending)
+        start = 0
+        while table.num_rows - start >= DIGEST_ROWS or (last and start < table.num_rows):
+            block = table.slice(start, DIGEST_ROWS).combine_chunks()
+            self._digest.update(block)
+            self._file.write_table(block, row_group_size=DIGEST_ROWS)
+            start += block.num_rows
+        self._pending = [table.slice(start)] if start < table.num_rows else []
+
+
+class SetWriter:
+    """A part set being written: knows which parts are done, and seals them under one manifest."""
+
+    def __init__(self, url: str, kind: str, recipe: Recipe, parents: Sequence[PartSet] = ()) -> None:
+        self.folder = Folder(url)
+        self.kind = kind
+        self.recipe = recipe
+        self.parents = tuple(parents)
+
+    def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
+        """A writer of part `index`."""
+        return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
+
+    def done(self) -> dict[int, Part]:
+        """The parts whose entry is readable and whose files have the very bytes it says, by index."""
+        entries = self.folder.child(ENTRIES)
+        found = (_read_entry(entries, name) for name in entries.names(".json"))
+        return {part.index: part for part in found if part is not None and _files_match(self.folder, part)}
+
+    def remove(self, part: Part) -> None:
+        """Take a part away: its entry first."""
+        self.folder.child(ENTRIES).remove(entry_name(part.index))
+        self.folder.remove(part.name)
+        for attachment in part.attachments:
+            self.folder.remove(attachment.name)
+
+    def generation(self) -> int:
+        """The number of the last sealed generation; 0 when none is."""
+        try:
+            return (
+                int(json.loads(self.folder.read_bytes(MANIFEST))["generation"]) if self.folder.exists(MANIFEST) else 0
+            )
+        except (ValueError, KeyError, TypeError):
+            return 0
+
+    def unseal(self) -> None:
+        """Remove the manifest before parts are replaced, so that no reader takes a mixture."""
+        self.folder.remove(MANIFEST)
+
+    def seal(
+        self, parts: Sequence[Part], *, reproducible: bool = True, run: Mapping[str, Any] | None = None
+    ) -> PartSet:
+        """Gather the entries of `parts` in one manifest and publish it. The same parts give the same bytes."""
+        parts = sorted(parts, key=lambda part: part.index)
+        manifest = {
+            "format": FORMAT_VERSION,
+            "kind": self.kind,
+            "generation": max((part.generation for part in parts), default=1),
+            "recipe": self.recipe.to_json(),
+            "recipe_hash": self.recipe.hash,
+            "parents": [{"kind": parent.kind, "hash": parent.hash} for parent in self.parents],
+            "reproducible": reproducible,
+            "records": sum(part.records for part in parts),
+            "counts": sum((part.counts for part in parts), Counts()).to_json(),
+            "parts": [part.to_json() for part in parts],
+        }
+        data = _pretty(manifest)
+        if not (self.folder.exists(MANIFEST) and self.folder.read_bytes(MANIFEST) == data):
+            self.folder.write_bytes(MANIFEST, data)
+            if run is not None:
+                self.folder.write_bytes(RUN, _pretty(run))
+        return PartSet.open(self.folder.url, self.kind)
+
+
+def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
+    """What a part was made from, as one hash: another recipe, source or dependency means another key."""
+    return sha256_json([recipe.hash, [[s.set, s.part, s.record_digest] for s in sources], depends])
+
+
+def _size_and_sha256(path: Path) -> tuple[int, str]:
+    with open(path, "rb") as file:
+        return os.fstat(file.fileno()).st_size, file_sha256(file)
+
+
+def _read_entry(entries: Folder, name: str) -> Part | None:
+    try:
+        return Part.from_json(json.loads(entries.read_bytes(name)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # no entry, no part: it is made again
+
+
+def _files_match(folder: Folder, part: Part) -> bool:
+    files = [(part.name, part.bytes, part.sha256)] + [(a.name, a.bytes, a.sha256) for a in part.attachments]
+    for name, n_bytes, sha256 in files:
+        if not folder.exists(name) or folder.size(name) != n_bytes:
+            return False
+        with folder.open(name) as file:
+            if file_sha256(file) != sha256:
+                return False
+    return True
+
+
+def _pretty(value: Any) -> bytes:
+    """JSON for people and for hashes: sorted keys, one value a line, equal values are equal bytes."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

@@ -1,0 +1,118 @@
+"""One worker process as the engine holds it: start, orders, memory in use, how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from webtext.base.journal import JournalPage
+from webtext.base.worker import START, Order
+
+MEMORY_BACKSTOP_BYTES = 2 << 30
+"""What the kernel allows a worker above twice its limit: libraries reserve writable memory they never touch."""
+
+WORKER_ENVIRONMENT = {
+    # One thread each, so that workers = cores. Arrow takes its pool size from the first one.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONHASHSEED": "0",  # the order of a set of strings is then the same in every worker of every run
+}
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a worker ended: at which record (None: outside any), and why; an empty cause means memory."""
+
+    position: int | None
+    cause: str
+
+
+class WorkerProcess:
+    """A started worker."""
+
+    def __init__(self, memory_bytes: int, *, quiet: bool) -> None:
+        self.started = False  # it has said so
+        self.n_tasks = 0
+        ours, theirs = socket.socketpair()
+        with theirs, tempfile.TemporaryFile() as journal_file:
+            self.journal = JournalPage(journal_file.fileno())
+            self.journal.reset()
+            passed = (theirs.fileno(), journal_file.fileno())
+            arguments = [*passed, os.getpid(), 2 * memory_bytes + MEMORY_BACKSTOP_BYTES]
+            with _sigint_held():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", START, *map(str, arguments)],
+                    env=os.environ | WORKER_ENVIRONMENT,
+                    pass_fds=passed,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL if quiet else 2,  # stdout is for data: what libraries print is talk
+                    stderr=subprocess.DEVNULL if quiet else None,
+                )
+        self.connection = Connection(ours.detach())
+
+    @property
+    def id(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def send(self, order: Order) -> None:
+        """Give it a task; that it has died meanwhile is found when its answer is read."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send_bytes(pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL))
+
+    def private_bytes(self) -> int:
+        """Resident memory that is its own; 0 where the system does not tell, or when it has ended."""
+        try:
+            with open(f"/proc/{self._process.pid}/statm", "rb") as file:
+                _, resident, shared, *_ = file.read().split()
+        except (OSError, ValueError):
+            return 0
+        return (int(resident) - int(shared)) * _PAGE_BYTES
+
+    def death(self) -> Death:
+        """How it ended. Called when its end of the socket is closed."""
+        try:
+            status = self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        if self.journal.out_of_memory:
+            return Death(self.journal.position, "")
+        return Death(self.journal.position, f"signal {-status}" if status < 0 else f"exit status {status}")
+
+    def kill(self) -> None:
+        """End it at once: between tasks it holds nothing that would be missed."""
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
+
+
+@contextlib.contextmanager
+def _sigint_held() -> Iterator[None]:
+    """Keep Ctrl-C pending: a child inherits the blocked signal, so none can hit it before it ignores them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,93 @@
+"""Progress that suits where it is shown: a bar on a terminal, plain lines in a log, silence when asked."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Protocol
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class Progress(Protocol):
+    """Counts finished units; `note` is a short text that stands behind them."""
+
+    done: int
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        """n more units are finished."""
+
+    def close(self) -> None:
+        """No more will come."""
+
+
+class Silent:
+    """Counts and shows nothing."""
+
+    def __init__(self, total: int | None) -> None:
+        self.total = total
+        self.done = 0
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        """n more units are finished."""
+        self.done += n
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Lines(Silent):
+    """One plain line every 30 seconds, so that a log stays readable and yet can be watched."""
+
+    def __init__(self, total: int | None, label: str, unit: str) -> None:
+        super().__init__(total)
+        self._label = label
+        self._unit = unit
+        self._start = self._last = time.monotonic()
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        """n more units are finished; prints when 30 seconds have passed since the last line."""
+        self.done += n
+        now = time.monotonic()
+        if now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            print(self._line(now - self._start, note), file=sys.stderr, flush=True)
+
+    def _line(self, seconds: float, note: str) -> str:
+        of_total = f" of {self.total:,}" if self.total is not None else ""
+        left = ""
+        if self.total and 0 < self.done <= self.total:
+            left = f", {_duration(seconds / self.done * (self.total - self.done))} left"
+        behind = f" · {note}" if note else ""
+        return f"{self._label}: {self.done:,}{of_total} {self._unit} after {_duration(seconds)}{left}{behind}"
+
+
+class Bar(Silent):
+    """A live bar; rich is imported here, where it is drawn, and nowhere else."""
+
+    def __init__(self, total: int | None, label: str, unit: str) -> None:
+        super().__init__(total)
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit)]
+        columns += [TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}")]
+        self._bar = RichProgress(*columns, console=Console(stderr=True))
+        self._bar.start()
+        self._task = self._bar.add_task(label, total=total, note="")
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        """n more units are finished."""
+        self.done += n
+        self._bar.update(self._task, advance=n, note=note)
+
+    def close(self) -> None:
+        """Leave the finished bar on the screen."""
+        self._bar.stop()
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,267 @@
+"""How a stage runs: a pure function from parents' parts to parts, resumable, published part by part.
+
+`run_parts` compares what should be there with the entries that are, gives the rest to the engine, and seals the sets.
+A part is done when all its outputs have matching entries; its key says what it was made from, so a changed recipe or
+a changed source redoes that part and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from webtext.base.errors import InputError, RunFailed, WebtextError
+from webtext.base.journal import Journal
+from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
+from webtext.base.partwriter import PartWriter, SetWriter, part_key
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+KILLED_WORKER = "killed_worker"
+RAISED = "raised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartTask:
+    """One part to be made. `payload` is what the function needs; `depends` digests what else the output depends on."""
+
+    index: int
+    sources: tuple[Source, ...]
+    payload: Any
+    depends: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Stands for the result of a record that could not be processed."""
+
+    reason: str
+    cause: str
+
+
+class PartContext:
+    """Given to the part function inside the worker: its outputs, and the journal that guards each record."""
+
+    def __init__(self, journal: Journal, writers: Mapping[str, PartWriter]) -> None:
+        self._journal = journal
+        self._writers = writers
+
+    def output(self, name: str) -> PartWriter:
+        """The writer of this task's part in the output set `name`."""
+        return self._writers[name]
+
+    @property
+    def main(self) -> PartWriter:
+        """The writer of the first output, whose counts are the task's funnel."""
+        return next(iter(self._writers.values()))
+
+    def apply(
+        self, function: Callable[[T], R], records: Iterable[tuple[int, T]], *, identify: Callable[[T], str]
+    ) -> Iterator[tuple[int, T, R | Failed]]:
+        """Run `function` on each record; what crashes, hangs, eats memory or raises costs that record alone.
+
+        `records` are (position, record), positions unique within the task. Yields (position, record, result or Failed)
+        in order; a Failed record is counted and named in the first output here, the caller counts the others.
+        A WebtextError with exit code 3 (a broken input) is not the record's fault and propagates.
+        """
+        for position, record in self._with_set_aside(records):
+            cause = self._journal.set_aside.get(position)
+            if cause is not None:
+                failed = Failed(KILLED_WORKER, cause)
+            else:
+                try:
+                    result = function(record)
+                except MemoryError:
+                    raise  # the engine's to judge
+                except Exception as error:
+                    if isinstance(error, WebtextError) and error.exit_code == InputError.exit_code:
+                        raise
+                    failed = Failed(RAISED, f"{type(error).__name__}: {error}"[:200])
+                else:
+                    self._journal.idle()
+                    yield position, record, result
+                    continue
+            self._journal.idle()
+            self.main.fail(identify(record), failed.reason, failed.cause)
+            yield position, record, failed
+
+    def _with_set_aside(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+        """The journal leaves out the records set aside; put them back in their places, to be counted."""
+        set_aside = self._journal.set_aside
+
+        def remembering() -> Iterator[tuple[int, T]]:
+            for position, record in records:
+                if position in set_aside:
+                    skipped.append((position, record))
+                else:
+                    yield position, record
+
+        skipped: list[tuple[int, T]] = []
+        for position, record in self._journal.watch(remembering()):
+            before, skipped[:] = skipped[:], []
+            if self._journal.only is None:
+                yield from before
+            yield position, record
+        if self._journal.only is None:
+            yield from skipped
+
+
+@dataclass(frozen=True, slots=True)
+class _Job(Generic[T]):
+    """What the engine sends to a worker."""
+
+    function: Callable[[PartContext, PartTask], None]
+    task: PartTask
+    outputs: tuple[tuple[str, str, str], ...]  # (name, url, kind)
+    key: str
+
+
+def run_parts(
+    function: Callable[[PartContext, PartTask], None],
+    tasks: Sequence[PartTask],
+    *,
+    recipe: Recipe,
+    outputs: Mapping[str, tuple[str, str]],
+    parents: Sequence[PartSet],
+    run: Run,
+    label: str = "",
+) -> dict[str, PartSet]:
+    """Make the parts of `tasks` in each set of `outputs` (name -> (url, kind); the first is the main one) and seal them.
+
+    `function` is a module-level function. Finished parts are not redone; parts that no task asks for are removed.
+    Raises RunFailed when parts failed as a whole (the finished ones stay), and whatever breaks an input's contract.
+    With `run.dry_run` nothing is written and the result is empty.
+    """
+    started = time.time()
+    writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
+    keys = {task.index: part_key(recipe, task.sources, task.depends) for task in tasks}
+    done = {name: _still_valid(writer, keys) for name, writer in writers.items()}
+    missing = [task for task in tasks if any(task.index not in parts for parts in done.values())]
+    label = label or recipe.stage
+    if run.dry_run:
+        run.console.say(f"{label}: {len(tasks):,} parts, {len(tasks) - len(missing):,} done, {len(missing):,} to do")
+        return {}
+    if missing or not all(_sealed(writer, done[name]) for name, writer in writers.items()):
+        for writer in writers.values():
+            writer.unseal()
+            writer.folder.remove_leftovers()
+    if 0 < len(missing) < len(tasks):
+        run.console.say(f"{label}: going on, {len(tasks) - len(missing):,} of {len(tasks):,} parts are done")
+    _remove_others(writers, done, keys)
+    _make(function, missing, keys, writers, run, label)
+    done = {name: _still_valid(writer, keys) if missing else done[name] for name, writer in writers.items()}
+    about = {
+        "started": started,
+        "seconds": time.time() - started,
+        "host": platform.node(),
+        "workers": run.engine.workers,
+    }
+    return {name: _seal(writer, done[name], about) for name, writer in reversed(writers.items())}
+
+
+def _make(
+    function: Callable[[PartContext, PartTask], None],
+    missing: Sequence[PartTask],
+    keys: Mapping[int, str],
+    writers: Mapping[str, SetWriter],
+    run: Run,
+    label: str,
+) -> None:
+    outputs = tuple((name, writer.folder.url, writer.kind) for name, writer in writers.items())
+    jobs: list[_Job[Any]] = [_Job(function, task, outputs, keys[task.index]) for task in missing]
+    main = next(iter(writers.values()))
+    quarantine = _Quarantine(main.folder)
+
+    with run.console.progress(len(jobs), label, "parts") as progress:
+        failures = run.engine.map(
+            _make_part,
+            jobs,
+            on_done=lambda _index, records: progress.advance(note=f"{records:,} records in the last part"),
+            set_aside={i: quarantine.of(job.key) for i, job in enumerate(jobs) if quarantine.of(job.key)},
+            on_set_aside=lambda i, position, cause: quarantine.add(jobs[i].key, position, cause),
+        )
+    if failures:
+        first = failures[0]
+        raise RunFailed(
+            f"{len(failures)} of {len(jobs)} parts failed; part {missing[first.index].index}: {first.error}",
+            "the finished parts stay; give the same command again to retry the others",
+        )
+
+
+def _make_part(journal: Journal, job: _Job[Any]) -> int:
+    """Runs in the worker: make one part in every output, then publish, the main output last."""
+    writers = {
+        name: PartWriter(Folder(url), kind, job.task.index, key=job.key, sources=job.task.sources)
+        for name, url, kind in job.outputs
+    }
+    try:
+        job.function(PartContext(journal, writers), job.task)
+        if journal.only is None:
+            generation = max((source.generation for source in job.task.sources), default=1)
+            for writer in reversed(writers.values()):
+                writer.publish(generation)
+        return next(iter(writers.values())).records
+    finally:
+        for writer in writers.values():
+            writer.discard()
+
+
+def _still_valid(writer: SetWriter, keys: Mapping[int, str]) -> dict[int, Part]:
+    return {index: part for index, part in writer.done().items() if keys.get(index) == part.key}
+
+
+def _sealed(writer: SetWriter, done: Mapping[int, Part]) -> bool:
+    """Whether the manifest that is there gathers exactly these parts, so that sealing again would change nothing."""
+    if not writer.folder.exists(MANIFEST):
+        return False
+    try:
+        manifest = json.loads(writer.folder.read_bytes(MANIFEST))
+        return [entry["sha256"] for entry in manifest["parts"]] == [done[index].sha256 for index in sorted(done)]
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _remove_others(
+    writers: Mapping[str, SetWriter], done: Mapping[str, Mapping[int, Part]], keys: Mapping[int, str]
+) -> None:
+    """Parts of another recipe, or of tasks that are no more, must neither count nor lie about."""
+    for name, writer in writers.items():
+        for index, part in writer.done().items():
+            if index not in done[name] and index not in keys:
+                writer.remove(part)
+
+
+def _seal(writer: SetWriter, done: Mapping[int, Part], about: Mapping[str, Any]) -> PartSet:
+    killed = any(failure.reason == KILLED_WORKER for part in done.values() for failure in part.failures)
+    return writer.seal(list(done.values()), reproducible=not killed, run=about)
+
+
+class _Quarantine:
+    """Records that kill workers, by part key: kept beside the set, so that a resumed run need not be killed again."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._records: dict[str, dict[int, str]] = {}
+        if folder.exists(QUARANTINE):
+            try:
+                stored = json.loads(folder.read_bytes(QUARANTINE))
+                self._records = {key: {int(p): str(c) for p, c in records.items()} for key, records in stored.items()}
+            except (ValueError, AttributeError):
+                raise InputError(
+                    f"'{folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then tried again"
+                ) from None
+
+    def of(self, key: str) -> Mapping[int, str]:
+        return self._records.get(key, {})
+
+    def add(self, key: str, position: int, cause: str) -> None:
+        self._records.setdefault(key, {})[position] = cause
+        self._folder.write_bytes(QUARANTINE, (json.dumps(self._records, indent=1, sort_keys=True) + "\n").encode())

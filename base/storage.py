@@ -1,0 +1,190 @@
+"""A folder on disk or at any fsspec URL (`s3://...`), with atomic publishing.
+
+On disk a file appears by write-to-temporary, fsync, rename. An object store has no rename: there one put publishes one
+object whole, and the entry files of a part set are the markers that say which objects count (`base/partset.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from webtext.base.errors import EnvironmentError_, InputError, missing_extra
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class Folder:
+    """One folder, named by a local path or a URL; nothing is created until something is written."""
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self.url = os.fspath(url).rstrip("/") or "/"
+        self.is_local = "://" not in self.url or self.url.startswith("file://")
+        if self.is_local:
+            self.url = self.url.removeprefix("file://")
+            self._path = Path(self.url)
+            self._remote: Any = None
+        else:
+            self._path = Path()
+            self._remote = _file_system(self.url)
+
+    def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
+        return type(self), (self.url,)
+
+    def __repr__(self) -> str:
+        return f"Folder({self.url!r})"
+
+    def child(self, name: str) -> Folder:
+        """The folder `name` inside this one."""
+        return Folder(self.location(name))
+
+    def location(self, name: str = "") -> str:
+        """Full path or URL of `name`, for messages."""
+        return f"{self.url}/{name}" if name else self.url
+
+    def local_path(self, name: str = "") -> Path:
+        """The path of `name` on this machine; InputError when the folder is remote."""
+        if not self.is_local:
+            raise InputError(f"'{self.location(name)}' is not on this machine", "copy the folder to a local disk first")
+        return self._path / name if name else self._path
+
+    def exists(self, name: str) -> bool:
+        """Whether the file or folder `name` is there."""
+        if self.is_local:
+            return (self._path / name).exists()
+        return bool(self._remote.exists(self.location(name)))
+
+    def size(self, name: str) -> int:
+        """Bytes of file `name`."""
+        if self.is_local:
+            return (self._path / name).stat().st_size
+        return int(self._remote.size(self.location(name)))
+
+    def time_stamp(self, name: str) -> int:
+        """When file `name` was last changed, in nanoseconds; 0 at a remote store, whose objects are replaced whole."""
+        return (self._path / name).stat().st_mtime_ns if self.is_local else 0
+
+    def names(self, suffix: str = "") -> list[str]:
+        """Names of the files directly in this folder that end in `suffix`, sorted; empty when there is no folder."""
+        if self.is_local:
+            found = [entry.name for entry in os.scandir(self._path) if entry.is_file()] if self._path.is_dir() else []
+        else:
+            self._remote.invalidate_cache()
+            rows = self._remote.ls(self.url, detail=True) if self._remote.exists(self.url) else []
+            found = [row["name"].rsplit("/", 1)[-1] for row in rows if row["type"] == "file"]
+        return sorted(name for name in found if name.endswith(suffix) and not name.endswith(TEMPORARY_SUFFIX))
+
+    def open(self, name: str) -> BinaryIO:
+        """Open file `name` for reading; seekable."""
+        try:
+            if self.is_local:
+                return open(self._path / name, "rb")
+            return cast(BinaryIO, self._remote.open(self.location(name), "rb"))
+        except FileNotFoundError:
+            raise InputError(f"no file '{self.location(name)}'", "check the path") from None
+
+    def read_bytes(self, name: str) -> bytes:
+        """All bytes of file `name`."""
+        with self.open(name) as file:
+            return file.read()
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Publish `data` under `name`: whole or not at all."""
+        with self.scratch(name) as path:
+            path.write_bytes(data)
+
+    @contextlib.contextmanager
+    def scratch(self, name: str) -> Iterator[Path]:
+        """A local path to write; on a clean exit it is fsynced and published as `name`, else removed."""
+        with no_space_is_an_error(self.location(name)):
+            path = self.scratch_path(name)
+            try:
+                yield path
+                self.publish(path, name)
+            finally:
+                path.unlink(missing_ok=True)
+
+    def scratch_path(self, name: str) -> Path:
+        """A local path to write what will be `name`; on this folder's own disk, so that publishing is a rename."""
+        with no_space_is_an_error(self.location(name)):
+            if not self.is_local:
+                return Path(tempfile.gettempdir()) / f"webtext-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+            target = self._path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+
+    def publish(self, path: Path, name: str) -> None:
+        """Make the finished local file `path` appear as `name`: whole, synced, and gone from `path`."""
+        with no_space_is_an_error(self.location(name)):
+            if self.is_local:
+                _publish_local(path, self._path / name)
+            else:
+                self._remote.put_file(str(path), self.location(name))
+                path.unlink()
+
+    def remove(self, name: str) -> None:
+        """Remove file `name`; a missing one is fine."""
+        if self.is_local:
+            (self._path / name).unlink(missing_ok=True)
+        elif self._remote.exists(self.location(name)):
+            self._remote.rm_file(self.location(name))
+
+    def remove_all(self) -> None:
+        """Remove this folder and all in it; a missing one is fine."""
+        if self.is_local:
+            shutil.rmtree(self._path, ignore_errors=True)
+        elif self._remote.exists(self.url):
+            self._remote.rm(self.url, recursive=True)
+
+    def remove_leftovers(self) -> None:
+        """Remove temporary files of runs that were killed (a local matter: remote puts leave none)."""
+        if self.is_local and self._path.is_dir():
+            for path in self._path.glob(f".*{TEMPORARY_SUFFIX}"):
+                path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def no_space_is_an_error(location: str) -> Iterator[None]:
+    """Turn 'no space left' and 'not allowed to write' into short errors that name `location`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise EnvironmentError_(
+                f"no space left while writing '{location}'", "free some space and give the same command again"
+            ) from None
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR):
+            raise EnvironmentError_(
+                f"cannot write '{location}': {os.strerror(error.errno)}", "choose another --out"
+            ) from None
+        raise
+
+
+def _publish_local(temporary: Path, target: Path) -> None:
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _file_system(url: str) -> Any:
+    import fsspec
+
+    protocol = url.split("://", 1)[0]
+    try:
+        return fsspec.filesystem(protocol, skip_instance_cache=True)
+    except ImportError:
+        raise missing_extra("s3fs" if protocol == "s3" else protocol, "s3" if protocol == "s3" else "all") from None
+    except ValueError:
+        raise InputError(f"unknown kind of address '{protocol}://' in '{url}'", "use a path, or an s3:// URL") from None

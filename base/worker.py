@@ -1,0 +1,116 @@
+"""The worker process: reads tasks from a socket, runs them, sends back results. Started by `base/engine.py`.
+
+It is a plain `python -c` child rather than a multiprocessing one, so the user's main module is never imported again:
+no `if __name__ == "__main__"` guard is needed, and scripts from standard input or `python -c` work.
+
+    engine -> worker    Order       one task
+    worker -> engine    None        started and ready
+                        Done        what the function returned
+                        Raised      what it raised
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import pickle
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from webtext.base.errors import EnvironmentError_, WebtextError
+from webtext.base.journal import Journal, JournalPage
+
+START = "from webtext.base.worker import main; main()"
+MAX_ERROR_CHARACTERS = 500
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One attempt at a task. `call` is the pickled (function, task): read only once `path` lets its modules be found."""
+
+    path: list[str]
+    call: bytes
+    set_aside: Mapping[int, str]
+    only: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The function returned."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The function raised; `stops` is the error that must end the whole map, if it is one of those."""
+
+    error: str
+    traceback: str
+    stops: WebtextError | None
+
+
+def main() -> None:
+    """Serve orders until the engine closes its end of the socket. Arguments: socket, journal, parent's id, data bytes."""
+    socket, journal_file, parent, data_bytes = map(int, sys.argv[1:5])
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the engine decides what it means
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
+    page = JournalPage(journal_file)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(socket) as connection:
+        connection.send(None)
+        while True:
+            order: Order = pickle.loads(connection.recv_bytes())
+            page.reset()
+            answer = _answer(order, page)
+            page.reset()
+            connection.send_bytes(answer)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the line above
+        os._exit(1)
+
+
+def _answer(order: Order, page: JournalPage) -> bytes:
+    try:
+        sys.path[:] = order.path
+        function, task = pickle.loads(order.call)
+        journal = Journal(page, set_aside=order.set_aside, only=order.only)
+        return pickle.dumps(Done(function(journal, task)), protocol=pickle.HIGHEST_PROTOCOL)
+    except MemoryError:  # the backstop held: the same cause as when the engine sees the limit passed
+        page.note_out_of_memory()
+        os._exit(1)
+    except BaseException as error:  # the worker boundary; panics of Rust libraries are BaseExceptions
+        text = _one_line(error)
+        return pickle.dumps(Raised(text, "".join(traceback.format_exception(error)), _stopping(error)))
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, WebtextError):
+        return "; ".join(error.lines)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_ERROR_CHARACTERS].removesuffix(": ")
+
+
+def _stopping(error: BaseException) -> WebtextError | None:
+    """The error that every other part would meet as well: a bad input or setting, or a machine that lacks something."""
+    if isinstance(error, WebtextError):
+        return error if error.exit_code in (2, 3) or isinstance(error, EnvironmentError_) else None
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = f" for '{error.filename}'" if error.filename else ""
+        return EnvironmentError_(f"no space left on the disk{place}", "free space and give the same command again")
+    return None
