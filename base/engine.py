@@ -76,7 +76,7 @@ class Engine(Protocol):
         tasks: Sequence[T],
         *,
         on_done: Callable[[int, R], None],
-        set_aside: Mapping[int, Mapping[int, str]] = ...,
+        set_aside: Mapping[int, Mapping[int, str]] | None = None,
         on_set_aside: Callable[[int, int, str], None] = ...,
     ) -> list[TaskFailure]:
         """Call function(journal, task) for each task; see `LocalEngine.map`."""
@@ -89,11 +89,11 @@ def _ignore(index: int, position: int, cause: str) -> None:
 class LocalEngine:
     """Worker processes on this machine, started when first needed and kept between maps."""
 
-    def __init__(self, workers: int | None = None, limits: Limits = Limits(), *, quiet: bool = False) -> None:  # noqa: B008
+    def __init__(self, workers: int | None = None, limits: Limits | None = None, *, quiet: bool = False) -> None:
         if workers is not None and workers < 1:
             raise ConfigError(f"workers is {workers}", "it must be at least 1")
         self.workers = workers or available_cores()
-        self.limits = limits
+        self.limits = limits or Limits()
         self._quiet = quiet
         self._idle: list[WorkerProcess] = []
 
@@ -103,7 +103,7 @@ class LocalEngine:
         tasks: Sequence[T],
         *,
         on_done: Callable[[int, R], None],
-        set_aside: Mapping[int, Mapping[int, str]] = {},  # noqa: B006  (never written)
+        set_aside: Mapping[int, Mapping[int, str]] | None = None,
         on_set_aside: Callable[[int, int, str], None] = _ignore,
     ) -> list[TaskFailure]:
         """Call function(journal, task) for each task and return those that failed, in order.
@@ -119,7 +119,7 @@ class LocalEngine:
                 "put it into a module of its own",
             )
         calls = [pickle.dumps((function, task), protocol=pickle.HIGHEST_PROTOCOL) for task in tasks]
-        parts = [_Part(index, call, dict(set_aside.get(index, {}))) for index, call in enumerate(calls)]
+        parts = [_Part(index, call, dict((set_aside or {}).get(index, {}))) for index, call in enumerate(calls)]
         return _Map(self, parts, on_done, on_set_aside).run()
 
     def close(self) -> None:
@@ -252,7 +252,7 @@ class _Map:
         if not worker.started:
             return
         if worker.private_bytes() > self.limits.memory_bytes:
-            self._died(worker, Death(worker.journal.position, memory_cause(self.limits)))
+            self._died(worker, Death(worker.journal.position, worker.memory_cause))
             return
         steps, position = worker.journal.steps, worker.journal.position
         if steps != attempt.watched_steps or position is None:
@@ -270,27 +270,24 @@ class _Map:
         if not worker.started:
             self._failed_to_start(part, attempt.only, death.cause)
             return
-        cause = death.cause or memory_cause(self.limits)
-        log.debug("part %d: worker ended at record %s (%s)", part.index, death.position, cause)
+        log.debug("part %d: worker ended at record %s (%s)", part.index, death.position, death.cause)
         if death.position is None:
             if part.died_outside_records:
-                self._fail(part, f"the worker ended outside any record: {cause}")
+                self._fail(part, f"the worker ended outside any record: {death.cause}")
             else:
                 part.died_outside_records = True
                 self._retry(part, attempt.only)
         elif attempt.only is None and death.position not in part.survived_alone:
             self._retry(part, death.position)
         else:
-            part.set_aside[death.position] = cause
-            self.on_set_aside(part.index, death.position, cause)
+            part.set_aside[death.position] = death.cause
+            self.on_set_aside(part.index, death.position, death.cause)
             self._retry(part, None)
 
     def _retry(self, part: _Part, only: int | None) -> None:
         part.n_retries += 1
         if part.n_retries > MAX_RETRIES_PER_PART:
-            self._fail(
-                part, f"given up after {MAX_RETRIES_PER_PART} retries; {len(part.set_aside)} records kill workers"
-            )
+            self._fail(part, f"given up after {MAX_RETRIES_PER_PART} retries: {len(part.set_aside)} records set aside")
         else:
             self.waiting.appendleft(_Attempt(part, only))
 
@@ -302,11 +299,6 @@ class _Map:
         if self.n_failed_starts >= MAX_FAILED_STARTS:
             raise EnvironmentError_(f"worker processes cannot start ({cause})", "their own message is above, on stderr")
         self.waiting.appendleft(_Attempt(part, only))
-
-
-def memory_cause(limits: Limits) -> str:
-    """The cause of a death by memory."""
-    return f"memory above {limits.memory_bytes / 2**20:,.0f} MiB"
 
 
 def available_cores() -> int:

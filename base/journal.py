@@ -1,7 +1,7 @@
 """The journal: which record a worker is on, noted in memory that outlives the worker.
 
-A worker that segfaults can tell nobody anything; the eight bytes it wrote before it began the record still can. The engine
-reads them to charge a death to one record instead of to the part (`base/engine.py`).
+A worker that segfaults can tell nobody anything; the eight bytes it wrote before it began the record still can.
+The engine reads them to charge a death to one record instead of to the part (`base/engine.py`).
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class JournalPage:
 class Journal:
     """One attempt at a task, as its function sees it: what to leave out, and where to note the record at hand.
 
-    `set_aside` gives the cause for each record that is known to kill its worker. When `only` is a position, this attempt
-    retries that record alone: whatever else the function does, nothing it makes will be used.
+    `set_aside` gives the cause for each record that is known to kill its worker. When `only` is a position, this
+    attempt retries that record alone: whatever else the function does, nothing it makes will be used.
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class Journal:
             yield position, record
             # Not in a `finally`: an exception that ends the task leaves the position of the record that raised it.
             self.idle()
+            if self.only is not None:
+                return
 
     def note(self, position: int) -> None:
         """From here on a death is charged to the record at `position`."""

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import IO
 
 from webtext.base.journal import JournalPage
 from webtext.base.worker import START, Order
@@ -37,7 +38,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a worker ended: at which record (None: outside any), and why; an empty cause means memory."""
+    """How a worker ended: at which record (None: outside any), and why."""
 
     position: int | None
     cause: str
@@ -49,8 +50,9 @@ class WorkerProcess:
     def __init__(self, memory_bytes: int, *, quiet: bool) -> None:
         self.started = False  # it has said so
         self.n_tasks = 0
+        self.memory_cause = f"memory above {memory_bytes / 2**20:,.0f} MiB"
         ours, theirs = socket.socketpair()
-        with theirs, tempfile.TemporaryFile() as journal_file:
+        with theirs, _unnamed_file() as journal_file:
             self.journal = JournalPage(journal_file.fileno())
             self.journal.reset()
             passed = (theirs.fileno(), journal_file.fileno())
@@ -98,7 +100,7 @@ class WorkerProcess:
             self._process.kill()
             status = self._process.wait()
         if self.journal.out_of_memory:
-            return Death(self.journal.position, "")
+            return Death(self.journal.position, self.memory_cause)
         return Death(self.journal.position, f"signal {-status}" if status < 0 else f"exit status {status}")
 
     def kill(self) -> None:
@@ -106,6 +108,13 @@ class WorkerProcess:
         self._process.kill()
         self._process.wait()
         self.connection.close()
+
+
+def _unnamed_file() -> IO[bytes]:
+    """In memory where the system can: a full disk must not matter here."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("webtext-journal"), "r+b")
+    return tempfile.TemporaryFile()
 
 
 @contextlib.contextmanager

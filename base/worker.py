@@ -35,7 +35,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt at a task. `call` is the pickled (function, task): read only once `path` lets its modules be found."""
+    """One attempt at a task. `call`, the pickled (function, task), is read once `path` lets its modules be found."""
 
     path: list[str]
     call: bytes
@@ -60,7 +60,10 @@ class Raised:
 
 
 def main() -> None:
-    """Serve orders until the engine closes its end of the socket. Arguments: socket, journal, parent's id, data bytes."""
+    """Serve orders until the engine closes its end of the socket.
+
+    Arguments: the files of socket and journal, the parent's process id, RLIMIT_DATA in bytes.
+    """
     socket, journal_file, parent, data_bytes = map(int, sys.argv[1:5])
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the engine decides what it means
