@@ -17,3 +17,16 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: set WEBTEXT_TEST_DATA (looked in '{folder}')")
     return folder
+
+
+PACKAGES_OF_THE_SYSTEM = ("chromium", "redis-server", "iproute2")
+"""A test may skip because one of these is missing, and for no other cause where WEBTEXT_REFUSE_SKIPS is set."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Where WEBTEXT_REFUSE_SKIPS is set, a skip that names no package of the system is a failure."""
+    if os.environ.get("WEBTEXT_REFUSE_SKIPS") and report.skipped and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if not any(f"needs {package}" in reason for package in PACKAGES_OF_THE_SYSTEM):
+            report.outcome = "failed"
+            report.longrepr = f"skipped where no skip is allowed: {reason}"

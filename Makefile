@@ -1,0 +1,58 @@
+# make demo   the whole way, from voted links to a trained GPT-2, on this machine alone
+# make test   the tests            make check   style, types, imports
+# make venv   only the set-up      make bench   speed, against named peers
+#
+# Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
+
+PYTHON ?= python3.11
+BIN := .venv/bin
+PIP := $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
+STAGES := base crawl clean tokenizer shards train app
+NATIVE := CMakeLists.txt $(wildcard */native/*.cpp */native/*.hpp) app/_package.py
+
+.PHONY: venv demo test check format bench clean
+
+demo: venv
+	$(BIN)/webtext demo
+
+test: venv
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+bench: venv
+	for bench in tests/bench/bench_*.py; do $(BIN)/python $$bench || exit 1; done
+
+check: venv build/typing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(wildcard */native/*.cpp */native/*.hpp)
+	MYPYPATH=build/typing $(BIN)/mypy -p webtext
+	cd build/typing && ../../$(BIN)/lint-imports --config ../../pyproject.toml --no-cache
+
+format: venv
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(wildcard */native/*.cpp */native/*.hpp)
+
+venv: .venv/native
+
+# torch first and by its exact version: a range would take the newest build and gigabytes with it.
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) torch==2.13.0
+	$(PIP) scikit-build-core nanobind cmake ninja
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	touch $@ .venv/native
+
+.venv/native: .venv/installed $(NATIVE)
+	$(PIP) --no-build-isolation --no-deps --editable .
+	touch $@
+
+# Type checkers and import-linter do not follow the editable install: they read the package through links.
+build/typing: $(MAKEFILE_LIST)
+	mkdir -p build/typing/webtext
+	for stage in $(STAGES); do ln -sfn ../../../$$stage build/typing/webtext/$$stage; done
+	ln -sf ../../../app/_package.py build/typing/webtext/__init__.py
+	touch $@
+
+clean:
+	rm -rf .venv build

@@ -1,0 +1,117 @@
+"""The command line: a table of stages and verbs that loads a stage's code only when one of its verbs is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from webtext import __version__
+from webtext.base.errors import ConfigError, EnvironmentError_, WebtextError, did_you_mean, missing_extra
+
+STAGES = {
+    "crawl": ("webtext.crawl.command:group", "Votes to links, links to pages."),
+    "clean": ("webtext.clean.command:group", "Pages to corpus: extract, judge, deduplicate."),
+    "tokenizer": ("webtext.tokenizer.command:group", "Train and apply a byte-level BPE."),
+    "shards": ("webtext.shards.command:group", "Pack a corpus into token shards; look into them."),
+    "train": ("webtext.train.command:group", "Train, evaluate, sample and export a GPT-2."),
+    "build": ("webtext.app.command:build", "Links to tokens, all stages; skips what is done."),
+    "pretrain": ("webtext.app.command:pretrain", "Build, then train and evaluate: the whole way."),
+    "inspect": ("webtext.app.command:inspect", "Why a record is here, or is not."),
+    "report": ("webtext.app.command:report", "Write a build's report.html and report.json."),
+    "demo": ("webtext.app.command:demo", "The whole way on a small web of this machine's own."),
+}
+"""Name -> (where the command is, its line in the help). The order is the order of the help."""
+
+EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "tensorboard": "train", "s3fs": "s3"}
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+class CommandTable(click.Group):
+    """A group whose commands are imported when they are called, so that `--help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        return list(STAGES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command."""
+        if cmd_name not in STAGES:
+            return None
+        module, _, attribute = STAGES[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        command.name = cmd_name
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """As click does it, with a did-you-mean."""
+        if args and not args[0].startswith("-") and args[0] not in STAGES:
+            raise ConfigError(f"unknown command '{args[0]}'", did_you_mean(args[0], STAGES))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, importing none."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in STAGES.items()])
+
+
+@click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="webtext")
+def cli() -> None:
+    """Rebuild WebText from the links people voted for, and pretrain GPT-2 on it.
+
+    \b
+      webtext demo                      the whole way in a few minutes, on this machine alone
+      webtext build build.toml          links to tokens
+      webtext pretrain build.toml       links to a trained and evaluated GPT-2
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with 0 ok, 1 failed parts, 2 usage, 3 broken input or 130 interrupted."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit code; every error is shown in at most three lines."""
+    from webtext.base.console import Console
+
+    console = Console()
+    try:
+        result = cli.main(args=arguments, prog_name="webtext", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except WebtextError as error:
+        console.error(error)
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "")
+        return 0
+    except click.UsageError as error:
+        console.error(ConfigError(error.format_message(), *_usage_hint(error)))
+        return ConfigError.exit_code
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        console.error(WebtextError("interrupted", "what is finished stays; give the same command again to go on"))
+        return INTERRUPTED
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "webtext"):
+            raise
+        console.error(missing_extra(package, EXTRA_OF_PACKAGE.get(package, "build")))
+        return EnvironmentError_.exit_code
+    except BrokenPipeError:  # `webtext ... | head`: whoever reads has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _usage_hint(error: click.UsageError) -> list[str]:
+    return [f"see '{error.ctx.command_path} --help'"] if error.ctx is not None else []
+
+
+if __name__ == "__main__":
+    main()
