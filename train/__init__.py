@@ -1,1 +1,44 @@
-"""GPT-2: the model, its training loop, evaluation, sampling and export."""
+"""GPT-2: the model of the paper, its training on token shards, its evaluation, sampling and export.
+
+The public names load torch when they are first used; settings and commands are known without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from webtext.base.errors import missing_extra
+
+if TYPE_CHECKING:
+    from webtext.train.checkpoint import load_model as load_model
+    from webtext.train.loop import TrainResult as TrainResult
+    from webtext.train.loop import train_model as train_model
+    from webtext.train.model import GPT2 as GPT2
+    from webtext.train.model import GPT2Config as GPT2Config
+    from webtext.train.settings import TrainSettings as TrainSettings
+
+_PUBLIC_NAMES = {
+    "GPT2": "model",
+    "GPT2Config": "model",
+    "TrainResult": "loop",
+    "TrainSettings": "settings",
+    "load_model": "checkpoint",
+    "train_model": "loop",
+}
+__all__ = sorted(_PUBLIC_NAMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC_NAMES:
+        raise AttributeError(f"module 'webtext.train' has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"webtext.train.{_PUBLIC_NAMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "safetensors"):
+            raise missing_extra(str(error.name), "train") from None
+        raise
+
+
+def __dir__() -> list[str]:
+    return __all__

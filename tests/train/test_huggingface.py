@@ -1,0 +1,103 @@
+"""Import and export against transformers' own GPT2LMHeadModel, with random weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from webtext.base.errors import InputError
+from webtext.train.model import GPT2, GPT2Config
+
+transformers = pytest.importorskip("transformers")
+CONFIG = GPT2Config(n_layer=3, n_head=4, n_embd=48, context=32, vocab_size=301)
+TOLERANCE = 1e-5
+
+
+def random_model() -> GPT2:
+    """Every parameter is drawn, norms and biases too, so that none can be mixed up unseen."""
+    torch.manual_seed(3)
+    model = GPT2(CONFIG)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+        model.token_embedding.weight[CONFIG.vocab_size :] = 0
+    return model.eval()
+
+
+def test_transformers_loads_the_export_with_equal_logits_loss_and_gradients(tmp_path: Path) -> None:
+    model = random_model()
+    model.to_huggingface(tmp_path)
+    theirs, report = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    theirs.eval()
+    tokens = torch.randint(CONFIG.vocab_size, (2, 32))
+    result = theirs(tokens, labels=tokens)
+    assert (result.logits - model(tokens)).abs().max() < TOLERANCE
+    loss = model.loss(tokens[:, :-1], tokens[:, 1:])
+    assert abs(loss.item() - result.loss.item()) < TOLERANCE
+    loss.backward()  # type: ignore[no-untyped-call]
+    result.loss.backward()
+    block, their_block = model.blocks[1], theirs.transformer.h[1]
+    fused = torch.cat([getattr(block.attention, name).weight.grad.T for name in ("query", "key", "value")], dim=1)
+    assert (fused - their_block.attn.c_attn.weight.grad).abs().max() < TOLERANCE
+    assert model.token_embedding.weight.grad is not None
+    embedding_difference = model.token_embedding.weight.grad[: CONFIG.vocab_size] - theirs.transformer.wte.weight.grad
+    assert embedding_difference.abs().max() < TOLERANCE
+    assert (block.feed_forward.expand.bias.grad - their_block.mlp.c_fc.bias.grad).abs().max() < TOLERANCE  # type: ignore[union-attr, operator]
+
+
+def test_a_model_of_transformers_is_read_with_equal_logits(tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=32, n_positions=16, vocab_size=77)
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    theirs.save_pretrained(tmp_path)
+    model = GPT2.from_huggingface(tmp_path).eval()
+    assert model.config.dropout == 0.1
+    tokens = torch.randint(77, (3, 16))
+    assert (theirs(tokens).logits - model(tokens)).abs().max() < TOLERANCE
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_export_and_import_give_the_same_parameters(tmp_path: Path) -> None:
+    model = random_model()
+    model.to_huggingface(tmp_path)
+    again = GPT2.from_huggingface(tmp_path)
+    assert again.config == model.config
+    for (name, one), other in zip(model.named_parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other), name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "llama"}, "says model_type = 'llama'\na GPT-2 has 'gpt2'"),
+        ({"activation_function": "relu"}, "says activation_function = 'relu'"),
+        ({"n_inner": 7}, "says n_inner = 7"),
+        ({"n_layer": None}, "has no 'n_layer'"),
+        ({"n_layer": 9}, "do not fit its config.json"),
+        ({"vocab_size": 9}, "do not fit its config.json"),
+    ],
+)
+def test_a_folder_of_another_model_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    random_model().to_huggingface(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config = {name: value for name, value in {**config, **change}.items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=message):
+        GPT2.from_huggingface(tmp_path)
+
+
+def test_missing_or_cut_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file .*config.json"):
+        GPT2.from_huggingface(tmp_path)
+    random_model().to_huggingface(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(InputError, match="no whole safetensors file"):
+        GPT2.from_huggingface(tmp_path)
+    weights.unlink()
+    with pytest.raises(InputError, match="pickled or split weights are not read"):
+        GPT2.from_huggingface(tmp_path)
