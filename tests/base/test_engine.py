@@ -1,0 +1,350 @@
+"""The local engine: what dies, hangs or eats memory costs one record; nothing is done twice, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.engine import Limits, LocalEngine, TaskFailure
+from webtext.base.errors import ConfigError, EnvironmentError_, InputError
+from webtext.base.journal import Journal
+
+HERE = str(Path(__file__).parent)
+sys.path.append(HERE)
+import worker_functions as work  # noqa: E402
+
+SMALL = Limits(record_seconds=1, memory_bytes=300 << 20)
+PATIENCE = 20.0
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[LocalEngine]:
+    with LocalEngine(2, SMALL) as engine:
+        yield engine
+
+
+class Heard:
+    """What the engine reported."""
+
+    def __init__(self) -> None:
+        self.results: dict[int, Any] = {}
+        self.set_aside: dict[tuple[int, int], str] = {}
+
+    def map(
+        self, engine: LocalEngine, function: Callable[..., Any], tasks: list[Any], **more: Any
+    ) -> list[TaskFailure]:
+        return engine.map(function, tasks, on_done=self._done, on_set_aside=self._aside, **more)
+
+    def _done(self, index: int, result: Any) -> None:
+        assert index not in self.results, "a part was published twice"
+        self.results[index] = result
+
+    def _aside(self, index: int, position: int, cause: str) -> None:
+        assert (index, position) not in self.set_aside
+        self.set_aside[index, position] = cause
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+def test_three_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
+    engine: LocalEngine, heard: Heard
+) -> None:
+    failures = heard.map(engine, work.process, [["a", "segfault", "b", "hang", "c", "eat", "d"], ["e", "f"]])
+    assert failures == []
+    assert heard.results == {0: ["A", "B", "C", "D"], 1: ["E", "F"]}
+    assert heard.set_aside == {
+        (0, 1): "signal 11",
+        (0, 3): "no progress for 1 s",
+        (0, 5): "memory above 300 MiB",
+    }
+
+
+def test_one_huge_allocation_is_refused_and_has_the_same_cause(engine: LocalEngine, heard: Heard) -> None:
+    assert heard.map(engine, work.process, [["a", "jump", "b"]]) == []
+    assert heard.results == {0: ["A", "B"]}
+    assert heard.set_aside == {(0, 1): "memory above 300 MiB"}
+
+
+def test_an_exit_names_its_status(engine: LocalEngine, heard: Heard) -> None:
+    heard.map(engine, work.process, [["exit", "a"]])
+    assert heard.results == {0: ["A"]}
+    assert heard.set_aside == {(0, 0): "exit status 3"}
+
+
+def test_records_known_to_kill_are_left_out_from_the_start(engine: LocalEngine, heard: Heard) -> None:
+    heard.map(engine, work.process, [["a"], ["b", "segfault"]], set_aside={1: {1: "signal 11"}})
+    assert heard.results == {0: ["A"], 1: ["B"]}
+    assert heard.set_aside == {}
+
+
+def test_a_record_that_kills_once_is_not_lost(engine: LocalEngine, heard: Heard, tmp_path: Path) -> None:
+    record = f"exit_once {tmp_path / 'marker'}"
+    assert heard.map(engine, work.process, [["a", record, "b"]]) == []
+    assert heard.results == {0: ["A", record.upper(), "B"]}
+    assert heard.set_aside == {}
+
+
+def test_a_record_that_survives_alone_but_kills_its_part_twice_is_set_aside(engine: LocalEngine, heard: Heard) -> None:
+    assert heard.map(engine, work.die_alone_never, [7]) == []
+    assert heard.results == {0: 7}
+    assert heard.set_aside == {(0, 1): "exit status 3"}
+
+
+def test_kill_9_of_a_worker_from_outside_costs_nothing(heard: Heard) -> None:
+    with LocalEngine(1) as engine:
+        heard.map(engine, work.pid_of_worker, [None])
+        killed = threading.Timer(0.5, os.kill, (heard.results.pop(0), signal.SIGKILL))
+        killed.start()
+        assert heard.map(engine, work.process, [["a", "wait 1", "b"]]) == []
+        assert killed.finished.is_set()
+    assert heard.results == {0: ["A", "WAIT 1", "B"]}
+    assert heard.set_aside == {}
+
+
+def test_an_idle_worker_that_is_killed_is_replaced(heard: Heard) -> None:
+    with LocalEngine(1) as engine:
+        heard.map(engine, work.pid_of_worker, [None])
+        os.kill(heard.results.pop(0), signal.SIGKILL)
+        assert heard.map(engine, work.pid_of_worker, [None]) == []
+    assert set(heard.results) == {0}
+
+
+def test_a_death_outside_records_is_retried_once_and_then_fails_the_part(
+    engine: LocalEngine, heard: Heard, tmp_path: Path
+) -> None:
+    failures = heard.map(engine, work.die_between_records, [str(tmp_path / "marker"), ""])
+    assert failures == [TaskFailure(1, "the worker ended outside any record: exit status 4")]
+    assert heard.results == {0: "survived"}
+    assert heard.set_aside == {}
+
+
+def test_retries_of_a_part_are_bounded(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.base.engine.MAX_RETRIES_PER_PART", 5)
+    with LocalEngine(1) as engine:
+        failures = heard.map(engine, work.die_at_every_record, [100])
+    # Each record takes two retries, one alone and one without it: the sixth is refused, after the third record's.
+    assert failures == [TaskFailure(0, "given up after 5 retries: 3 records set aside")]
+    assert len(heard.set_aside) == 3
+
+
+def test_time_is_counted_for_one_record_not_for_the_part(engine: LocalEngine, heard: Heard) -> None:
+    assert heard.map(engine, work.work_slowly, [1.6]) == []
+    assert heard.results == {0: 20}
+
+
+def test_an_exception_fails_its_part_alone_with_one_line(
+    engine: LocalEngine, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG", "webtext.base.engine"):
+        failures = heard.map(engine, work.raise_error, ["fine", "value", "unpicklable", "exit"])
+    assert [failure.index for failure in failures] == [1, 2, 3]
+    assert failures[0].error == "ValueError: two lines"
+    assert "pickle" in failures[1].error
+    assert failures[2].error == "SystemExit: 5"
+    assert heard.results == {0: "fine"}
+    assert 'raise ValueError("two' in caplog.text
+
+
+def test_an_input_error_stops_the_map_and_keeps_its_lines(engine: LocalEngine, heard: Heard) -> None:
+    with pytest.raises(InputError) as caught:
+        heard.map(engine, work.raise_error, ["input"])
+    assert caught.value.lines == ("part 'a' is not what it was", "make it again")
+    assert heard.map(engine, work.raise_error, ["fine"]) == [], "the engine is usable afterwards"
+
+
+def test_a_full_disk_stops_the_map_with_the_remedy(engine: LocalEngine, heard: Heard) -> None:
+    with pytest.raises(EnvironmentError_, match="no space left on the disk for '/full/disk'\nfree space and give"):
+        heard.map(engine, work.raise_error, ["space"])
+
+
+def children_of(parent: int) -> list[int]:
+    """Workers among the children of a process that still run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            is_worker = b"webtext.base.worker" in (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if is_worker and int(fields[1]) == parent and fields[0] not in "ZX":
+            found.append(int(folder.name))
+    return found
+
+
+def test_an_error_in_on_done_ends_the_running_workers(tmp_path: Path) -> None:
+    def refuse(index: int, result: Any) -> None:
+        raise RuntimeError("cannot publish")
+
+    before = set(children_of(os.getpid()))
+    with LocalEngine(2) as engine, pytest.raises(RuntimeError, match="cannot publish"):
+        engine.map(work.process, [["wait 0.5"], ["wait 50"]], on_done=refuse)
+    assert set(children_of(os.getpid())) <= before
+
+
+def test_two_workers_work_at_the_same_time(engine: LocalEngine, heard: Heard, tmp_path: Path) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    heard.map(engine, work.meet, [(one, two), (two, one)])
+    assert heard.results == {0: True, 1: True}
+
+
+def test_each_result_comes_with_its_index_whatever_the_order(engine: LocalEngine, heard: Heard) -> None:
+    heard.map(engine, work.process, [["wait 0.3"], *([str(i)] for i in range(1, 30))])
+    assert heard.results[0] == ["WAIT 0.3"]
+    assert [heard.results[i] for i in range(1, 30)] == [[str(i)] for i in range(1, 30)]
+
+
+def test_no_tasks_start_no_workers(heard: Heard) -> None:
+    with LocalEngine(1) as engine:
+        assert heard.map(engine, work.process, []) == []
+        assert engine._idle == []
+
+
+def test_large_tasks_and_results_pass(heard: Heard) -> None:
+    with LocalEngine(1) as engine:
+        heard.map(engine, work.process, [["y" * (20 << 20)], ["z"]])
+    assert heard.results == {0: ["Y" * (20 << 20)], 1: ["Z"]}
+
+
+def test_workers_are_kept_between_maps_and_recycled_after_their_share(heard: Heard) -> None:
+    with LocalEngine(1, Limits(tasks_per_worker=3)) as engine:
+        pids = []
+        for _ in range(2):
+            heard.map(engine, work.pid_of_worker, [None, None])
+            pids += [heard.results.pop(index) for index in range(2)]
+    assert pids[0] == pids[1] == pids[2] != pids[3]
+
+
+def test_a_worker_that_keeps_much_memory_is_recycled(heard: Heard) -> None:
+    with LocalEngine(1, SMALL) as engine:
+        heard.map(engine, work.hold_memory, [200 << 20, 1 << 20, 1 << 20])
+    pids = [heard.results[index] for index in range(3)]
+    assert pids[0] != pids[1] == pids[2]
+
+
+def test_workers_are_single_threaded_deterministic_and_leave_stdout_alone(
+    heard: Heard, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with LocalEngine(1) as first, LocalEngine(1) as second:
+        heard.map(first, work.surroundings, [None])
+        one = heard.results.pop(0)
+        heard.map(second, work.surroundings, [None])
+        two = heard.results.pop(0)
+    assert one == two
+    assert (one["arrow_threads"], one["stdin"]) == (1, "/dev/null")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "written by a C library" in err
+    assert "printed by a library" in err
+
+
+def test_quiet_workers_say_nothing(heard: Heard, capfd: pytest.CaptureFixture[str]) -> None:
+    with LocalEngine(1, quiet=True) as engine:
+        heard.map(engine, work.surroundings, [None])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_workers_that_cannot_start_are_an_error(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.base.process.START", "raise SystemExit(9)")
+    with LocalEngine(1) as engine, pytest.raises(EnvironmentError_, match=r"cannot start \(exit status 9\)"):
+        heard.map(engine, work.process, [["a"]])
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ConfigError, match="workers is 0"):
+        LocalEngine(0)
+    with pytest.raises(ConfigError, match="record_seconds is 0"):
+        Limits(record_seconds=0)
+
+
+def test_journal_watch_notes_nothing_without_an_engine() -> None:
+    journal = Journal(set_aside={1: "signal 11"})
+    assert list(journal.watch(enumerate("abc"))) == [(0, "a"), (2, "c")]
+    assert list(Journal(only=2).watch(enumerate("abc"))) == [(2, "c")]
+
+
+# A script without `if __name__ == "__main__"`: workers must not run it again.
+SCRIPT = f"""
+import sys
+sys.path.append({HERE!r})
+import worker_functions as work
+from webtext.base.engine import LocalEngine
+engine = LocalEngine(2)
+print(engine.map({{function}}, {{tasks}}, on_done=lambda index, result: print(index, result)))
+"""
+
+
+def script(function: str, tasks: object) -> str:
+    return SCRIPT.format(function=function, tasks=tasks)
+
+
+@pytest.mark.parametrize("how", ["file", "-c", "stdin"])
+def test_a_script_needs_no_main_guard(how: str, tmp_path: Path) -> None:
+    text = script("work.process", [["a"]])
+    (tmp_path / "script.py").write_text(text)
+    arguments = {"file": [str(tmp_path / "script.py")], "-c": ["-c", text], "stdin": ["-"]}[how]
+    ran = subprocess.run([sys.executable, *arguments], input=text, capture_output=True, text=True, timeout=PATIENCE)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("0 ['A']\n[]\n", "", 0)
+
+
+def test_a_function_of_the_main_script_is_refused_with_the_remedy() -> None:
+    text = "from webtext.base.engine import LocalEngine\ndef f(journal, task): pass\nLocalEngine(1).map(f, [1], on_done=print)"
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE)
+    assert "put it into a module of its own" in ran.stderr
+
+
+def start_sleepers(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script("work.announce_and_sleep", [str(folder)] * 2)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + PATIENCE
+    while len(workers := [int(path.name) for path in folder.iterdir()]) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert sorted(children_of(parent.pid)) == sorted(workers)
+    return parent, workers
+
+
+def assert_gone(workers: list[int]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while any(runs(worker) for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlived its parent"
+        time.sleep(0.02)
+
+
+def runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_kill_9_of_the_parent_leaves_no_worker(tmp_path: Path) -> None:
+    parent, workers = start_sleepers(tmp_path)
+    parent.kill()
+    parent.communicate()
+    assert_gone(workers)
+
+
+def test_ctrl_c_ends_the_workers_and_only_the_parent_speaks(tmp_path: Path) -> None:
+    parent, workers = start_sleepers(tmp_path)
+    os.killpg(parent.pid, signal.SIGINT)  # as a terminal does it: to the whole group
+    _, err = parent.communicate(timeout=PATIENCE)
+    assert_gone(workers)
+    assert parent.returncode == -signal.SIGINT
+    assert err.count("Traceback") == err.count("KeyboardInterrupt") == 1

@@ -1,0 +1,130 @@
+"""Functions that the engine's tests run in workers; workers import them by this module's name."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from webtext.base.errors import InputError
+from webtext.base.journal import Journal
+
+
+def process(journal: Journal, records: Sequence[str]) -> list[str]:
+    """Answer with each record processed; some records do harm instead."""
+    answers = []
+    for _, record in journal.watch(enumerate(records)):
+        harm(record)
+        answers.append(record.upper())
+    return answers
+
+
+def harm(record: str) -> None:
+    kind, _, argument = record.partition(" ")
+    if kind == "segfault":
+        ctypes.string_at(0)
+    elif kind == "hang":
+        time.sleep(60)
+    elif kind == "eat":
+        eaten = []
+        while True:
+            eaten.append(bytearray(b"x" * (1 << 20)))
+    elif kind == "jump":
+        bytearray(1 << 40)
+    elif kind == "exit":
+        os._exit(3)
+    elif kind == "exit_once" and not Path(argument).exists():
+        Path(argument).touch()
+        os._exit(3)
+    elif kind == "wait":
+        time.sleep(float(argument))
+
+
+def die_between_records(journal: Journal, marker: str) -> str:
+    for _, _ in journal.watch(enumerate("ab")):
+        pass
+    if not marker or not Path(marker).exists():
+        if marker:
+            Path(marker).touch()
+        os._exit(4)
+    return "survived"
+
+
+def die_alone_never(journal: Journal, record: int) -> int:
+    """The record at position 1 kills only in company of the others."""
+    for position, _ in journal.watch(enumerate("abc")):
+        if position == 1 and journal.only is None:
+            os._exit(3)
+    return record
+
+
+def die_at_every_record(journal: Journal, n_records: int) -> None:
+    for _ in journal.watch(enumerate(range(n_records))):
+        os._exit(3)
+
+
+def work_slowly(journal: Journal, seconds: float) -> int:
+    """Many quick records that together take longer than one record may."""
+    n_done = 0
+    for _ in journal.watch(enumerate(range(20))):
+        time.sleep(seconds / 20)
+        n_done += 1
+    return n_done
+
+
+def raise_error(journal: Journal, kind: str) -> str:
+    if kind == "value":
+        raise ValueError("two\nlines")
+    if kind == "input":
+        raise InputError("part 'a' is not what it was", "make it again")
+    if kind == "space":
+        raise OSError(errno.ENOSPC, "No space left on device", "/full/disk")
+    if kind == "unpicklable":
+        return lambda: None  # type: ignore[return-value]
+    if kind == "exit":
+        sys.exit(5)
+    return kind
+
+
+def pid_of_worker(journal: Journal, task: object) -> int:
+    return os.getpid()
+
+
+def hold_memory(journal: Journal, n_bytes: int) -> int:
+    hold_memory.__dict__["held"] = bytearray(b"x") * n_bytes
+    return os.getpid()
+
+
+def meet(journal: Journal, own_and_other: tuple[str, str]) -> bool:
+    """True if the other task was running at the same time."""
+    own, other = map(Path, own_and_other)
+    own.touch()
+    deadline = time.monotonic() + 20
+    while not other.exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def announce_and_sleep(journal: Journal, folder: str) -> None:
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(60)
+
+
+def surroundings(journal: Journal, task: object) -> dict[str, object]:
+    import pyarrow
+
+    print("printed by a library")
+    os.write(1, b"written by a C library\n")
+    return {
+        "arrow_threads": pyarrow.cpu_count(),
+        "stdin": os.readlink("/proc/self/fd/0"),
+        "set_order": list({"one", "two", "three", "four"}),
+        "children": subprocess.run(["true"], check=True).returncode,
+    }
