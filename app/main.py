@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from webtext import __version__
-from webtext.base.errors import ConfigError, EnvironmentError_, WebtextError, did_you_mean, missing_extra
+from webtext.base.errors import ConfigError, DryRun, EnvironmentError_, WebtextError, did_you_mean, missing_extra
 
 STAGES = {
     "crawl": ("webtext.crawl.command:group", "Votes to links, links to pages."),
@@ -84,6 +84,8 @@ def run(arguments: list[str] | None = None) -> int:
         result = cli.main(args=arguments, prog_name="webtext", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
+    except DryRun:
+        return 0
     except WebtextError as error:
         console.error(error)
         return error.exit_code

@@ -64,6 +64,10 @@ class EnvironmentError_(WebtextError):
     """This machine lacks something: an extra, disk space, memory."""
 
 
+class DryRun(Exception):
+    """Ends a dry run at the first stage that has work to do: what follows depends on what it would write."""
+
+
 def missing_extra(package: str, extra: str) -> EnvironmentError_:
     """The error for an absent optional dependency, with the line that installs it.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from webtext.base.errors import InputError, RunFailed, WebtextError
+from webtext.base.errors import DryRun, InputError, RunFailed, WebtextError
 from webtext.base.journal import Journal
 from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
 from webtext.base.partwriter import PartWriter, SetWriter, part_key
@@ -138,7 +138,7 @@ def run_parts(
 
     `function` is a module-level function. Finished parts are not redone; parts that no task asks for are removed.
     Raises RunFailed when parts failed as a whole (the finished ones stay), and whatever breaks an input's contract.
-    With `run.dry_run` nothing is written and the result is empty.
+    With `run.dry_run` nothing is written: DryRun is raised where there is work to do.
     """
     started = time.time()
     writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
@@ -146,9 +146,9 @@ def run_parts(
     done = {name: _still_valid(writer, keys) for name, writer in writers.items()}
     missing = [task for task in tasks if any(task.index not in parts for parts in done.values())]
     label = label or recipe.stage
-    if run.dry_run:
+    if run.dry_run and missing:
         run.console.say(f"{label}: {len(tasks):,} parts, {len(tasks) - len(missing):,} done, {len(missing):,} to do")
-        return {}
+        raise DryRun
     if missing or not all(_sealed(writer, done[name]) for name, writer in writers.items()):
         for writer in writers.values():
             writer.unseal()

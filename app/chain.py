@@ -1,0 +1,96 @@
+"""The chain behind `webtext build` and `webtext pretrain`: each stage reads the folder the one before it wrote.
+
+Stages skip what is done, so the chain is the same for a first run, for a resumed one, and after a changed setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webtext.app.config import BuildConfig
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+
+STAGE_TITLES = {
+    "links": "1/6 links: who voted for what",
+    "pages": "2/6 pages: fetch what they voted for",
+    "clean": "3/6 documents: extract, judge, deduplicate",
+    "tokenizer": "4/6 tokenizer: learn the merges",
+    "tokens": "5/6 tokens: pack the shards",
+    "model": "6/6 model: train GPT-2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the parts of a build lie under its folder."""
+
+    root: str
+
+    def __getattr__(self, name: str) -> str:
+        if name in ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens", "model"):
+            return Folder(self.root).location(name)
+        raise AttributeError(name)
+
+    @property
+    def tokenizer(self) -> str:
+        """The tokenizer's file."""
+        return Folder(self.root).location("tokenizer/tokenizer.json")
+
+    @property
+    def export(self) -> str:
+        """The trained model as a Hugging Face GPT-2 folder."""
+        return Folder(self.root).location("model/export")
+
+
+def build(config: BuildConfig, run: Run) -> Layout:
+    """Links to tokens. Raises what the stages raise; what is done stays."""
+    from webtext.clean.pipeline import CleanSettings, clean_pages
+    from webtext.shards.pack import pack_shards
+    from webtext.tokenizer.corpus import train_tokenizer
+
+    layout = Layout(config["build"].out)
+    if Folder(layout.root).is_local and not run.dry_run:
+        config.write(Path(layout.root))
+    pages = _pages(config, layout, run)
+    run.console.say(STAGE_TITLES["clean"])
+    clean_pages(
+        pages,
+        layout.root,
+        CleanSettings(extract=config["clean.extract"], rules=config["clean.rules"], dedup=config["clean.dedup"]),
+        run,
+    )
+    run.console.say(STAGE_TITLES["tokenizer"])
+    train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run)
+    run.console.say(STAGE_TITLES["tokens"])
+    pack_shards(layout.corpus, layout.tokenizer, layout.tokens, config["shards"], run)
+    return layout
+
+
+def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
+    """Build, train, evaluate, export. Returns the layout and what the evaluation says."""
+    from webtext.train.evaluate.perplexity import evaluate_run
+    from webtext.train.loop import train_model
+
+    layout = build(config, run)
+    run.console.say(STAGE_TITLES["model"])
+    train_model(layout.tokens, layout.model, config["train"], run)
+    return layout, evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run)
+
+
+def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
+    """The page sets to clean: those given, or the one fetched for the links."""
+    from webtext.crawl.fetch import fetch_pages
+    from webtext.crawl.links import collect_links
+
+    settings = config["build"]
+    if settings.pages:
+        return list(settings.pages)
+    run.console.say(STAGE_TITLES["links"])
+    collect_links(settings.links, layout.links, config["crawl.links"], run)
+    run.console.say(STAGE_TITLES["pages"])
+    fetch_pages(layout.links, layout.pages, config["crawl.fetch"], run)
+    return [layout.pages]

@@ -1,0 +1,77 @@
+"""The file behind `build` and `pretrain`: which section holds whose settings, and where everything lies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webtext.base.config import all_settings, check_sections, from_table, load_config, section_of, setting
+from webtext.base.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSettings:
+    """What goes in, and where everything goes: the section [build]."""
+
+    links: tuple[str, ...] = setting((), "Reddit submission dumps: files, folders or globs")
+    pages: tuple[str, ...] = setting((), "page sets or WARC files to start from instead of links")
+    out: str = setting("build", "folder of the whole build", in_recipe=False)
+
+    def __post_init__(self) -> None:
+        if bool(self.links) == bool(self.pages):
+            raise ConfigError(
+                "[build] needs either links or pages", 'e.g. links = ["RS_2017-*.zst"], or pages = ["crawl.warc.gz"]'
+            )
+
+
+def settings_classes() -> dict[str, type]:
+    """Section -> settings class, for every component that `pretrain` runs."""
+    from webtext.clean.dedup.find import DedupSettings
+    from webtext.clean.extract.pages import ExtractSettings
+    from webtext.clean.rules.thresholds import RuleSettings
+    from webtext.crawl.fetch import FetchSettings
+    from webtext.crawl.karma import LinkSettings
+    from webtext.shards.pack import PackSettings
+    from webtext.tokenizer.corpus import TokenizerSettings
+    from webtext.train.settings import TrainSettings
+
+    return {
+        "build": BuildSettings,
+        "crawl.links": LinkSettings,
+        "crawl.fetch": FetchSettings,
+        "clean.extract": ExtractSettings,
+        "clean.rules": RuleSettings,
+        "clean.dedup": DedupSettings,
+        "tokenizer": TokenizerSettings,
+        "shards": PackSettings,
+        "train": TrainSettings,
+    }
+
+
+class BuildConfig:
+    """All sections, resolved and checked: every unknown key was an error before anything ran."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        classes = settings_classes()
+        check_sections(table, classes)
+        self._settings = {name: from_table(cls, section_of(table, name), name) for name, cls in classes.items()}
+
+    @classmethod
+    def read(cls, path: str, overrides: Iterable[str] = ()) -> BuildConfig:
+        """Read the TOML file at `path` with `section.key=value` overrides; inputs are relative to where you stand."""
+        return cls(load_config(path, overrides))
+
+    def __getitem__(self, section: str) -> Any:
+        return self._settings[section]
+
+    def to_json(self) -> dict[str, Any]:
+        """Every setting of every section, defaults included."""
+        return {name: all_settings(settings) for name, settings in self._settings.items()}
+
+    def write(self, folder: Path) -> None:
+        """Leave the resolved settings beside the output, so that a build can be read years later."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
