@@ -1,0 +1,182 @@
+"""The token file `.tok`: one shard of tokens with its own header, document index and checksums.
+
+    header      256 bytes, little-endian; `ShardHeader` (byte by byte in README.md)
+    tokens      n_tokens of 2 or 4 bytes each, then zeros up to a multiple of 8
+    index       n_documents + 1 positions of 8 bytes: where each document starts, then n_tokens
+    checksums   one CRC-32 (zlib) of 4 bytes for every block_bytes of what lies between the header and here
+
+The dtype follows from the vocabulary: 2 bytes when it has at most 65,536 tokens, else 4. The file's size follows from the
+header's counts, so a truncated or padded file is refused before a token is read.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from webtext.base.errors import ShardCorrupt
+
+MAGIC = b"\x89TOKENS\n"  # not text, and a transfer that rewrites line ends breaks it
+FORMAT_VERSION = 1
+HEADER_BYTES = 256
+BLOCK_BYTES = 1 << 20
+MAX_U16_VOCABULARY = 1 << 16
+INDEX_BYTES = 8
+CHECKSUM_BYTES = 4
+SPLITS = ("train", "validation")
+
+# magic, version, bytes per token, vocab_size, eot_id, tokenizer hash, n_tokens, n_documents, block_bytes
+_FIELDS = struct.Struct("<8s I I Q Q 32s Q Q Q")
+_HEADER_CHECKSUM = struct.Struct("<I")
+_SHARD_NAME = re.compile(r"(train|validation)-([0-9]{5,})(?:-([1-9][0-9]*))?\.tok")
+_CHECKSUM_AT = HEADER_BYTES - CHECKSUM_BYTES
+
+Tokens = npt.NDArray[Any]
+"""A flat array of token ids, u16 or u32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardHeader:
+    """What a shard says of itself; the layout of the file follows from it."""
+
+    vocab_size: int
+    eot_id: int
+    tokenizer_hash: str  # SHA-256 in hex, `Tokenizer.hash`
+    n_tokens: int
+    n_documents: int
+    block_bytes: int = BLOCK_BYTES
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a token on disk.
+
+        >>> of = lambda n: ShardHeader(vocab_size=n, eot_id=0, tokenizer_hash="", n_tokens=1, n_documents=1).dtype.name
+        >>> of(65_536), of(65_537)
+        ('uint16', 'uint32')
+        """
+        return token_dtype(self.vocab_size)
+
+    @property
+    def tokens_bytes(self) -> int:
+        """Bytes of the tokens with their padding to a multiple of 8."""
+        return -(-self.n_tokens * self.dtype.itemsize // INDEX_BYTES) * INDEX_BYTES
+
+    @property
+    def index_offset(self) -> int:
+        """Where the document index starts."""
+        return HEADER_BYTES + self.tokens_bytes
+
+    @property
+    def checksums_offset(self) -> int:
+        """Where the checksums start; what lies between the header and here is what they cover."""
+        return self.index_offset + (self.n_documents + 1) * INDEX_BYTES
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of checksummed blocks; the last may be short."""
+        return -(-(self.checksums_offset - HEADER_BYTES) // self.block_bytes)
+
+    @property
+    def file_bytes(self) -> int:
+        """The size that a file with this header has."""
+        return self.checksums_offset + self.n_blocks * CHECKSUM_BYTES
+
+    def to_bytes(self) -> bytes:
+        """The 256 bytes at the start of the file."""
+        fields = _FIELDS.pack(
+            MAGIC,
+            FORMAT_VERSION,
+            self.dtype.itemsize,
+            self.vocab_size,
+            self.eot_id,
+            bytes.fromhex(self.tokenizer_hash),
+            self.n_tokens,
+            self.n_documents,
+            self.block_bytes,
+        ).ljust(_CHECKSUM_AT, b"\0")
+        return fields + _HEADER_CHECKSUM.pack(zlib.crc32(fields))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, location: str, file_bytes: int) -> ShardHeader:
+        """Read and check a header; nothing in it is believed before it agrees with the rest and with the file's size.
+
+        Raises ShardCorrupt naming the file, the field and its value.
+        """
+        if len(data) < HEADER_BYTES:
+            corrupt(
+                location, "header", f"{len(data)} bytes", f"a token file starts with {HEADER_BYTES} bytes of header"
+            )
+        magic, version, token_bytes, vocab_size, eot_id, digest, n_tokens, n_documents, block_bytes = (
+            _FIELDS.unpack_from(data)
+        )
+        if magic != MAGIC:
+            corrupt(location, "magic", repr(magic), f"this is no token file: it does not start with {MAGIC!r}")
+        if version != FORMAT_VERSION:
+            corrupt(location, "version", version, f"this version of webtext reads version {FORMAT_VERSION}")
+        (checksum,) = _HEADER_CHECKSUM.unpack_from(data, _CHECKSUM_AT)
+        if checksum != zlib.crc32(data[:_CHECKSUM_AT]):
+            corrupt(
+                location, "header checksum", f"{checksum:08x}", f"its bytes give {zlib.crc32(data[:_CHECKSUM_AT]):08x}"
+            )
+        if any(data[_FIELDS.size : _CHECKSUM_AT]):
+            corrupt(location, "reserved bytes", "not zero", "they must be zero in this version")
+        header = cls(
+            vocab_size=vocab_size,
+            eot_id=eot_id,
+            tokenizer_hash=digest.hex(),
+            n_tokens=n_tokens,
+            n_documents=n_documents,
+            block_bytes=block_bytes,
+        )
+        header._check(location, token_bytes, file_bytes)
+        return header
+
+    def _check(self, location: str, token_bytes: int, file_bytes: int) -> None:
+        if not 1 <= self.vocab_size <= 1 << 32:
+            corrupt(location, "vocab_size", self.vocab_size, "expected 1 to 2^32")
+        if token_bytes != self.dtype.itemsize:
+            corrupt(location, "bytes per token", token_bytes, f"{self.vocab_size:,} tokens take {self.dtype.itemsize}")
+        if self.eot_id >= self.vocab_size:
+            corrupt(location, "eot_id", self.eot_id, f"the vocabulary has {self.vocab_size:,} tokens")
+        if self.block_bytes < 1:
+            corrupt(location, "block_bytes", self.block_bytes, "expected at least 1")
+        if self.n_documents > self.n_tokens:
+            corrupt(location, "n_documents", self.n_documents, f"there are only {self.n_tokens:,} tokens")
+        if self.file_bytes != file_bytes:
+            counts = f"n_tokens {self.n_tokens:,} and n_documents {self.n_documents:,}"
+            corrupt(location, "file size", f"{file_bytes:,} bytes", f"{counts} make {self.file_bytes:,} bytes")
+
+
+def token_dtype(vocab_size: int) -> np.dtype[Any]:
+    """u16 for a vocabulary of at most 65,536 tokens, else u32; little-endian."""
+    return np.dtype("<u2" if vocab_size <= MAX_U16_VOCABULARY else "<u4")
+
+
+def corrupt(location: str, field: str, value: object, why: str) -> NoReturn:
+    """Raise the error of a shard whose `field` has a `value` that cannot be."""
+    raise ShardCorrupt(f"'{location}': {field} is {value}", why, "make the token set again with 'webtext shards pack'")
+
+
+def shard_name(split: str, part: int, number: int = 0) -> str:
+    """Name of the number-th shard that holds documents of one corpus part and split.
+
+    >>> shard_name("train", 7), shard_name("train", 7, 1)
+    ('train-00007.tok', 'train-00007-1.tok')
+    """
+    return f"{split}-{part:05d}-{number}.tok" if number else f"{split}-{part:05d}.tok"
+
+
+def shard_place(name: str) -> tuple[str, int, int] | None:
+    """The inverse of `shard_name`: (split, part, number); None for any other name. It sorts shards in corpus order.
+
+    >>> shard_place("train-00007-1.tok"), shard_place("part-00007.parquet")
+    (('train', 7, 1), None)
+    """
+    match = _SHARD_NAME.fullmatch(name)
+    return (match[1], int(match[2]), int(match[3] or 0)) if match else None

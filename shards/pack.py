@@ -1,0 +1,214 @@
+"""Documents and a tokenizer in, token shards out: every document's tokens, then one `<|endoftext|>`.
+
+One part of the corpus makes one part of the token set: the rows of the document index, and beside them
+`train-00000.tok` and `validation-00000.tok` (a split without documents writes no file). Each part depends on its own
+documents only, so the bytes are the same for any number of workers. Text is text: `<|endoftext|>` inside a document is
+encoded as the characters it is written with, and the token stands for the end of a document alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from webtext.base.config import recipe_settings, setting
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import PartWriter
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.shards.format import SPLITS, Tokens, shard_name
+from webtext.shards.shardfile import ShardWriter
+
+CODE_VERSION = 1
+END_OF_TEXT = "<|endoftext|>"
+NO_TOKENS = "no_tokens"
+_BATCH_ROWS = 256
+
+
+class Encoder(Protocol):
+    """What packing asks of a tokenizer (`webtext.tokenizer.Tokenizer` has it)."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def eot_id(self) -> int | None: ...
+    @property
+    def hash(self) -> str: ...
+    def encode_flat(self, texts: list[str], threads: int | None = None) -> tuple[Tokens, np.ndarray[Any, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackSettings:
+    """How tokens are cut into files."""
+
+    shard_tokens: int = setting(100_000_000, "begin another token file when a document would make this one longer")
+
+    def __post_init__(self) -> None:
+        if self.shard_tokens < 1:
+            raise ConfigError(f"[shards.pack] shard_tokens = {self.shard_tokens}: expected at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Payload:
+    documents: str
+    part: int
+    tokenizer: str
+    tokenizer_hash: str
+    settings: PackSettings
+
+
+def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings, run: Run) -> PartSet | None:
+    """Pack a part set of documents (or corpus) with the tokenizer at a path; returns the sealed set of kind "tokens".
+
+    Resumes and redoes as every stage does; a dry run returns None. InputError when the tokenizer has no `<|endoftext|>`.
+    """
+    corpus = PartSet.open(documents, ("corpus", "documents"))
+    encoder = load_tokenizer(tokenizer)
+    recipe = Recipe(
+        stage="shards.pack",
+        code_version=CODE_VERSION,
+        settings=recipe_settings(settings)
+        | {"tokenizer_hash": encoder.hash, "vocab_size": encoder.vocab_size, "eot_id": _eot_id(encoder, tokenizer)},
+    )
+    tasks = [
+        PartTask(
+            index=part.index,
+            sources=(corpus.source(part),),
+            payload=_Payload(
+                documents=documents, part=place, tokenizer=tokenizer, tokenizer_hash=encoder.hash, settings=settings
+            ),
+        )
+        for place, part in enumerate(corpus.parts)
+    ]
+    outputs = {"tokens": (out, "tokens")}
+    made = run_parts(_pack_part, tasks, recipe=recipe, outputs=outputs, parents=[corpus], run=run, label="shards pack")
+    return made.get("tokens")
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Any:
+    """The tokenizer at `path`; imported here so that reading shards loads no native code."""
+    from webtext.tokenizer import Tokenizer
+
+    return Tokenizer.load(path)
+
+
+def _eot_id(encoder: Encoder, path: str) -> int:
+    if encoder.eot_id is None:
+        raise InputError(
+            f"the tokenizer '{path}' has no {END_OF_TEXT} token to put between documents",
+            f"train it with {END_OF_TEXT} among its special tokens, or name special_tokens when it is loaded",
+        )
+    return encoder.eot_id
+
+
+_loaded = functools.lru_cache(maxsize=1)(load_tokenizer)  # one load a worker, not one a part
+
+
+def _pack_part(context: PartContext, task: PartTask) -> None:
+    payload: _Payload = task.payload
+    encoder: Encoder = _loaded(payload.tokenizer)
+    if encoder.hash != payload.tokenizer_hash:
+        raise InputError(f"the tokenizer '{payload.tokenizer}' changed during the run", "give the same command again")
+    writer = context.output("tokens")
+    corpus = PartSet.open(payload.documents)
+    part = corpus.part(payload.part)
+
+    def encode(document: dict[str, Any]) -> Tokens:
+        return encoder.encode_flat([document["text"]], threads=1)[0]
+
+    with ExitStack() as stack:
+        splits = {
+            split: stack.enter_context(_SplitWriter(split, task.index, writer, encoder, payload.settings.shard_tokens))
+            for split in SPLITS
+        }
+        rows: list[dict[str, Any]] = []
+        documents = _documents(corpus, payload.part)
+        for row, document, tokens in context.apply(encode, documents, identify=lambda document: str(document["id"])):
+            if isinstance(tokens, Failed):
+                continue
+            if len(tokens) == 0:
+                writer.counts.drop(NO_TOKENS)
+                continue
+            if document["split"] not in splits:
+                raise InputError(
+                    f"document {document['id']} in '{corpus.folder.location(part.name)}' has split '{document['split']}'",
+                    f"expected {' or '.join(SPLITS)}",
+                )
+            shard, start = splits[document["split"]].append(tokens)
+            writer.counts.keep()
+            rows.append(
+                {
+                    "shard": shard,
+                    "start": start,
+                    "length": len(tokens) + 1,
+                    "id": document["id"],
+                    "source_part": part.name,
+                    "row": row,
+                }
+            )
+            if len(rows) == _BATCH_ROWS:
+                writer.write(rows)
+                rows = []
+        writer.write(rows)
+
+
+def _documents(corpus: PartSet, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    row = 0
+    for batch in corpus.batches(part, columns=["id", "text", "split"], batch_size=_BATCH_ROWS):
+        for document in batch.to_pylist():
+            yield row, document
+            row += 1
+
+
+class _SplitWriter:
+    """The token files of one split of one part: the first is opened by the first document, another when one is full."""
+
+    def __init__(self, split: str, part: int, writer: PartWriter, encoder: Encoder, shard_tokens: int) -> None:
+        self._split = split
+        self._part = part
+        self._writer = writer
+        self._encoder = encoder
+        self._shard_tokens = shard_tokens
+        self._shard: ShardWriter | None = None
+        self._name = ""
+        self._n_shards = 0
+
+    def append(self, tokens: Tokens) -> tuple[str, int]:
+        """Write one document; returns its shard's name and where it starts there."""
+        shard = self._shard
+        if shard is not None and shard.n_tokens + len(tokens) + 1 > self._shard_tokens:
+            self._close(finish=True)
+        if self._shard is None:
+            self._open()
+        assert self._shard is not None
+        return self._name, self._shard.append(tokens)
+
+    def __enter__(self) -> _SplitWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close(finish=kind is None)
+
+    def _open(self) -> None:
+        assert self._encoder.eot_id is not None
+        self._name = shard_name(self._split, self._part, self._n_shards)
+        self._n_shards += 1
+        self._shard = ShardWriter(
+            self._writer.attach(self._name),
+            vocab_size=self._encoder.vocab_size,
+            eot_id=self._encoder.eot_id,
+            tokenizer_hash=self._encoder.hash,
+        )
+
+    def _close(self, *, finish: bool) -> None:
+        if self._shard is not None:
+            self._shard.close(finish=finish)
+            self._shard = None

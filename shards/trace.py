@@ -1,0 +1,58 @@
+"""From a token back to its document: shard and offset → document → row of the corpus part it was packed from.
+
+The rest of the way, from a document to its page, its links and their posts, is in the corpus row itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from webtext.base.errors import InputError
+from webtext.shards.reader import TokenShards
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where one token came from."""
+
+    shard: str
+    offset: int
+    id: str  # of the document
+    token_in_document: int
+    source_set: str  # kind of the set that was packed: "corpus" or "documents"
+    source_part: str
+    row: int
+
+
+def trace(shards: TokenShards, shard: str | int, offset: int) -> Origin:
+    """The origin of the token at `offset` of a shard, named by its number in the split or by its file.
+
+    InputError when there is no such shard or token.
+    """
+    i = _shard_number(shards, shard)
+    file = shards.file(i)
+    if not 0 <= offset < file.header.n_tokens:
+        raise InputError(
+            f"'{shards.names[i]}' has no token {offset}", f"it holds tokens 0 to {file.header.n_tokens - 1}"
+        )
+    document = shards.document_of(i, int(np.searchsorted(file.index, np.uint64(offset), side="right")) - 1)
+    return Origin(
+        shard=document.shard,
+        offset=offset,
+        id=document.id,
+        token_in_document=offset - document.start,
+        source_set=shards.set.manifest["parents"][0]["kind"],
+        source_part=document.source_part,
+        row=document.row,
+    )
+
+
+def _shard_number(shards: TokenShards, shard: str | int) -> int:
+    if isinstance(shard, int) and 0 <= shard < len(shards):
+        return shard
+    if isinstance(shard, str) and shard in shards.names:
+        return shards.names.index(shard)
+    known = f"it has {', '.join(shards.names[:3])}{', …' if len(shards) > 3 else ''}" if len(shards) else "it has none"
+    raise InputError(f"the {shards.split} split of '{shards.set.folder.url}' has no shard {shard!r}", known)

@@ -1,0 +1,176 @@
+"""The token file: the header byte by byte, round trips, and headers that lie."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.errors import InputError, ShardCorrupt
+from webtext.shards.format import HEADER_BYTES, ShardHeader, shard_name, shard_place
+from webtext.shards.shardfile import ShardFile, ShardWriter
+from webtext.shards.verify import verify_shard
+
+HASH = "0123456789abcdef" * 4
+CHECKSUM_AT = 252
+
+
+def write(
+    path: Path, documents: list[list[int]], vocab_size: int = 300, eot_id: int = 256, block_bytes: int = 64
+) -> Path:
+    with ShardWriter(path, vocab_size=vocab_size, eot_id=eot_id, tokenizer_hash=HASH, block_bytes=block_bytes) as shard:
+        for document in documents:
+            shard.append(np.array(document, np.uint32))
+    return path
+
+
+def edit(path: Path, offset: int, data: bytes, *, seal: bool = False) -> None:
+    """Overwrite bytes; with `seal` the header's own checksum is made to agree again."""
+    content = bytearray(path.read_bytes())
+    content[offset : offset + len(data)] = data
+    if seal:
+        content[CHECKSUM_AT:HEADER_BYTES] = struct.pack("<I", zlib.crc32(content[:CHECKSUM_AT]))
+    path.write_bytes(content)
+
+
+def test_the_file_is_byte_for_byte_what_the_readme_describes(tmp_path: Path) -> None:
+    """Two documents, 'Hi' and 'a', of bytes as tokens: 72 105 256 97 256, ten bytes and six of padding."""
+    data = write(tmp_path / "a.tok", [[72, 105], [97]], block_bytes=1 << 20).read_bytes()
+    assert data[0:8] == b"\x89TOKENS\n"
+    assert struct.unpack("<II", data[8:16]) == (1, 2)  # version, bytes per token
+    assert struct.unpack("<QQ", data[16:32]) == (300, 256)  # vocabulary, end of text
+    assert data[32:64].hex() == HASH
+    assert struct.unpack("<QQQ", data[64:88]) == (5, 2, 1 << 20)  # tokens, documents, block
+    assert data[88:252] == bytes(164)
+    assert struct.unpack("<I", data[252:256])[0] == zlib.crc32(data[:252])
+    assert struct.unpack("<5H", data[256:266]) == (72, 105, 256, 97, 256)
+    assert data[266:272] == bytes(6)
+    assert struct.unpack("<3Q", data[272:296]) == (0, 3, 5)
+    assert struct.unpack("<I", data[296:300])[0] == zlib.crc32(data[256:296])
+    assert len(data) == 300
+
+
+@given(
+    documents=st.lists(st.lists(st.integers(0, 99_999).filter(lambda i: i != 50_000), max_size=40), max_size=12),
+    block_bytes=st.integers(1, 200),
+    wide=st.booleans(),
+)
+def test_what_is_written_is_read_back_and_verifies(
+    tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], block_bytes: int, wide: bool
+) -> None:
+    vocab_size = 100_000 if wide else 65_000
+    documents = [[i if wide else i % 50_000 for i in document] for document in documents]
+    path = write(tmp_path_factory.mktemp("t") / "a.tok", documents, vocab_size, 50_000, block_bytes)
+    shard = ShardFile(path)
+    verify_shard(shard)
+    assert [shard.document(i).tolist() for i in range(len(documents))] == [[*d, 50_000] for d in documents]
+    assert shard.header.n_tokens == sum(map(len, documents)) + len(documents)
+    assert path.stat().st_size == shard.header.file_bytes
+
+
+@pytest.mark.parametrize(("vocab_size", "dtype"), [(65_535, "<u2"), (65_536, "<u2"), (65_537, "<u4")])
+def test_a_vocabulary_past_65536_takes_four_bytes_a_token(tmp_path: Path, vocab_size: int, dtype: str) -> None:
+    shard = ShardFile(write(tmp_path / "a.tok", [[0, vocab_size - 2]], vocab_size, vocab_size - 1))
+    assert shard.tokens.dtype == np.dtype(dtype)
+    assert shard.tokens.tolist() == [0, vocab_size - 2, vocab_size - 1]
+
+
+def test_tokens_are_read_only(tmp_path: Path) -> None:
+    shard = ShardFile(write(tmp_path / "a.tok", [[1, 2]]))
+    with pytest.raises(ValueError, match="read-only"):
+        shard.tokens[0] = 5
+
+
+def test_an_id_past_the_vocabulary_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="token id 300 lies past the vocabulary of 300 tokens"):
+        write(tmp_path / "a.tok", [[1], [2, 300]])
+
+
+def test_a_file_whose_writing_stopped_is_no_shard(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="past the vocabulary"):
+        write(tmp_path / "a.tok", [[1] * 5000, [999]])
+    with pytest.raises(ShardCorrupt, match="magic"):
+        ShardFile(tmp_path / "a.tok")
+
+
+@pytest.mark.parametrize(
+    ("offset", "data", "complaint"),
+    [
+        (0, b"PAR1", "magic is b'PAR1ENS"),
+        (8, struct.pack("<I", 2), "version is 2"),
+        (12, struct.pack("<I", 4), "bytes per token is 4"),
+        (16, struct.pack("<Q", 0), "vocab_size is 0"),
+        (16, struct.pack("<Q", 1 << 40), "vocab_size is 1099511627776"),
+        (24, struct.pack("<Q", 300), "eot_id is 300"),
+        (64, struct.pack("<Q", 9), "n_tokens 9 and n_documents 2 make"),
+        (64, struct.pack("<Q", 6), "range of the document index is 0 to 8"),
+        (64, struct.pack("<Q", 2**63), "n_tokens 9,223,372,036,854,775,808"),
+        (72, struct.pack("<Q", 1), "n_documents 1 make"),
+        (72, struct.pack("<Q", 9), "n_documents is 9"),
+        (80, struct.pack("<Q", 0), "block_bytes is 0"),
+        (80, struct.pack("<Q", 8), "file size is"),
+        (100, b"x", "reserved bytes is not zero"),
+    ],
+)
+def test_a_header_that_lies_is_refused_with_field_and_value(
+    tmp_path: Path, offset: int, data: bytes, complaint: str
+) -> None:
+    path = write(tmp_path / "a.tok", [[72, 105], [97, 98, 99, 100]])
+    edit(path, offset, data, seal=True)
+    with pytest.raises(ShardCorrupt) as caught:
+        ShardFile(path)
+    assert complaint in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@given(offset=st.integers(0, HEADER_BYTES - 1), bit=st.integers(0, 7))
+def test_any_flipped_bit_of_the_header_is_found_on_opening(
+    tmp_path_factory: pytest.TempPathFactory, offset: int, bit: int
+) -> None:
+    path = write(tmp_path_factory.mktemp("t") / "a.tok", [[72, 105]])
+    edit(path, offset, bytes([path.read_bytes()[offset] ^ 1 << bit]))
+    with pytest.raises(ShardCorrupt):
+        ShardFile(path)
+
+
+def test_a_truncated_or_padded_file_is_refused_on_opening(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tok", [[1] * 100])
+    whole = path.read_bytes()
+    for content in (b"", whole[:100], whole[:256], whole[:-1], whole + b"\0"):
+        path.write_bytes(content)
+        with pytest.raises(ShardCorrupt, match=r"header is \d+ bytes|file size is"):
+            ShardFile(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file '.*gone\.tok'"):
+        ShardFile(tmp_path / "gone.tok")
+
+
+def test_a_document_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    shard = ShardFile(write(tmp_path / "a.tok", [[1], [2]]))
+    with pytest.raises(InputError, match="it holds documents 0 to 1"):
+        shard.document(2)
+
+
+@given(st.sampled_from(["train", "validation"]), st.integers(0, 10**7), st.integers(0, 200))
+def test_names_of_shards_tell_their_place(split: str, part: int, number: int) -> None:
+    assert shard_place(shard_name(split, part, number)) == (split, part, number)
+
+
+@pytest.mark.parametrize(
+    "name", ["part-00000.parquet", "train-0.tok", "train-00000-0.tok", "test-00000.tok", "train-00000.tok.bak"]
+)
+def test_other_names_are_no_shards(name: str) -> None:
+    assert shard_place(name) is None
+
+
+def test_the_layout_follows_from_the_header() -> None:
+    """3 tokens of 2 bytes are padded to 8; 2 positions of 8; 24 bytes in blocks of 10 are 3 checksums."""
+    header = ShardHeader(vocab_size=9, eot_id=0, tokenizer_hash=HASH, n_tokens=3, n_documents=1, block_bytes=10)
+    assert (header.index_offset, header.checksums_offset, header.n_blocks, header.file_bytes) == (264, 280, 3, 292)

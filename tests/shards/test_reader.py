@@ -1,0 +1,120 @@
+"""Reading a packed set: what it says of itself, its documents, the ring of its tokens, and sets that are not whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from webtext.base.errors import ConfigError, InputError, ShardCorrupt
+from webtext.shards import TokenShards
+from webtext.shards.trace import trace
+
+from .conftest import ByteTokenizer
+from .test_format import edit
+
+Make = Callable[..., TokenShards]
+
+
+def test_shards_know_their_numbers_and_their_tokenizer(shards_of: Make, byte_tokenizer: ByteTokenizer) -> None:
+    shards = shards_of([["abc", "de"], ["f"]])
+    assert (len(shards), shards.n_tokens, shards.n_documents) == (2, 9, 3)
+    assert (shards.vocab_size, shards.eot_id) == (257, 256)
+    assert shards.tokenizer_hash == byte_tokenizer.hash
+    assert shards.hash == shards.set.hash
+
+
+def test_documents_are_numbered_through_all_shards(shards_of: Make) -> None:
+    shards = shards_of([["abc", "de"], ["f"], ["gh"]], shard_tokens=4)
+    found = [(shards.document(i).id, bytes(shards.document(i).tokens[:-1].astype(np.uint8))) for i in range(4)]
+    assert found == [("0-0", b"abc"), ("0-1", b"de"), ("1-0", b"f"), ("2-0", b"gh")]
+    assert [d.id for d in shards.documents()] == [i for i, _ in found]
+    with pytest.raises(InputError, match="has no train document 4"):
+        shards.document(4)
+
+
+def test_the_set_is_opened_with_its_tokens_unread_and_read_only(shards_of: Make) -> None:
+    shards = shards_of([["abc"]])
+    with pytest.raises(ValueError, match="read-only"):
+        shards.tokens(0)[0] = 1
+
+
+@given(start=st.integers(0, 8), length=st.integers(1, 25))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_reading_goes_through_shards_and_from_the_end_to_the_start(shards_of: Make, start: int, length: int) -> None:
+    shards = shards_of([["abc"], ["d"], ["ef"]])
+    ring = b"abc|d|ef|" * 4
+    found = "".join("|" if token == 256 else chr(token) for token in shards.read(start, length))
+    assert found.encode() == ring[start : start + length]
+
+
+def test_every_token_is_traced_to_its_document_and_corpus_row(shards_of: Make) -> None:
+    shards = shards_of([["abc", "de"], ["f"]])
+    found = [trace(shards, "train-00000.tok", offset) for offset in range(7)]
+    assert [origin.id for origin in found] == ["0-0"] * 4 + ["0-1"] * 3
+    assert [origin.token_in_document for origin in found] == [0, 1, 2, 3, 0, 1, 2]
+    origin = trace(shards, 1, 0)
+    assert (origin.id, origin.source_set, origin.source_part, origin.row) == ("1-0", "corpus", "part-00001.parquet", 0)
+
+
+@pytest.mark.parametrize(
+    ("shard", "offset", "complaint"),
+    [
+        ("train-00009.tok", 0, "no shard 'train-00009.tok'"),
+        (2, 0, "no shard 2"),
+        (0, 7, "no token 7"),
+        (0, -1, "no token -1"),
+    ],
+)
+def test_tracing_a_token_that_is_not_there_says_so(
+    shards_of: Make, shard: str | int, offset: int, complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        trace(shards_of([["abc", "de"], ["f"]]), shard, offset)
+
+
+def test_another_tokenizer_is_refused(shards_of: Make, byte_tokenizer: ByteTokenizer) -> None:
+    shards = shards_of([["abc"]])
+    shards.check_tokenizer(byte_tokenizer)
+    with pytest.raises(InputError, match=f"was packed with tokenizer {byte_tokenizer.hash[:12]}…, not "):
+        shards.check_tokenizer(ByteTokenizer(name="other"))
+
+
+def test_an_unknown_split_gets_a_hint(shards_of: Make) -> None:
+    shards = shards_of([["abc"]])
+    with pytest.raises(ConfigError, match="did you mean 'validation'"):
+        TokenShards(shards.set.folder.url, "validate")
+
+
+def test_a_folder_that_is_no_token_set_is_refused(shards_of: Make, tmp_path: Path) -> None:
+    shards_of([["abc"]])
+    with pytest.raises(InputError, match="no such folder"):
+        TokenShards(tmp_path / "gone")
+    with pytest.raises(InputError, match="holds corpus, not tokens"):
+        TokenShards(tmp_path / "corpus")
+    (tmp_path / "tokens" / "manifest.json").unlink()
+    with pytest.raises(InputError, match="is not sealed"):
+        TokenShards(tmp_path / "tokens")
+
+
+def test_a_missing_or_truncated_shard_is_refused_on_opening(shards_of: Make) -> None:
+    shards = shards_of([["abc"]])
+    path = shards.file(0).path
+    os.truncate(path, 200)
+    with pytest.raises(InputError, match=r"train-00000\.tok' was altered: 200 bytes"):
+        TokenShards(shards.set.folder.url)
+    path.unlink()
+    with pytest.raises(InputError, match=r"train-00000\.tok' is missing"):
+        TokenShards(shards.set.folder.url)
+
+
+def test_a_shard_of_another_tokenizer_is_refused_on_opening(shards_of: Make) -> None:
+    shards = shards_of([["abc"]])
+    edit(shards.file(0).path, 32, b"\xff" * 32, seal=True)
+    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': tokenizer_hash is ffff"):
+        TokenShards(shards.set.folder.url)

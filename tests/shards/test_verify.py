@@ -1,0 +1,90 @@
+"""Verifying: the altered place is named, and what checksums cannot see is found as well."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.errors import InputError, ShardCorrupt
+from webtext.shards.format import HEADER_BYTES, ShardHeader
+from webtext.shards.reader import TokenShards
+from webtext.shards.shardfile import ShardFile
+from webtext.shards.verify import verify_shard
+
+from .test_format import edit, write
+
+
+def reseal_blocks(path: Path) -> None:
+    """Write the checksums that the altered bytes give."""
+    content = path.read_bytes()
+    header = ShardHeader.from_bytes(content, str(path), len(content))
+    covered = content[HEADER_BYTES : header.checksums_offset]
+    blocks = [covered[at : at + header.block_bytes] for at in range(0, len(covered), header.block_bytes)]
+    edit(path, header.checksums_offset, struct.pack(f"<{len(blocks)}I", *map(zlib.crc32, blocks)))
+
+
+def test_an_altered_byte_is_found_and_its_block_is_named(tmp_path: Path) -> None:
+    """Blocks of 64 bytes start after 256 bytes of header: byte 400 lies in block (400 - 256) // 64 = 2."""
+    path = write(tmp_path / "a.tok", [[1] * 100])
+    edit(path, 400, b"\x07")
+    with pytest.raises(ShardCorrupt, match=r"checksum of block 2 \(bytes 384 to 447\)"):
+        verify_shard(ShardFile(path))
+
+
+@given(st.data())
+def test_any_flipped_bit_after_the_header_is_found(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = write(tmp_path_factory.mktemp("t") / "a.tok", [[1, 2, 3], [], [4] * 50])
+    content = path.read_bytes()
+    offset = data.draw(st.integers(HEADER_BYTES, len(content) - 1))
+    edit(path, offset, bytes([content[offset] ^ 1 << data.draw(st.integers(0, 7))]))
+    with pytest.raises(ShardCorrupt):
+        verify_shard(ShardFile(path))
+
+
+@pytest.mark.parametrize(
+    ("offset", "data", "complaint"),
+    [
+        (256, struct.pack("<H", 300), "token 0 is 300"),
+        (260, struct.pack("<H", 1), "last token of document 0 is 1"),
+        (256, struct.pack("<H", 256), "number of end-of-text tokens is 3"),
+        (266, b"\x01", "padding after the tokens is not zero"),
+        (272, struct.pack("<Q", 1), "range of the document index is 1 to 5"),
+        (280, struct.pack("<Q", 0), "length of document 0 is 0"),
+        (280, struct.pack("<Q", 2**63), "length of document"),
+        (288, struct.pack("<Q", 4), "range of the document index is 0 to 4"),
+    ],
+)
+def test_what_lies_under_a_right_checksum_is_found(tmp_path: Path, offset: int, data: bytes, complaint: str) -> None:
+    path = write(tmp_path / "a.tok", [[72, 105], [97]])  # tokens at 256 to 265, index at 272, 280, 288
+    edit(path, offset, data)
+    reseal_blocks(path)
+    with pytest.raises(ShardCorrupt) as caught:
+        verify_shard(ShardFile(path))
+    assert complaint in str(caught.value)
+
+
+def test_a_packed_set_verifies(shards_of: Callable[..., TokenShards]) -> None:
+    shards_of([["one", "two"], ["three"]]).verify()
+
+
+def test_a_shard_swapped_for_another_of_the_same_size_is_found(shards_of: Callable[..., TokenShards]) -> None:
+    """Each is whole in itself; only the set knows that they changed places."""
+    shards = shards_of([["abc", "defgh"], ["ijklm", "nop"]])
+    first, second = shards.file(0).path, shards.file(1).path
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    with pytest.raises(InputError, match=r"train-00000\.tok': document index"):
+        TokenShards(shards.set.folder.url).verify()
+    shards = shards_of([["abc", "defgh"], ["ijk", "lmnop"]])
+    first.write_bytes(shards.file(1).path.read_bytes())
+    with pytest.raises(InputError, match=r"train-00000\.tok' was altered"):
+        TokenShards(shards.set.folder.url).verify()
