@@ -1,0 +1,56 @@
+"""The settings of `webtext crawl fetch`. Apart from the fetcher, so that `--help` loads no network code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from webtext.base.config import setting
+from webtext.base.errors import ConfigError
+from webtext.crawl.addresses import AllowedAddress
+
+_CONTACT = re.compile(r"[!-'*-:<-~]+(?: [!-'*-:<-~]+)*")  # printable ASCII that can stand in a header's comment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """How pages are fetched. Pace and part sizes are no part of the recipe: a crawl may change them on the way."""
+
+    contact: str | None = setting(
+        None, "e-mail or URL for the User-Agent, so that sites can reach you; needed outside loopback"
+    )
+    delay: float = setting(1.0, "seconds between two requests to one host or address", in_recipe=False)
+    concurrency: int = setting(64, "requests under way at a time, over all hosts", in_recipe=False)
+    max_bytes: int = setting(10 * 2**20, "largest body that is kept, in bytes as sent")
+    total_seconds: float = setting(60.0, "longest time one answer may take, from connection to last byte")
+    connect_seconds: float = setting(15.0, "longest time a connection may take")
+    max_redirects: int = setting(5, "longest chain of redirects that is followed")
+    allow_address: tuple[str, ...] = setting(
+        (), "open an address that is not public: ADDRESS[/BITS][:PORT], e.g. 127.0.0.1:8080; repeatable"
+    )
+    obey_robots: bool = setting(True, "keep off what robots.txt forbids to 'webtext' or to everybody")
+    obey_ai_robots: bool = setting(True, "keep off what robots.txt forbids to AI-training crawlers by name")
+    obey_content_signal: bool = setting(True, "keep off where Content-Signal says 'ai-train=no'")
+    obey_tdm_reservation: bool = setting(True, "keep off where the header TDM-Reservation is 1")
+    obey_noai: bool = setting(True, "keep off where X-Robots-Tag says 'noai'")
+    obey_noindex: bool = setting(True, "keep off where X-Robots-Tag says 'noindex'")
+    part_pages: int = setting(1000, "links after which a part is published", in_recipe=False)
+    part_bytes: int = setting(256 * 2**20, "WARC bytes after which a part is published", in_recipe=False)
+    part_seconds: float = setting(300.0, "seconds after which a part is published", in_recipe=False)
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "max_bytes", "part_pages", "part_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected at least 1")
+        for name in ("total_seconds", "connect_seconds", "part_seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected more than 0")
+        if not self.delay >= 0 or self.max_redirects < 0:
+            raise ConfigError(f"[crawl.fetch] delay = {self.delay}, max_redirects = {self.max_redirects}: not below 0")
+        if self.contact is not None and not _CONTACT.fullmatch(self.contact):
+            raise ConfigError(
+                f"[crawl.fetch] contact = {self.contact!r}: cannot stand in a User-Agent",
+                "give an e-mail address or a URL in ASCII, without parentheses, e.g. crawler@example.org",
+            )
+        for address in self.allow_address:
+            AllowedAddress.parse(address)

@@ -1,0 +1,102 @@
+"""The ways a site says that its pages must not be used, as one table.
+
+Each row is a named setting (on by default), the reason counted in the fetch log, and what is looked at. robots.txt is
+asked before a page is requested; headers are judged before its body is read. Marks inside the page are `clean`'s matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from webtext.crawl.robots import Robots, content_signal
+
+PRODUCT_TOKEN = "webtext"
+
+# Crawlers whose purpose, in their operators' own words, is training data, or whose corpora are known for it.
+AI_TRAINING_TOKENS = (
+    "anthropic-ai",
+    "applebot-extended",
+    "bytespider",
+    "ccbot",
+    "claudebot",
+    "cohere-training-data-crawler",
+    "diffbot",
+    "google-extended",
+    "gptbot",
+    "meta-externalagent",
+    "omgili",
+    "webzio-extended",
+)
+KNOWN_TOKENS = frozenset({PRODUCT_TOKEN, *AI_TRAINING_TOKENS})
+
+OPT_OUTS: Mapping[str, tuple[str, str]] = {
+    "obey_robots": ("robots_disallowed", "robots.txt forbids the path to 'webtext' or to everybody"),
+    "obey_ai_robots": ("robots_disallowed_ai_training", "robots.txt forbids the path to an AI-training crawler by name"),
+    "obey_content_signal": ("content_signal_no_training", "Content-Signal 'ai-train=no', in robots.txt or as a header"),
+    "obey_tdm_reservation": ("tdm_reserved", "header 'TDM-Reservation: 1'"),
+    "obey_noai": ("noai_header", "header 'X-Robots-Tag: noai'"),
+    "obey_noindex": ("noindex_header", "header 'X-Robots-Tag: noindex' (or 'none')"),
+}
+"""Setting -> (reason, what is looked at)."""
+
+
+class OptOutSettings(Protocol):
+    """The settings of the table, as `FetchSettings` has them."""
+
+    obey_robots: bool
+    obey_ai_robots: bool
+    obey_content_signal: bool
+    obey_tdm_reservation: bool
+    obey_noai: bool
+    obey_noindex: bool
+
+
+def robots_opt_out(robots: Robots, path: str, settings: OptOutSettings) -> str | None:
+    """The reason why robots.txt keeps `path` (with query) from us; None when it does not."""
+    own = robots.group(PRODUCT_TOKEN)
+    if settings.obey_robots and not own.allows(path):
+        return OPT_OUTS["obey_robots"][0]
+    if settings.obey_ai_robots:
+        named = (robots.own_group(token) for token in AI_TRAINING_TOKENS)
+        if any(group is not None and not group.allows(path) for group in named):
+            return OPT_OUTS["obey_ai_robots"][0]
+    if settings.obey_content_signal and own.content_signal.get("ai-train") == "no":
+        return OPT_OUTS["obey_content_signal"][0]
+    return None
+
+
+def header_opt_out(headers: Iterable[tuple[str, str]], settings: OptOutSettings) -> str | None:
+    """The reason why the response's headers keep the page from us; None when they do not.
+
+    Header names are lower-case.
+    """
+    for name, value in headers:
+        if name == "content-signal" and settings.obey_content_signal and content_signal(value).get("ai-train") == "no":
+            return OPT_OUTS["obey_content_signal"][0]
+        if name == "tdm-reservation" and settings.obey_tdm_reservation and value.strip() == "1":
+            return OPT_OUTS["obey_tdm_reservation"][0]
+        if name == "x-robots-tag":
+            rules = robots_tag_rules(value)
+            if settings.obey_noai and "noai" in rules:
+                return OPT_OUTS["obey_noai"][0]
+            if settings.obey_noindex and rules & {"noindex", "none"}:
+                return OPT_OUTS["obey_noindex"][0]
+    return None
+
+
+def robots_tag_rules(value: str) -> set[str]:
+    """The rules of one X-Robots-Tag header that hold for us: those for everybody and those for `webtext`.
+
+    >>> sorted(robots_tag_rules("noai, nofollow")), sorted(robots_tag_rules("googlebot: noindex, nofollow"))
+    (['noai', 'nofollow'], [])
+    """
+    rules: set[str] = set()
+    agent = PRODUCT_TOKEN
+    for part in value.lower().split(","):
+        name, colon, rule = part.partition(":")
+        if colon and not name.strip().startswith(("max-", "unavailable_after")):
+            agent, part = name.strip(), rule
+        if agent in (PRODUCT_TOKEN, "*"):
+            rules.add(part.strip())
+    return rules

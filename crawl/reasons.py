@@ -1,0 +1,44 @@
+"""Why a link has no page of its own: the closed list of reasons in the fetch log, each with its outcome.
+
+`refused` is our decision or the site's wish, `failed` is what the web did, `linked` means another link holds the page.
+One reason is a family: `http_NNN` (failed), the status of an answer that is neither a page nor a redirect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from webtext.crawl.opt_outs import OPT_OUTS
+
+FETCHED, LINKED, FAILED, REFUSED = "fetched", "linked", "failed", "refused"
+
+REDIRECTS_TO_LINK = "redirects_to_link"
+
+REASONS: Mapping[str, tuple[str, str]] = {
+    REDIRECTS_TO_LINK: (LINKED, "leads to a URL that another link's row answers for"),
+    **{reason: (REFUSED, meaning) for reason, meaning in OPT_OUTS.values()},
+    "robots_unreachable": (REFUSED, "robots.txt could not be had (no answer, 5xx or 429): all is forbidden, RFC 9309"),
+    "address_not_public": (REFUSED, "the host has an address that is not public"),
+    "port_not_web": (REFUSED, "the URL names a port of another service"),
+    "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),
+    "not_text": (REFUSED, "neither HTML nor plain text nor Markdown, by Content-Type or by its first bytes"),
+    "dns_failed": (FAILED, "the host name has no address"),
+    "connection_failed": (FAILED, "no connection, or it broke before the end"),
+    "tls_failed": (FAILED, "no TLS connection with a valid certificate"),
+    "timed_out": (FAILED, "the connection or the whole answer took too long"),
+    "too_large": (FAILED, "more bytes than max_bytes"),
+    "bad_response": (FAILED, "not HTTP, or broken: headers, chunks, lengths, transfer codings"),
+    "bad_redirect": (FAILED, "a redirect without a usable http(s) Location"),
+    "redirect_loop": (FAILED, "a redirect to a URL that was passed before"),
+    "too_many_redirects": (FAILED, "more redirects than max_redirects"),
+}
+"""Reason -> (outcome, meaning)."""
+
+
+def outcome_of(reason: str) -> str:
+    """The outcome that goes with `reason`.
+
+    >>> outcome_of("tdm_reserved"), outcome_of("http_404")
+    ('refused', 'failed')
+    """
+    return REASONS[reason][0] if reason in REASONS else FAILED
