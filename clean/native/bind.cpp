@@ -1,4 +1,180 @@
 // Bindings of the MinHash core: conversion, GIL release and docstrings only.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
-NB_MODULE(_minhash, m) { m.doc() = "The C++ core of webtext.clean.dedup."; }
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+#include "fold_table.hpp"
+#include "minhash.hpp"
+#include "settle.hpp"
+
+namespace nb = nanobind;
+namespace mh = webtext::minhash;
+using namespace nb::literals;
+
+namespace {
+
+template <typename T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using InRows = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+template <typename T>
+using OutRows = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
+
+template <typename T>
+std::span<const T> span(const In<T>& array) {
+  return {array.data(), array.shape(0)};
+}
+template <typename T>
+std::span<const T> span(const InRows<T>& array) {
+  return {array.data(), array.shape(0) * array.shape(1)};
+}
+
+// Hands a vector to numpy without a copy.
+template <typename T>
+Out<T> give(std::vector<T> values) {
+  auto owned = std::make_unique<std::vector<T>>(std::move(values));
+  T* data = owned->data();
+  const size_t size = owned->size();
+  nb::capsule owner(owned.release(), [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
+  return Out<T>(data, {size}, owner);
+}
+
+template <typename T>
+OutRows<T> give_rows(std::vector<T> values, size_t columns) {
+  auto owned = std::make_unique<std::vector<T>>(std::move(values));
+  T* data = owned->data();
+  const size_t rows = owned->size() / columns;
+  nb::capsule owner(owned.release(), [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
+  return OutRows<T>(data, {rows, columns}, owner);
+}
+
+void check_offsets(std::span<const int64_t> offsets, size_t size) {
+  if (offsets.empty() || offsets.front() < 0 || !std::is_sorted(offsets.begin(), offsets.end()) ||
+      static_cast<size_t>(offsets.back()) > size) {
+    throw std::invalid_argument("offsets must rise from 0 or more to at most the number of values");
+  }
+}
+
+mh::Texts texts_of(const In<uint8_t>& bytes, const In<int64_t>& offsets) {
+  check_offsets(span(offsets), bytes.shape(0));
+  return {reinterpret_cast<const char*>(bytes.data()), span(offsets)};
+}
+
+nb::tuple sign(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words, size_t permutations,
+               const std::string& path) {
+  const mh::Texts texts = texts_of(bytes, offsets);
+  if (permutations == 0) throw std::invalid_argument("a signature has at least one permutation");
+  std::vector<uint16_t> signatures(texts.size() * permutations);
+  std::vector<int64_t> n_shingles(texts.size());
+  {
+    nb::gil_scoped_release release;
+    mh::Shingler shingler(shingle_words);
+    mh::Permutations minima(permutations, path);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto shingles = shingler.shingles(texts[i]);
+      n_shingles[i] = static_cast<int64_t>(shingles.size());
+      minima.sign(shingles, signatures.data() + i * permutations);
+    }
+  }
+  return nb::make_tuple(give_rows(std::move(signatures), permutations), give(std::move(n_shingles)));
+}
+
+nb::tuple shingle_sets(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words) {
+  const mh::Texts texts = texts_of(bytes, offsets);
+  std::vector<uint64_t> values;
+  std::vector<int64_t> ends{0};
+  {
+    nb::gil_scoped_release release;
+    mh::Shingler shingler(shingle_words);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto shingles = shingler.shingles(texts[i]);
+      const auto begin = values.insert(values.end(), shingles.begin(), shingles.end());
+      std::sort(begin, values.end());
+      values.erase(std::unique(begin, values.end()), values.end());
+      ends.push_back(static_cast<int64_t>(values.size()));
+    }
+  }
+  return nb::make_tuple(give(std::move(values)), give(std::move(ends)));
+}
+
+Out<int32_t> agreements(const InRows<uint16_t>& signatures, const In<int64_t>& left, const In<int64_t>& right) {
+  const size_t n_rows = signatures.shape(0), columns = signatures.shape(1);
+  if (left.shape(0) != right.shape(0)) throw std::invalid_argument("left and right must be of one length");
+  std::vector<int32_t> result(left.shape(0));
+  {
+    nb::gil_scoped_release release;
+    const uint16_t* rows = signatures.data();
+    for (size_t i = 0; i < result.size(); ++i) {
+      const auto l = static_cast<size_t>(left.data()[i]), r = static_cast<size_t>(right.data()[i]);
+      if (l >= n_rows || r >= n_rows) throw std::out_of_range("a row is outside of the signatures");
+      result[i] = static_cast<int32_t>(mh::agreement(rows + l * columns, rows + r * columns, columns));
+    }
+  }
+  return give(std::move(result));
+}
+
+nb::tuple settle(const InRows<uint16_t>& signatures, const InRows<int32_t>& buckets, const In<uint64_t>& shingles,
+                 const In<int64_t>& offsets, size_t n_train, double threshold, size_t min_agreement,
+                 size_t bucket_limit) {
+  check_offsets(span(offsets), shingles.shape(0));
+  const mh::Nodes nodes{.signatures = span(signatures),
+                        .buckets = span(buckets),
+                        .shingles = span(shingles),
+                        .offsets = span(offsets),
+                        .permutations = signatures.shape(1),
+                        .bands = buckets.shape(1),
+                        .n_train = n_train};
+  if (signatures.shape(0) != nodes.size() || buckets.shape(0) != nodes.size() || n_train > nodes.size() ||
+      nodes.size() > std::numeric_limits<uint32_t>::max()) {
+    throw std::invalid_argument("signatures, buckets and offsets must tell of the same nodes");
+  }
+  mh::Verdicts verdicts;
+  {
+    nb::gil_scoped_release release;
+    verdicts = mh::settle(nodes, {threshold, min_agreement, bucket_limit});
+  }
+  return nb::make_tuple(give(std::move(verdicts.fate)), give(std::move(verdicts.stays)),
+                        give(std::move(verdicts.similarity)), verdicts.verified, verdicts.beyond_limit);
+}
+
+nb::bytes key(nb::bytes text) {
+  std::string words;
+  const std::string_view view(text.c_str(), text.size());
+  {
+    nb::gil_scoped_release release;
+    words = mh::key(view);
+  }
+  return nb::bytes(words.data(), words.size());
+}
+
+}  // namespace
+
+NB_MODULE(_minhash, m) {
+  m.doc() = "The C++ core of webtext.clean.dedup; every function has a readable twin in clean/dedup/reference.py.";
+  m.attr("UNICODE_VERSION") = mh::kUnicodeVersion;
+  m.def("key", &key, "text"_a, "The dedup key of UTF-8 text: its folded words with single blanks between them.");
+  m.def(
+      "sign", &sign, "bytes"_a, "offsets"_a, "shingle_words"_a, "permutations"_a, "path"_a = "",
+      "Sign the texts bytes[offsets[i]:offsets[i + 1]].\n\n"
+      "Returns (signatures uint16 [n, permutations], n_shingles int64 [n], repeats counted). `path` names a code path\n"
+      "of simd_paths(); all give equal results.");
+  m.def("shingle_sets", &shingle_sets, "bytes"_a, "offsets"_a, "shingle_words"_a,
+        "The sorted shingle sets of the texts, one after the other: (values uint64, offsets int64 [n + 1]).");
+  m.def("agreements", &agreements, "signatures"_a, "left"_a, "right"_a,
+        "For each pair of rows (left[i], right[i]): in how many places their signatures agree.");
+  m.def(
+      "settle", &settle, "signatures"_a, "buckets"_a, "shingles"_a, "offsets"_a, "n_train"_a, "threshold"_a,
+      "min_agreement"_a, "bucket_limit"_a,
+      "Decide which nodes stay: (fate uint8, stays int64, similarity float64, pairs verified, memberships beyond the\n"
+      "bucket limit). Nodes are in priority order, the n_train of train first. Fate 0 stays, 1 is a duplicate, 2 is\n"
+      "a validation node whose cluster reaches into train; `stays` is the node that stays in its place, or -1.");
+  m.def("simd_paths", &mh::simd_paths, "The code paths this processor can run, best first.");
+}

@@ -1,0 +1,1 @@
+"""Exact and near duplicates: which documents say what another one already says."""

@@ -1,0 +1,151 @@
+// Folding text to its words: ASCII sixteen bytes at a time, every other character through the table of key.py.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "fold_table.hpp"
+#include "minhash.hpp"
+
+namespace webtext::minhash {
+namespace {
+
+enum Kind : uint8_t { kBreak = 0, kWord = 1, kSingle = 2, kMark = 3, kDropped = 4 };
+
+constexpr size_t kAsciiBlock = 16;
+constexpr size_t kLongestFold = 256;  // a table text has one length byte, so no character folds to more
+
+struct Character {
+  uint32_t code;
+  size_t size;
+};
+
+// Decodes the character at text; code 0 and size 1 for a byte that starts none.
+Character decode(const char* text, size_t available) {
+  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  auto continues = [&](size_t i) { return i < available && (byte(i) & 0xC0) == 0x80; };
+  const uint32_t lead = byte(0);
+  if (lead >= 0xC2 && lead < 0xE0 && continues(1)) return {(lead & 0x1Fu) << 6 | (byte(1) & 0x3Fu), 2};
+  if (lead >= 0xE0 && lead < 0xF0 && continues(1) && continues(2)) {
+    const uint32_t code = (lead & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
+    if (code >= 0x800 && (code < 0xD800 || code > 0xDFFF)) return {code, 3};
+  }
+  if (lead >= 0xF0 && lead < 0xF5 && continues(1) && continues(2) && continues(3)) {
+    const uint32_t code = (lead & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu);
+    if (code >= 0x10000 && code <= 0x10FFFF) return {code, 4};
+  }
+  return {0, 1};
+}
+
+size_t utf8_size(uint8_t lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
+
+typedef uint8_t Bytes __attribute__((vector_size(kAsciiBlock)));
+
+bool is_ascii(const char* block) {
+  uint64_t halves[2];
+  std::memcpy(halves, block, kAsciiBlock);
+  return ((halves[0] | halves[1]) & 0x8080808080808080u) == 0;
+}
+
+// Letters in lower case, digits, and a blank for anything else.
+void fold_block(const char* block, char* out) {
+  Bytes bytes;
+  std::memcpy(&bytes, block, kAsciiBlock);
+  const Bytes lower = bytes | 0x20;
+  const Bytes letter = Bytes(lower - 'a' < 26), digit = Bytes(bytes - '0' < 10);
+  const Bytes folded = (lower & letter) | (bytes & digit) | (~(letter | digit) & ' ');
+  std::memcpy(out, &folded, kAsciiBlock);
+}
+
+char fold_byte(uint8_t byte) {
+  const uint8_t lower = byte | 0x20;
+  if (static_cast<uint8_t>(lower - 'a') < 26) return static_cast<char>(lower);
+  return static_cast<uint8_t>(byte - '0') < 10 ? static_cast<char>(byte) : ' ';
+}
+
+}  // namespace
+
+std::string_view Folder::fold(std::string_view text) {
+  used_ = 0;
+  after_single_ = false;
+  grow(text.size());
+  for (size_t at = 0; at < text.size();) {
+    // What is left of the text always fits: a byte of ASCII folds to one byte.
+    if (buffer_.size() < used_ + (text.size() - at) + kLongestFold) grow(text.size() - at);
+    const size_t ascii = fold_ascii(text.data() + at, text.size() - at);
+    at += ascii;
+    if (ascii == 0) at += fold_character(text.data() + at, text.size() - at);
+  }
+  return {buffer_.data(), used_};
+}
+
+// Folds the ASCII at the head of text and returns its length.
+size_t Folder::fold_ascii(const char* text, size_t size) {
+  if (static_cast<uint8_t>(text[0]) >= 0x80) return 0;
+  if (after_single_) put(" ", 1, kBreak);
+  size_t at = 0;
+  char* out = buffer_.data() + used_;
+  for (; at + kAsciiBlock <= size && is_ascii(text + at); at += kAsciiBlock) {
+    fold_block(text + at, out + at);
+  }
+  for (; at < size && static_cast<uint8_t>(text[at]) < 0x80; ++at) out[at] = fold_byte(static_cast<uint8_t>(text[at]));
+  used_ += at;
+  return at;
+}
+
+size_t Folder::fold_character(const char* text, size_t size) {
+  const auto [code, length] = decode(text, size);
+  const uint32_t entry = kFoldEntries[kFoldIndex[code / kFoldBlock] * kFoldBlock + code % kFoldBlock];
+  if (entry >= kFoldFirstText) {
+    const uint8_t* record = kFoldTexts + (entry - kFoldFirstText);
+    apply(record + 1, record[0]);
+  } else if (entry == kBreak) {
+    put(" ", 1, kBreak);
+  } else if (entry != kDropped) {
+    put(text, length, static_cast<uint8_t>(entry));
+  }
+  return length;
+}
+
+// Puts the units of a table text: a single or a mark follows a byte that names its kind.
+void Folder::apply(const uint8_t* units, size_t size) {
+  for (size_t at = 0; at < size;) {
+    uint8_t kind = units[at] == ' ' ? kBreak : kWord;
+    if (units[at] == kSingle || units[at] == kMark) kind = units[at++];
+    const size_t length = utf8_size(units[at]);
+    put(reinterpret_cast<const char*>(units + at), length, kind);
+    at += length;
+  }
+}
+
+void Folder::put(const char* bytes, size_t size, uint8_t kind) {
+  if (kind == kMark) {
+    if (used_ == 0 || buffer_[used_ - 1] == ' ') return;
+  } else {
+    if (kind == kSingle || after_single_) buffer_[used_++] = ' ';
+    after_single_ = kind == kSingle;
+  }
+  std::memcpy(buffer_.data() + used_, bytes, size);
+  used_ += size;
+}
+
+// Makes room for `size` bytes of ASCII, or one character of the table and then `size` bytes.
+void Folder::grow(size_t size) {
+  const size_t wanted = used_ + size + 2 * kLongestFold;
+  if (buffer_.size() < wanted) buffer_.resize(std::max(wanted, buffer_.size() + buffer_.size() / 2));
+}
+
+std::string key(std::string_view text) {
+  Folder folder;
+  std::string words;
+  for (const char byte : folder.fold(text)) {
+    if (byte != ' ') {
+      words += byte;
+    } else if (!words.empty() && words.back() != ' ') {
+      words += ' ';
+    }
+  }
+  if (!words.empty() && words.back() == ' ') words.pop_back();
+  return words;
+}
+
+}  // namespace webtext::minhash

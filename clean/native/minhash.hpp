@@ -1,0 +1,88 @@
+// MinHash over word shingles: from UTF-8 text to signatures, and what is asked of signatures and shingle sets.
+// The readable twin is clean/dedup/reference.py; both give equal results for every input.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace webtext::minhash {
+
+// Texts that lie one after the other: text i is bytes[offsets[i]] up to bytes[offsets[i + 1]].
+struct Texts {
+  const char* bytes;
+  std::span<const int64_t> offsets;
+
+  size_t size() const { return offsets.size() - 1; }
+  std::string_view operator[](size_t i) const {
+    return {bytes + offsets[i], static_cast<size_t>(offsets[i + 1] - offsets[i])};
+  }
+};
+
+// The words of a text as clean/dedup/key.py defines them, kept from text to text so that memory is reused.
+class Folder {
+ public:
+  // Folds text; the words lie in the result between runs of blanks. Valid until the next call.
+  // Bytes that are no UTF-8 end a word.
+  std::string_view fold(std::string_view text);
+
+ private:
+  size_t fold_ascii(const char* text, size_t size);
+  size_t fold_character(const char* text, size_t size);
+  void apply(const uint8_t* units, size_t size);
+  void put(const char* bytes, size_t size, uint8_t kind);
+  void grow(size_t size);
+
+  std::string buffer_;
+  size_t used_ = 0;
+  bool after_single_ = false;
+};
+
+// The shingles of a text: a 64-bit hash of each `width` consecutive words, or one of all words when there are fewer.
+class Shingler {
+ public:
+  explicit Shingler(size_t width);
+  // In text order, repeats included; none when the text has no word. Valid until the next call.
+  std::span<const uint64_t> shingles(std::string_view text);
+
+ private:
+  Folder folder_;
+  size_t width_;
+  uint64_t leaving_factor_;  // what a word's hash was multiplied by when it leaves the window
+  std::vector<uint64_t> window_, shingles_;
+};
+
+// The code paths this processor can run, best first: "avx512", "avx2", "portable".
+std::vector<std::string> simd_paths();
+
+// k permutations of 32-bit values, x -> a[i] * x + b[i] mod 2^32 with odd a[i], and their minima over a set.
+class Permutations {
+ public:
+  // Throws std::invalid_argument for a path that this processor cannot run; "" is the best one.
+  Permutations(size_t count, const std::string& path);
+  size_t count() const { return count_; }
+  // signature[i] = low 16 bits of the minimum of permutation i over the high halves of the shingles. The low bits of
+  // a minimum are as good as random, so two differing minima agree in them once in 2^16. Of no shingle: all ones.
+  void sign(std::span<const uint64_t> shingles, uint16_t* signature);
+
+ private:
+  using Minima = void (*)(const uint32_t* values, size_t size, const uint32_t* a, const uint32_t* b, uint32_t* minima,
+                          size_t count);
+  size_t count_;
+  Minima minima_;
+  std::vector<uint32_t> a_, b_, values_, minima_row_;
+};
+
+// The key of a text: its words with single blanks between them.
+std::string key(std::string_view text);
+
+// In how many of `count` places two signatures agree.
+size_t agreement(const uint16_t* left, const uint16_t* right, size_t count);
+
+// |left and right| / |left or right| of two sorted sets; 0 when both are empty.
+double jaccard(std::span<const uint64_t> left, std::span<const uint64_t> right);
+
+}  // namespace webtext::minhash

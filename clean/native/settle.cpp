@@ -1,0 +1,214 @@
+#include "settle.hpp"
+
+#include <numeric>
+
+#include "minhash.hpp"
+
+namespace webtext::minhash {
+namespace {
+
+// The nodes that buckets remember, as one linked list per bucket.
+class Members {
+ public:
+  explicit Members(size_t n_buckets) : head_(n_buckets, -1), length_(n_buckets, 0) {}
+
+  // Returns how many buckets were full.
+  int64_t add(size_t node, std::span<const int32_t> buckets, size_t limit) {
+    int64_t full = 0;
+    for (const int32_t bucket : buckets) {
+      if (bucket < 0) continue;
+      if (length_[bucket] >= limit) {
+        ++full;
+        continue;
+      }
+      entries_.push_back({static_cast<uint32_t>(node), head_[bucket]});
+      head_[bucket] = static_cast<int64_t>(entries_.size()) - 1;
+      ++length_[bucket];
+    }
+    return full;
+  }
+
+  // Calls visit(node) for each member of the buckets until it returns false.
+  template <typename Visit>
+  void each(std::span<const int32_t> buckets, Visit visit) const {
+    for (const int32_t bucket : buckets) {
+      if (bucket < 0) continue;
+      for (int64_t at = head_[bucket]; at >= 0; at = entries_[at].next) {
+        if (!visit(entries_[at].node)) return;
+      }
+    }
+  }
+
+ private:
+  struct Entry {
+    uint32_t node;
+    int64_t next;
+  };
+  std::vector<int64_t> head_;
+  std::vector<size_t> length_;
+  std::vector<Entry> entries_;
+};
+
+struct Match {
+  int64_t node = -1;
+  double similarity = 0.0;
+};
+
+class Settler {
+ public:
+  Settler(const Nodes& nodes, const Rules& rules)
+      : nodes_(nodes), rules_(rules), n_buckets_(count_buckets()), stamp_(nodes.size(), -1), parent_(nodes.size()) {
+    result_.fate.assign(nodes.size(), static_cast<uint8_t>(Fate::kStays));
+    result_.stays.assign(nodes.size(), -1);
+    result_.similarity.assign(nodes.size(), 0.0);
+    std::iota(parent_.begin(), parent_.end(), size_t{0});
+  }
+
+  Verdicts run() {
+    Members kept(n_buckets_), dropped(n_buckets_);
+    for (size_t node = 0; node < nodes_.n_train; ++node) {
+      const Match match = best(kept, node);
+      if (match.node >= 0) drop(node, match, Fate::kDuplicate);
+      remember(match.node >= 0 ? dropped : kept, node);
+    }
+    drop_validation_near_train(kept, dropped);
+    Members kept_validation(n_buckets_);
+    for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
+      if (result_.fate[node] != static_cast<uint8_t>(Fate::kStays)) continue;
+      const Match match = best(kept_validation, node);
+      if (match.node >= 0) {
+        drop(node, match, Fate::kDuplicate);
+      } else {
+        remember(kept_validation, node);
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void drop_validation_near_train(const Members& kept, const Members& dropped) {
+    Members validation(n_buckets_);
+    std::vector<int64_t> train_of(nodes_.size(), -1);  // for a validation cluster's root: a train node that stays
+    for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
+      Match match = best(kept, node);
+      if (match.node < 0) {
+        const int64_t near = any(dropped, node);
+        if (near >= 0) match = exact(node, result_.stays[near]);
+      }
+      if (match.node >= 0) drop(node, match, Fate::kDuplicateOfTrain);
+      begin_visit(node);
+      validation.each(buckets(node), [&](size_t other) {
+        if (first_visit(other) && root(other) != root(node) && similarity(node, other) >= rules_.threshold) {
+          parent_[root(node)] = root(other);
+        }
+        return true;
+      });
+      remember(validation, node);
+    }
+    for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
+      int64_t& train = train_of[root(node)];
+      if (train < 0) train = result_.stays[node];
+    }
+    for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
+      const int64_t train = train_of[root(node)];
+      if (train >= 0 && result_.stays[node] < 0) drop(node, exact(node, train), Fate::kDuplicateOfTrain);
+    }
+  }
+
+  // The most similar member with an edge to node; of equals the first in priority.
+  Match best(const Members& members, size_t node) {
+    Match found;
+    begin_visit(node);
+    members.each(buckets(node), [&](size_t other) {
+      if (!first_visit(other)) return true;
+      const double similar = similarity(node, other);
+      if (similar < rules_.threshold) return true;
+      const auto candidate = static_cast<int64_t>(other);
+      if (similar > found.similarity || (similar == found.similarity && candidate < found.node)) {
+        found = {candidate, similar};
+      }
+      return true;
+    });
+    return found;
+  }
+
+  // Some member with an edge to node, -1 when there is none.
+  int64_t any(const Members& members, size_t node) {
+    int64_t found = -1;
+    begin_visit(node);
+    members.each(buckets(node), [&](size_t other) {
+      if (first_visit(other) && similarity(node, other) >= rules_.threshold) found = static_cast<int64_t>(other);
+      return found < 0;
+    });
+    return found;
+  }
+
+  // Exact Jaccard, or 0 where the signatures are too far apart for it to reach the threshold.
+  double similarity(size_t left, size_t right) {
+    const size_t k = nodes_.permutations;
+    const uint16_t* signatures = nodes_.signatures.data();
+    if (agreement(signatures + left * k, signatures + right * k, k) < rules_.min_agreement) return 0.0;
+    return exact(left, static_cast<int64_t>(right)).similarity;
+  }
+
+  Match exact(size_t left, int64_t right) {
+    ++result_.verified;
+    return {right, jaccard(shingles(left), shingles(static_cast<size_t>(right)))};
+  }
+
+  void drop(size_t node, const Match& match, Fate fate) {
+    result_.fate[node] = static_cast<uint8_t>(fate);
+    result_.stays[node] = match.node;
+    result_.similarity[node] = match.similarity;
+  }
+
+  void remember(Members& members, size_t node) {
+    result_.beyond_limit += members.add(node, buckets(node), rules_.bucket_limit);
+  }
+
+  // Two nodes often share several buckets; a stamp per node makes each pair be compared once.
+  void begin_visit(size_t node) {
+    ++visit_;
+    stamp_[node] = visit_;
+  }
+  bool first_visit(size_t other) {
+    if (stamp_[other] == visit_) return false;
+    stamp_[other] = visit_;
+    return true;
+  }
+
+  size_t root(size_t node) {
+    while (parent_[node] != node) {
+      parent_[node] = parent_[parent_[node]];
+      node = parent_[node];
+    }
+    return node;
+  }
+
+  std::span<const int32_t> buckets(size_t node) const {
+    return nodes_.buckets.subspan(node * nodes_.bands, nodes_.bands);
+  }
+  std::span<const uint64_t> shingles(size_t node) const {
+    const auto begin = static_cast<size_t>(nodes_.offsets[node]), end = static_cast<size_t>(nodes_.offsets[node + 1]);
+    return nodes_.shingles.subspan(begin, end - begin);
+  }
+  size_t count_buckets() const {
+    int32_t highest = -1;
+    for (const int32_t bucket : nodes_.buckets) highest = bucket > highest ? bucket : highest;
+    return static_cast<size_t>(highest + 1);
+  }
+
+  const Nodes& nodes_;
+  const Rules& rules_;
+  size_t n_buckets_;
+  std::vector<int64_t> stamp_;
+  std::vector<size_t> parent_;
+  int64_t visit_ = 0;
+  Verdicts result_;
+};
+
+}  // namespace
+
+Verdicts settle(const Nodes& nodes, const Rules& rules) { return Settler(nodes, rules).run(); }
+
+}  // namespace webtext::minhash

@@ -1,0 +1,46 @@
+// Which documents stay: the greedy choice in priority order, over verified edges.
+// The readable twin is `settle` in clean/dedup/reference.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace webtext::minhash {
+
+// Nodes are distinct texts: those of train first, then those of validation, each in priority order.
+struct Nodes {
+  std::span<const uint16_t> signatures;  // [size, permutations]
+  std::span<const int32_t> buckets;      // [size, bands]: the bucket a node lies in, -1 where it lies alone
+  std::span<const uint64_t> shingles;    // sorted sets, one after the other
+  std::span<const int64_t> offsets;      // [size + 1]: where each set begins
+  size_t permutations, bands, n_train;
+
+  size_t size() const { return offsets.size() - 1; }
+};
+
+struct Rules {
+  double threshold;      // an edge joins two nodes of one bucket whose exact Jaccard is at least this
+  size_t min_agreement;  // pairs whose signatures agree in fewer places are not verified
+  size_t bucket_limit;   // a bucket remembers this many nodes of a kind to compare with, and counts the others
+};
+
+enum class Fate : uint8_t { kStays = 0, kDuplicate = 1, kDuplicateOfTrain = 2 };
+
+struct Verdicts {
+  std::vector<uint8_t> fate;
+  std::vector<int64_t> stays;      // the node that stays in its place; -1 for one that stays itself
+  std::vector<double> similarity;  // exact Jaccard with that node
+  int64_t verified = 0;            // pairs whose exact Jaccard was computed
+  int64_t beyond_limit = 0;        // memberships that full buckets did not remember
+};
+
+// A train node is dropped if and only if it has an edge to a train node that stays, visited in priority order. A
+// validation node is dropped if edges lead from it to a train node, kept or dropped, on any way; what is left of
+// validation is then treated as train was. Among several nodes that stay, the most similar is named, then the first.
+//
+// Train never has to know more than edges to nodes that stay, so 10^5 pages of one template cost 10^5 comparisons.
+Verdicts settle(const Nodes& nodes, const Rules& rules);
+
+}  // namespace webtext::minhash
