@@ -17,14 +17,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from webtext.base.config import recipe_settings, setting
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.config import recipe_settings
+from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import PartWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.stage import Failed, PartContext, PartTask, run_parts
 from webtext.shards.format import SPLITS, Tokens, shard_name
+from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
 from webtext.shards.shardfile import ShardWriter
 
 CODE_VERSION = 1
@@ -46,17 +47,6 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackSettings:
-    """How tokens are cut into files."""
-
-    shard_tokens: int = setting(100_000_000, "begin another token file when a document would make this one longer")
-
-    def __post_init__(self) -> None:
-        if self.shard_tokens < 1:
-            raise ConfigError(f"[shards.pack] shard_tokens = {self.shard_tokens}: expected at least 1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Payload:
     documents: str
     part: int
@@ -65,10 +55,10 @@ class _Payload:
     settings: PackSettings
 
 
-def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings, run: Run) -> PartSet | None:
+def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings, run: Run) -> PartSet:
     """Pack a part set of documents (or corpus) with the tokenizer at a path; returns the sealed set of kind "tokens".
 
-    Resumes and redoes as every stage does; a dry run returns None. InputError when the tokenizer has no `<|endoftext|>`.
+    Resumes and redoes as every stage does. InputError when the tokenizer has no `<|endoftext|>`.
     """
     corpus = PartSet.open(documents, ("corpus", "documents"))
     encoder = load_tokenizer(tokenizer)
@@ -90,7 +80,7 @@ def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings
     ]
     outputs = {"tokens": (out, "tokens")}
     made = run_parts(_pack_part, tasks, recipe=recipe, outputs=outputs, parents=[corpus], run=run, label="shards pack")
-    return made.get("tokens")
+    return made["tokens"]
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Any:

@@ -85,20 +85,26 @@ class TokenShards:
         """The i-th shard with its header and document index."""
         return self._files[i]
 
+    def place(self, position: int) -> tuple[int, int]:
+        """The shard and the offset in it of a position in the whole split."""
+        i = int(np.searchsorted(self._ends, position, side="right"))
+        return i, position - int(self._ends[i] - self._files[i].header.n_tokens)
+
     def read(self, start: int, length: int) -> Tokens:
         """Tokens start … start+length of the whole split, as if its shards were one; past the end it goes on at the start.
 
         A view of the map when they lie in one shard, else a copy.
         """
-        i = int(np.searchsorted(self._ends, start, side="right"))
-        at = start - int(self._ends[i] - self._files[i].header.n_tokens)
+        i, at = self.place(start)
         piece = self._files[i].tokens[at : at + length]
         if len(piece) == length:
             return piece
         pieces = [piece]
-        while length > (have := sum(map(len, pieces))):
+        missing = length - len(piece)
+        while missing:
             i = (i + 1) % len(self._files)
-            pieces.append(self._files[i].tokens[: length - have])
+            pieces.append(self._files[i].tokens[:missing])
+            missing -= len(pieces[-1])
         return np.concatenate(pieces)
 
     def document(self, i: int) -> TokenDocument:

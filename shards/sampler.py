@@ -91,7 +91,7 @@ class Sampler:
                 f"batch_size {batch_size}, rank {rank}, world_size {world_size}",
                 "expected batch_size >= 1 and 0 <= rank < world_size",
             )
-        _check_context(shards, context)
+        check_context(shards, context)
         self.shards = shards
         self.context = context
         self.batch_size = batch_size
@@ -168,7 +168,7 @@ def validation_windows(
     Every token but the first and the last (N - 1) mod context is a target once. `max_windows` takes that many, evenly
     spread. Of each world_size windows, each rank gets the one at its place; together they see every window once.
     """
-    _check_context(shards, context)
+    check_context(shards, context)
     n_windows = (shards.n_tokens - 1) // context
     n_taken = min(n_windows, max_windows or n_windows)
     starts = [i * n_windows // n_taken * context for i in range(rank, n_taken, world_size)]
@@ -176,7 +176,8 @@ def validation_windows(
         yield np.stack([shards.read(start, context + 1) for start in starts[at : at + batch_size]]).astype(np.int64)
 
 
-def _check_context(shards: TokenShards, context: int) -> None:
+def check_context(shards: TokenShards, context: int) -> None:
+    """InputError when the split is not longer than a context, ConfigError when that is no length."""
     if context < 1:
         raise ConfigError(f"context {context}: expected at least 1")
     if shards.n_tokens <= context:

@@ -1,0 +1,95 @@
+"""`webtext shards`: pack a corpus into token shards, and look into them."""
+
+from __future__ import annotations
+
+import click
+
+from webtext.base.command import need_out, verb
+from webtext.base.run import Run
+from webtext.shards.settings import PackSettings
+
+_SPLIT = click.option("--split", type=click.Choice(["train", "validation"]), default="train", show_default=True)
+
+
+@click.group(name="shards", no_args_is_help=True)
+def group() -> None:
+    """Pack a corpus into token shards; look into them."""
+
+
+@verb(group, "pack", settings=PackSettings, section="shards")
+@click.argument("documents", metavar="DOCUMENTS")
+@click.option(
+    "--tokenizer", required=True, metavar="FILE", help="The tokenizer: tokenizer.json, or another known form."
+)
+@click.option("--out", metavar="DIR", help="Folder of the token set.")
+def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: str | None) -> None:
+    """Write documents as token shards.
+
+    DOCUMENTS is a corpus or documents set; `<|endoftext|>` follows each document.
+    """
+    from webtext.shards.info import describe, describe_text
+    from webtext.shards.pack import pack_shards
+
+    tokens = pack_shards(documents, tokenizer, need_out(out), settings, run)
+    found = describe(tokens.folder.url)
+    run.console.result(found, describe_text(tokens.folder.url, found))
+
+
+@verb(group, "info")
+@click.argument("folder", metavar="DIR")
+def info(run: Run, folder: str) -> None:
+    """Say what a token set holds: its headers."""
+    from webtext.shards.info import describe, describe_text
+
+    found = describe(folder)
+    run.console.result(found, describe_text(folder, found))
+
+
+@verb(group, "verify")
+@click.argument("folder", metavar="DIR")
+def verify(run: Run, folder: str) -> None:
+    """Read every byte of a token set.
+
+    Checks checksums, ids below the vocabulary, counts, the document index, and the hashes of the manifest.
+    """
+    from webtext.shards.info import verify_set
+
+    found = verify_set(folder)
+    n_tokens = sum(split["tokens"] for split in found["splits"].values())
+    n_shards = sum(split["shards"] for split in found["splits"].values())
+    run.console.result(found | {"verified": True}, f"{folder}: {n_tokens:,} tokens in {n_shards:,} shards are whole")
+
+
+@verb(group, "sample")
+@click.argument("folder", metavar="DIR")
+@click.option("--tokenizer", required=True, metavar="FILE", help="The tokenizer that packed DIR.")
+@_SPLIT
+@click.option("-n", "n", type=click.IntRange(1), default=1, show_default=True, help="Number of windows.")
+@click.option("--context", type=click.IntRange(1), default=256, show_default=True, help="Tokens of a window.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Show what training with this seed sees first.")
+@click.option("--at", metavar="SHARD:OFFSET", help="Show this place instead, e.g. train-00000.tok:4096.")
+def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: int, seed: int, at: str | None) -> None:
+    """Decode windows of a token set.
+
+    Each comes with the document and the corpus row it starts in.
+    """
+    from webtext.base.errors import ConfigError
+    from webtext.shards.format import shard_place
+    from webtext.shards.info import sample_windows, window_at
+    from webtext.shards.pack import load_tokenizer
+    from webtext.shards.reader import TokenShards
+
+    decoder = load_tokenizer(tokenizer)
+    if at is None:
+        windows = sample_windows(TokenShards(folder, split), decoder, n=n, context=context, seed=seed)
+    else:
+        shard, _, offset = at.rpartition(":")
+        place = shard_place(shard)
+        if place is None or not offset.isdecimal():
+            raise ConfigError(f"--at {at!r} is not of the form SHARD:OFFSET", "e.g. --at train-00000.tok:4096")
+        windows = [window_at(TokenShards(folder, place[0]), decoder, shard, int(offset), context)]
+    texts = [
+        f"--- {w['shard']}:{w['offset']}  document {w['id']}, {w['source_part']} row {w['row']}\n{w['text']}"
+        for w in windows
+    ]
+    run.console.result({"windows": windows}, "\n".join(texts))

@@ -1,0 +1,86 @@
+"""What a token set holds, and what a model sees of it: the figures and windows that the command line shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from webtext.shards.format import SPLITS
+from webtext.shards.reader import TokenShards
+from webtext.shards.sampler import WindowOrder, check_context
+from webtext.shards.trace import trace
+
+
+class Decoder(Protocol):
+    """What showing a window asks of a tokenizer."""
+
+    @property
+    def hash(self) -> str: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+def describe(folder: str) -> dict[str, Any]:
+    """Tokenizer, sizes and counts of both splits, as plain values; reads headers only."""
+    splits = {split: TokenShards(folder, split) for split in SPLITS}
+    train = splits["train"]
+    return {
+        "tokens": train.hash,
+        "tokenizer_hash": train.tokenizer_hash,
+        "vocab_size": train.vocab_size,
+        "eot_id": train.eot_id,
+        "splits": {
+            split: {
+                "shards": len(shards),
+                "documents": shards.n_documents,
+                "tokens": shards.n_tokens,
+                "bytes": sum(shards.file(i).header.file_bytes for i in range(len(shards))),
+            }
+            for split, shards in splits.items()
+        },
+        "counts": train.set.counts.to_json(),
+    }
+
+
+def describe_text(folder: str, found: dict[str, Any]) -> str:
+    """`describe` as a small table."""
+    bytes_per_token = 2 if found["vocab_size"] <= 1 << 16 else 4
+    lines = [
+        f"{folder}: tokenizer {found['tokenizer_hash'][:12]}…, vocabulary {found['vocab_size']:,}, "
+        f"{bytes_per_token} bytes a token",
+        f"{'':12}{'shards':>8}{'documents':>14}{'tokens':>18}{'bytes':>18}",
+    ]
+    for split, n in found["splits"].items():
+        lines.append(f"{split:12}{n['shards']:>8,}{n['documents']:>14,}{n['tokens']:>18,}{n['bytes']:>18,}")
+    return "\n".join(lines)
+
+
+def verify_set(folder: str) -> dict[str, Any]:
+    """Read every byte of both splits; `describe` when all is as it should be, else ShardCorrupt or InputError."""
+    for split in SPLITS:
+        TokenShards(folder, split).verify()
+    return describe(folder)
+
+
+def sample_windows(shards: TokenShards, tokenizer: Decoder, *, n: int, context: int, seed: int) -> list[dict[str, Any]]:
+    """The first n windows that training with this context and seed sees, decoded, each with where it starts.
+
+    InputError when another tokenizer made the tokens.
+    """
+    shards.check_tokenizer(tokenizer)
+    check_context(shards, context)
+    order = WindowOrder(shards.n_tokens, context, seed)
+    return [_window(shards, tokenizer, order.start(g), context) for g in range(min(n, order.n_windows))]
+
+
+def window_at(shards: TokenShards, tokenizer: Decoder, shard: str, offset: int, context: int) -> dict[str, Any]:
+    """The window that starts at `offset` of a shard, decoded; it ends where the shard does."""
+    shards.check_tokenizer(tokenizer)
+    origin = trace(shards, shard, offset)
+    tokens = shards.tokens(shards.names.index(origin.shard))[offset : offset + context]
+    return asdict(origin) | {"text": tokenizer.decode(tokens.tolist())}
+
+
+def _window(shards: TokenShards, tokenizer: Decoder, position: int, context: int) -> dict[str, Any]:
+    origin = trace(shards, *shards.place(position))
+    return asdict(origin) | {"text": tokenizer.decode(shards.read(position, context).tolist())}

@@ -1,0 +1,108 @@
+"""The verbs of `webtext shards`: answers as text and as JSON, exit codes, and errors of three lines at most."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.shards import TokenShards
+
+from .conftest import ByteTokenizer
+from .test_format import edit
+
+Make = Callable[..., TokenShards]
+
+
+@pytest.fixture
+def tokens(shards_of: Make) -> str:
+    return shards_of([["hello world", "second"], ["third"]]).set.folder.url
+
+
+def test_info_shows_what_a_set_holds(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """'hello world' and 'second' take 12 + 7 tokens, 'third' 6: 25 in two shards."""
+    assert run(["shards", "info", tokens]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert "vocabulary 257, 2 bytes a token" in rows[0]
+    assert rows[2].split()[:4] == ["train", "2", "3", "25"]
+    assert rows[3].split()[:4] == ["validation", "0", "0", "0"]
+
+
+def test_info_answers_in_json(tokens: str, capsys: pytest.CaptureFixture[str], byte_tokenizer: ByteTokenizer) -> None:
+    assert run(["shards", "info", tokens, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tokenizer_hash"] == byte_tokenizer.hash
+    assert found["splits"]["train"]["tokens"] == 25
+    assert found["splits"]["train"]["bytes"] == sum(path.stat().st_size for path in Path(tokens).glob("*.tok"))
+
+
+def test_verify_says_that_a_whole_set_is_whole(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["shards", "verify", tokens]) == 0
+    assert "25 tokens in 2 shards are whole" in capsys.readouterr().out
+    assert run(["shards", "verify", tokens, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verified"] is True
+
+
+def test_verify_names_the_altered_block_and_exits_with_3(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(Path(tokens) / "train-00001.tok", 258, b"\x00")
+    assert run(["shards", "verify", tokens]) == 3
+    error = capsys.readouterr().err
+    assert "train-00001.tok': checksum of block 0 (bytes 256 to 287)" in error
+    assert len(error.splitlines()) <= 3
+
+
+def test_sample_decodes_a_place_with_its_document(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["shards", "sample", tokens, "--tokenizer", "any", "--context", "5", "--at", "train-00000.tok:6"]
+    assert run(arguments) == 0
+    assert capsys.readouterr().out == ("--- train-00000.tok:6  document 0-0, part-00000.parquet row 0\nworld\n")
+
+
+def test_sample_shows_what_training_sees_first(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["shards", "sample", tokens, "--tokenizer", "any", "--context", "8", "-n", "3", "--seed", "4", "--json"]
+    assert run(arguments) == 0
+    windows = json.loads(capsys.readouterr().out)["windows"]
+    ring = "hello world<|endoftext|>second<|endoftext|>third<|endoftext|>" * 2
+    assert len({(window["shard"], window["offset"]) for window in windows}) == 3
+    assert all(window["text"] in ring for window in windows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["--at", "train-00000.tok"], 2, "is not of the form SHARD:OFFSET"),
+        (["--at", "train-00000.tok:99"], 3, "has no token 99"),
+        (["--at", "train-00007.tok:0"], 3, "no shard 'train-00007.tok'"),
+        (["--split", "validation"], 3, "the validation split"),
+        (["--context", "25"], 3, "has 25 tokens; a context of 25 needs more"),
+    ],
+)
+def test_sample_of_what_is_not_there_is_a_short_error(
+    tokens: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, complaint: str
+) -> None:
+    assert run(["shards", "sample", tokens, "--tokenizer", "any", *arguments]) == code
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert len(error.splitlines()) <= 3
+
+
+def test_sample_with_another_tokenizer_is_refused(
+    tokens: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webtext.shards.pack.load_tokenizer", lambda _: ByteTokenizer(name="other"))
+    assert run(["shards", "sample", tokens, "--tokenizer", "other.json"]) == 3
+    assert "was packed with tokenizer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["info", "verify"])
+def test_a_folder_that_is_no_set_is_a_short_error(verb: str, tmp_path: Path, capsys: Any) -> None:
+    assert run(["shards", verb, str(tmp_path)]) == 3
+    assert "is no part set" in capsys.readouterr().err
+
+
+def test_pack_needs_a_place_to_write(tokens: str, tmp_path: Path, capsys: Any) -> None:
+    assert run(["shards", "pack", str(tmp_path / "corpus"), "--tokenizer", "any"]) == 2
+    assert "no --out given" in capsys.readouterr().err
