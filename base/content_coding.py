@@ -1,0 +1,149 @@
+"""From the bytes on the wire to the body: transfer and content coding of HTTP (RFC 9112 §7, RFC 9110 §8.4), bounded.
+
+Archives hold what servers sent, and sometimes what a crawler made of it under the server's old headers. So a label that
+the first bytes contradict is ignored, and data that break off give what was decoded before the break. What never
+happens is an output above `max_bytes`: a bomb stops there, whatever it would have become.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+
+MAX_CODINGS = 2
+_FEED_BYTES = 16 << 10  # small: after each gzip member zlib copies what is left of the chunk, and there may be many
+_BROTLI_READ_BYTES = 16 << 10
+_ZSTD_WINDOW_BYTES = 8 << 20  # the most that RFC 9659 allows for HTTP
+_MAX_CHUNK_LINE_BYTES = 4096
+_CHUNK_SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?")
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class BodyError(ValueError):
+    """A body that cannot be had; `reason` is a stable key."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+def decode_body(raw: bytes, transfer_encoding: str, content_encoding: str, max_bytes: int) -> bytes:
+    """Undo both codings of `raw`. The encodings are the header values, several headers joined by a comma.
+
+    BodyError with the reason 'body_too_large', 'too_many_content_codings', 'unknown_content_coding' or 'damaged_body'.
+    """
+    body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
+    codings = [coding for coding in _codings(content_encoding) if coding != "identity"]
+    if len(codings) > MAX_CODINGS:
+        raise BodyError("too_many_content_codings", ", ".join(codings))
+    for coding in reversed(codings):
+        if coding not in _DECODERS:
+            raise BodyError("unknown_content_coding", repr(coding))
+        body = _DECODERS[coding](body, max_bytes)
+    if len(body) > max_bytes:
+        raise BodyError("body_too_large", f"above {max_bytes:,} bytes")
+    return body
+
+
+def dechunk(raw: bytes) -> bytes:
+    """Join the chunks of a chunked body; one that was never chunked comes back as it is, one cut short as far as it goes.
+
+    >>> dechunk(b"5\\r\\nhello\\r\\n6; x=y\\r\\n world\\r\\n0\\r\\n\\r\\n")
+    b'hello world'
+    >>> dechunk(b"<html>")
+    b'<html>'
+    """
+    chunks: list[bytes] = []
+    at = 0
+    while True:
+        end = raw.find(b"\n", at, at + _MAX_CHUNK_LINE_BYTES)
+        size_line = _CHUNK_SIZE.fullmatch(raw, at, end) if end >= 0 else None
+        if size_line is None:
+            return b"".join(chunks) if at else raw
+        size = int(size_line[1], 16)
+        if size == 0:
+            return b"".join(chunks)
+        chunks.append(raw[end + 1 : end + 1 + size])
+        at = end + 1 + size
+        at += 2 if raw.startswith(b"\r\n", at) else raw.startswith(b"\n", at)
+
+
+def _codings(value: str) -> list[str]:
+    return [coding for part in value.split(",") if (coding := part.strip().lower())]
+
+
+def _gunzip(data: bytes, max_bytes: int) -> bytes:
+    return _collect(_inflated(data, 16 + zlib.MAX_WBITS), max_bytes) if data.startswith(_GZIP_MAGIC) else data
+
+
+def _inflate(data: bytes, max_bytes: int) -> bytes:
+    """'deflate' means zlib's format; some servers have always sent the bare stream."""
+    if not data:
+        return data
+    try:
+        return _collect(_inflated(data, zlib.MAX_WBITS), max_bytes)
+    except BodyError as error:
+        if error.reason != "damaged_body":
+            raise
+    return _collect(_inflated(data, -zlib.MAX_WBITS), max_bytes)
+
+
+def _unbrotli(data: bytes, max_bytes: int) -> bytes:
+    from fastwarc.stream_io import BrotliReader
+
+    reader = BrotliReader(io.BytesIO(data))
+    return _collect(iter(lambda: reader.read(_BROTLI_READ_BYTES), b""), max_bytes) if data else data
+
+
+def _unzstd(data: bytes, max_bytes: int) -> bytes:
+    import zstandard
+
+    if not data.startswith(_ZSTD_MAGIC):
+        return data
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    reader = decompressor.stream_reader(data, read_across_frames=True)
+    return _collect(iter(lambda: reader.read(_FEED_BYTES), b""), max_bytes, zstandard.ZstdError)
+
+
+_DECODERS: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "gzip": _gunzip,
+    "x-gzip": _gunzip,
+    "deflate": _inflate,
+    "br": _unbrotli,
+    "zstd": _unzstd,
+}
+
+
+def _inflated(data: bytes, window_bits: int) -> Iterator[bytes]:
+    """What zlib makes of `data`, over all members of a gzip body; other bytes after a member are ignored."""
+    inflater = zlib.decompressobj(window_bits)
+    at = 0
+    while True:
+        chunk = data[at : at + _FEED_BYTES]
+        piece = inflater.decompress(chunk, 64 * _FEED_BYTES)
+        at += len(chunk) - len(inflater.unconsumed_tail) - len(inflater.unused_data)
+        yield piece
+        if not chunk and not piece and not inflater.eof:
+            raise zlib.error("cut short")
+        if inflater.eof:
+            if window_bits < 16 or not data.startswith(_GZIP_MAGIC, at):
+                return
+            inflater = zlib.decompressobj(window_bits)
+
+
+def _collect(pieces: Iterator[bytes], max_bytes: int, failure: type[Exception] = zlib.error) -> bytes:
+    """Join decoded pieces up to the bound; when the decoder fails, what came before is the body, if anything did."""
+    out = bytearray()
+    try:
+        for piece in pieces:
+            out += piece
+            if len(out) > max_bytes:
+                raise BodyError("body_too_large", f"above {max_bytes:,} bytes")
+    except (failure, OSError, EOFError) as error:
+        if not out:
+            raise BodyError("damaged_body", " ".join(str(error).split())) from None
+    return bytes(out)

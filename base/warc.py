@@ -1,0 +1,343 @@
+"""Reading WARC files (ISO 28500) with fastwarc: every HTTP response, and every stretch that is damaged.
+
+Files with a compressed member per record (.warc.gz, .zst, .lz4), with one member around all records, and plain files are
+read. After damage, reading goes on where the next record starts, and the damage itself is yielded as a `Response` whose
+`body` raises: whoever counts responses has counted it.
+"""
+
+from __future__ import annotations
+
+import calendar
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, BinaryIO
+
+from webtext.base.content_coding import BodyError, decode_body
+from webtext.base.errors import InputError
+from webtext.base.storage import Folder
+
+if TYPE_CHECKING:
+    from fastwarc.warc import WarcRecord
+
+MAX_RECORD_BYTES = 64 << 20  # a record above this is 'record_too_large'; Common Crawl cuts a body at a few MiB
+
+_LENGTH_IS_WRONG = ("damaged_record", "record_cut_short")
+_GZIP_START = b"\x1f\x8b\x08"
+_PLAIN_START = b"WARC/"
+_STARTS = (_GZIP_START, b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", _PLAIN_START)  # gzip, zstd, lz4, not compressed
+_START_BYTES = 512  # enough of a gzip member to see what it starts with
+_SEARCH_BYTES = 1 << 20
+_STATUS_LINE = re.compile(r"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
+_HEADER_END = re.compile(rb"\r?\n\r?\n")
+_MAX_HTTP_HEADER_BYTES = 256 << 10
+
+
+class Headers:
+    """Header fields in their order; names are compared without case."""
+
+    def __init__(self, fields: tuple[tuple[str, str], ...] = ()) -> None:
+        self.fields = fields
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of `name`."""
+        return next(iter(self.get_all(name)), default)
+
+    def get_all(self, name: str) -> list[str]:
+        """All values of `name`."""
+        return [value for known, value in self.fields if known.lower() == name.lower()]
+
+    def joined(self, name: str) -> str:
+        """All values of `name` as one list, as RFC 9110 §5.3 reads repeated fields."""
+        return ", ".join(self.get_all(name))
+
+    def __repr__(self) -> str:
+        return f"Headers({self.fields!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """An HTTP response as it was archived, or a damaged stretch of the file (`damage` says what, `url` may be empty).
+
+    `offset` and `length` name the part of the file to read for this record alone, None where it shares a compressed
+    member with others. `raw` is the body as sent, codings and all.
+    """
+
+    offset: int | None
+    length: int | None
+    url: str = ""
+    date: str = ""
+    status: int | None = None
+    warc_headers: Headers = field(default_factory=Headers)
+    http_headers: Headers = field(default_factory=Headers)
+    raw: bytes = b""
+    damage: str | None = None
+
+    @property
+    def content_type(self) -> str:
+        """The media type in lower case, without parameters; empty when the server gave none."""
+        return self.http_headers.get("Content-Type").partition(";")[0].strip().lower()
+
+    @property
+    def captured(self) -> int | None:
+        """`date` as UTC seconds, None when it is no date."""
+        try:
+            moment = datetime.fromisoformat(self.date.strip())
+        except ValueError:
+            return None
+        return calendar.timegm(moment.utctimetuple())
+
+    def body(self, max_bytes: int) -> bytes:
+        """The body without transfer and content coding; BodyError with a reason when it cannot be had."""
+        if self.damage:
+            raise BodyError(self.damage)
+        headers = self.http_headers
+        return decode_body(self.raw, headers.joined("Transfer-Encoding"), headers.joined("Content-Encoding"), max_bytes)
+
+
+def read_responses(folder: Folder, name: str) -> Iterator[Response]:
+    """Yield the responses of the WARC file `name`, in order; InputError when it holds no WARC record at all.
+
+    Requests, revisits, metadata and responses of other protocols (DNS) are passed over. Memory: two records.
+    """
+    with folder.open(name) as file:
+        if not file.read(1):
+            return  # what a writer with nothing to write leaves
+        damage_at_start: Response | None = None
+        n_records = 0
+        for stretch in _with_lengths(_stretches(file), file):
+            if not stretch.is_record and not n_records:
+                damage_at_start = stretch.response
+                continue
+            n_records += stretch.is_record
+            if damage_at_start:
+                yield damage_at_start
+                damage_at_start = None
+            if stretch.response:
+                yield stretch.response
+        if damage_at_start:
+            raise _no_warc(folder.location(name), file)
+
+
+def read_response_at(folder: Folder, name: str, offset: int, length: int) -> Response:
+    """The response in the `length` bytes from `offset` of file `name`; InputError when there is none."""
+    with folder.open(name) as file:
+        file.seek(offset)
+        part = file.read(length)
+    for stretch in _stretches(io.BytesIO(part)):
+        if stretch.response and stretch.is_record:
+            return replace(stretch.response, offset=offset, length=length)
+    raise InputError(f"no response record at offset {offset} of '{folder.location(name)}'", "was the file changed?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A record of any type (`response` is None for those passed over), or damage between two records."""
+
+    start: int
+    starts_member: bool
+    response: Response | None
+    is_record: bool = True
+
+
+def _stretches(file: BinaryIO) -> Iterator[_Stretch]:
+    """The whole file. fastwarc stops at the first damage; this begins anew where the next record starts."""
+    from fastwarc.warc import ArchiveIterator
+
+    file.seek(0)
+    kind = file.read(_START_BYTES)
+    start: int | None = 0
+    unreported: int | None = None  # damage was met at or after this place
+    while start is not None:
+        file.seek(start)
+        tail = _Tail(file)
+        reached = start
+        n_read = 0
+        try:
+            for record in ArchiveIterator(tail, parse_http=False):
+                starts_member = tail.shows_start(record.stream_pos)
+                reached = record.stream_pos if starts_member else reached
+                stretch = _read(record, reached, starts_member)
+                if unreported is not None:
+                    yield _damage(unreported, before=start)
+                    unreported = None
+                n_read += 1
+                yield stretch
+                if stretch.response and stretch.response.damage in _LENGTH_IS_WRONG:
+                    break  # it may have swallowed the records after it
+            else:
+                return
+        except OSError:
+            if n_read:
+                unreported = reached
+            else:  # so this is where it is
+                yield _damage(start, before=start)
+                unreported = None
+        start = _next_start(file, reached + 1, kind)
+    if unreported is not None:
+        yield _damage(unreported, before=file.seek(0, io.SEEK_END))
+
+
+def _damage(offset: int, *, before: int) -> _Stretch:
+    """Damage somewhere from `offset` on; whatever was read before it ends at `before` at the latest."""
+    response = Response(offset=offset, length=None, damage="damaged_record")
+    return _Stretch(before, starts_member=True, response=response, is_record=False)
+
+
+def _with_lengths(stretches: Iterator[_Stretch], file: BinaryIO) -> Iterator[_Stretch]:
+    """Give each response that has a compressed member to itself its offset and length."""
+    before: _Stretch | None = None
+    for stretch in stretches:
+        if before:
+            yield _placed(before, stretch.start if stretch.starts_member else before.start)
+        before = stretch
+    if before:
+        yield _placed(before, file.seek(0, io.SEEK_END))
+
+
+def _placed(stretch: _Stretch, end: int) -> _Stretch:
+    if not stretch.response or not stretch.is_record:
+        return stretch
+    alone = stretch.starts_member and end > stretch.start
+    offset, length = (stretch.start, end - stretch.start) if alone else (None, None)
+    return replace(stretch, response=replace(stretch.response, offset=offset, length=length))
+
+
+class _Tail:
+    """A file as fastwarc reads it, that remembers the end of what was read.
+
+    fastwarc's position of a record is exact where a member starts with it; inside a larger member it is only how far
+    the file was read. The bytes at that position tell which.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._read_to = file.tell()
+        self._older = self._newer = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read on."""
+        data = self._file.read(size)
+        self._older, self._newer = self._newer, data
+        self._read_to += len(data)
+        return data
+
+    def tell(self) -> int:
+        """How far the file was read."""
+        return self._read_to
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Never called: fastwarc reads straight on."""
+        raise io.UnsupportedOperation
+
+    def close(self) -> None:
+        """The file belongs to the caller."""
+
+    def shows_start(self, position: int) -> bool:
+        """Whether a record is seen to start at `position`, which was read lately."""
+        kept = self._older + self._newer
+        at = position - (self._read_to - len(kept))
+        return at >= 0 and _starts_record(kept[at : at + _START_BYTES])
+
+
+def _starts_record(piece: bytes) -> bool:
+    if piece.startswith(_GZIP_START):
+        try:
+            first = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(piece, len(_PLAIN_START))
+        except zlib.error:
+            return False
+        return bool(first == _PLAIN_START)
+    return piece.startswith(_STARTS)
+
+
+def _next_start(file: BinaryIO, position: int, kind: bytes) -> int | None:
+    """Where the next record starts, at or after `position`, in a file whose first bytes are `kind`."""
+    wanted = [start for start in _STARTS if kind.startswith(start)] or list(_STARTS)
+    pattern = re.compile(b"|".join(map(re.escape, wanted)))
+    while True:
+        file.seek(position)
+        block = file.read(_SEARCH_BYTES + _START_BYTES)
+        for match in pattern.finditer(block, 0, _SEARCH_BYTES + _START_BYTES):
+            at = match.start()
+            in_a_line = wanted == [_PLAIN_START] and at > 0 and block[at - 1 : at] != b"\n"
+            if not in_a_line and _starts_record(block[at : at + _START_BYTES]):
+                return position + at
+        if len(block) <= _SEARCH_BYTES:
+            return None
+        position += _SEARCH_BYTES
+
+
+def _read(record: WarcRecord, start: int, starts_member: bool) -> _Stretch:
+    headers = Headers(tuple((_text(name), _text(value)) for name, value in record.headers.items_bytes()))
+    block = record.reader.read(MAX_RECORD_BYTES + 1)
+    stated = headers.get("Content-Length").strip()
+    damage = None
+    if stated != str(record.content_length):
+        damage = "damaged_record"
+    elif len(block) > MAX_RECORD_BYTES:
+        damage = "record_too_large"
+    elif len(block) < record.content_length:
+        damage = "record_cut_short"
+    is_response = headers.get("WARC-Type").strip().lower() == "response" and record.is_http
+    if not is_response and damage not in _LENGTH_IS_WRONG:
+        return _Stretch(start, starts_member, None)
+    response = Response(
+        offset=start,
+        length=None,
+        url=headers.get("WARC-Target-URI").strip().removeprefix("<").removesuffix(">"),
+        date=headers.get("WARC-Date").strip(),
+        warc_headers=headers,
+        damage=damage,
+    )
+    return _Stretch(start, starts_member, response if damage else _with_http(response, block))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _with_http(response: Response, block: bytes) -> Response:
+    """Split a response's block into status, headers and body; an interim 1xx answer before it is passed over."""
+    while True:
+        end = _HEADER_END.search(block, 0, _MAX_HTTP_HEADER_BYTES)
+        if not end and len(block) > _MAX_HTTP_HEADER_BYTES:
+            return replace(response, damage="damaged_http")
+        head, raw = (block[: end.start()], block[end.end() :]) if end else (block, b"")
+        first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
+        status_line = _STATUS_LINE.match(first)
+        if not status_line:
+            return replace(response, damage="damaged_http")
+        status = int(status_line[1])
+        if not (100 <= status < 200 and raw.startswith(b"HTTP/")):
+            return replace(response, status=status, http_headers=_http_headers(lines), raw=raw)
+        block = raw
+
+
+def _http_headers(lines: list[str]) -> Headers:
+    """Lines that are no header are left out; a folded line continues the one before (RFC 9112 §5.2)."""
+    fields: list[tuple[str, str]] = []
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if line[:1] in (" ", "\t") and fields:
+            fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}")
+        elif colon:
+            fields.append((name.strip(), value.strip()))
+    return Headers(tuple(fields))
+
+
+def _no_warc(location: str, file: BinaryIO) -> InputError:
+    file.seek(0)
+    start = file.read(_START_BYTES)
+    if start.startswith(_GZIP_START):
+        try:
+            start = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(start, _START_BYTES)
+        except zlib.error:
+            start = b""
+    if start.startswith(b"filedesc:"):
+        return InputError(
+            f"'{location}' is an ARC file, not WARC", "convert it first: warcio recompress OLD NEW.warc.gz"
+        )
+    return InputError(f"'{location}' holds no WARC record", "give a .warc, .warc.gz, .warc.zst or .warc.lz4 file")
