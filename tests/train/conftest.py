@@ -1,7 +1,63 @@
-"""One torch thread: models this small gain nothing from two, and the tests share the machine."""
+"""A token set made on the spot. One torch thread: models this small gain nothing from two, and tests share the machine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 import torch
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.shards.shardfile import ShardWriter
 
 torch.set_num_threads(1)
+VOCAB_SIZE = 61  # 60 words and an end-of-text
+
+
+def sentences(seed: int, n_documents: int, length: int = 80) -> list[np.ndarray[Any, Any]]:
+    """Documents in which token w is followed by 2 w + 1 or 3 w + 2 (mod 60): a bigram learns that, a unigram cannot."""
+    generator = np.random.default_rng(seed)
+    documents = []
+    for _ in range(n_documents):
+        words = [int(generator.integers(60))]
+        for coin in generator.integers(2, size=length - 1):
+            words.append((words[-1] * (2 + coin) + 1 + coin) % 60)
+        documents.append(np.array(words, np.uint16))
+    return documents
+
+
+def write_token_set(folder: Path, *, tokenizer_hash: str = "a" * 64, train: int = 60, validation: int = 6) -> str:
+    """A sealed part set of kind tokens, as `webtext shards pack` leaves it: two parts, so two shards a split."""
+    facts = {"vocab_size": VOCAB_SIZE, "eot_id": VOCAB_SIZE - 1, "tokenizer_hash": tokenizer_hash}
+    tokens = SetWriter(str(folder), "tokens", Recipe(stage="shards.pack", code_version=1, settings=facts))
+    made = []
+    for index in range(2):
+        with tokens.part(index, key=f"part {index}") as part:
+            for split, n in (("train", train), ("validation", validation)):
+                name = f"{split}-{index:05d}.tok"
+                if n == 0:
+                    continue
+                with part.attach(name) as path, ShardWriter(path, **facts) as shard:
+                    for i, document in enumerate(sentences(hash((split == "train", index)) % 1000, n)):
+                        start = shard.append(document)
+                        row = {"shard": name, "start": start, "length": len(document) + 1, "id": f"{name} {i}"}
+                        part.write([{**row, "source_part": "part-00000.parquet", "row": i}])
+            part.counts.keep(train + validation)
+            made.append(part.publish())
+    tokens.seal(made)
+    return str(folder)
+
+
+@pytest.fixture
+def make_token_set(tmp_path: Path) -> Callable[..., str]:
+    """make_token_set(name, train=documents, validation=documents) writes a token set and returns its folder."""
+    return lambda name="tokens", **how: write_token_set(tmp_path / name, **how)
+
+
+@pytest.fixture
+def tokens(make_token_set: Callable[..., str]) -> str:
+    """A token set of 120 training and 12 held-out documents of 80 words."""
+    return make_token_set()

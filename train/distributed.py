@@ -1,0 +1,85 @@
+"""The processes of one run: one alone, or as many as `torchrun` started (gloo between CPUs, NCCL between GPUs)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed, nn
+
+from webtext.base.errors import ConfigError, EnvironmentError_
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """This process among the others."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes and talks."""
+        return self.rank == 0
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if self.size > 1:
+            distributed.all_reduce(value)
+        return value
+
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
+        if self.size > 1:
+            self.sum(torch.zeros(1, device=self.device))
+
+    def replicate(self, module: nn.Module) -> nn.Module:
+        """The module with its gradients averaged over all processes at each backward pass."""
+        if self.size == 1:
+            return module
+        devices = [self.device.index] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(module, device_ids=devices)
+
+
+@contextlib.contextmanager
+def join_world(device: str) -> Iterator[World]:
+    """The world that the environment describes: torchrun's RANK, LOCAL_RANK and WORLD_SIZE, or this process alone."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise EnvironmentError_("device is 'cuda' and torch sees no GPU", "set device = 'auto' or 'cpu'")
+    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    try:
+        rank, size, local = (int(os.environ.get(name, d)) for name, d in _ENVIRONMENT.items())
+    except ValueError as error:
+        raise ConfigError(f"RANK, WORLD_SIZE and LOCAL_RANK are no whole numbers ({error})", "use torchrun") from None
+    place = torch.device(kind, local) if kind == "cuda" else torch.device("cpu")
+    if kind == "cuda":
+        torch.cuda.set_device(place)
+    joins = size > 1 and not distributed.is_initialized()
+    if joins:
+        distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+    try:
+        yield World(rank, size, place)
+    finally:
+        if joins:
+            distributed.destroy_process_group()
+
+
+_ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+
+
+def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtype:
+    """The dtype of matrix products: 'auto' is bfloat16 where the machine multiplies it faster than float32."""
+    if setting != "auto":
+        return torch.bfloat16 if setting == "bfloat16" else torch.float32
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = n_embd >= MIN_BFLOAT16_WIDTH_ON_CPU and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if fast else torch.float32
+
+
+MIN_BFLOAT16_WIDTH_ON_CPU = 256

@@ -1,0 +1,215 @@
+"""Held-out perplexity per token and bits per byte: of a model, of the same model untrained, and of two count tables.
+
+A judge needs nothing of a model but `log_likelihood(tokens_bt)`, natural logarithms [b, t - 1].
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.recipe import canonical_json, sha256_json
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.shards import TokenShards
+from webtext.train.baseline import count_baselines
+from webtext.train.checkpoint import load_model
+from webtext.train.distributed import World, join_world
+from webtext.train.evaluate.windows import Tokens, Windows
+from webtext.train.model import GPT2
+from webtext.train.settings import EvalSettings, SampleSettings
+
+CODE_VERSION = 1
+
+
+class Judged(Protocol):
+    """What can be measured: this package's GPT2, or any other language model in such a coat."""
+
+    def log_likelihood(self, tokens_bt: Tensor, /) -> Tensor:
+        """Natural log-probability of each token after the first: [b, t - 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """What a model is measured on: token streams, and their bytes of text where that is known."""
+
+    streams: Sequence[Tokens]
+    vocab_size: int
+    eot_id: int
+    tokenizer_hash: str
+    hash: str
+    token_bytes: Tokens | None  # id -> bytes of text; 0 for special tokens
+
+
+def total_loss(model: Judged, windows: Windows, batch_size: int, world: World) -> tuple[float, int]:
+    """Sum of -log p in nats over the scored tokens of all processes, and how many they are."""
+    total = torch.zeros(2, dtype=torch.float64)
+    for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):
+        likelihood_bt = model.log_likelihood(torch.from_numpy(tokens_bt).to(world.device)).double().cpu()
+        total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
+        total[1] += sum(n_scored)
+    total = world.sum(total.to(world.device)).cpu()
+    return float(total[0]), int(total[1])
+
+
+def evaluate_model(
+    model_path: str, data: str, settings: EvalSettings, run: Run, *, tokenizer: Any = None
+) -> dict[str, Any]:
+    """Measure the model at `model_path` on the validation split of a token set, or on a text file with a `tokenizer`.
+
+    Computed in float32. Keys that hold a perplexity per token end in `perplexity` or `perplexity_before`.
+    """
+    model = load_model(model_path)
+    facts = _facts(Path(model_path))
+    held_out = _token_set(data, tokenizer) if Folder(data).exists("manifest.json") else _text_file(data, tokenizer)
+    _check_fits(model, facts, held_out, model_path, data)
+    windows = Windows(
+        held_out.streams,
+        eot_id=held_out.eot_id,
+        context=model.config.context,
+        stride=settings.stride,
+        limit=settings.windows,
+    )
+    if not len(windows):
+        raise InputError(f"'{data}' holds no held-out tokens", "pack more documents, or name a text file")
+    answer: dict[str, Any] = {
+        "model": model_path,
+        "step": facts.get("step"),
+        "data": data,
+        "context": model.config.context,
+        "stride": windows.stride,
+    }
+    with join_world(settings.device) as world:
+        judged = {"": model}
+        if settings.untrained and "seed" in facts:
+            torch.manual_seed(facts["seed"])
+            judged["_before"] = GPT2(model.config).eval()
+        for suffix, one in judged.items():
+            loss, n_tokens = total_loss(one.to(world.device), windows, settings.batch_size, world)
+            answer |= {"tokens": n_tokens, f"perplexity{suffix}": math.exp(loss / n_tokens)}
+            answer |= _per_byte(loss, suffix, windows, held_out.token_bytes)
+    if settings.baselines and Folder(data).exists("manifest.json"):
+        train = TokenShards(data, split="train")
+        tables = count_baselines([train.tokens(i) for i in range(len(train))], windows, held_out.vocab_size)
+        answer |= {"unigram_perplexity": tables.unigram_perplexity, "bigram_perplexity": tables.bigram_perplexity}
+    return answer
+
+
+def evaluate_run(model_dir: str, tokens: str, tokenizer: str, export: str, run: Run) -> dict[str, Any]:
+    """What ends a pretraining run: evaluation.json with perplexities and a sample, and the model in Hugging Face form.
+
+    Skipped when evaluation.json says that it was made of this very checkpoint and these tokens.
+    """
+    from webtext.tokenizer import Tokenizer
+    from webtext.train.sample import sample_text
+
+    folder, settings, sampling = Folder(model_dir), EvalSettings(), SampleSettings()
+    facts = _facts(Path(model_dir))
+    parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
+    key = sha256_json([*parts, settings.stride, settings.windows, sampling.seed])
+    if folder.exists("evaluation.json") and Folder(export).exists("config.json"):
+        done: dict[str, Any] = json.loads(folder.read_bytes("evaluation.json"))
+        if done.get("key") == key:
+            return done
+    tok = Tokenizer.load(tokenizer)
+    answer = evaluate_model(model_dir, tokens, settings, run, tokenizer=tok)
+    model = load_model(model_dir)
+    answer |= {"sample": sample_text(model, tok, "", sampling), "key": key}
+    model.to_huggingface(export, tokenizer=tok)
+    write_evaluation(folder, answer)
+    return answer
+
+
+def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
+    """Publish evaluation.json: whole or not at all."""
+    folder.write_bytes("evaluation.json", json.dumps(answer, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def perplexity_text(answer: dict[str, Any]) -> str:
+    """The perplexities of an evaluation as aligned lines."""
+    names = {
+        "perplexity_before": "model before training",
+        "unigram_perplexity": "unigram table",
+        "bigram_perplexity": "interpolated bigram",
+        "perplexity": "model",
+    }
+    lines = [f"held-out perplexity per token, over {answer['tokens']:,} tokens"]
+    lines += [f"  {label:<22}{answer[name]:>12,.2f}" for name, label in names.items() if name in answer]
+    if "bits_per_byte" in answer:
+        lines.append(f"  {'bits per byte':<22}{answer['bits_per_byte']:>12.3f}")
+    return "\n".join(lines)
+
+
+def _facts(model_path: Path) -> dict[str, Any]:
+    """What a checkpoint tells of its run; nothing for an exported folder."""
+    from webtext.train.checkpoint import find_checkpoint
+
+    if (model_path / "config.json").is_file():
+        return {}
+    state = find_checkpoint(model_path).state
+    settings = state["recipe"]["settings"]
+    return {
+        "step": state["step"],
+        "files": state["files"],
+        "seed": settings["seed"],
+        "tokenizer_hash": settings["tokenizer"],
+    }
+
+
+def _token_set(data: str, tokenizer: Any) -> HeldOut:
+    shards = TokenShards(data, split="validation")
+    if tokenizer is not None:
+        shards.check_tokenizer(tokenizer)
+    streams = [shards.tokens(i) for i in range(len(shards))]
+    token_bytes = _token_bytes(tokenizer) if tokenizer is not None else None
+    return HeldOut(streams, shards.vocab_size, shards.eot_id, shards.tokenizer_hash, shards.hash, token_bytes)
+
+
+def _text_file(data: str, tokenizer: Any) -> HeldOut:
+    if Path(data).is_dir():
+        raise InputError(f"'{data}' is no token set (it has no manifest.json)", "name a token set or a text file")
+    if tokenizer is None:
+        raise ConfigError(f"'{data}' is text, and no tokenizer is named", "add --tokenizer FILE")
+    raw = Folder(Path(data).parent).read_bytes(Path(data).name)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{data}' is no UTF-8: byte {error.start}", "convert it first") from None
+    stream = tokenizer.encode_numpy(text)
+    digest = sha256_json([tokenizer.hash, canonical_json(text).hex()])
+    return HeldOut([stream], tokenizer.vocab_size, tokenizer.eot_id, tokenizer.hash, digest, _token_bytes(tokenizer))
+
+
+def _token_bytes(tokenizer: Any) -> Tokens:
+    special = set(tokenizer.special_tokens.values())
+    sizes = [0 if i in special else len(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
+    return np.array(sizes, np.int64)
+
+
+def _check_fits(model: GPT2, facts: dict[str, Any], held_out: HeldOut, model_path: str, data: str) -> None:
+    if model.config.vocab_size != held_out.vocab_size:
+        raise InputError(
+            f"'{model_path}' has a vocabulary of {model.config.vocab_size:,}, '{data}' one of {held_out.vocab_size:,}",
+            "name the tokens, or the tokenizer, that the model was trained with",
+        )
+    if facts.get("tokenizer_hash", held_out.tokenizer_hash) != held_out.tokenizer_hash:
+        raise InputError(
+            f"'{model_path}' was trained with another tokenizer than '{data}' is in",
+            "name the tokens, or the tokenizer, that the model was trained with",
+        )
+
+
+def _per_byte(loss: float, suffix: str, windows: Windows, token_bytes: Tokens | None) -> dict[str, Any]:
+    if token_bytes is None:
+        return {}
+    n_bytes = sum(int(token_bytes[after].sum()) for _, after in windows.pairs())
+    return {"bytes": n_bytes, f"bits_per_byte{suffix}": loss / math.log(2) / n_bytes} if n_bytes else {}

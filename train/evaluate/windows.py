@@ -1,0 +1,67 @@
+"""Cut token streams into windows of one context, so that every token is predicted exactly once.
+
+A stream (a shard, a text) is read as if an end-of-text stood before it, so its first token counts too. A window ends every
+`stride` tokens and reaches back one context: only its last `stride` tokens are scored, the others are what the model sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Tokens = npt.NDArray[Any]
+
+
+class Windows:
+    """The windows over `streams`; with `limit`, that many of them, spread evenly."""
+
+    def __init__(
+        self, streams: Sequence[Tokens], *, eot_id: int, context: int, stride: int | None, limit: int | None = None
+    ) -> None:
+        self.streams = streams
+        self.eot_id = eot_id
+        self.context = context
+        self.stride = min(stride or context, context)
+        self._ends = np.cumsum([-(-len(stream) // self.stride) for stream in streams], dtype=np.int64)
+        total = int(self._ends[-1]) if len(streams) else 0
+        n = total if limit is None else min(limit, total)
+        self.numbers = np.unique(np.linspace(0, total - 1, n).round().astype(np.int64)) if n else np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def window(self, i: int) -> tuple[Tokens, int]:
+        """The i-th window as int64, one token longer than what is predicted, and how many of its last are scored."""
+        number = int(self.numbers[i])
+        index = int(np.searchsorted(self._ends, number, side="right"))
+        stream = self.streams[index]
+        start = (number - (int(self._ends[index - 1]) if index else 0)) * self.stride
+        end = min(start + self.stride, len(stream))
+        begin = max(0, end - self.context)
+        tokens = np.empty(end - begin + 1, np.int64)
+        tokens[0] = stream[begin - 1] if begin else self.eot_id
+        tokens[1:] = stream[begin:end]
+        return tokens, end - start
+
+    def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[tuple[Tokens, list[int]]]:
+        """This process's windows: tokens [b, t] of equal length, and how many of the last of each are scored."""
+        batch: list[Tokens] = []
+        scored: list[int] = []
+        for i in range(rank, len(self), world_size):
+            tokens, n_scored = self.window(i)
+            if batch and (len(batch) == size or len(tokens) != len(batch[0])):
+                yield np.stack(batch), scored
+                batch, scored = [], []
+            batch.append(tokens)
+            scored.append(n_scored)
+        if batch:
+            yield np.stack(batch), scored
+
+    def pairs(self) -> Iterator[tuple[Tokens, Tokens]]:
+        """Of each window: the scored tokens, and the token before each."""
+        for i in range(len(self)):
+            tokens, n_scored = self.window(i)
+            yield tokens[-n_scored - 1 : -1], tokens[-n_scored:]

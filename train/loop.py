@@ -1,0 +1,118 @@
+"""`train_model`: what a run is, whether it is done, from where it goes on. The steps themselves are in `trainer.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from webtext.base.config import recipe_settings
+from webtext.base.console import Console
+from webtext.base.errors import DryRun, InputError, missing_extra
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.shards import TokenShards
+from webtext.train.checkpoint import Checkpoint, latest_checkpoint
+from webtext.train.settings import TrainSettings, difference
+
+CODE_VERSION = 1
+_SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded resolved, as the model's config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """How a run ended. Losses are nats a token; the held-out ones are None without a validation split."""
+
+    checkpoint: str
+    step: int
+    tokens: int
+    seconds: float
+    loss: float
+    validation_loss_before: float | None
+    validation_loss: float | None
+    skipped: bool = False
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, *, skipped: bool) -> TrainResult:
+        """The result that a run's last checkpoint records."""
+        return cls(checkpoint=str(checkpoint.path), step=checkpoint.step, skipped=skipped, **checkpoint.state["result"])
+
+
+def train_model(tokens: str, out: str, settings: TrainSettings, run: Run) -> TrainResult:
+    """Train a GPT-2 on the token set `tokens` and leave checkpoints and metrics.jsonl in `out`.
+
+    Goes on from the latest whole checkpoint, bit for bit as if it had not stopped when machine and processes are the
+    same; a finished run is skipped. Under torchrun every process calls this; the first one writes.
+    """
+    try:
+        from webtext.train.distributed import join_world
+        from webtext.train.trainer import Trainer
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "safetensors"):
+            raise missing_extra(str(error.name), "train") from None
+        raise
+
+    train, validation = TokenShards(tokens, split="train"), TokenShards(tokens, split="validation")
+    if train.n_tokens <= settings.context:
+        raise InputError(
+            f"the train split of '{tokens}' has {train.n_tokens:,} tokens",
+            f"a context of {settings.context:,} needs more: choose a shorter one, or pack more documents",
+        )
+    model_dir = Folder(out).local_path()
+    recipe = make_recipe(settings, train)
+    with join_world(settings.device) as world:
+        console = run.console if world.is_main else Console("quiet")
+        checkpoint = latest_checkpoint(model_dir, console.say)
+        if checkpoint is not None:
+            _check_same_run(checkpoint, recipe, model_dir)
+            if checkpoint.step >= settings.steps:
+                console.say(f"train: all {settings.steps:,} steps are done ('{checkpoint.path}')")
+                return TrainResult.of(checkpoint, skipped=True)
+        if run.dry_run:
+            console.say(_plan(settings, train, validation, checkpoint, world.size))
+            raise DryRun
+        trainer = Trainer(settings, recipe, train, validation, model_dir, world, console)
+        if checkpoint is not None:
+            trainer.resume(checkpoint)
+        return TrainResult.of(trainer.run(), skipped=False)
+
+
+def make_recipe(settings: TrainSettings, train: TokenShards) -> Recipe:
+    """What decides the model: settings, its resolved shape, and the tokens."""
+    chosen = {name: value for name, value in recipe_settings(settings).items() if name not in _SHAPE}
+    shape = asdict(settings.config(train.vocab_size))
+    data = {"tokens": train.hash, "tokenizer": train.tokenizer_hash}
+    return Recipe(stage="train.run", code_version=CODE_VERSION, settings={**shape, **chosen, **data})
+
+
+def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> None:
+    recorded: Mapping[str, Any] = checkpoint.state["recipe"]
+    theirs, ours = dict(recorded["settings"]), dict(recipe.settings)
+    remedy = "choose another --out, or remove the folder to train anew"
+    for name, what in (("tokenizer", "with another tokenizer"), ("tokens", "on other tokens")):
+        if theirs.pop(name, None) != ours.pop(name):
+            raise InputError(f"'{model_dir}' was trained {what}", remedy)
+    changed = difference(theirs, ours)
+    if changed:
+        raise InputError(f"'{model_dir}' was trained with other settings: {changed}", f"give the same one, or {remedy}")
+    if recorded["code_version"] != recipe.code_version:
+        raise InputError(f"'{model_dir}' was begun by another version of the training code", remedy)
+
+
+def _plan(
+    settings: TrainSettings,
+    train: TokenShards,
+    validation: TokenShards,
+    checkpoint: Checkpoint | None,
+    n_processes: int,
+) -> str:
+    config = settings.config(train.vocab_size)
+    start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
+    tokens = settings.steps * settings.batch_size * settings.context
+    return (
+        f"would train {config.n_parameters:,} parameters {start} to step {settings.steps:,} in {n_processes} processes: "
+        f"{tokens:,} tokens, {tokens / train.n_tokens:.2f} passes over {train.n_tokens:,}; "
+        f"held out are {validation.n_tokens:,}"
+    )

@@ -1,0 +1,140 @@
+"""The settings of training (`[train]`), of evaluation and of sampling; known without torch.
+
+What the GPT-2 paper does not tell (its learning rates were "manually tuned") follows GPT-3, whose code base it shares:
+Brown et al. 2020, table 2.1 and appendix B, the 125M column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from webtext.base.config import setting
+from webtext.base.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from webtext.train.model import GPT2Config
+
+DTYPES = ("auto", "float32", "bfloat16")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings:
+    """One step is the same whatever the machine: `batch_size` sequences, divided over processes and microbatches."""
+
+    model: str = setting("124M", "model size: 124M, 345M, 762M or 1542M")
+    n_layer: int | None = setting(None, "layers, instead of the named size's")
+    n_head: int | None = setting(None, "attention heads, instead of the named size's")
+    n_embd: int | None = setting(None, "width, instead of the named size's")
+    context: int = setting(1024, "tokens a sequence")
+    dropout: float = setting(0.0, "dropout ratio")
+    batch_size: int = setting(512, "sequences a step, over all processes together")
+    microbatch_size: int = setting(8, "sequences a device holds at once; the rest of the step's batch is accumulated")
+    steps: int = setting(20_000, "optimizer steps")
+    learning_rate: float = setting(6e-4, "highest learning rate")
+    min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest")
+    warmup_steps: int = setting(700, "steps in which the learning rate grows linearly")
+    weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices")
+    beta1: float = setting(0.9, "AdamW's decay of the mean gradient")
+    beta2: float = setting(0.95, "AdamW's decay of the mean squared gradient")
+    max_grad_norm: float | None = setting(1.0, "longer gradients are clipped to this norm; 'none' leaves them")
+    seed: int = setting(0, "of the first weights, the order of the sequences, and dropout")
+    dtype: str = setting("auto", "of the matrix products: float32, bfloat16, or auto")
+    device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
+    threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
+    eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False)
+    eval_windows: int | None = setting(256, "held-out windows of one context each; 'none' takes all", in_recipe=False)
+    checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False)
+    keep_checkpoints: int | None = setting(2, "newest checkpoints that stay; 'none' keeps all", in_recipe=False)
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "microbatch_size", "steps", "context"):
+            self._check(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("threads", "eval_interval", "eval_windows", "checkpoint_interval", "keep_checkpoints"):
+            value = getattr(self, name)
+            self._check(name, value is None or value >= 1, "at least 1, or none")
+        self._check("learning_rate", self.learning_rate > 0, "above 0")
+        self._check("weight_decay", self.weight_decay >= 0, "0 or more")
+        self._check("max_grad_norm", self.max_grad_norm is None or self.max_grad_norm > 0, "above 0, or none")
+        self._check("min_learning_rate_ratio", 0 <= self.min_learning_rate_ratio <= 1, "in [0, 1]")
+        for name in ("beta1", "beta2", "dropout"):
+            self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        self._check("warmup_steps", 0 <= self.warmup_steps < self.steps, f"0 or more and below steps = {self.steps}")
+        for name, known in (("dtype", DTYPES), ("device", DEVICES)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} is '{getattr(self, name)}'", did_you_mean(getattr(self, name), known))
+
+    def _check(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise ConfigError(f"{name} is {getattr(self, name)}", f"it must be {expected}")
+
+    def config(self, vocab_size: int) -> GPT2Config:
+        """The model's shape for a vocabulary."""
+        from webtext.train.model import GPT2Config
+
+        shape = {name: getattr(self, name) for name in ("n_layer", "n_head", "n_embd")}
+        given = {name: value for name, value in shape.items() if value is not None}
+        changes = {**given, "context": self.context, "dropout": self.dropout, "vocab_size": vocab_size}
+        return GPT2Config.named(self.model, **changes)
+
+    def accumulation(self, world_size: int) -> tuple[int, int]:
+        """Sequences of one microbatch, and microbatches of one step, for each of `world_size` processes."""
+        share, rest = divmod(self.batch_size, world_size)
+        microbatch = min(self.microbatch_size, share)
+        if rest or share % microbatch:
+            raise ConfigError(
+                f"batch_size {self.batch_size} does not divide into {world_size} processes x microbatches of {microbatch}",
+                "choose a microbatch_size that does",
+            )
+        return microbatch, share // microbatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalSettings:
+    """How held-out text is measured: perplexities compare only at an equal unit, context and stride."""
+
+    stride: int | None = setting(
+        None, "tokens scored by each window; less than the context sees more  [default: context]"
+    )
+    windows: int | None = setting(None, "windows that are scored, spread evenly  [default: all]")
+    untrained: bool = setting(True, "also measure the model as it was before training")
+    baselines: bool = setting(True, "also measure unigram and bigram tables of the training tokens")
+    batch_size: int = setting(8, "windows at once", in_recipe=False)
+    device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
+
+    def __post_init__(self) -> None:
+        for name in ("stride", "windows", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", "it must be at least 1")
+        if self.device not in DEVICES:
+            raise ConfigError(f"device is '{self.device}'", f"known: {', '.join(DEVICES)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSettings:
+    """How tokens are drawn. 40 is the k of the samples that were published with GPT-2."""
+
+    max_tokens: int = setting(200, "tokens at most; an end-of-text ends earlier")
+    temperature: float = setting(1.0, "below 1 is more likely text, 0 always the likeliest token")
+    top_k: int | None = setting(40, "draw from this many likeliest tokens; 'none' from all")
+    seed: int = setting(0, "of the draws")
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise ConfigError(f"max_tokens is {self.max_tokens}", "it must be at least 1")
+        if not self.temperature >= 0:
+            raise ConfigError(f"temperature is {self.temperature}", "it must be 0 or more")
+        if self.top_k is not None and self.top_k < 1:
+            raise ConfigError(f"top_k is {self.top_k}", "it must be at least 1, or none")
+
+
+def difference(recorded: dict[str, object], wanted: dict[str, object]) -> str:
+    """The first setting that differs, as "steps is 200 here and 100 in the checkpoint"; empty when none does."""
+    order = [field.name for field in fields(TrainSettings)]
+    names = sorted(recorded.keys() | wanted.keys(), key=lambda name: (name not in order, name))
+    for name in names:
+        if recorded.get(name) != wanted.get(name):
+            return f"{name} is {wanted.get(name)!r} here and {recorded.get(name)!r} in the checkpoint"
+    return ""

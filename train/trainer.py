@@ -1,0 +1,254 @@
+"""The training loop of one process: batches, gradients, updates, held-out loss, checkpoints, metrics.
+
+Everything that a step does is a function of the parameters, the optimizer's state and the step's number: the order of the
+sequences is the sampler's, and random numbers (dropout) are seeded anew from (seed, step, rank). So a checkpoint needs
+no generator's state, and a run that goes on is the run that never stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from webtext.base.console import Console
+from webtext.base.errors import RunFailed
+from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.storage import Folder
+from webtext.shards import Sampler, TokenShards
+from webtext.train import checkpoint as checkpoints
+from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
+from webtext.train.distributed import World, compute_dtype
+from webtext.train.evaluate.perplexity import total_loss
+from webtext.train.evaluate.windows import Windows
+from webtext.train.model import GPT2
+from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from webtext.train.schedule import learning_rate
+from webtext.train.settings import TrainSettings
+
+METRICS = "metrics.jsonl"
+
+
+class _Loss(nn.Module):
+    """The model as a function to its loss: what DistributedDataParallel must wrap to see the backward pass."""
+
+    def __init__(self, model: GPT2) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
+        return self.model.loss(tokens_bt, targets_bt)
+
+
+class Trainer:
+    """One run of `settings.steps` steps; `recipe` is what a checkpoint is compared by."""
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        recipe: Recipe,
+        train: TokenShards,
+        validation: TokenShards,
+        model_dir: Path,
+        world: World,
+        console: Console,
+    ) -> None:
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
+        self.world, self.console = world, console
+        microbatch, self.accumulation = settings.accumulation(world.size)
+        self.microbatch = microbatch
+        self.sampler = Sampler(
+            train,
+            context=settings.context,
+            batch_size=microbatch,
+            seed=settings.seed,
+            rank=world.rank,
+            world_size=world.size,
+        )
+        streams = [validation.tokens(i) for i in range(len(validation))]
+        limit = settings.eval_windows
+        self.held_out = Windows(streams, eot_id=train.eot_id, context=settings.context, stride=None, limit=limit)
+
+        torch.manual_seed(settings.seed)
+        self.model = GPT2(settings.config(train.vocab_size)).to(world.device)
+        self.loss = world.replicate(_Loss(self.model))
+        self.optimizer = make_optimizer(self.model, settings)
+        self.dtype = compute_dtype(settings.dtype, world.device, self.model.config.n_embd)
+        self.step = 0
+        self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
+        self.result |= {"tokens": 0, "seconds": 0.0}
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on where `checkpoint` was written."""
+        self.model.load_state_dict(checkpoint.tensors(MODEL))
+        load_optimizer_tensors(self.model, self.optimizer, checkpoint.tensors(OPTIMIZER))
+        self.sampler.load_state_dict(checkpoint.state["sampler"])
+        self.step = checkpoint.step
+        self.result = dict(checkpoint.state["result"])
+        self.console.say(f"train: going on from step {self.step:,} ('{checkpoint.path}')")
+        was = checkpoint.state["environment"]
+        for name, value in self._environment().items():
+            if was.get(name) != value:
+                self.console.say(f"train: {name} is {value} and was {was.get(name)}: equal up to rounding only")
+
+    def run(self) -> Checkpoint:
+        """Train to the last step; returns the last checkpoint."""
+        settings = self.settings
+        with contextlib.ExitStack() as stack:
+            self._metrics = stack.enter_context(self._open_metrics())
+            progress = stack.enter_context(self.console.progress(settings.steps, "train", "steps"))
+            self._announce()
+            if self.step == 0:
+                self._evaluate()
+            progress.advance(self.step)
+            while self.step < settings.steps:
+                note = self._train_step()
+                progress.advance(1, note)
+                if self._is_due(settings.eval_interval):
+                    self._evaluate()
+                if self._is_due(settings.checkpoint_interval):
+                    saved = self._save()
+        return saved
+
+    def _is_due(self, interval: int | None) -> bool:
+        return self.step == self.settings.steps or (interval is not None and self.step % interval == 0)
+
+    def _train_step(self) -> str:
+        """One update; returns its line for the progress bar."""
+        settings, started = self.settings, time.perf_counter()
+        torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
+        rate = learning_rate(settings, self.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = torch.zeros((), device=self.world.device)
+        for i in range(self.accumulation):
+            tokens_bt = self._to_device(next(self.sampler))
+            with self._averaging_gradients(i == self.accumulation - 1):
+                with self._autocast():
+                    part: Tensor = self.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / self.accumulation
+                part.backward()  # type: ignore[no-untyped-call]
+            loss += part.detach()
+        max_norm = settings.max_grad_norm or math.inf
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), max_norm))
+        value = float(self.world.sum(loss)) / self.world.size
+        self._check_finite(value, norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+
+        seconds = time.perf_counter() - started
+        n_tokens = settings.batch_size * settings.context
+        self.result |= {"loss": value, "tokens": self.result["tokens"] + n_tokens}
+        self.result["seconds"] += seconds
+        row = {"step": self.step, "loss": value, "learning_rate": rate, "grad_norm": norm}
+        self._log(
+            row | {"tokens_per_second": round(n_tokens / seconds, 1), "seconds": round(self.result["seconds"], 3)}
+        )
+        return f"loss {value:.3f}, rate {rate:.2e}, gradient {norm:.2f}, {n_tokens / seconds:,.0f} tokens/s"
+
+    def _evaluate(self) -> None:
+        if not len(self.held_out):
+            return
+        self.model.eval()
+        with self._autocast():
+            loss, n_tokens = total_loss(self.model, self.held_out, self.microbatch, self.world)
+        self.model.train()
+        mean = loss / n_tokens
+        if self.step == 0:
+            self.result["validation_loss_before"] = mean
+        self.result["validation_loss"] = mean
+        self._log({"step": self.step, "validation_loss": mean, "perplexity": math.exp(mean)})
+        self.console.say(f"train: step {self.step:,}: held-out perplexity {math.exp(mean):,.2f} (loss {mean:.4f})")
+
+    def _save(self) -> Checkpoint:
+        state = {
+            "recipe": self.recipe.to_json(),
+            "recipe_hash": self.recipe.hash,
+            "sampler": self.sampler.state_dict(),
+            "result": self.result,
+            "environment": self._environment(),
+        }
+        if self.world.is_main:
+            files = {MODEL: _tensors(self.model), OPTIMIZER: optimizer_tensors(self.model, self.optimizer)}
+            saved = checkpoints.save_checkpoint(self.model_dir, self.step, self.model.config, files, state)
+            checkpoints.prune_checkpoints(self.model_dir, self.settings.keep_checkpoints)
+        self.world.barrier()
+        if not self.world.is_main:
+            saved = checkpoints.open_checkpoint(self.model_dir / "checkpoints" / f"step-{self.step:06d}")
+        return saved
+
+    def _environment(self) -> dict[str, Any]:
+        """What may change the rounding and nothing else."""
+        return {
+            "torch": torch.__version__,
+            "device": self.world.device.type,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "processes": self.world.size,
+            "threads": torch.get_num_threads(),
+        }
+
+    def _announce(self) -> None:
+        config, where = self.model.config, self._environment()
+        self.console.say(
+            f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
+            f"{config.vocab_size:,}), {self.settings.steps:,} steps of {self.settings.batch_size * config.context:,} tokens "
+            f"out of {self.sampler.shards.n_tokens:,}; {where['dtype']} on {where['device']}, {self.world.size} processes"
+        )
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.world.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+    def _averaging_gradients(self, is_last: bool) -> AbstractContextManager[Any]:
+        """Only the last backward pass of a step sends gradients around."""
+        if isinstance(self.loss, nn.parallel.DistributedDataParallel) and not is_last:
+            return self.loss.no_sync()
+        return nullcontext()
+
+    def _to_device(self, tokens: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(tokens.astype(np.int64, copy=False)).to(self.world.device, non_blocking=True)
+
+    def _check_finite(self, loss: float, norm: float) -> None:
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise RunFailed(
+                f"step {self.step + 1:,} has loss {loss} and gradient norm {norm}",
+                "lower learning_rate, or lengthen warmup_steps, and begin with another --out",
+            )
+
+    def _open_metrics(self) -> AbstractContextManager[Any]:
+        """metrics.jsonl, cut back to the step that the run goes on from."""
+        if not self.world.is_main:
+            return nullcontext()
+        folder = Folder(self.model_dir)
+        rows = folder.read_bytes(METRICS).splitlines(keepends=True) if folder.exists(METRICS) and self.step else []
+        folder.write_bytes(METRICS, b"".join(row for row in rows if _is_upto(row, self.step)))
+        return open(self.model_dir / METRICS, "a", encoding="utf-8")
+
+    def _log(self, row: dict[str, Any]) -> None:
+        if self.world.is_main:
+            self._metrics.write(json.dumps(row) + "\n")
+            self._metrics.flush()
+
+
+def _tensors(model: GPT2) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+
+
+def _seed_of(seed: int, step: int, rank: int) -> int:
+    return int(sha256_json([seed, step, rank])[:15], 16)
+
+
+def _is_upto(row: bytes, step: int) -> bool:
+    try:
+        return row.endswith(b"\n") and json.loads(row)["step"] <= step
+    except (ValueError, KeyError, TypeError):
+        return False
