@@ -7,8 +7,8 @@ asked before a page is requested; headers are judged before its body is read. Ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
+from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.robots import Robots, content_signal
 
 PRODUCT_TOKEN = "webtext"
@@ -32,7 +32,10 @@ KNOWN_TOKENS = frozenset({PRODUCT_TOKEN, *AI_TRAINING_TOKENS})
 
 OPT_OUTS: Mapping[str, tuple[str, str]] = {
     "obey_robots": ("robots_disallowed", "robots.txt forbids the path to 'webtext' or to everybody"),
-    "obey_ai_robots": ("robots_disallowed_ai_training", "robots.txt forbids the path to an AI-training crawler by name"),
+    "obey_ai_robots": (
+        "robots_disallowed_ai_training",
+        "robots.txt forbids the path to an AI-training crawler by name",
+    ),
     "obey_content_signal": ("content_signal_no_training", "Content-Signal 'ai-train=no', in robots.txt or as a header"),
     "obey_tdm_reservation": ("tdm_reserved", "header 'TDM-Reservation: 1'"),
     "obey_noai": ("noai_header", "header 'X-Robots-Tag: noai'"),
@@ -41,18 +44,7 @@ OPT_OUTS: Mapping[str, tuple[str, str]] = {
 """Setting -> (reason, what is looked at)."""
 
 
-class OptOutSettings(Protocol):
-    """The settings of the table, as `FetchSettings` has them."""
-
-    obey_robots: bool
-    obey_ai_robots: bool
-    obey_content_signal: bool
-    obey_tdm_reservation: bool
-    obey_noai: bool
-    obey_noindex: bool
-
-
-def robots_opt_out(robots: Robots, path: str, settings: OptOutSettings) -> str | None:
+def robots_opt_out(robots: Robots, path: str, settings: FetchSettings) -> str | None:
     """The reason why robots.txt keeps `path` (with query) from us; None when it does not."""
     own = robots.group(PRODUCT_TOKEN)
     if settings.obey_robots and not own.allows(path):
@@ -66,7 +58,7 @@ def robots_opt_out(robots: Robots, path: str, settings: OptOutSettings) -> str |
     return None
 
 
-def header_opt_out(headers: Iterable[tuple[str, str]], settings: OptOutSettings) -> str | None:
+def header_opt_out(headers: Iterable[tuple[str, str]], settings: FetchSettings) -> str | None:
     """The reason why the response's headers keep the page from us; None when they do not.
 
     Header names are lower-case.

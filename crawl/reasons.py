@@ -31,6 +31,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "bad_redirect": (FAILED, "a redirect without a usable http(s) Location"),
     "redirect_loop": (FAILED, "a redirect to a URL that was passed before"),
     "too_many_redirects": (FAILED, "more redirects than max_redirects"),
+    "fetcher_raised": (FAILED, "an error of the fetcher itself: a bug worth reporting"),
 }
 """Reason -> (outcome, meaning)."""
 

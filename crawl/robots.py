@@ -89,18 +89,23 @@ def _groups(content: bytes) -> dict[str, Group]:
             group = groups.setdefault(_token(value), Group())
             if group not in current:
                 current.append(group)
-        elif key.startswith((*_ALLOW, *_DISALLOW)):
-            rules_seen = rules_seen or bool(current)
-            rule = f"{'Allow' if key.startswith(_ALLOW) else 'Disallow'}: {_escaped(value)}"
+        else:
+            rules_seen |= bool(current) and key.startswith((*_ALLOW, *_DISALLOW))
             for group in current:
-                group.rules.append(rule)
-        elif key.startswith(_CRAWL_DELAY):
-            for group in current:
-                group.crawl_delay = _seconds(value) if group.crawl_delay is None else group.crawl_delay
-        elif key.startswith(_CONTENT_SIGNAL):
-            for group in current:
-                group.content_signal |= content_signal(value.decode("latin-1"))
+                _add(group, key, value)
     return groups
+
+
+def _add(group: Group, key: bytes, value: bytes) -> None:
+    """Add one line to a group; lines of other kinds mean nothing and end nothing."""
+    if key.startswith(_ALLOW):
+        group.rules.append(f"Allow: {_escaped(value)}")
+    elif key.startswith(_DISALLOW):
+        group.rules.append(f"Disallow: {_escaped(value)}")
+    elif key.startswith(_CRAWL_DELAY) and group.crawl_delay is None:
+        group.crawl_delay = _seconds(value)
+    elif key.startswith(_CONTENT_SIGNAL):
+        group.content_signal |= content_signal(value.decode("latin-1"))
 
 
 def _lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:

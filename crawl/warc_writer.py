@@ -66,7 +66,9 @@ class WarcWriter:
     def __enter__(self) -> WarcWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -81,7 +83,9 @@ class WarcWriter:
     def write(self, exchange: Exchange) -> Place:
         """Append the response and request records of `exchange`; returns the place of the response."""
         date = warc_date(exchange.captured)
-        response = _http_block(exchange.status_line, stored_headers(exchange.headers, len(exchange.body))) + exchange.body
+        response = (
+            _http_block(exchange.status_line, stored_headers(exchange.headers, len(exchange.body))) + exchange.body
+        )
         request = _http_block(exchange.method_line, exchange.request_headers)
         payload_digest = _sha1(exchange.body)
         identity = (exchange.url.encode(), date.encode(), hashlib.sha1(response).digest())

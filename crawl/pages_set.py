@@ -1,0 +1,226 @@
+"""The part set of a crawl while it grows: rolling parts, each published whole, until every link has its row.
+
+A part is closed after so many pages, bytes or seconds; what is not published when a run dies is fetched again. Links are
+never in two parts, since a run starts from the published rows. The set is sealed, as a new generation, when all is done.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from webtext.base.errors import InputError
+from webtext.base.partset import MANIFEST, Part, PartSet, part_name
+from webtext.base.partwriter import PartWriter, SetWriter, part_key
+from webtext.base.recipe import Recipe
+from webtext.base.storage import no_space_is_an_error
+from webtext.crawl.fetch_settings import FetchSettings
+from webtext.crawl.link_table import LinkTable
+from webtext.crawl.reasons import FAILED, FETCHED, outcome_of
+from webtext.crawl.visit import Visit
+from webtext.crawl.warc_writer import WarcWriter
+
+KIND = "pages"
+RECIPE = "recipe.json"  # so that a crawl under way can tell what it was begun with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What a page row takes over from its link."""
+
+    link_id: str
+    url: str
+    karma: int
+    split: str
+
+
+class PagesSet:
+    """Writes a pages set. `done` holds the links that have a row; `held` the URLs that redirected links have got."""
+
+    def __init__(self, url: str, recipe: Recipe, links: PartSet, settings: FetchSettings) -> None:
+        self._writer = SetWriter(url, KIND, recipe, [links])
+        self._settings = settings
+        self._check_recipe(recipe)
+        self._parts: dict[int, Part] = self._writer.done()
+        self._generation = self._writer.generation() + 1
+        rows = [(row["link_id"], row["final_url"]) for row in self._rows()]
+        self.done = LinkTable(link_id for link_id, _ in rows)
+        self.held = LinkTable(())
+        for _, final_url in rows:
+            if final_url is not None:
+                self.held.add_url(final_url)
+        self._about = _about(recipe)
+        self._open: _OpenPart | None = None
+
+    def start(self) -> None:
+        """Make the folder ready to be written: leave word of the recipe, clear what a killed run left."""
+        self._writer.folder.remove_leftovers()
+        data = (json.dumps(self._writer.recipe.to_json(), indent=1, sort_keys=True) + "\n").encode()
+        self._writer.folder.write_bytes(RECIPE, data)
+
+    def add(self, link: Link, visit: Visit) -> None:
+        """Add the row of one link, and its page's records; publishes the part when it is full."""
+        if self._open is None:
+            index = max(self._parts, default=-1) + 1
+            key = part_key(self._writer.recipe, (), f"{self._generation}.{index}")
+            self._open = _OpenPart(self._writer.part(index, key=key), self._about)
+        with no_space_is_an_error(self._writer.folder.url):
+            self._open.add(link, visit)
+        if visit.exchange is not None and visit.redirects:
+            self.held.add_url(visit.exchange.url)
+        if self._open.is_full(self._settings):
+            self.publish()
+
+    def publish(self) -> None:
+        """Publish the part under way, if there is one."""
+        if self._open is not None:
+            part = self._open.publish(self._generation)
+            self._open = None
+            self._parts[part.index] = part
+
+    def discard(self) -> None:
+        """Forget the part under way."""
+        if self._open is not None:
+            self._open.discard()
+            self._open = None
+
+    def seal(self, run: Mapping[str, Any]) -> PartSet:
+        """Gather all parts under one manifest. A crawl cannot be repeated, and the manifest says so."""
+        self.publish()
+        return self._writer.seal(list(self._parts.values()), reproducible=False, run=run)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """link_id of every row, and final_url of those whose page was found behind a redirect."""
+        for part in self._parts.values():
+            with self._writer.folder.open(part.name) as file:
+                table = pq.read_table(file, columns=["link_id", "outcome", "redirects", "final_url"])
+            for row in table.to_pylist():
+                redirected = row["outcome"] == FETCHED and row["redirects"]
+                yield {"link_id": row["link_id"], "final_url": row["final_url"] if redirected else None}
+
+    def _check_recipe(self, recipe: Recipe) -> None:
+        """Refuse to mix pages that were fetched under other settings."""
+        folder = self._writer.folder
+        try:
+            if folder.exists(MANIFEST):
+                begun = json.loads(folder.read_bytes(MANIFEST))["recipe"]
+            elif folder.exists(RECIPE):
+                begun = json.loads(folder.read_bytes(RECIPE))
+            else:
+                return
+            differences = _differences(begun, recipe.to_json())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(f"'{folder.url}' is damaged: its recipe cannot be read", "choose another --out") from None
+        if differences:
+            raise InputError(
+                f"'{folder.url}' was begun with other settings: {'; '.join(differences)}",
+                "restore the setting, or choose another --out",
+            )
+
+
+class _OpenPart:
+    """One part being filled: rows, WARC, index."""
+
+    def __init__(self, writer: PartWriter, about: Mapping[str, str]) -> None:
+        self._writer = writer
+        stem = part_name(writer.index).removesuffix(".parquet")
+        self._warc_name = f"{stem}.warc.gz"
+        self._warc = WarcWriter(writer.attach(self._warc_name), self._warc_name, about)
+        self._cdxj_path = writer.attach(f"{stem}.cdxj")
+        self._rows: list[dict[str, Any]] = []
+        self._begun = time.monotonic()
+
+    def add(self, link: Link, visit: Visit) -> None:
+        row = _row(link, visit)
+        if visit.exchange is not None:
+            place = self._warc.write(visit.exchange)
+            row |= {
+                "captured": visit.exchange.captured,
+                "warc_file": self._warc_name,
+                "warc_offset": place.offset,
+                "warc_length": place.length,
+            }
+        self._rows.append(row)
+        _count(self._writer, visit.reason)
+
+    def is_full(self, settings: FetchSettings) -> bool:
+        return (
+            len(self._rows) >= settings.part_pages
+            or self._warc.n_bytes >= settings.part_bytes
+            or time.monotonic() - self._begun >= settings.part_seconds
+        )
+
+    def publish(self, generation: int) -> Part:
+        with no_space_is_an_error(self._writer.folder.url):
+            self._warc.close()
+            self._cdxj_path.write_bytes(self._warc.cdxj())
+            self._writer.write(self._rows)
+            part = self._writer.publish(generation)
+        self._writer.discard()
+        return part
+
+    def discard(self) -> None:
+        self._warc.close()
+        self._writer.discard()
+
+
+def _row(link: Link, visit: Visit) -> dict[str, Any]:
+    return {
+        "link_id": link.link_id,
+        "url": link.url,
+        "final_url": visit.final_url,
+        "redirects": visit.redirects,
+        "outcome": FETCHED if visit.reason is None else outcome_of(visit.reason),
+        "reason": visit.reason,
+        "status": visit.status,
+        "fetched": "web",
+        "karma": link.karma,
+        "split": link.split,
+        "milliseconds": None if visit.seconds is None else round(visit.seconds * 1000),
+    }
+
+
+def _count(writer: PartWriter, reason: str | None) -> None:
+    """The funnel: links in = pages + dropped (linked or refused) + failed. The rows name each one, so counts are enough."""
+    if reason is None:
+        writer.counts.keep()
+    elif outcome_of(reason) == FAILED:
+        writer.counts.fail(reason)
+    else:
+        writer.counts.drop(reason)
+
+
+def _about(recipe: Recipe) -> dict[str, str]:
+    """The warcinfo record's fields."""
+    settings = recipe.settings
+    return {
+        "software": user_agent(None),
+        "format": "WARC File Format 1.1",
+        "conformsTo": "https://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/",
+        "http-header-user-agent": user_agent(settings["contact"]),
+        "robots": "obey" if settings["obey_robots"] else "ignore",
+    }
+
+
+def user_agent(contact: str | None) -> str:
+    """An honest User-Agent: what we are, our version, whom to write to."""
+    from webtext import __version__
+
+    return f"webtext/{__version__} (+{contact})" if contact else f"webtext/{__version__}"
+
+
+def _differences(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = begun["settings"], now["settings"]
+    found = [
+        f"{name} was {old.get(name)!r}, is {new.get(name)!r}"
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    ]
+    if not found and (begun["stage"], begun["code_version"]) != (now["stage"], now["code_version"]):
+        found = [f"code version was {begun['code_version']}, is {now['code_version']}"]
+    return found

@@ -1,0 +1,148 @@
+"""One link, from its URL to a page or to the reason why there is none: the rules, hop by hop.
+
+At every hop, in this order: address, robots.txt, request, redirect, status, opt-outs in headers, kind of content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import can_ada
+
+from webtext.crawl.client import Client, Failure, Limits, Reply, lower_headers
+from webtext.crawl.fetch_settings import FetchSettings
+from webtext.crawl.opt_outs import header_opt_out, robots_opt_out
+from webtext.crawl.reasons import REDIRECTS_TO_LINK
+from webtext.crawl.redirects import is_redirect, redirect_target
+from webtext.crawl.resolver import Refused
+from webtext.crawl.robots_cache import RobotsCache
+from webtext.crawl.sniff import TEXT_TYPES, identified_type, media_type
+from webtext.crawl.warc_writer import Exchange, Headers
+
+PAGE_STATUSES = frozenset({200, 203})
+HEADERS = {
+    "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
+    "Accept-Encoding": "gzip",  # stored as it comes, so ask only for what every WARC reader decodes
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Visit:
+    """What came of one link. `reason` is None if and only if `exchange` holds a page."""
+
+    url: str
+    reason: str | None = None
+    exchange: Exchange | None = None
+    final_url: str | None = None  # of the last response; for a link that leads to another, that one's URL
+    redirects: list[str] = field(default_factory=list)  # the URLs that answered with a redirect
+    status: int | None = None
+    seconds: float | None = None  # of all exchanges, without waiting for turns
+
+
+class Visitor:
+    """Visits links. `is_link` tells URLs that have a row of their own, `is_held` those that a redirected link has got."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: FetchSettings,
+        *,
+        is_link: Callable[[str], bool],
+        is_held: Callable[[str], bool],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._limits = Limits(
+            max_bytes=settings.max_bytes,
+            total_seconds=settings.total_seconds,
+            connect_seconds=settings.connect_seconds,
+        )
+        self._robots = RobotsCache(client, self._limits)
+        self._asks_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
+        self._is_link = is_link
+        self._is_held = is_held
+
+    async def visit(self, url: str) -> Visit:
+        """Follow `url` to its end. Never raises for what the web does."""
+        visit = Visit(url=url)
+        try:
+            await self._follow(visit)
+        except (Failure, Refused) as error:
+            visit.reason = error.reason
+        return visit
+
+    async def _follow(self, visit: Visit) -> None:
+        url = visit.url
+        while True:
+            reply = await self._request(url)
+            visit.final_url, visit.status = url, reply.status
+            visit.seconds = (visit.seconds or 0.0) + reply.seconds
+            if not is_redirect(reply.status):
+                break
+            url = self._next(visit, reply)
+            if self._is_link(url) or self._is_held(url):
+                visit.final_url = url
+                raise Failure(REDIRECTS_TO_LINK)
+        visit.reason = self._objection(reply.status, reply.headers)
+        if visit.reason is None:
+            visit.exchange = _exchange(reply)
+            if visit.redirects and self._is_held(url):  # by a link that was under way at the same time
+                visit.exchange, visit.reason = None, REDIRECTS_TO_LINK
+
+    async def _request(self, url: str) -> Reply:
+        await self._client.address(url)
+        if self._asks_robots:
+            robots = await self._robots.get(url)
+            if robots is None:
+                raise Refused("robots_unreachable")
+            parsed = can_ada.parse(url)
+            reason = robots_opt_out(robots, parsed.pathname + parsed.search, self._settings)
+            if reason is not None:
+                raise Refused(reason)
+        return await self._client.get(url, HEADERS, self._limits, self._wants_body)
+
+    def _next(self, visit: Visit, reply: Reply) -> str:
+        visit.redirects.append(reply.url)
+        target = redirect_target(reply.url, reply.headers)
+        if target is None:
+            raise Failure("bad_redirect")
+        if target in visit.redirects:
+            raise Failure("redirect_loop")
+        if len(visit.redirects) > self._settings.max_redirects:
+            raise Failure("too_many_redirects")
+        return target
+
+    def _wants_body(self, status: int, headers: Headers) -> bool:
+        return self._objection(status, headers) is None
+
+    def _objection(self, status: int, headers: Headers) -> str | None:
+        """Why the answer is not a page we may keep, told from its head alone."""
+        if status not in PAGE_STATUSES:
+            return f"http_{status}"
+        known = lower_headers(headers)
+        opted_out = header_opt_out(known, self._settings)
+        if opted_out is not None:
+            return opted_out
+        kind = media_type(next((value for name, value in known if name == "content-type"), None))
+        return None if kind is None or kind in TEXT_TYPES else "not_text"
+
+
+def _exchange(reply: Reply) -> Exchange:
+    """The reply as it is stored; Failure when its first bytes are no text's."""
+    body = reply.body or b""
+    identified = identified_type(body, reply.header("content-encoding") or "")
+    if identified is not None and identified not in TEXT_TYPES:
+        raise Refused("not_text")
+    return Exchange(
+        url=reply.url,
+        captured=reply.captured,
+        address=reply.address,
+        method_line=reply.method_line,
+        request_headers=reply.request_headers,
+        status=reply.status,
+        status_line=reply.status_line,
+        headers=reply.headers,
+        body=body,
+        identified_type=identified,
+    )

@@ -1,0 +1,131 @@
+"""A small real web on loopback, good and hostile, and a links set that points into it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.schemas import link_id, split_of
+
+Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+HOSTS = [f"127.0.0.{i}" for i in range(1, 9)]
+
+
+class Request(NamedTuple):
+    time: float
+    host: str  # the address it came in on
+    path: str
+    headers: dict[str, str]
+
+
+class LocalWeb:
+    """A server on 127.0.0.1 ... 127.0.0.8, one port, that writes the very bytes a test plants, and logs what it is asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.port = 0
+        self._answers: dict[tuple[str, str], bytes | Answer] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+
+    def url(self, path: str, host: int = 1) -> str:
+        return f"http://127.0.0.{host}:{self.port}{path}"
+
+    def plant(self, path: str, answer: bytes | Answer, host: int = 1) -> str:
+        """Answer `path` on that host with raw bytes, or by a coroutine; returns its URL."""
+        self._answers[f"127.0.0.{host}", path] = answer
+        return self.url(path, host)
+
+    def page(
+        self, path: str, body: bytes | str = "<html>page</html>", *headers: str, host: int = 1, status: str = "200 OK"
+    ) -> str:
+        """Plant an ordinary answer; text/html unless a header says otherwise. Returns its URL."""
+        data = body.encode() if isinstance(body, str) else body
+        lines = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(data)}"]
+        if not any(header.lower().startswith("content-type:") for header in headers):
+            lines.append("Content-Type: text/html; charset=utf-8")
+        return self.plant(path, "\r\n".join([*lines, "", ""]).encode() + data, host)
+
+    def redirect(self, path: str, to: str, host: int = 1) -> str:
+        return self.page(path, b"", f"Location: {to}", host=host, status="302 Found")
+
+    def paths(self, host: int = 1, robots: bool = False) -> list[str]:
+        """The paths that host was asked for, in order."""
+        asked = [request.path for request in self.requests if request.host == f"127.0.0.{host}"]
+        return [path for path in asked if robots or path != "/robots.txt"]
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+    async def _listen(self) -> None:
+        for host in HOSTS:
+            server = await asyncio.start_server(self._serve, host, self.port)
+            self.port = server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                host, path = writer.get_extra_info("sockname")[0], head[0].split(" ")[1]
+                headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+                self.requests.append(Request(time.monotonic(), host, path, headers))
+                answer = self._answers.get((host, path), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                if isinstance(answer, bytes):
+                    writer.write(answer)
+                    await writer.drain()
+                else:
+                    await answer(writer)
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+def web() -> Iterator[LocalWeb]:
+    local_web = LocalWeb()
+    yield local_web
+    local_web.close()
+
+
+@pytest.fixture
+def make_links(tmp_path: Path) -> Callable[..., str]:
+    """Write a links set of these URLs; returns its folder. Called again with more URLs it grows."""
+
+    def make(urls: Sequence[str], name: str = "links") -> str:
+        writer = SetWriter(str(tmp_path / name), "links", Recipe(stage="test", code_version=1, settings={}))
+        with writer.part(0, key="test") as part:
+            part.write([_link(url) for url in urls])
+            published = part.publish()
+        writer.seal([published])
+        PartSet._verified.clear()
+        return str(tmp_path / name)
+
+    return make
+
+
+def _link(url: str) -> dict[str, object]:
+    post = {"source": "test", "post_id": "p", "subreddit": "s", "score": 5, "created": 1, "retrieved": None}
+    return {
+        "link_id": link_id(url),
+        "url": url,
+        "url_raw": url,
+        "domain": "test",
+        "karma": 5,
+        "first_created": 1,
+        "posts": [post],
+        "split": split_of(link_id(url)),
+    }
