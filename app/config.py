@@ -74,4 +74,6 @@ class BuildConfig:
     def write(self, folder: Path) -> None:
         """Leave the resolved settings beside the output, so that a build can be read years later."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        (folder / "config.json").write_text(
+            json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )

@@ -14,6 +14,7 @@ from typing import Any
 from webtext.app.chain import Layout
 from webtext.base.errors import InputError
 from webtext.base.partset import RUN, PartSet
+from webtext.base.schemas import DECISION
 from webtext.base.storage import Folder
 
 STAGES = ("links", "pages", "documents", "corpus", "tokens")
@@ -46,7 +47,9 @@ def write_report(root: str) -> Path:
 
     report = make_report(root)
     folder = Folder(root)
-    folder.write_bytes("report.json", (json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+    folder.write_bytes(
+        "report.json", (json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    )
     folder.write_bytes("report.html", render(report).encode())
     return folder.local_path("report.html")
 
@@ -81,7 +84,7 @@ def _dropped(layout: Layout) -> list[dict[str, Any]]:
     opened = _open(layout.dropped, "dropped")
     counts: Counter[tuple[str, str]] = Counter()
     samples: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in _rows(opened, [field for field in _DECISION_COLUMNS]) if opened else ():
+    for row in _rows(opened, DECISION.names) if opened else ():
         reason = (row["stage"], row["reason"])
         counts[reason] += 1
         if len(samples.setdefault(reason, [])) < SAMPLES_PER_REASON:
@@ -90,9 +93,6 @@ def _dropped(layout: Layout) -> list[dict[str, Any]]:
         {"stage": stage, "reason": reason, "records": n, "samples": samples[stage, reason]}
         for (stage, reason), n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
-
-
-_DECISION_COLUMNS = ["id", "url", "stage", "reason", "value", "threshold", "duplicate_of", "text_start"]
 
 
 def _failures(sets: Mapping[str, PartSet]) -> list[dict[str, Any]]:

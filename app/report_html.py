@@ -7,16 +7,25 @@ from html import escape
 from typing import Any
 
 STYLE = """
-:root{--ink:#1c2430;--soft:#66707e;--line:#dfe3e8;--kept:#2f7d5b;--dropped:#c9822b;--failed:#b3372f;--blue:#2b62a8}
+:root{--ink:#1c2430;--soft:#66707e;--line:#dfe3e8;--kept:#2f7d5b;--dropped:#c9822b;--failed:#b3372f}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);max-width:68rem;margin:2rem auto;padding:0 1rem;background:#fff}
-h1{font-size:1.6rem;margin-bottom:0}h2{font-size:1.15rem;margin:2.2rem 0 .6rem;border-bottom:1px solid var(--line)}
-table{border-collapse:collapse;width:100%}td,th{padding:.2rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}.soft{color:var(--soft)}
+h1{font-size:1.6rem;margin-bottom:1rem}
+h2{font-size:1.15rem;margin:2.2rem 0 .6rem;border-bottom:1px solid var(--line)}
+table{border-collapse:collapse;width:100%}
+td,th{padding:.2rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.soft{color:var(--soft)}
 .bar{height:.8rem;display:flex;border-radius:2px;overflow:hidden;background:var(--line);min-width:12rem}
 .kept{background:var(--kept)}.dropped{background:var(--dropped)}.failed{background:var(--failed)}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f6f7f9;padding:.4rem .6rem;margin:.2rem 0;font-size:.82rem;max-height:12rem;overflow:auto}
-code{overflow-wrap:anywhere}details{margin:.3rem 0}summary{cursor:pointer}svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
-.tiles{display:flex;flex-wrap:wrap;gap:1rem}.tile{border:1px solid var(--line);border-radius:6px;padding:.6rem 1rem}.tile b{font-size:1.3rem;display:block}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f6f7f9;padding:.4rem .6rem;margin:.2rem 0}
+pre{font-size:.82rem;max-height:12rem;overflow:auto}
+code{overflow-wrap:anywhere}
+details{margin:.3rem 0}
+summary{cursor:pointer}
+svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
+.tiles{display:flex;flex-wrap:wrap;gap:1rem}
+.tile{border:1px solid var(--line);border-radius:6px;padding:.6rem 1rem}
+.tile b{font-size:1.3rem;display:block}
 """
 WIDTH, HEIGHT = 760, 280
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 34
@@ -47,11 +56,15 @@ def _tiles(report: Mapping[str, Any]) -> str:
         tiles += [(f"{n:,}", f"{split} tokens") for split, n in sorted(report["tokens"]["tokens"].items())]
     evaluation = (report["training"] or {}).get("evaluation") or {}
     tiles += [(f"{value:,.1f}", label.replace("_", " ")) for label, value in _perplexities(evaluation)]
-    return '<div class="tiles">' + "".join(f'<div class="tile"><b>{a}</b>{escape(b)}</div>' for a, b in tiles) + "</div>"
+    return (
+        '<div class="tiles">' + "".join(f'<div class="tile"><b>{a}</b>{escape(b)}</div>' for a, b in tiles) + "</div>"
+    )
 
 
 def _perplexities(evaluation: Mapping[str, Any]) -> list[tuple[str, float]]:
-    return [(key, value) for key, value in evaluation.items() if "perplexity" in key and isinstance(value, (int, float))]
+    return [
+        (key, value) for key, value in evaluation.items() if "perplexity" in key and isinstance(value, (int, float))
+    ]
 
 
 def _funnel(stages: Sequence[Mapping[str, Any]]) -> str:
@@ -123,7 +136,9 @@ def _curve_svg(curves: Sequence[tuple[str, str, Sequence[Sequence[float]]]], x_n
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts.append(f'<rect x="{WIDTH - 120}" y="{TOP + 18 * i}" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text x="{WIDTH - 102}" y="{TOP + 11 + 18 * i}">{name}</text>')
-    axis = f'<text x="{WIDTH / 2}" y="{HEIGHT - 1}" text-anchor="middle">{x_name}</text><text x="4" y="10">{y_name}</text>'
+    axis = (
+        f'<text x="{WIDTH / 2}" y="{HEIGHT - 1}" text-anchor="middle">{x_name}</text><text x="4" y="10">{y_name}</text>'
+    )
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img" aria-label="{y_name}">{"".join(parts)}{axis}</svg>'
 
 
@@ -194,7 +209,9 @@ def _histogram_svg(bins: Sequence[Sequence[int]]) -> str:
         )
         if i % max(1, len(bins) // 8) == 0:
             parts.append(f'<text x="{x + width:.1f}" y="150" text-anchor="middle">{bound:,}</text>')
-    label = f'<text x="{WIDTH / 2}" y="166" text-anchor="middle">characters in a document (upper bound of each bar)</text>'
+    label = (
+        f'<text x="{WIDTH / 2}" y="166" text-anchor="middle">characters in a document (upper bound of each bar)</text>'
+    )
     return f'<svg viewBox="0 0 {WIDTH} 170" width="100%" role="img" aria-label="document lengths">{"".join(parts)}{label}</svg>'
 
 

@@ -15,10 +15,12 @@ from typing import Any
 import click
 
 from webtext.base.config import field_types, from_table, load_config, section_of
-from webtext.base.errors import ConfigError
+from webtext.base.errors import ConfigError, did_you_mean
 
+CONFIG_OPTION = click.option(
+    "--config", "config_path", metavar="FILE", help="TOML file with a section for every stage."
+)
 GLOBAL_OPTIONS = [
-    click.option("--config", "config_path", metavar="FILE", help="TOML file with a section for every stage."),
     click.option(
         "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting; repeatable."
     ),
@@ -31,12 +33,19 @@ GLOBAL_OPTIONS = [
 
 
 def verb(
-    group: click.Group, name: str, *, settings: type | None = None, section: str = "", **kwargs: Any
+    group: click.Group,
+    name: str,
+    *,
+    settings: type | None = None,
+    section: str = "",
+    config_argument: bool = False,
+    **kwargs: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Register a function as `webtext STAGE NAME`.
 
     The function gets `run: Run`, `settings` (an instance of the class, if one was named), and its own click parameters,
-    whose decorators stand below this one.
+    whose decorators stand below this one. With `config_argument` the verb is about a whole config file: CONFIG is its
+    argument and the function gets `config_path` and `overrides` as they are.
     """
 
     def register(function: Callable[..., Any]) -> click.Command:
@@ -59,15 +68,16 @@ def verb(
             if settings is not None:
                 flags = {key: arguments.pop(key) for key in field_types(settings)}
                 arguments["settings"] = resolve(settings, section, config_path, overrides, flags)
+            if config_argument:
+                arguments |= {"config_path": config_path, "overrides": overrides}
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
             with LocalEngine(workers=workers) as local:
                 return function(run=Run(local, Console(mode), dry_run), **arguments)
 
         command = click.command(name, **kwargs)(callback)
-        options = [option for field in _fields(settings) for option in [_option(settings, field)]]
-        for decorate in (*options, *GLOBAL_OPTIONS):
+        config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
+        for decorate in (*(_option(settings, field) for field in _fields(settings)), config, *GLOBAL_OPTIONS):
             decorate(command)
-        # click collects options of a finished command in the order they are added; arguments and own options came first
         group.add_command(command)
         return command
 
@@ -78,6 +88,10 @@ def resolve(
     settings: type, section: str, config_path: str | None, overrides: tuple[str, ...], flags: dict[str, Any]
 ) -> Any:
     """Settings from default, file, `--set` and flags; a flag that was not given is None or an empty tuple."""
+    for override in overrides:
+        named = override.partition("=")[0].rpartition(".")[0]
+        if named != section:
+            raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, [section]))
     config = load_config(config_path, overrides)
     given = {key: value for key, value in flags.items() if value is not None and value != ()}
     return from_table(settings, section_of(config, section) | given, section)

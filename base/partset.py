@@ -281,7 +281,7 @@ class PartSet:
 
     def _verify_file(self, name: str, n_bytes: int, sha256: str) -> None:
         self._check_size(name, n_bytes)
-        proof = (self.folder.location(name), self.folder.time_stamp(name), sha256)
+        proof = (self.folder.location(name), self.folder.version(name), sha256)
         if proof in PartSet._verified:
             return
         with self.folder.open(name) as file:

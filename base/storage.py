@@ -67,9 +67,12 @@ class Folder:
             return (self._path / name).stat().st_size
         return int(self._remote.size(self.location(name)))
 
-    def time_stamp(self, name: str) -> int:
-        """When file `name` was last changed, in nanoseconds; 0 at a remote store, whose objects are replaced whole."""
-        return (self._path / name).stat().st_mtime_ns if self.is_local else 0
+    def version(self, name: str) -> str:
+        """Changes when file `name` does: its time of change on disk, its entity tag at an object store."""
+        if self.is_local:
+            return str((self._path / name).stat().st_mtime_ns)
+        self._remote.invalidate_cache()
+        return str(self._remote.ukey(self.location(name)))
 
     def names(self, suffix: str = "") -> list[str]:
         """Names of the files directly in this folder that end in `suffix`, sorted; empty when there is no folder."""

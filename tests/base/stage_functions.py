@@ -1,0 +1,44 @@
+"""Part functions for the tests of stages: workers import them by name."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+from webtext.base.errors import InputError
+from webtext.base.stage import Failed, PartContext, PartTask
+
+
+def judge(number: int) -> int:
+    """A record's work; some records are planted to go wrong."""
+    if number == 1000:
+        ctypes.string_at(0)
+    if number == 1001:
+        raise ValueError("a bad record")
+    if number == 1002:
+        raise InputError("a part was altered", "make it again")
+    return number * 2
+
+
+def double(context: PartContext, task: PartTask) -> None:
+    """Even numbers stay, odd ones are dropped."""
+    kept, dropped = context.output("kept"), context.output("dropped")
+    for _, number, result in context.apply(judge, enumerate(task.payload["numbers"]), identify=str):
+        if isinstance(result, Failed):
+            continue
+        row = decision(number, result)
+        if number % 2:
+            dropped.write([row])
+            kept.counts.drop("odd")
+        else:
+            kept.write([row])
+            kept.counts.keep()
+    time.sleep(task.payload.get("seconds", 0.0))
+    if task.payload.get("breaks"):
+        raise RuntimeError("the part breaks")
+
+
+def decision(number: int, value: float) -> dict[str, Any]:
+    """A row of the kind 'dropped', which is the simplest."""
+    return {"id": str(number), "stage": "filter", "reason": "planted", "value": float(value), "text_start": ""}

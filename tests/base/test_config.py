@@ -1,0 +1,87 @@
+"""Settings: unknown keys are errors with a did-you-mean, values have the type that was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from webtext.base.config import check_sections, from_table, load_config, recipe_settings, section_of, setting
+from webtext.base.errors import ConfigError, InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    min_karma: int = setting(3, "keep posts with at least this score")
+    ratio: float = setting(0.05, "share held out")
+    before: str | None = setting("2018", "cutoff")
+    hosts: tuple[str, ...] = setting((), "hosts")
+    obey: bool = setting(True, "obey robots.txt")
+    delay: float = setting(1.0, "seconds between requests", in_recipe=False)
+
+
+KNOWN = {"crawl.links": Example, "train": Example}
+
+
+def test_a_file_and_overrides_give_settings(tmp_path: Path) -> None:
+    path = tmp_path / "build.toml"
+    path.write_text('[crawl.links]\nmin_karma = 5\nhosts = ["a", "b"]\nratio = 1\n')
+    overrides = ["crawl.links.min_karma=7", "crawl.links.before=none", "crawl.links.obey=false"]
+    config = load_config(str(path), overrides)
+    check_sections(config, KNOWN)
+    made = from_table(Example, section_of(config, "crawl.links"), "crawl.links")
+    assert made == Example(min_karma=7, ratio=1.0, before=None, hosts=("a", "b"), obey=False)
+
+
+def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
+    assert recipe_settings(Example(hosts=("a",))) == {
+        "min_karma": 3,
+        "ratio": 0.05,
+        "before": "2018",
+        "hosts": ["a"],
+        "obey": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            {"crawl": {"links": {"min_karm": 3}}},
+            r"unknown key 'min_karm' in \[crawl.links\]\ndid you mean 'min_karma'\?",
+        ),
+        ({"crawl": {"lnks": {"min_karma": 3}}}, r"unknown section \[crawl.lnks\]\ndid you mean 'crawl.links'\?"),
+        ({"trian": {"min_karma": 3}}, r"unknown section \[trian\]\ndid you mean 'train'\?"),
+        ({"train": {"inner": {"x": 1}}}, r"unknown section \[train.inner\]"),
+        ({"crawl": {"min_karma": 3, "links": {}}}, r"unknown section \[crawl\]"),
+        ({"min_karma": 3}, "stands outside of any section"),
+        ({"train": {"min_karma": "3"}}, "min_karma = '3': expected a whole number"),
+        ({"train": {"min_karma": True}}, "min_karma = True: expected a whole number"),
+        ({"train": {"min_karma": 3.5}}, "min_karma = 3.5: expected a whole number"),
+        ({"train": {"ratio": "x"}}, "ratio = 'x': expected a number"),
+        ({"train": {"hosts": "a"}}, "hosts = 'a': expected a list of strings"),
+        ({"train": {"obey": 1}}, "obey = 1: expected true or false"),
+        ({"train": {"before": 2018}}, "before = 2018: expected a string"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_its_place(table: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_sections(table, KNOWN)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_a_short_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no config file"):
+        load_config(str(tmp_path / "missing.toml"))
+    (tmp_path / "bad.toml").write_text("[a\n")
+    with pytest.raises(ConfigError, match="is no TOML"):
+        load_config(str(tmp_path / "bad.toml"))
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is no TOML"):
+        load_config(str(tmp_path / "bytes.toml"))
+
+
+@pytest.mark.parametrize("override", ["min_karma=3", "crawl.links.min_karma", "=3", "crawl..=3"])
+def test_an_override_of_another_form_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match="not of the form section.key=value"):
+        load_config(None, [override])

@@ -1,0 +1,70 @@
+"""Talk on stderr, data on stdout."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from webtext.base import progress as progress_module
+from webtext.base.console import Console, funnel_text
+from webtext.base.errors import InputError
+from webtext.base.partset import Counts
+
+
+def use(mode: str) -> None:
+    console = Console(mode)  # type: ignore[arg-type]
+    console.say("talk")
+    with console.progress(2, "fetch", "pages") as progress:
+        progress.advance()
+        progress.advance()
+        assert progress.done == 2
+    console.result({"kept": 2}, "kept 2")
+    console.error(InputError("a part was altered", "make it again"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "out", "err"),
+    [
+        ("human", "kept 2\n", "talk\nerror: a part was altered\n  make it again\n"),
+        ("json", '{"kept": 2}\n', "error: a part was altered\n  make it again\n"),
+        ("quiet", "", "error: a part was altered\n  make it again\n"),
+    ],
+)
+def test_each_mode_prints_what_it_should_where_it_should(
+    mode: str, out: str, err: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(mode)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (out, err)
+
+
+def test_json_is_one_object_that_parses_and_keeps_unicode(capsys: pytest.CaptureFixture[str]) -> None:
+    Console("json").result({"title": "Käse\n"}, "")
+    assert json.loads(capsys.readouterr().out) == {"title": "Käse\n"}
+
+
+def test_elsewhere_than_on_a_terminal_progress_is_a_plain_line_every_30_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    lines = progress_module.Lines(100, "fetch", "pages")
+    for second in range(61):
+        now[0] = float(second)
+        lines.advance(note="3 a second")
+    assert capsys.readouterr().err == (
+        "fetch: 31 of 100 pages after 0:30, 1:07 left · 3 a second\n"
+        "fetch: 61 of 100 pages after 1:00, 0:38 left · 3 a second\n"
+    )
+
+
+def test_a_funnel_reads_as_a_table() -> None:
+    counts = Counts(5, 3, {"over_18": 1}, {"invalid_json": 1}).to_json()
+    assert funnel_text("links", counts).splitlines() == [
+        "links",
+        "  in                               5",
+        "  kept                             3",
+        "  dropped: over_18                 1",
+        "  failed: invalid_json             1",
+    ]

@@ -1,0 +1,187 @@
+"""Part sets: published whole, sealed, verified on reading."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.errors import InputError
+from webtext.base.partset import Counts, PartSet
+from webtext.base.partwriter import SetWriter, part_key
+from webtext.base.recipe import Recipe
+
+RECIPE = Recipe(stage="test", code_version=1, settings={"min_karma": 3})
+
+
+def decision(i: int) -> dict[str, Any]:
+    return {
+        "id": f"{i:032x}",
+        "stage": "filter",
+        "reason": "too_few_words",
+        "value": float(i),
+        "text_start": "text\x1f " * i,
+    }
+
+
+def write_set(folder: Path, parts: int = 2, rows: int = 3) -> PartSet:
+    writer = SetWriter(str(folder), "dropped", RECIPE)
+    done = []
+    for index in range(parts):
+        with writer.part(index, key=part_key(RECIPE, [])) as part:
+            part.write([decision(i) for i in range(rows)])
+            part.attach(f"part-{index:05d}.note").write_text("beside it")
+            done.append(part.publish())
+    return writer.seal(done)
+
+
+def test_a_sealed_set_gives_back_its_rows_and_counts(tmp_path: Path) -> None:
+    opened = PartSet.open(write_set(tmp_path / "set").folder.url, "dropped")
+    assert opened.records == 6
+    assert opened.counts == Counts(6, 6)
+    assert [row["value"] for row in opened.table(1).to_pylist()] == [0.0, 1.0, 2.0]
+    assert opened.table(0, ["reason"]).column_names == ["reason"]
+    assert opened.attachment(0, ".note") == "part-00000.note"
+    opened.verify()
+
+
+def test_equal_rows_written_in_other_batches_give_equal_bytes_and_digests(tmp_path: Path) -> None:
+    rows = [decision(i % 7) for i in range(2500)]
+    parts = []
+    for name, sizes in (("one", [2500]), ("many", [1, 1023, 1024, 400, 52])):
+        with SetWriter(str(tmp_path / name), "dropped", RECIPE).part(0, key="k") as part:
+            start = 0
+            for size in sizes:
+                part.write(rows[start : start + size])
+                start += size
+            parts.append(part.publish())
+    assert parts[0] == parts[1]
+
+
+def test_the_record_digest_sees_a_null_where_there_was_an_empty_string(tmp_path: Path) -> None:
+    digests = set()
+    for i, url in enumerate([None, "", "a"]):
+        with SetWriter(str(tmp_path / str(i)), "dropped", RECIPE).part(0, key="k") as part:
+            part.write([decision(1) | {"url": url}])
+            digests.add(part.publish().record_digest)
+    assert len(digests) == 3
+
+
+def test_sealing_the_same_parts_again_changes_no_byte(tmp_path: Path) -> None:
+    first = write_set(tmp_path / "set")
+    stamp = (tmp_path / "set" / "manifest.json").stat().st_mtime_ns
+    writer = SetWriter(str(tmp_path / "set"), "dropped", RECIPE)
+    assert writer.seal(list(writer.done().values())).hash == first.hash
+    assert (tmp_path / "set" / "manifest.json").stat().st_mtime_ns == stamp
+
+
+def test_a_pickled_set_is_the_same_set(tmp_path: Path) -> None:
+    opened = write_set(tmp_path / "set")
+    copy = pickle.loads(pickle.dumps(opened))
+    assert (copy.hash, copy.parts) == (opened.hash, opened.parts)
+
+
+def test_a_folder_that_is_no_part_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no part set: it has no manifest.json"):
+        PartSet.open(str(tmp_path))
+    with pytest.raises(InputError, match="no such folder"):
+        PartSet.open(str(tmp_path / "missing"))
+
+
+def test_an_unsealed_set_is_refused_with_the_way_to_go_on(tmp_path: Path) -> None:
+    write_set(tmp_path / "set")
+    (tmp_path / "set" / "manifest.json").unlink()
+    with pytest.raises(InputError, match="not sealed.*\n.*goes on where it stopped"):
+        PartSet.open(str(tmp_path / "set"))
+
+
+def test_a_set_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+    write_set(tmp_path / "set")
+    with pytest.raises(InputError, match="holds dropped, not links or pages"):
+        PartSet.open(str(tmp_path / "set"), ("links", "pages"))
+
+
+@pytest.mark.parametrize("name", ["part-00001.parquet", "part-00001.note"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    write_set(tmp_path / "set")
+    (tmp_path / "set" / name).unlink()
+    with pytest.raises(InputError, match=f"{name}' is missing"):
+        PartSet.open(str(tmp_path / "set"))
+
+
+def test_a_part_of_another_size_is_refused_on_opening(tmp_path: Path) -> None:
+    write_set(tmp_path / "set")
+    with open(tmp_path / "set" / "part-00000.parquet", "ab") as file:
+        file.write(b"x")
+    with pytest.raises(InputError, match="part-00000.parquet' was altered.*bytes where the manifest says"):
+        PartSet.open(str(tmp_path / "set"))
+
+
+def test_one_flipped_bit_is_found_on_reading_even_after_a_first_good_read(tmp_path: Path) -> None:
+    opened = write_set(tmp_path / "set")
+    opened.table(0)
+    path = tmp_path / "set" / "part-00000.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="part-00000.parquet' was altered: SHA-256"):
+        opened.table(0)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (b"{", "is no JSON"),
+        (b"[]", "is no manifest"),
+        (b'{"format": 99, "kind": "links"}', "has format 99"),
+        (b'{"format": 1, "kind": "dropped", "recipe": {}, "parts": [{"name": 1}]}', "is damaged"),
+    ],
+)
+def test_a_damaged_manifest_is_a_short_error(tmp_path: Path, manifest: bytes, message: str) -> None:
+    write_set(tmp_path / "set")
+    (tmp_path / "set" / "manifest.json").write_bytes(manifest)
+    with pytest.raises(InputError, match=message):
+        PartSet.open(str(tmp_path / "set"))
+
+
+def test_columns_that_are_not_the_kinds_columns_are_refused(tmp_path: Path) -> None:
+    opened = write_set(tmp_path / "set")
+    manifest = opened.manifest | {"kind": "links"}
+    (tmp_path / "set" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="does not have the columns of links"):
+        PartSet.open(str(tmp_path / "set")).table(0)
+
+
+def test_nothing_exists_of_a_part_that_was_not_published(tmp_path: Path) -> None:
+    with SetWriter(str(tmp_path / "set"), "dropped", RECIPE).part(0, key="k") as part:
+        part.write([decision(1)])
+        part.attach("part-00000.note").write_text("beside it")
+    assert [path for path in (tmp_path / "set").rglob("*") if path.is_file()] == []
+
+
+def test_an_entry_whose_files_were_altered_does_not_count(tmp_path: Path) -> None:
+    write_set(tmp_path / "set")
+    writer = SetWriter(str(tmp_path / "set"), "dropped", RECIPE)
+    (tmp_path / "set" / "part-00001.note").write_text("other text")
+    assert list(writer.done()) == [0]
+    (tmp_path / "set" / "_parts" / "00000.json").write_text("{")
+    assert writer.done() == {}
+
+
+def test_counts_that_do_not_add_up_are_a_defect() -> None:
+    counts = Counts()
+    counts.keep(2)
+    counts.drop("too_few_words")
+    counts.fail("raised")
+    assert counts.balanced
+    assert (counts + counts).to_json() == {
+        "records_in": 8,
+        "kept": 4,
+        "dropped": {"too_few_words": 2},
+        "failed": {"raised": 2},
+    }
+    counts.kept += 1
+    assert not counts.balanced

@@ -1,0 +1,169 @@
+"""How a stage runs: part by part, resumable, every record accounted for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.errors import DryRun, InputError, RunFailed
+from webtext.base.partset import Counts, Failure, PartSet
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.stage import PartTask, run_parts
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import stage_functions  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with LocalEngine(workers=2) as engine:
+        yield Run(engine, Console("quiet"))
+
+
+def tasks(numbers: Sequence[Sequence[int]], **payload: Any) -> list[PartTask]:
+    return [
+        PartTask(index=i, sources=(), payload={"numbers": list(n), **payload}, depends=str(n))
+        for i, n in enumerate(numbers)
+    ]
+
+
+def double(folder: Path, made: Sequence[PartTask], run: Run, version: int = 1) -> dict[str, PartSet]:
+    return run_parts(
+        stage_functions.double,
+        made,
+        recipe=Recipe(stage="test.double", code_version=version, settings={}),
+        outputs={"kept": (str(folder / "kept"), "dropped"), "dropped": (str(folder / "dropped"), "dropped")},
+        parents=[],
+        run=run,
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "run.json"
+    }
+
+
+def test_every_record_is_kept_or_dropped_or_failed(tmp_path: Path, run: Run) -> None:
+    made = double(tmp_path, tasks([[1, 2, 3], [4, 1001, 6]]), run)
+    assert made["kept"].counts == Counts(6, 3, {"odd": 2}, {"raised": 1})
+    assert made["kept"].parts[1].failures == (Failure("1001", "raised", "ValueError: a bad record"),)
+    assert [row["id"] for row in made["dropped"].table(0).to_pylist()] == ["1", "3"]
+    assert made["kept"].manifest["reproducible"]
+
+
+def test_a_record_that_kills_its_worker_costs_itself_alone(tmp_path: Path, run: Run) -> None:
+    made = double(tmp_path, tasks([[2, 1000, 4], [6, 8]]), run)
+    assert made["kept"].counts == Counts(5, 4, {}, {"killed_worker": 1})
+    assert made["kept"].parts[0].failures == (Failure("1000", "killed_worker", "signal 11"),)
+    assert not made["kept"].manifest["reproducible"]
+    assert (tmp_path / "kept" / "quarantine.json").is_file()
+
+
+def test_running_again_redoes_nothing_and_changes_no_byte(tmp_path: Path, run: Run) -> None:
+    double(tmp_path, tasks([[1, 2], [3, 4]]), run)
+    before = files(tmp_path)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    double(tmp_path, tasks([[1, 2], [3, 4]]), run)
+    assert files(tmp_path) == before
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == stamps
+
+
+def test_an_altered_or_missing_part_alone_is_made_again(tmp_path: Path, run: Run) -> None:
+    double(tmp_path, tasks([[1, 2], [3, 4], [5, 6]]), run)
+    before = files(tmp_path)
+    untouched = tmp_path / "kept" / "part-00000.parquet"
+    stamp = untouched.stat().st_mtime_ns
+    (tmp_path / "kept" / "part-00001.parquet").write_bytes(b"PAR1")
+    (tmp_path / "dropped" / "part-00002.parquet").unlink()
+    double(tmp_path, tasks([[1, 2], [3, 4], [5, 6]]), run)
+    assert files(tmp_path) == before
+    assert untouched.stat().st_mtime_ns == stamp
+
+
+def test_a_changed_recipe_redoes_all_and_a_changed_source_its_part(tmp_path: Path, run: Run) -> None:
+    first = double(tmp_path, tasks([[1, 2], [3, 4]]), run)["kept"]
+    other = double(tmp_path, tasks([[1, 2], [3, 6]]), run)["kept"]
+    assert first.parts[0] == other.parts[0]
+    assert first.parts[1].record_digest != other.parts[1].record_digest
+    assert double(tmp_path, tasks([[1, 2], [3, 6]]), run, version=2)["kept"].parts[0].key != first.parts[0].key
+
+
+def test_parts_that_no_task_asks_for_any_more_are_removed(tmp_path: Path, run: Run) -> None:
+    double(tmp_path, tasks([[1, 2], [3, 4]]), run)
+    made = double(tmp_path, tasks([[1, 2]]), run)
+    assert len(made["kept"].parts) == 1
+    assert not (tmp_path / "kept" / "part-00001.parquet").exists()
+
+
+def test_a_part_that_breaks_leaves_the_others_done_and_the_set_unsealed(tmp_path: Path, run: Run) -> None:
+    broken = [*tasks([[2, 4]]), PartTask(index=1, sources=(), payload={"numbers": [6], "breaks": True})]
+    with pytest.raises(RunFailed, match="1 of 2 parts failed; part 1: RuntimeError: the part breaks"):
+        double(tmp_path, broken, run)
+    assert (tmp_path / "kept" / "part-00000.parquet").is_file()
+    with pytest.raises(InputError, match="not sealed"):
+        PartSet.open(str(tmp_path / "kept"))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_broken_input_stops_the_run_with_its_own_error(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(InputError, match="a part was altered"):
+        double(tmp_path, tasks([[1002]]), run)
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(DryRun):
+        double(tmp_path, tasks([[1, 2]]), Run(run.engine, run.console, dry_run=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_worker_and_two_give_the_same_bytes(tmp_path: Path, run: Run) -> None:
+    numbers = [range(i, i + 30) for i in range(0, 120, 30)]
+    double(tmp_path / "two", tasks(numbers), run)
+    with LocalEngine(workers=1) as engine:
+        double(tmp_path / "one", tasks(numbers), Run(engine, Console("quiet")))
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from test_stage import double, tasks
+from webtext.base.run import Run
+double(Path({folder!r}), tasks([range(i, i + 10) for i in range(0, 80, 10)], seconds=0.1), Run.quiet(2))
+"""
+
+
+@pytest.mark.parametrize("parts_before_kill", [1, 3, 6])
+def test_killed_with_9_and_run_again_gives_the_same_bytes(tmp_path: Path, parts_before_kill: int, run: Run) -> None:
+    script = SCRIPT.format(here=str(HERE), folder=str(tmp_path / "killed"))
+    process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    deadline = time.monotonic() + 60
+    entries = tmp_path / "killed" / "kept" / "_parts"
+    while len(list(entries.glob("*.json"))) < parts_before_kill and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    time.sleep(0.1)  # its workers die with it
+    done = len(list(entries.glob("*.json")))
+    assert parts_before_kill <= done < 8
+    numbers = [range(i, i + 10) for i in range(0, 80, 10)]
+    double(tmp_path / "killed", tasks(numbers, seconds=0.1), run)
+    double(tmp_path / "whole", tasks(numbers, seconds=0.1), run)
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")

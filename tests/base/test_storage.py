@@ -1,0 +1,147 @@
+"""Folders on disk and at URLs: what is published is whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from webtext.base.errors import EnvironmentError_, InputError
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.storage import Folder, no_space_is_an_error
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A bucket at a moto server on loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        import s3fs
+
+        s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
+        yield "s3://bucket/build"
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture(params=["local", "s3"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    if request.param == "local":
+        return Folder(tmp_path / "build")
+    return Folder(request.getfixturevalue("s3")).child(tmp_path.name)
+
+
+def test_what_is_written_is_read_back_and_listed(folder: Folder) -> None:
+    assert folder.names() == []
+    folder.write_bytes("b.json", b"second")
+    folder.write_bytes("a.json", b"first")
+    folder.child("inner").write_bytes("c.json", b"third")
+    assert folder.names(".json") == ["a.json", "b.json"]
+    assert folder.read_bytes("a.json") == b"first"
+    assert (folder.size("b.json"), folder.exists("b.json"), folder.exists("d.json")) == (6, True, False)
+    with folder.open("b.json") as file:
+        file.seek(3)
+        assert file.read() == b"ond"
+    folder.write_bytes("a.json", b"replaced")
+    assert folder.read_bytes("a.json") == b"replaced"
+    folder.remove("a.json")
+    folder.remove("a.json")
+    assert folder.names() == ["b.json"]
+    assert pickle.loads(pickle.dumps(folder)).url == folder.url
+    with pytest.raises(InputError, match="no file"):
+        folder.read_bytes("missing")
+
+
+def test_a_part_set_lives_at_a_url_as_on_disk(folder: Folder) -> None:
+    writer = SetWriter(folder.child("set").url, "dropped", Recipe(stage="test", code_version=1, settings={}))
+    with writer.part(0, key="k") as part:
+        part.write([{"id": "1", "stage": "filter", "reason": "planted", "text_start": ""}])
+        part.attach("part-00000.note").write_text("beside it")
+        writer.seal([part.publish()])
+    opened = PartSet.open(folder.child("set").url, "dropped")
+    opened.verify()
+    assert opened.table(0).num_rows == 1
+    assert list(writer.done()) == [0]
+    folder.child("set").write_bytes("part-00000.note", b"altered  ")
+    with pytest.raises(InputError, match="part-00000.note' was altered"):
+        PartSet.open(folder.child("set").url).verify()
+
+
+def test_nothing_appears_when_writing_fails(folder: Folder) -> None:
+    with pytest.raises(RuntimeError), folder.scratch("a.bin") as path:  # noqa: PT012
+        path.write_bytes(b"half")
+        raise RuntimeError
+    assert not folder.exists("a.bin")
+    assert not path.exists()
+
+
+def test_a_full_disk_is_a_short_error_with_a_remedy(tmp_path: Path) -> None:
+    message = "no space left while writing 'there'\nfree some space"
+    with pytest.raises(EnvironmentError_, match=message), no_space_is_an_error("there"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_device_is_met_for_real(tmp_path: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    folder = Folder(tmp_path)
+    with (
+        pytest.raises(EnvironmentError_, match="no space left"),
+        folder.scratch("a.bin"),
+        open("/dev/full", "wb") as full,
+    ):
+        full.write(b"x" * 100_000)
+    assert folder.names() == []
+
+
+def test_a_file_in_the_place_of_the_folder_is_a_short_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises((EnvironmentError_, FileExistsError, NotADirectoryError)):
+        Folder(tmp_path / "file" / "inner").write_bytes("a", b"")
+
+
+def test_leftovers_of_killed_runs_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".part-00000.parquet.123.tmp").write_bytes(b"half")
+    folder = Folder(tmp_path)
+    assert folder.names() == []
+    folder.remove_leftovers()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_address_is_a_short_error() -> None:
+    with pytest.raises(InputError, match="unknown kind of address 'gopher://'"):
+        Folder("gopher://host/x")
