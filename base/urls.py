@@ -31,9 +31,9 @@ def canonical_url(raw: str) -> str | None:
         return None
     if url.protocol not in SCHEMES:
         return None
-    if url.has_credentials:
+    if url.has_credentials():
         url.username = url.password = ""
-    if url.has_hash:
+    if url.has_hash():
         url.hash = ""
     return str(url.href)
 

@@ -1,0 +1,79 @@
+"""The verbs of `webtext crawl`: votes to links, links to pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from webtext.base.command import need_out, verb
+from webtext.crawl.fetch_settings import FetchSettings
+from webtext.crawl.link_settings import LinkSettings
+
+if TYPE_CHECKING:
+    from webtext.base.run import Run
+
+
+@click.group(name="crawl")
+def group() -> None:
+    """Votes to links, links to pages."""
+
+
+LINKS_EXAMPLES = """\b
+Examples:
+  webtext crawl links RS_2017-*.xz --out build/links
+  webtext crawl links dumps/ s3://bucket/RS_2016-01.zst --before 2017-01-01 --out build/links
+
+\b
+Reads:  Reddit submission dumps (xz, bz2, zst or plain, told apart by content)
+Writes: DIR, a part set of links
+"""
+
+
+@verb(group, "links", settings=LinkSettings, section="crawl.links", epilog=LINKS_EXAMPLES)
+@click.argument("inputs", nargs=-1, required=True, metavar="FILE|FOLDER...")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+def links(run: Run, settings: LinkSettings, inputs: tuple[str, ...], out: str | None) -> None:
+    """Collect the links that people voted for: one row a URL, with all its posts."""
+    from webtext.base.console import funnel_text
+    from webtext.base.errors import RunFailed
+    from webtext.crawl.links import broken_dumps, collect_links
+
+    found = collect_links(inputs, need_out(out), settings, run)
+    counts = found.counts.to_json()
+    answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
+    run.console.result(answer, f"{funnel_text('posts', counts)}\n{found.records:,} links in '{found.folder.url}'")
+    broken = broken_dumps(found)
+    if broken:
+        name = broken[0].id.rpartition(":")[0]
+        raise RunFailed(
+            f"{len(broken)} dumps could not be read to the end; '{name}': {broken[0].reason} ({broken[0].cause})",
+            "the links of what could be read are written",
+            "download the files again and give the same command",
+        )
+
+
+FETCH_EXAMPLES = """\b
+Examples:
+  webtext crawl fetch build/links --out build/pages --contact you@example.org
+
+\b
+Reads:  a part set of links
+Writes: DIR, a part set of pages: WARC files, and a row with the outcome for every link
+"""
+
+
+@verb(group, "fetch", settings=FetchSettings, section="crawl.fetch", epilog=FETCH_EXAMPLES)
+@click.argument("links", metavar="LINKS")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> None:
+    """Fetch the pages of a link list, politely, into WARC files."""
+    from webtext.base.console import funnel_text
+    from webtext.crawl.fetch import fetch_pages
+
+    pages = fetch_pages(links, need_out(out), settings, run)
+    if pages is None:  # a dry run
+        return
+    counts = pages.counts.to_json()
+    answer = {"out": pages.folder.url, "links": pages.records, "parts": len(pages.parts), "counts": counts}
+    run.console.result(answer, f"{funnel_text('links', counts)}\nlogged in '{pages.folder.url}'")

@@ -1,0 +1,47 @@
+"""One post that links somewhere: what every link source gives, whatever its format.
+
+A source reads a file in two steps, so that a record that kills its worker can be named and set aside:
+
+    records(file)    (position, raw record) or (position, Unreadable), streaming
+    parse(raw)       the Submission in it, or Unreadable
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+
+class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A post and its votes. `url` is as the source gave it, unescaped as that source demands; nothing is judged yet."""
+
+    source: str  # "reddit", ...
+    post_id: str
+    subreddit: str | None
+    url: str | None
+    score: int | None
+    created: int | None  # UTC seconds
+    retrieved: int | None  # when the score was read, where the source tells
+    is_self: bool
+    over_18: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a record that could not be read: `reason` is the counted key, `cause` is for people."""
+
+    reason: str
+    cause: str
+
+
+class LinkSource(Protocol):
+    """What `crawl/links.py` needs to know about a format. The position is where the record begins in the decompressed file."""
+
+    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
+        """The file's raw records in order."""
+
+    def parse(self, record: bytes) -> Submission | Unreadable:
+        """The submission in one raw record."""
