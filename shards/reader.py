@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.partset import PartSet
@@ -60,6 +62,11 @@ class TokenShards:
             raise InputError(f"'{folder}' does not say which tokenizer made it", "pack the corpus again") from None
         for file in self._files:
             self._check_agrees(file)
+        self._rows: tuple[int, pa.Table] | None = None
+
+    def __reduce__(self) -> tuple[type[TokenShards], tuple[str, str]]:
+        """Data-loader processes open the shards anew: no token is copied to them."""
+        return type(self), (self.set.folder.url, self.split)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -120,7 +127,7 @@ class TokenShards:
     def document_of(self, shard: int, i: int) -> TokenDocument:
         """The i-th document of a shard."""
         tokens = self._files[shard].document(i)
-        row = self._index_rows(shard)[i]
+        row = self._index_rows(shard).slice(i, 1).to_pylist()[0]
         return TokenDocument(tokens, row["id"], self.names[shard], row["start"], row["source_part"], row["row"])
 
     def documents(self) -> Iterator[TokenDocument]:
@@ -145,9 +152,11 @@ class TokenShards:
         for i, file in enumerate(self._files):
             verify_shard(file)
             rows = self._index_rows(i)
-            starts = [row["start"] for row in rows] + [rows[-1]["start"] + rows[-1]["length"]] if rows else []
-            if starts != file.index.tolist():
-                corrupt(str(file.path), "document index", "another than the manifest's", "the set's rows say otherwise")
+            starts, lengths = (rows.column(name).to_numpy() for name in ("start", "length"))
+            if not (np.array_equal(starts, file.index[:-1]) and np.array_equal(starts + lengths, file.index[1:])):
+                corrupt(
+                    str(file.path), "document index", "not that of the set", "the rows of the set's part say otherwise"
+                )
         self.set.verify()
 
     @cached_property
@@ -158,16 +167,15 @@ class TokenShards:
     def _document_ends(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.cumsum([file.header.n_documents for file in self._files], dtype=np.int64)
 
-    def _index_rows(self, shard: int) -> Sequence[dict[str, Any]]:
+    def _index_rows(self, shard: int) -> pa.Table:
         """The rows of the set's document index that describe one shard; the last one asked for is kept."""
-        kept: tuple[int, Sequence[dict[str, Any]]] | None = self.__dict__.get("_kept_rows")
-        if kept is None or kept[0] != shard:
+        if self._rows is None or self._rows[0] != shard:
             name = self.names[shard]
             place = shard_place(name)
             part = next(part for part in self.set.parts if place is not None and part.index == place[1])
-            kept = (shard, [row for row in self.set.table(part).to_pylist() if row["shard"] == name])
-            self.__dict__["_kept_rows"] = kept
-        return kept[1]
+            table = self.set.table(part)
+            self._rows = (shard, table.filter(pc.equal(table.column("shard"), name)))
+        return self._rows[1]
 
     def _check_agrees(self, file: ShardFile) -> None:
         for field in ("vocab_size", "eot_id", "tokenizer_hash"):

@@ -104,6 +104,8 @@ class ShardFile:
                 self.header = ShardHeader.from_bytes(file.read(HEADER_BYTES), str(self.path), file_bytes)
         except FileNotFoundError:
             raise InputError(f"no file '{self.path}'", "check the path") from None
+        # A plain view: slicing np.memmap itself costs nine times a slice of its array (1.1 against 0.12 us).
+        self._bytes = np.memmap(self.path, np.uint8, "r").view(np.ndarray)
         self.tokens: Tokens = self.map(self.header.dtype, HEADER_BYTES, self.header.n_tokens)
         self.index: npt.NDArray[np.uint64] = self.map(
             np.dtype("<u8"), self.header.index_offset, self.header.n_documents + 1
@@ -122,5 +124,4 @@ class ShardFile:
 
     def map(self, dtype: np.dtype[Any], offset: int, n: int) -> npt.NDArray[Any]:
         """A read-only view of n values at a byte offset."""
-        # A plain view: slicing np.memmap itself costs nine times a slice of its array (1.1 against 0.12 us).
-        return np.memmap(self.path, dtype, "r", offset, (n,)).view(np.ndarray) if n else np.zeros(0, dtype)
+        return self._bytes[offset : offset + n * dtype.itemsize].view(dtype)

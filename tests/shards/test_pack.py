@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from webtext.shards import TokenShards, pack
 from .conftest import ByteTokenizer, document, pack_here, write_corpus
 
 EOT = 256
+GOLDEN = "ead5c0a18908e66473f45ece90cd93ff6d97aec4dd2cc15d48281715760d208c"
 CANARY = "zanzibar-7f3a"
 
 
@@ -232,3 +234,10 @@ def test_a_foreign_or_altered_set_is_refused(corpus: str, tmp_path: Path, byte_t
 def test_shard_tokens_below_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"shard_tokens = 0: expected at least 1"):
         pack.PackSettings(shard_tokens=0)
+
+
+def test_the_bytes_of_a_shard_are_pinned(corpus: str, tmp_path: Path, byte_tokenizer: Any) -> None:
+    """When this changes, CODE_VERSION rises, so that sets of before are packed anew."""
+    pack_here(corpus, tmp_path / "tokens")
+    assert pack.CODE_VERSION == 1
+    assert hashlib.sha256((tmp_path / "tokens" / "train-00000.tok").read_bytes()).hexdigest() == GOLDEN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,3 +119,10 @@ def test_a_shard_of_another_tokenizer_is_refused_on_opening(shards_of: Make) -> 
     edit(shards.file(0).path, 32, b"\xff" * 32, seal=True)
     with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': tokenizer_hash is ffff"):
         TokenShards(shards.set.folder.url)
+
+
+def test_shards_travel_to_other_processes_by_name(shards_of: Make) -> None:
+    shards = shards_of([["abc"] * 1000])
+    pickled = pickle.dumps(shards)
+    assert len(pickled) < 500
+    assert pickle.loads(pickled).tokens(0).tolist() == shards.tokens(0).tolist()
