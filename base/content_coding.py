@@ -106,7 +106,10 @@ def _unzstd(data: bytes, max_bytes: int) -> bytes:
         return data
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     reader = decompressor.stream_reader(data, read_across_frames=True)
-    return _collect(iter(lambda: reader.read(_FEED_BYTES), b""), max_bytes, zstandard.ZstdError)
+    body = _collect(iter(lambda: reader.read(_FEED_BYTES), b""), max_bytes, zstandard.ZstdError)
+    if not body and zstandard.frame_content_size(data) != 0:  # the reader does not tell a cut from an end
+        raise BodyError("damaged_body", "cut short")
+    return body
 
 
 _DECODERS: Mapping[str, Callable[[bytes, int], bytes]] = {

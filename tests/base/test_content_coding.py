@@ -1,0 +1,183 @@
+"""Bodies from the wire: both codings undone, wrong labels ignored, bombs stopped at the bound."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import tracemalloc
+import zlib
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webtext.base.content_coding import BodyError, dechunk, decode_body
+
+MIB = 1 << 20
+TEXT = b"<p>some text, and more of it</p>\n" * 500
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def brotli(data: bytes) -> bytes:
+    from fastwarc.stream_io import BrotliWriter
+
+    out = io.BytesIO()
+    with BrotliWriter(out) as writer:
+        writer.write(data)
+    return out.getvalue()
+
+
+PACKERS = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": brotli,
+    "zstd": zstandard.ZstdCompressor().compress,
+}
+
+
+def chunked(data: bytes, size: int) -> bytes:
+    chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+
+
+def test_the_example_of_rfc_9112() -> None:
+    assert dechunk(b"4\r\nWiki\r\n5\r\npedia\r\nE\r\n in\r\n\r\nchunks.\r\n0\r\n\r\n") == b"Wikipedia in\r\n\r\nchunks."
+
+
+@pytest.mark.parametrize("coding", PACKERS)
+def test_each_coding_is_undone(coding: str) -> None:
+    assert decode_body(PACKERS[coding](TEXT), "", coding.upper(), MIB) == TEXT
+
+
+def test_deflate_without_zlib_header_is_undone() -> None:
+    assert decode_body(raw_deflate(TEXT), "", "deflate", MIB) == TEXT
+
+
+def test_a_body_without_coding_is_itself() -> None:
+    assert decode_body(TEXT, "", "", MIB) == decode_body(TEXT, "identity", "identity", MIB) == TEXT
+
+
+@pytest.mark.parametrize("outer", PACKERS)
+@pytest.mark.parametrize("inner", PACKERS)
+def test_two_codings_are_undone_from_the_last_to_the_first(inner: str, outer: str) -> None:
+    sent = PACKERS[outer](PACKERS[inner](TEXT))
+    assert decode_body(sent, "", f"{inner}, {outer}", MIB) == TEXT
+
+
+@given(st.binary(max_size=5000), st.integers(1, 700), st.sampled_from(sorted(PACKERS)))
+@settings(max_examples=60, deadline=None)
+def test_chunks_and_codings_undo_what_a_server_does(data: bytes, size: int, coding: str) -> None:
+    assert decode_body(chunked(PACKERS[coding](data), size), "chunked", coding, MIB) == data
+
+
+def test_three_codings_are_refused() -> None:
+    with pytest.raises(BodyError) as caught:
+        decode_body(TEXT, "", "gzip, gzip, gzip", MIB)
+    assert caught.value.reason == "too_many_content_codings"
+
+
+def test_an_unknown_coding_is_refused_by_name() -> None:
+    with pytest.raises(BodyError, match="'compress'") as caught:
+        decode_body(TEXT, "", "compress", MIB)
+    assert caught.value.reason == "unknown_content_coding"
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_label_that_the_first_bytes_contradict_is_ignored(coding: str) -> None:
+    assert decode_body(TEXT, "", coding, MIB) == TEXT
+
+
+def test_a_body_that_was_never_chunked_is_itself() -> None:
+    assert decode_body(TEXT, "chunked", "", MIB) == TEXT
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+def test_a_body_cut_short_gives_what_came_before_the_cut(coding: str) -> None:
+    data = random.Random(0).randbytes(400_000)  # several blocks of any coding
+    sent = PACKERS[coding](data)
+    body = decode_body(sent[: len(sent) * 3 // 4], "", coding, MIB)
+    assert 0 < len(body) < len(data)
+    assert data.startswith(body)
+
+
+@pytest.mark.parametrize(
+    ("coding", "sent"), [("gzip", b"\x1f\x8b\x08garbage"), ("gzip", b"\x1f\x8b"), ("deflate", TEXT), ("br", TEXT)]
+)
+def test_a_body_that_gives_nothing_is_damaged(coding: str, sent: bytes) -> None:
+    with pytest.raises(BodyError) as caught:
+        decode_body(sent, "", coding, MIB)
+    assert caught.value.reason == "damaged_body"
+
+
+def test_a_chunk_cut_short_gives_what_is_there() -> None:
+    assert dechunk(b"5\r\nhello\r\nff\r\n wor") == b"hello wor"
+    assert dechunk(b"5\r\nhello\r\nxx\r\n wor") == b"hello"
+    assert dechunk(b"5\nhello\n0\n\n") == b"hello", "bare line feeds"
+    assert dechunk(b"fffffffffffffff\r\nhello") == b"hello", "a size no memory could hold"
+    assert dechunk(b"-5\r\nhello") == b"-5\r\nhello"
+
+
+def test_an_empty_body_is_empty_under_any_label() -> None:
+    assert [decode_body(b"", "chunked", coding, MIB) for coding in PACKERS] == [b""] * len(PACKERS)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
+def test_a_bomb_stops_at_the_bound(coding: str) -> None:
+    """64 MiB of zeros in at most 64 KiB; the bound is 1 MiB, so 16 MiB of memory are plenty."""
+    sent = b"\0" * (64 * MIB)
+    for one in coding.split(", "):
+        sent = PACKERS[one](sent)
+    assert len(sent) < MIB
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyError) as caught:
+            decode_body(sent, "", coding, MIB)
+        assert caught.value.reason == "body_too_large"
+        assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_bound_itself_is_allowed() -> None:
+    assert decode_body(gzip.compress(TEXT), "", "gzip", len(TEXT)) == TEXT
+    with pytest.raises(BodyError):
+        decode_body(gzip.compress(TEXT), "", "gzip", len(TEXT) - 1)
+    with pytest.raises(BodyError):
+        decode_body(TEXT, "", "", len(TEXT) - 1)
+
+
+def test_gzip_members_are_joined_and_what_follows_them_is_ignored() -> None:
+    assert decode_body(gzip.compress(b"one ") + gzip.compress(b"two") + b"\0\0garbage", "", "gzip", MIB) == b"one two"
+
+
+def test_a_hundred_thousand_empty_members_take_no_time() -> None:
+    """Each member costs a copy of what is left of one chunk, not of the whole body: no quadratic time."""
+    assert decode_body(gzip.compress(b"") * 100_000 + gzip.compress(b"end"), "", "gzip", MIB) == b"end"
+
+
+def test_a_zstd_window_above_8_mib_is_damaged() -> None:
+    """RFC 9659: a frame that asks for more must not make us reserve it."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    sent = packer.compress(TEXT * 2000) + packer.flush()
+    with pytest.raises(BodyError) as caught:
+        decode_body(sent, "", "zstd", 100 * MIB)
+    assert caught.value.reason == "damaged_body"
+
+
+@given(st.binary(max_size=300), st.sampled_from(["", "gzip", "deflate", "br", "zstd", "gzip, br"]), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_give_a_body_or_a_reason(data: bytes, coding: str, is_chunked: bool) -> None:
+    reason = "none"
+    try:
+        assert len(decode_body(data, "chunked" if is_chunked else "", coding, 1000)) <= 1000
+    except BodyError as error:
+        reason = error.reason
+    assert reason in ("none", "damaged_body", "body_too_large")

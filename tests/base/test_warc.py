@@ -1,0 +1,297 @@
+"""WARC files: every response is read or counted as damage, whatever the file looks like."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webtext.base.content_coding import BodyError
+from webtext.base.errors import InputError
+from webtext.base.storage import Folder
+from webtext.base.warc import Response, read_response_at, read_responses
+
+MIB = 1 << 20
+
+
+def record(url: str, block: bytes, kind: str = "response", length: int | None = None) -> bytes:
+    mime = "application/http; msgtype=response" if kind in ("response", "request") else "application/warc-fields"
+    head = (
+        f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2020-02-03T04:05:06Z\r\n"
+        f"WARC-Record-ID: <urn:uuid:12345678-1234-1234-1234-123456789abc>\r\nContent-Type: {mime}\r\n"
+        f"Content-Length: {len(block) if length is None else length}\r\n\r\n"
+    )
+    return head.encode() + block + b"\r\n\r\n"
+
+
+def response(number: int, body: bytes | None = None, headers: str = "", length: int | None = None) -> bytes:
+    text = body if body is not None else f"<p>page {number}</p>".encode() * 20
+    block = f"HTTP/1.1 200 OK\r\nContent-Type: Text/HTML; charset=utf-8\r\n{headers}\r\n".encode() + text
+    return record(f"http://example.com/{number}", block, length=length)
+
+
+def read(folder: Path, data: bytes, name: str = "a.warc.gz") -> list[Response]:
+    (folder / name).write_bytes(data)
+    return list(read_responses(Folder(folder), name))
+
+
+def numbers(responses: list[Response]) -> list[str]:
+    """The page number of each response, 'damage' for what has none."""
+    return [found.damage or found.url.rpartition("/")[2] for found in responses]
+
+
+PACKINGS = {
+    "plain": lambda records: b"".join(records),
+    "gzip per record": lambda records: b"".join(map(gzip.compress, records)),
+    "zstd per record": lambda records: b"".join(map(zstandard.ZstdCompressor().compress, records)),
+    "whole-file gzip": lambda records: gzip.compress(b"".join(records)),
+}
+THREE = [
+    record("", b"software: x\r\n", "warcinfo"),
+    response(0),
+    record("dns:x", b"x", "request"),
+    response(1),
+    response(2),
+]
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_every_response_is_read_whatever_the_packing(packing: str, tmp_path: Path) -> None:
+    found = read(tmp_path, PACKINGS[packing](THREE))
+    assert numbers(found) == ["0", "1", "2"]
+    first = found[0]
+    assert (first.status, first.content_type, first.captured) == (200, "text/html", 1580702706)
+    assert first.http_headers.get("content-TYPE") == "Text/HTML; charset=utf-8"
+    assert first.warc_headers.get("warc-type") == "response"
+    assert first.body(MIB) == b"<p>page 0</p>" * 20
+
+
+@pytest.mark.parametrize("packing", ["plain", "gzip per record", "zstd per record"])
+def test_offset_and_length_name_the_bytes_of_the_record_alone(packing: str, tmp_path: Path) -> None:
+    found = read(tmp_path, PACKINGS[packing](THREE))
+    for expected in found:
+        assert expected.offset is not None
+        assert expected.length is not None
+        again = read_response_at(Folder(tmp_path), "a.warc.gz", expected.offset, expected.length)
+        assert (again.url, again.raw, again.offset, again.length) == (
+            expected.url, expected.raw, expected.offset, expected.length,
+        )  # fmt: skip
+    packed = [PACKINGS[packing]([one]) for one in THREE]
+    assert [(one.offset, one.length) for one in found] == [
+        (sum(map(len, packed[:index])), len(packed[index])) for index in (1, 3, 4)
+    ]
+
+
+def test_records_of_one_gzip_member_have_no_offset_of_their_own(tmp_path: Path) -> None:
+    pages = [response(number, body=bytes(range(256)) * 300) for number in range(5)]
+    assert [(one.offset, one.length) for one in read(tmp_path, gzip.compress(b"".join(pages)))] == [(None, None)] * 5
+
+
+def test_a_place_without_a_response_is_an_error_that_names_it(tmp_path: Path) -> None:
+    read(tmp_path, PACKINGS["plain"](THREE))
+    with pytest.raises(InputError, match="no response record at offset 3 of"):
+        read_response_at(Folder(tmp_path), "a.warc.gz", 3, 100)
+
+
+def test_the_body_is_decoded_by_its_headers(tmp_path: Path) -> None:
+    packed = gzip.compress(b"hello")
+    block = b"%x\r\n%s\r\n0\r\n\r\n" % (len(packed), packed)
+    (found,) = read(tmp_path, response(0, block, "Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n"))
+    assert found.body(MIB) == b"hello"
+    assert found.raw == block
+
+
+def test_a_body_above_the_bound_has_a_reason(tmp_path: Path) -> None:
+    (found,) = read(tmp_path, response(0, gzip.compress(b"\0" * (50 * MIB)), "Content-Encoding: gzip\r\n"))
+    with pytest.raises(BodyError, match="body_too_large: above 1,048,576 bytes"):
+        found.body(MIB)
+
+
+@pytest.mark.parametrize("packing", ["plain", "gzip per record", "zstd per record"])
+@pytest.mark.parametrize(
+    ("middle", "expected"),
+    [
+        (response(1, length=50_000), ["0", "record_cut_short", "2"]),  # too long: it runs into the next record
+        (response(1, length=60), ["0", "1", "damaged_record", "2"]),  # too short: the rest of it is no record
+        (response(1).replace(b"Content-Length", b"Content-Width", 1), ["0", "damaged_record", "2"]),
+        (response(1, length=-5), ["0", "damaged_record", "2"]),
+        (response(1, length=1 << 70), ["0", "damaged_record", "2"]),
+        (record("http://example.com/1", b"GARBAGE 200 OK\r\n\r\nbody"), ["0", "damaged_http", "2"]),
+        (record("http://example.com/1", b""), ["0", "damaged_http", "2"]),
+    ],
+)
+def test_a_malformed_record_is_counted_and_the_next_one_is_read(
+    packing: str, middle: bytes, expected: list[str], tmp_path: Path
+) -> None:
+    found = read(tmp_path, PACKINGS[packing]([response(0), middle, response(2)]))
+    assert numbers(found) == expected
+    for one in found:
+        if one.damage:
+            with pytest.raises(BodyError, match=one.damage):
+                one.body(MIB)
+
+
+@pytest.mark.parametrize("packing", ["plain", "gzip per record"])
+def test_bytes_that_are_no_record_are_counted_once(packing: str, tmp_path: Path) -> None:
+    pack = PACKINGS[packing]
+    found = read(tmp_path, pack([response(0)]) + b"no record\n" * 1000 + pack([response(1)]))
+    assert numbers(found) == ["0", "damaged_record", "1"]
+    assert found[2].offset == len(pack([response(0)])) + 10_000
+
+
+def test_two_damaged_members_in_a_row_count_twice_and_say_where(tmp_path: Path) -> None:
+    members = [bytearray(gzip.compress(response(number))) for number in range(4)]
+    members[1][-6] ^= 0xFF  # checksum
+    members[2][-6] ^= 0xFF
+    found = read(tmp_path, b"".join(members))
+    assert numbers(found) == ["0", "damaged_record", "damaged_record", "3"]
+    assert [one.offset for one in found] == [sum(map(len, members[:index])) for index in range(4)]
+
+
+def test_a_file_that_begins_with_damage_is_read_from_its_first_record(tmp_path: Path) -> None:
+    found = read(tmp_path, gzip.compress(response(0))[5:] + gzip.compress(response(1)))
+    assert numbers(found) == ["damaged_record", "1"]
+
+
+def test_a_file_cut_short_loses_its_last_record_only(tmp_path: Path) -> None:
+    data = PACKINGS["gzip per record"]([response(0), response(1, bytes(range(256)) * 4000)])
+    assert numbers(read(tmp_path, data[:-2000])) == ["0", "record_cut_short"]
+    assert numbers(read(tmp_path, PACKINGS["plain"]([response(0), response(1)])[:-200])) == ["0", "record_cut_short"]
+
+
+def test_damage_inside_one_big_member_ends_the_file_and_is_counted(tmp_path: Path) -> None:
+    pages = [response(number, body=bytes(range(256)) * 300 + str(number).encode() * 5000) for number in range(20)]
+    data = bytearray(gzip.compress(b"".join(pages)))
+    data[len(data) // 2] ^= 0xFF
+    found = numbers(read(tmp_path, bytes(data)))
+    assert found[-1] in ("damaged_record", "record_cut_short")
+    assert found[:-1] == [str(number) for number in range(len(found) - 1)]
+
+
+def test_a_record_too_large_is_counted_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.base.warc.MAX_RECORD_BYTES", 10_000)
+    found = read(tmp_path, PACKINGS["gzip per record"]([response(0), response(1, b"x" * 20_000), response(2)]))
+    assert numbers(found) == ["0", "record_too_large", "2"]
+
+
+def test_headers_as_servers_really_send_them(tmp_path: Path) -> None:
+    block = (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 404\nContent-Type:text/plain\nno header\nX-Folded: a\n  b\nX-Two: 1\n"
+        b"x-two: 2\nX-Latin: caf\xe9\n\nbody"
+    )
+    (found,) = read(tmp_path, record("<http://example.com/a b>", block))
+    assert (found.url, found.status, found.content_type, found.raw) == (
+        "http://example.com/a b",
+        404,
+        "text/plain",
+        b"body",
+    )
+    headers = found.http_headers
+    assert (headers.get("x-folded"), headers.joined("X-Two"), headers.get("x-latin")) == ("a b", "1, 2", "café")
+    assert headers.get("x-absent") == ""
+
+
+def test_a_date_that_is_none_is_no_time(tmp_path: Path) -> None:
+    good = response(0)
+    assert read(tmp_path, good.replace(b"2020-02-03T04:05:06Z", b"2009-03-65T08:43:19"))[0].captured is None
+    assert read(tmp_path, good.replace(b"04:05:06Z", b"04:05:06.789Z"))[0].captured == 1580702706
+
+
+def test_an_empty_file_has_no_responses(tmp_path: Path) -> None:
+    assert read(tmp_path, b"") == []
+
+
+@pytest.mark.parametrize("data", [b"<html>no archive</html>", b"\0" * 1000, gzip.compress(b"no archive"), b"\x1f\x8b"])
+def test_a_file_that_is_no_warc_is_an_error_with_a_remedy(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.warc\.gz' holds no WARC record\ngive a \.warc"):
+        read(tmp_path, data)
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file '.*absent\.warc'"):
+        list(read_responses(Folder(tmp_path), "absent.warc"))
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_no_damage_is_silent(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """One byte of one gzip member changes: the other responses are all there, and this one is read or counted."""
+    members = [bytearray(gzip.compress(response(number))) for number in range(4)]
+    victim = data.draw(st.integers(0, 3))
+    at = data.draw(st.integers(0, len(members[victim]) - 1))
+    members[victim][at] ^= data.draw(st.integers(1, 255))
+    found = numbers(read(tmp_path_factory.mktemp("warc"), b"".join(members)))
+    assert [number for number in found if number.isdigit() and number != str(victim)] == [
+        str(number) for number in range(4) if number != victim
+    ]
+    assert str(victim) in found or any(number.isalpha() or "_" in number for number in found)
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    with contextlib.suppress(InputError):
+        read(tmp_path_factory.mktemp("warc"), b"WARC/1.0\r\n" + data)
+
+
+VERDICTS = {
+    # file: number of responses whose body can be had, damage; or the error
+    "bubing_misc.warc": (3, []),
+    "bubing_request.warc": (0, []),
+    "bubing_response.warc": (1, []),
+    "bubing_warcinfo.warc": (0, []),
+    "fastwarc_block-sized-records.warc.gz": (0, []),
+    "fastwarc_block-sized-records.warc.lz4": (0, []),
+    "fastwarc_clipped.warc.gz": (0, ["record_cut_short"]),
+    "fastwarc_clueweb-quirk.warc.gz": (29, []),
+    "fastwarc_warcfile.warc.gz": (16, []),
+    "fastwarc_warcfile.warc.lz4": (16, []),
+    "warcio_bad.arc": "is an ARC file",
+    "warcio_example-bad-non-chunked.warc.gz": (1, []),
+    "warcio_example-bad.warc.gz.bad": (2, []),
+    "warcio_example-digest.warc": (0, []),
+    "warcio_example-iana.org-chunked.warc": (1, []),
+    "warcio_example-resource.warc.gz": (0, []),
+    "warcio_example-space-in-target-uri.warc.gz": (0, []),
+    "warcio_example-space-in-url.arc": "is an ARC file",
+    "warcio_example-trunc.warc": (1, ["damaged_record"]),
+    "warcio_example-wget-bad-target-uri.warc.gz": (1, []),
+    "warcio_example-wrong-chunks.warc.gz": (1, []),
+    "warcio_example.arc": "is an ARC file",
+    "warcio_example.arc.gz": "is an ARC file",
+    "warcio_example.warc": (1, []),
+    "warcio_example.warc.gz": (1, []),
+    "warcio_post-test.warc.gz": (3, []),
+}
+
+
+def test_every_sample_file_has_its_verdict(shared_data: Path) -> None:
+    folder = Folder(shared_data / "crawl" / "warc")
+    assert folder.names() == sorted(VERDICTS)
+    for name, verdict in VERDICTS.items():
+        if isinstance(verdict, str):
+            with pytest.raises(InputError, match=verdict):
+                list(read_responses(folder, name))
+            continue
+        found = list(read_responses(folder, name))
+        bodies = [one.body(10 * MIB) for one in found if not one.damage]
+        assert (len(bodies), [one.damage for one in found if one.damage]) == verdict, name
+
+
+@pytest.mark.parametrize("name", ["fastwarc_warcfile.warc.gz", "fastwarc_clueweb-quirk.warc.gz", "warcio_example.warc"])
+def test_bodies_equal_those_of_warcio(name: str, shared_data: Path) -> None:
+    from warcio.archiveiterator import ArchiveIterator
+
+    folder = Folder(shared_data / "crawl" / "warc")
+    with folder.open(name) as file:
+        theirs = [
+            (one.rec_headers.get_header("WARC-Target-URI"), one.content_stream().read())
+            for one in ArchiveIterator(file)
+            if one.rec_type == "response"
+        ]
+    assert [(one.url, one.body(10 * MIB)) for one in read_responses(folder, name)] == theirs
