@@ -32,9 +32,9 @@ def settings_classes() -> dict[str, type]:
     from webtext.clean.dedup.find import DedupSettings
     from webtext.clean.extract.pages import ExtractSettings
     from webtext.clean.rules.thresholds import RuleSettings
-    from webtext.crawl.fetch import FetchSettings
-    from webtext.crawl.karma import LinkSettings
-    from webtext.shards.pack import PackSettings
+    from webtext.crawl.fetch_settings import FetchSettings
+    from webtext.crawl.link_settings import LinkSettings
+    from webtext.shards.settings import PackSettings
     from webtext.tokenizer.corpus import TokenizerSettings
     from webtext.train.settings import TrainSettings
 
