@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.shards.shardfile import ShardWriter
@@ -40,7 +41,7 @@ def write_token_set(folder: Path, *, tokenizer_hash: str = "a" * 64, train: int 
                 name = f"{split}-{index:05d}.tok"
                 if n == 0:
                     continue
-                with part.attach(name) as path, ShardWriter(path, **facts) as shard:
+                with ShardWriter(part.attach(name), **facts) as shard:
                     for i, document in enumerate(sentences(hash((split == "train", index)) % 1000, n)):
                         start = shard.append(document)
                         row = {"shard": name, "start": start, "length": len(document) + 1, "id": f"{name} {i}"}
@@ -49,6 +50,12 @@ def write_token_set(folder: Path, *, tokenizer_hash: str = "a" * 64, train: int 
             made.append(part.publish())
     tokens.seal(made)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def token_set_writer() -> Callable[..., str]:
+    """`write_token_set`, for fixtures that outlive one test."""
+    return write_token_set
 
 
 @pytest.fixture

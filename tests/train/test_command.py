@@ -1,0 +1,82 @@
+"""The verbs, from the command line to the exit code; and what is known without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from webtext.app.main import run
+
+SHAPE = {"n-layer": 1, "n-head": 1, "n-embd": 16, "context": 16, "batch-size": 4, "steps": 5, "warmup-steps": 1}
+FLAGS = [word for name, value in SHAPE.items() for word in (f"--{name}", str(value))]
+
+
+def test_run_eval_and_export_in_a_row(tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, export = str(tmp_path / "model"), str(tmp_path / "export")
+    assert run(["train", "run", tokens, "--out", model, *FLAGS, "--json"]) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert trained["step"] == 5
+    assert run(["train", "eval", model, tokens, "--out", model, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "model/evaluation.json").read_text()) == answer
+    assert answer["perplexity"] < answer["perplexity_before"]
+    assert run(["train", "export", model, "--out", export, "--quiet"]) == 0
+    assert run(["train", "eval", export, tokens, "--json", "--no-baselines"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["perplexity"] == pytest.approx(answer["perplexity"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "TOKENS"], 2, "no --out given"),
+        (["run", "TOKENS", "--out", "x", "--steps", "0"], 2, "steps is 0"),
+        (["run", "TOKENS", "--out", "x", "--set", "train.step=3"], 2, "unknown key 'step' in [train]"),
+        (["run", "nowhere", "--out", "x"], 3, "nowhere"),
+        (["eval", "nowhere", "TOKENS"], 3, "'nowhere' holds no model"),
+        (["sample", "nowhere"], 3, "'nowhere' holds no model"),
+        (["export", "nowhere", "--out", "x"], 3, "'nowhere' holds no model"),
+    ],
+)
+def test_what_is_wrong_is_told_in_three_lines_and_by_the_exit_code(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tokens: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", *(tokens if word == "TOKENS" else word for word in arguments)]) == code
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert len(shown.splitlines()) <= 3
+
+
+def test_help_settings_and_the_package_are_known_without_torch() -> None:
+    """In a process that cannot import torch: help works, the model's names say what to install."""
+    script = """if True:
+        import sys
+        sys.modules["torch"] = None
+        import webtext.train, webtext.train.command, webtext.train.settings
+        from webtext.base.errors import EnvironmentError_
+        from webtext.base.run import Run
+        from webtext.train.settings import TrainSettings
+        for use in (lambda: webtext.train.GPT2, lambda: webtext.train.train_model("x", "y", TrainSettings(), Run.quiet())):
+            try:
+                use()
+            except EnvironmentError_ as error:
+                assert "pip install 'webtext[train]'" in str(error), error
+            else:
+                raise SystemExit("no error")
+        from webtext.app.main import run
+        raise SystemExit(run(["train", "run", "--help"]))
+    """
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "--learning-rate" in result.stdout

@@ -1,0 +1,48 @@
+"""Two gloo processes under torchrun against one process: the same command, the same global batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.train.distributed import join_world
+
+FLAGS = "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 8 --microbatch-size 2 --steps 12 --warmup-steps 2"
+MORE = "--learning-rate 0.01 --eval-interval 6 --checkpoint-interval 6 --threads 1 --quiet --dtype float32"
+
+
+def command(tokens: str, out: Path) -> list[str]:
+    return ["-m", "webtext.app.main", "train", "run", tokens, "--out", str(out), *FLAGS.split(), *MORE.split()]
+
+
+def losses(out: Path) -> list[float]:
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [row.get("loss", row.get("validation_loss")) for row in rows]
+
+
+def test_two_processes_lose_what_one_loses(tokens: str, tmp_path: Path) -> None:
+    """Four microbatches a step for one process, two for each of two: sums in another order, so 1e-5 in float32."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, *command(tokens, tmp_path / "one")], check=True, env=environment)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--local-addr", "127.0.0.1"]
+    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    subprocess.run([*torchrun, *rendezvous, *command(tokens, tmp_path / "two")], check=True, env=environment)
+    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+    assert len(one) == 12 + 3
+    assert two == pytest.approx(one, abs=1e-5)
+    assert sorted(path.name for path in (tmp_path / "two/checkpoints").iterdir()) == ["step-000006", "step-000012"]
+
+
+def test_a_missing_gpu_and_a_broken_environment_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(EnvironmentError_, match="torch sees no GPU"), join_world("cuda"):
+        pass
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    with pytest.raises(ConfigError, match="use torchrun"), join_world("cpu"):
+        pass

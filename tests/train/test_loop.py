@@ -1,0 +1,214 @@
+"""Whole runs: learning, metrics, exact resume after SIGKILL, skipping, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
+from webtext.base.run import Run
+from webtext.train import TrainResult, TrainSettings, load_model, train_model
+
+SETTINGS = TrainSettings(
+    n_layer=2,
+    n_head=2,
+    n_embd=32,
+    context=32,
+    batch_size=8,
+    microbatch_size=4,
+    steps=40,
+    warmup_steps=5,
+    learning_rate=1e-2,
+    eval_interval=10,
+    eval_windows=8,
+    checkpoint_interval=10,
+    threads=1,
+)
+
+
+def train(tokens: str, out: Path, settings: TrainSettings = SETTINGS) -> TrainResult:
+    return train_model(tokens, str(out), settings, Run.quiet())
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """The rows without what the clock decides."""
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in ("seconds", "tokens_per_second")} for row in rows]
+
+
+def test_a_run_learns_and_its_metrics_say_so(tokens: str, tmp_path: Path) -> None:
+    result = train(tokens, tmp_path / "model")
+    assert (result.step, result.tokens, result.skipped) == (40, 40 * 8 * 32, False)
+    assert result.validation_loss_before is not None
+    assert result.validation_loss is not None
+    assert result.validation_loss < result.validation_loss_before - 1
+    rows = metrics(tmp_path / "model")
+    assert [row["step"] for row in rows if "loss" in row] == list(range(1, 41))
+    assert [row["step"] for row in rows if "perplexity" in row] == [0, 10, 20, 30, 40]
+    assert rows[-2].keys() == {"step", "loss", "learning_rate", "grad_norm"}
+    assert [path.name for path in sorted((tmp_path / "model/checkpoints").iterdir())] == ["step-000030", "step-000040"]
+
+
+def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path) -> None:
+    """The same eight sequences make a step, whether two, four or all of them are held at once."""
+    settings = replace(SETTINGS, steps=10, eval_interval=None, checkpoint_interval=None)
+    for size in (2, 8):
+        train(tokens, tmp_path / str(size), replace(settings, microbatch_size=size))
+    pairs = zip(metrics(tmp_path / "2"), metrics(tmp_path / "8"), strict=True)
+    for one, other in pairs:
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(tokens: str, tmp_path: Path) -> None:
+    """Dropout is on, so that random numbers would show; losses and the last checkpoint's bytes must be equal."""
+    settings = replace(SETTINGS, steps=160, dropout=0.1, eval_interval=20, checkpoint_interval=20)
+    train(tokens, tmp_path / "undisturbed", settings)
+    out = tmp_path / "killed"
+    script = (
+        "import sys; from webtext.base.run import Run; from webtext.train import TrainSettings, train_model\n"
+        f"train_model({tokens!r}, {str(out)!r}, {settings!r}, Run.quiet())"
+    )
+    moments = sorted(random.Random(os.urandom(8)).sample(range(25, 150), 2))
+    for moment in moments:
+        process = subprocess.Popen([sys.executable, "-c", script])
+        while process.poll() is None and (not (out / "metrics.jsonl").exists() or last_step(out) < moment):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, moments
+    with open(out / "metrics.jsonl", "a") as file:
+        file.write('{"step": 2')  # a line that the kill cut
+    result = train(tokens, out, settings)
+    assert not result.skipped
+    assert metrics(out) == metrics(tmp_path / "undisturbed"), moments
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (tmp_path / run / "checkpoints/step-000160" / name for run in ("undisturbed", "killed"))
+        assert one.read_bytes() == other.read_bytes(), moments
+
+
+def last_step(out: Path) -> int:
+    lines = (out / "metrics.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()
+    return int(json.loads(lines[-1])["step"]) if lines else 0
+
+
+def test_a_finished_run_is_skipped(tokens: str, tmp_path: Path) -> None:
+    first = train(tokens, tmp_path / "model")
+    before = (tmp_path / "model/metrics.jsonl").read_bytes()
+    again = train(tokens, tmp_path / "model")
+    assert again == replace(first, skipped=True)
+    assert (tmp_path / "model/metrics.jsonl").read_bytes() == before
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_message(
+    tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = train(tokens, tmp_path / "model")
+    weights = Path(first.checkpoint) / "model.safetensors"
+    raw = bytearray(weights.read_bytes())
+    raw[-1] ^= 1
+    weights.write_bytes(raw)
+    run = Run.quiet()
+    run.console.mode = "human"
+    again = train_model(tokens, str(tmp_path / "model"), SETTINGS, run)
+    talk = capsys.readouterr().err
+    assert "passing over a checkpoint" in talk
+    assert "model.safetensors' is not as it was written" in talk
+    assert "going on from step 30" in talk
+    assert (again.loss, again.validation_loss) == (first.loss, first.validation_loss)
+    assert len(metrics(tmp_path / "model")) == 40 + 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": 0.5}, "learning_rate is 0.5 here and 0.01 in the checkpoint"),
+        ({"steps": 50}, "steps is 50 here and 40 in the checkpoint"),
+        ({"n_layer": 3}, "n_layer is 3 here and 2 in the checkpoint"),
+        ({"seed": 1}, "seed is 1 here and 0 in the checkpoint"),
+    ],
+)
+def test_changed_settings_are_named_with_the_remedy(
+    tokens: str, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    train(tokens, tmp_path / "model", replace(SETTINGS, eval_interval=None))
+    with pytest.raises(InputError, match=message) as caught:
+        train(tokens, tmp_path / "model", replace(SETTINGS, **change))
+    assert "choose another --out" in caught.value.lines[1]
+
+
+def test_what_only_watches_a_run_may_change(tokens: str, tmp_path: Path) -> None:
+    train(tokens, tmp_path / "model", replace(SETTINGS, eval_interval=None))
+    assert train(tokens, tmp_path / "model", replace(SETTINGS, eval_interval=5, keep_checkpoints=None)).skipped
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"tokenizer_hash": "b" * 64}, "was trained with another tokenizer"),
+        ({"train": 61}, "was trained on other tokens"),
+    ],
+)
+def test_other_tokens_than_the_checkpoints_are_refused(
+    tokens: str, tmp_path: Path, make_token_set: Callable[..., str], how: dict[str, Any], message: str
+) -> None:
+    train(tokens, tmp_path / "model")
+    with pytest.raises(InputError, match=message):
+        train(make_token_set("other", **how), tmp_path / "model")
+
+
+def test_too_few_tokens_and_no_token_set_are_refused(tmp_path: Path, make_token_set: Callable[..., str]) -> None:
+    with pytest.raises(InputError, match=r"the train split of .* has 0 tokens"):
+        train(make_token_set("empty", train=0), tmp_path / "model")
+    with pytest.raises(InputError, match="nowhere"):
+        train(str(tmp_path / "nowhere"), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_without_a_validation_split_a_run_trains_all_the_same(
+    tmp_path: Path, make_token_set: Callable[..., str]
+) -> None:
+    result = train(make_token_set("tokens", validation=0), tmp_path / "model", replace(SETTINGS, steps=6))
+    assert (result.step, result.validation_loss) == (6, None)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(tokens: str, tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"step \d+ has loss .*\nlower learning_rate"):
+        train(tokens, tmp_path / "model", replace(SETTINGS, learning_rate=1e30, max_grad_norm=None))
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
+    tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run.quiet()
+    run.dry_run, run.console.mode = True, "human"
+    with pytest.raises(DryRun):
+        train_model(tokens, str(tmp_path / "model"), SETTINGS, run)
+    assert "from the start to step 40 in 1 processes: 10,240 tokens, 1.05 passes over 9,720" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_batch_that_does_not_divide_is_refused(tokens: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="batch_size 8 does not divide into 1 processes x microbatches of 3"):
+        train(tokens, tmp_path / "model", replace(SETTINGS, microbatch_size=3))
+
+
+def test_the_checkpoint_loads_as_the_model_that_was_trained(tokens: str, tmp_path: Path) -> None:
+    result = train(tokens, tmp_path / "model", replace(SETTINGS, steps=6))
+    model = load_model(tmp_path / "model")
+    assert torch.equal(load_model(result.checkpoint).final_norm.weight, model.final_norm.weight)
+    model.to_huggingface(tmp_path / "export")
+    tokens_bt = torch.randint(61, (2, 32))
+    assert torch.equal(load_model(tmp_path / "export")(tokens_bt), model(tokens_bt))
+    with pytest.raises(InputError, match="holds no model"):
+        load_model(tmp_path / "nothing")

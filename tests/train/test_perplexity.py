@@ -1,0 +1,158 @@
+"""`train eval`: what is scored, per token and per byte, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.run import Run
+from webtext.train import GPT2, GPT2Config, TrainSettings, train_model
+from webtext.train.distributed import World
+from webtext.train.evaluate.perplexity import EvalSettings, evaluate_model, evaluate_run, perplexity_text, total_loss
+from webtext.train.evaluate.windows import Windows
+
+HERE = World(0, 1, torch.device("cpu"))
+SETTINGS = TrainSettings(
+    n_layer=2, n_head=2, n_embd=32, context=32, batch_size=8, steps=150, warmup_steps=5, learning_rate=1e-2, threads=1
+)
+
+
+class WordTokenizer:
+    """Sixty words and an end-of-text, as the token sets of these tests; each word is two letters and a blank."""
+
+    vocab_size, eot_id, hash = 61, 60, "a" * 64
+    special_tokens = {"<|endoftext|>": 60}
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def encode_numpy(self, text: str) -> Any:
+        return np.array(self.encode(text), np.uint16)
+
+    def decode(self, ids: list[int], errors: str = "replace") -> str:
+        return "".join(f"{i:02d} " for i in ids)
+
+    def decode_bytes(self, ids: list[int]) -> bytes:
+        return self.decode(ids).encode()
+
+    def save(self, path: Path) -> None:
+        path.write_text("{}")
+
+
+class Uniform:
+    """A model that knows nothing: each of 61 tokens is as likely."""
+
+    def log_likelihood(self, tokens_bt: torch.Tensor, /) -> torch.Tensor:
+        return torch.full((tokens_bt.shape[0], tokens_bt.shape[1] - 1), -math.log(61))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, token_set_writer: Callable[..., str]) -> tuple[str, str]:
+    """A token set and a model trained on it."""
+    folder = tmp_path_factory.mktemp("trained")
+    tokens = token_set_writer(folder / "tokens")
+    train_model(tokens, str(folder / "model"), SETTINGS, Run.quiet())
+    return tokens, str(folder / "model")
+
+
+def test_a_model_that_knows_nothing_has_the_vocabulary_as_perplexity() -> None:
+    windows = Windows([np.arange(50), np.arange(7)], eot_id=60, context=8, stride=3)
+    loss, n_tokens = total_loss(Uniform(), windows, 4, HERE)
+    assert n_tokens == 57
+    assert math.exp(loss / n_tokens) == pytest.approx(61, rel=1e-6)
+
+
+@pytest.mark.parametrize("stride", [None, 5])
+def test_the_loss_is_that_of_the_logits_window_by_window(stride: int | None) -> None:
+    torch.manual_seed(6)
+    model = GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=8, context=16, vocab_size=61)).eval()
+    stream = np.random.default_rng(0).integers(0, 60, 45)
+    windows = Windows([stream], eot_id=60, context=16, stride=stride)
+    expected = 0.0
+    for i in range(len(windows)):
+        tokens, n = windows.window(i)
+        probabilities_tv = model(torch.from_numpy(tokens[None, :-1]))[0].log_softmax(-1).detach()
+        expected -= sum(float(probabilities_tv[t, tokens[t + 1]]) for t in range(len(tokens) - 1 - n, len(tokens) - 1))
+    loss, n_tokens = total_loss(model, windows, 3, HERE)
+    assert n_tokens == 45
+    assert loss == pytest.approx(expected, rel=1e-6)
+
+
+def test_training_falls_below_the_unigram_and_a_shorter_stride_sees_more(trained: tuple[str, str]) -> None:
+    tokens, model = trained
+    answer = evaluate_model(model, tokens, EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
+    assert answer["perplexity"] < answer["unigram_perplexity"] < answer["perplexity_before"]
+    assert answer["bigram_perplexity"] < answer["unigram_perplexity"]
+    assert answer["tokens"] == 2 * 6 * 81
+    assert answer["bytes"] == 2 * 6 * 80 * 3
+    bits = math.log2(answer["perplexity"]) * answer["tokens"] / answer["bytes"]
+    assert answer["bits_per_byte"] == pytest.approx(bits)
+    closer = evaluate_model(model, tokens, EvalSettings(stride=8, untrained=False, baselines=False), Run.quiet())
+    assert closer["perplexity"] < answer["perplexity"]
+    assert not {"bits_per_byte", "perplexity_before", "bigram_perplexity"} & closer.keys()
+    text = perplexity_text(answer)
+    assert text.startswith("held-out perplexity per token, over 972 tokens\n  model before training")
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ["model", "unigram", "interpolated", "model", "bits"]
+
+
+def test_a_text_file_is_measured_with_its_tokenizer(trained: tuple[str, str], tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("01 03 07 15 ")
+    answer = evaluate_model(trained[1], str(text), EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
+    assert (answer["tokens"], answer["bytes"]) == (4, 12)
+    assert "bigram_perplexity" not in answer
+    with pytest.raises(ConfigError, match="add --tokenizer FILE"):
+        evaluate_model(trained[1], str(text), EvalSettings(), Run.quiet())
+    text.write_bytes(b"01 \xff")
+    with pytest.raises(InputError, match="is no UTF-8: byte 3"):
+        evaluate_model(trained[1], str(text), EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
+    with pytest.raises(InputError, match="is no token set"):
+        evaluate_model(trained[1], str(tmp_path), EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
+    text.write_text("")
+    with pytest.raises(InputError, match="holds no held-out tokens"):
+        evaluate_model(trained[1], str(text), EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
+
+
+def test_tokens_of_another_tokenizer_or_vocabulary_are_refused(
+    trained: tuple[str, str], make_token_set: Callable[..., str], tmp_path: Path
+) -> None:
+    other = make_token_set("other", tokenizer_hash="b" * 64)
+    with pytest.raises(InputError, match="was trained with another tokenizer"):
+        evaluate_model(trained[1], other, EvalSettings(), Run.quiet())
+    GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=8, context=16, vocab_size=50)).to_huggingface(tmp_path / "small")
+    with pytest.raises(InputError, match="has a vocabulary of 50, .* one of 61"):
+        evaluate_model(str(tmp_path / "small"), other, EvalSettings(), Run.quiet())
+
+
+def test_a_run_is_evaluated_once(trained: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, model = trained
+    monkeypatch.setattr(
+        "webtext.tokenizer.Tokenizer", type("T", (), {"load": lambda _: WordTokenizer()}), raising=False
+    )
+    export = tmp_path / "export"
+    answer = evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet())
+    written = json.loads((Path(model) / "evaluation.json").read_text())
+    assert written == answer
+    assert answer["sample"]
+    assert sorted(path.name for path in export.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    monkeypatch.setattr("webtext.train.evaluate.perplexity.evaluate_model", None)
+    assert evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet()) == answer
+
+
+@pytest.mark.parametrize("path", ["export", "nothing"])
+def test_a_folder_without_a_model_is_named(path: str, tmp_path: Path, tokens: str) -> None:
+    with pytest.raises(InputError, match="holds no model"):
+        evaluate_model(str(tmp_path / path), tokens, EvalSettings(), Run.quiet())

@@ -1,0 +1,28 @@
+"""The learning rate by its worked values and its shape."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.train.schedule import learning_rate
+from webtext.train.settings import TrainSettings
+
+
+def test_the_rate_grows_linearly_and_falls_by_half_a_cosine() -> None:
+    """Ten warm-up steps to 1; from step 10 to 110 it falls to 0.1; halfway, at 60, it is the mean, 0.55."""
+    settings = TrainSettings(learning_rate=1.0, warmup_steps=10, steps=111, min_learning_rate_ratio=0.1)
+    expected = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.0, 60: 0.55, 110: 0.1}
+    assert {step: round(learning_rate(settings, step), 12) for step in expected} == expected
+
+
+@given(warmup=st.integers(0, 50), more=st.integers(1, 50), ratio=st.floats(0, 1))
+def test_it_never_rises_after_the_warm_up_nor_leaves_its_bounds(warmup: int, more: int, ratio: float) -> None:
+    settings = TrainSettings(learning_rate=2.0, warmup_steps=warmup, steps=warmup + more, min_learning_rate_ratio=ratio)
+    rates = [learning_rate(settings, step) for step in range(settings.steps)]
+    assert all(0 < rate <= 2.0 or ratio == 0 for rate in rates)
+    assert rates[:warmup] == sorted(rates[:warmup])
+    assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
+    if more > 1:
+        assert rates[-1] == pytest.approx(2.0 * ratio)

@@ -1,0 +1,65 @@
+"""What the settings refuse, and how a step's batch is divided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from webtext.base.errors import ConfigError
+from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, difference
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps is 0\nit must be at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0\nit must be above 0"),
+        ({"steps": 100}, "warmup_steps is 700\nit must be 0 or more and below steps = 100"),
+        ({"beta2": 1.0}, "beta2 is 1.0"),
+        ({"eval_interval": 0}, "eval_interval is 0\nit must be at least 1, or none"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm is 0.0"),
+        ({"dtype": "bfloat"}, "dtype is 'bfloat'\ndid you mean 'bfloat16'?"),
+        ({"device": "tpu"}, "device is 'tpu'"),
+    ],
+)
+def test_an_impossible_setting_is_named_with_its_bounds(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TrainSettings(**change)
+    assert str(caught.value).startswith(message)
+
+
+def test_the_default_step_is_half_a_million_tokens_on_any_number_of_processes() -> None:
+    """512 sequences of 1,024 tokens, as the paper's batch; 8 at once leave 64, 8 and 1 microbatches."""
+    settings = TrainSettings()
+    assert settings.batch_size * settings.context == 524_288
+    assert [settings.accumulation(n) for n in (1, 8, 64)] == [(8, 64), (8, 8), (8, 1)]
+    assert settings.accumulation(128) == (4, 1)
+    with pytest.raises(ConfigError, match="does not divide into 3 processes"):
+        settings.accumulation(3)
+
+
+def test_a_named_size_may_be_changed_in_part() -> None:
+    config = TrainSettings(model="345M", n_layer=6, context=128).config(5000)
+    assert (config.n_layer, config.n_head, config.n_embd, config.context, config.vocab_size) == (6, 16, 1024, 128, 5000)
+
+
+def test_the_first_difference_is_told_in_the_order_of_the_settings() -> None:
+    assert difference({"steps": 1, "seed": 2, "vocab_size": 3}, {"steps": 1, "seed": 3, "vocab_size": 4}) == (
+        "seed is 3 here and 2 in the checkpoint"
+    )
+    assert difference({"a": 1}, {"a": 1}) == ""
+
+
+@pytest.mark.parametrize("make", [lambda: EvalSettings(stride=0), lambda: EvalSettings(device="x")])
+def test_impossible_evaluations_are_refused(make: Any) -> None:
+    with pytest.raises(ConfigError):
+        make()
+
+
+@pytest.mark.parametrize(
+    "change", [{"max_tokens": 0}, {"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": 0}]
+)
+def test_impossible_samples_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        SampleSettings(**change)
