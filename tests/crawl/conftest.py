@@ -33,6 +33,7 @@ class LocalWeb:
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.port = 0
+        self._servers: list[asyncio.Server] = []
         self._answers: dict[tuple[str, str], bytes | Answer] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -66,12 +67,23 @@ class LocalWeb:
         return [path for path in asked if robots or path != "/robots.txt"]
 
     def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
+        self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        for server in self._servers:
+            server.close()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _listen(self) -> None:
         for host in HOSTS:
             server = await asyncio.start_server(self._serve, host, self.port)
+            self._servers.append(server)
             self.port = server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,0 +1,165 @@
+"""WARC files as other readers see them: warcio and FastWARC are the judges."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+from fastwarc.warc import ArchiveIterator as FastIterator
+from fastwarc.warc import WarcRecordType
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from warcio.archiveiterator import ArchiveIterator
+
+from webtext.crawl.sniff import identified_type, media_type
+from webtext.crawl.warc_writer import Exchange, Place, WarcWriter, surt
+
+BODY = b"<html><p>Hello</p></html>"
+
+
+def exchange(body: bytes = BODY, *headers: tuple[bytes, bytes], url: str = "http://example.com/a?b=c") -> Exchange:
+    return Exchange(
+        url=url,
+        captured=1_700_000_000,
+        address="8.8.8.8",
+        method_line=b"GET /a?b=c HTTP/1.1",
+        request_headers=[(b"Host", b"example.com"), (b"User-Agent", b"webtext/1")],
+        status=200,
+        status_line=b"HTTP/1.1 200 OK",
+        headers=headers or ((b"Content-Type", b"text/html; charset=utf-8"), (b"x-Odd", b"\xff kept")),
+        body=body,
+        identified_type="text/html",
+    )
+
+
+def write(path: Path, *exchanges: Exchange) -> list[Place]:
+    with WarcWriter(path, "part-00000.warc.gz", {"software": "webtext/test"}) as writer:
+        places = [writer.write(each) for each in exchanges]
+        path.with_suffix(".cdxj").write_bytes(writer.cdxj())
+    return places
+
+
+def bodies_by_warcio(path: Path) -> list[bytes]:
+    with open(path, "rb") as file:
+        return [r.content_stream().read() for r in ArchiveIterator(file) if r.rec_type == "response"]
+
+
+def bodies_by_fastwarc(path: Path) -> list[bytes]:
+    with open(path, "rb") as file:
+        records = FastIterator(file, record_types=WarcRecordType.response, parse_http=True, auto_decode="all")
+        return [record.reader.read() for record in records]
+
+
+def test_warcio_reads_every_record_with_its_headers_and_right_digests(tmp_path: Path) -> None:
+    write(tmp_path / "a.warc.gz", exchange())
+    with open(tmp_path / "a.warc.gz", "rb") as file:
+        records = []
+        for record in ArchiveIterator(file, check_digests="raise"):
+            records.append((record.rec_type, record.content_stream().read(), record))
+    assert [kind for kind, *_ in records] == ["warcinfo", "response", "request"]
+    assert records[0][1] == b"software: webtext/test\r\n"
+    response, request = records[1][2], records[2][2]
+    assert records[1][1] == BODY
+    header = response.rec_headers.get_header
+    assert header("WARC-Target-URI") == "http://example.com/a?b=c"
+    assert header("WARC-Date") == "2023-11-14T22:13:20Z"
+    assert header("WARC-IP-Address") == "8.8.8.8"
+    assert header("WARC-Identified-Payload-Type") == "text/html"
+    assert header("WARC-Payload-Digest") == "sha1:" + base64.b32encode(hashlib.sha1(BODY).digest()).decode()
+    assert request.rec_headers.get_header("WARC-Concurrent-To") == header("WARC-Record-ID")
+    assert response.rec_headers.protocol == "WARC/1.1"
+
+
+def test_fastwarc_verifies_the_block_digests(tmp_path: Path) -> None:
+    write(tmp_path / "a.warc.gz", exchange(), exchange(b"other"))
+    with open(tmp_path / "a.warc.gz", "rb") as file:
+        assert all(record.verify_block_digest() for record in FastIterator(file, parse_http=False))
+
+
+def test_the_http_header_is_stored_byte_for_byte(tmp_path: Path) -> None:
+    [place] = write(tmp_path / "a.warc.gz", exchange())
+    member = (tmp_path / "a.warc.gz").read_bytes()[place.offset : place.offset + place.length]
+    block = gzip.decompress(member).split(b"\r\n\r\n", 1)[1]
+    assert block == (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nx-Odd: \xff kept\r\n\r\n" + BODY + b"\r\n\r\n"
+    )
+
+
+def test_a_chunked_reply_is_stored_with_a_header_that_fits_its_body(tmp_path: Path) -> None:
+    write(tmp_path / "a.warc.gz", exchange(BODY, (b"transfer-Encoding", b"chunked"), (b"Content-Length", b"999")))
+    with open(tmp_path / "a.warc.gz", "rb") as file:
+        [response] = [r.http_headers.headers for r in ArchiveIterator(file) if r.rec_type == "response"]
+    assert response == [("X-Crawler-Transfer-Encoding", "chunked"), ("Content-Length", str(len(BODY)))]
+    assert bodies_by_warcio(tmp_path / "a.warc.gz") == bodies_by_fastwarc(tmp_path / "a.warc.gz") == [BODY]
+
+
+def test_a_gzipped_body_stays_as_it_came_and_is_decoded_by_readers(tmp_path: Path) -> None:
+    wire = gzip.compress(BODY)
+    write(tmp_path / "a.warc.gz", exchange(wire, (b"Content-Encoding", b"gzip")))
+    assert wire in gzip.decompress((tmp_path / "a.warc.gz").read_bytes())
+    assert bodies_by_warcio(tmp_path / "a.warc.gz") == bodies_by_fastwarc(tmp_path / "a.warc.gz") == [BODY]
+
+
+def test_each_line_of_the_index_finds_its_record_alone(tmp_path: Path) -> None:
+    urls = [f"http://example.com/{name}" for name in "cab"]
+    write(tmp_path / "a.warc.gz", *(exchange(url.encode(), url=url) for url in urls))
+    data = (tmp_path / "a.warc.gz").read_bytes()
+    lines = (tmp_path / "a.warc.cdxj").read_text().splitlines()
+    assert [line.split(" ")[:2] for line in lines] == [[f"com,example)/{n}", "20231114221320"] for n in "abc"]
+    for line in lines:
+        fields = json.loads(line.split(" ", 2)[2])
+        start = int(fields["offset"])
+        member = data[start : start + int(fields["length"])]
+        record = next(iter(ArchiveIterator(io.BytesIO(member))))
+        assert record.rec_headers.get_header("WARC-Target-URI") == fields["url"]
+        assert record.content_stream().read().decode() == fields["url"]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bodies=st.lists(st.binary(max_size=3000), min_size=1, max_size=4), large=st.sampled_from([0, 65_535, 200_000]))
+def test_any_bytes_come_back_from_both_readers(tmp_path: Path, bodies: list[bytes], large: int) -> None:
+    bodies = [*bodies, b"\x00" * large]
+    write(tmp_path / "a.warc.gz", *(exchange(body) for body in bodies))
+    assert bodies_by_warcio(tmp_path / "a.warc.gz") == bodies
+    assert bodies_by_fastwarc(tmp_path / "a.warc.gz") == bodies
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("http://www.example.com/", "com,example)/"),
+        ("https://b.a.co.uk/X?Y=1", "uk,co,a,b)/x?y=1"),
+        ("http://127.0.0.1:8000/a", "127.0.0.1:8000)/a"),
+    ],
+)
+def test_index_keys_sort_by_reversed_host(url: str, key: str) -> None:
+    assert surt(url) == key
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "kind"),
+    [
+        (b"%PDF-1.7 ...", "", "application/pdf"),
+        (b"\x89PNG\r\n\x1a\n...", "", "image/png"),
+        (b"\xef\xbb\xbf \n<!DOCTYPE html>", "", "text/html"),
+        (gzip.compress(b"%PDF-1.7"), "gzip", "application/pdf"),
+        (gzip.compress(b"<html>" + bytes(5_000_000)), "gzip", "text/html"),
+        (gzip.compress(b"<html>")[:9], "gzip", None),
+        (b"<html>", "gzip", None),
+        (b"<html>", "br", None),
+        (b"words", "", None),
+        (b"", "", None),
+    ],
+)
+def test_the_first_bytes_tell_what_a_page_is(body: bytes, encoding: str, kind: str | None) -> None:
+    assert identified_type(body, encoding) == kind
+
+
+def test_a_content_type_without_parameters() -> None:
+    assert media_type("TEXT/HTML ; charset=x") == "text/html"
+    assert media_type(" ;") is media_type(None) is None
