@@ -108,6 +108,47 @@ DECISION = pa.schema(
     ]
 )
 
+TOP_NGRAM_SIZES = (2, 3, 4)
+DUPLICATE_NGRAM_SIZES = (5, 6, 7, 8, 9, 10)
+_RATIO = pa.float64()
+
+SIGNALS = pa.schema(
+    [
+        _column("id", pa.string(), "the document's id; rows stand as in the documents part"),
+        _column("language", pa.string(), "the document's language", nullable=True),
+        _column("language_score", pa.float64(), "its probability", nullable=True),
+        _column("n_characters", pa.int64(), "characters of the text"),
+        _column("n_words", pa.int64(), "words with a letter or digit"),
+        _column("mean_word_length", pa.float64(), "characters a word, punctuation at its ends not counted"),
+        _column("hash_word_ratio", pa.float64(), "'#' per word"),
+        _column("ellipsis_word_ratio", pa.float64(), "ellipses per word"),
+        _column("alphabetic_word_ratio", _RATIO, "words with a letter"),
+        _column("n_stop_words", pa.int64(), "how many of Gopher's eight English stop words occur"),
+        _column("bullet_line_ratio", _RATIO, "lines that start with a bullet"),
+        _column("ellipsis_line_ratio", _RATIO, "lines that end in an ellipsis"),
+        _column("punctuated_line_ratio", _RATIO, "lines that end in terminal punctuation"),
+        _column("short_line_ratio", _RATIO, "lines of at most 30 characters"),
+        _column("newline_word_ratio", pa.float64(), "line ends per word"),
+        _column("duplicate_line_ratio", _RATIO, "lines that occurred before"),
+        _column("duplicate_line_character_ratio", _RATIO, "characters in lines that occurred before"),
+        _column("duplicate_paragraph_ratio", _RATIO, "paragraphs that occurred before"),
+        _column("duplicate_paragraph_character_ratio", _RATIO, "characters in paragraphs that occurred before"),
+        *(
+            _column(f"top_{n}gram_character_ratio", _RATIO, f"characters in the most frequent {n}-gram of words")
+            for n in TOP_NGRAM_SIZES
+        ),
+        *(
+            _column(f"duplicate_{n}gram_character_ratio", _RATIO, f"characters in {n}-grams that occurred before")
+            for n in DUPLICATE_NGRAM_SIZES
+        ),
+        _column("n_javascript_lines", pa.int64(), "lines that speak of JavaScript"),
+        _column("n_policy_lines", pa.int64(), "lines that speak of terms, privacy or cookies"),
+        _column("n_lorem_ipsum", pa.int64(), "occurrences of 'lorem ipsum'"),
+        _column("n_curly_braces", pa.int64(), "occurrences of '{'"),
+        _column("n_sentences", pa.int64(), "sentences in the lines that C4 would keep"),
+    ]
+)
+
 TOKEN_INDEX = pa.schema(
     [
         _column("shard", pa.string(), "token file, e.g. 'train-00000.tok'"),
@@ -123,11 +164,12 @@ SCHEMAS = {
     "links": LINK,
     "pages": PAGE,
     "documents": DOCUMENT,
+    "signals": SIGNALS,
     "corpus": DOCUMENT,
     "dropped": DECISION,
     "tokens": TOKEN_INDEX,
 }
-"""Record kind -> schema of its Parquet part. 'signals' joins them from `clean/`, whose rules are its columns."""
+"""Record kind -> schema of its Parquet part."""
 
 VALIDATION_RATIO = 0.05
 """Share of links held out, as WebText did (GPT-2 model card, 'WebText': 5 % for validation)."""
