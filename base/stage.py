@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from webtext.base.errors import DryRun, InputError, RunFailed, WebtextError
+from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.journal import Journal
 from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
 from webtext.base.partwriter import PartWriter, SetWriter, part_key
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.worker import stopping_error
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -70,19 +71,20 @@ class PartContext:
 
         `records` are (position, record), positions unique within the task. Yields (position, record, result or Failed)
         in order; a Failed record is counted and named in the first output here, the caller counts the others.
-        A WebtextError with exit code 3 (a broken input) is not the record's fault and propagates.
+        A broken input, a bad setting or a full disk is not the record's fault and propagates.
         """
         for position, record in self._with_set_aside(records):
             cause = self._journal.set_aside.get(position)
             if cause is not None:
                 failed = Failed(KILLED_WORKER, cause)
             else:
+                self._journal.note(position)  # a record set aside may just have been told of in between
                 try:
                     result = function(record)
                 except MemoryError:
                     raise  # the engine's to judge
                 except Exception as error:
-                    if isinstance(error, WebtextError) and error.exit_code == InputError.exit_code:
+                    if stopping_error(error):
                         raise
                     failed = Failed(RAISED, f"{type(error).__name__}: {error}"[:200])
                 else:

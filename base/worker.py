@@ -100,7 +100,7 @@ def _answer(order: Order, page: JournalPage) -> bytes:
         os._exit(1)
     except BaseException as error:  # the worker boundary; panics of Rust libraries are BaseExceptions
         text = _one_line(error)
-        return pickle.dumps(Raised(text, "".join(traceback.format_exception(error)), _stopping(error)))
+        return pickle.dumps(Raised(text, "".join(traceback.format_exception(error)), stopping_error(error)))
 
 
 def _one_line(error: BaseException) -> str:
@@ -109,8 +109,11 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_ERROR_CHARACTERS].removesuffix(": ")
 
 
-def _stopping(error: BaseException) -> WebtextError | None:
-    """The error that every other part would meet as well: a bad input or setting, or a machine that lacks something."""
+def stopping_error(error: BaseException) -> WebtextError | None:
+    """The error that every other part and record would meet as well, None for an error of this one alone.
+
+    That is a bad input or setting, or a machine that lacks something: an extra, or disk space.
+    """
     if isinstance(error, WebtextError):
         return error if error.exit_code in (2, 3) or isinstance(error, EnvironmentError_) else None
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import time
 from typing import Any
 
-from webtext.base.errors import InputError
+from webtext.base.errors import InputError, missing_extra
 from webtext.base.stage import Failed, PartContext, PartTask
 
 
@@ -18,6 +19,10 @@ def judge(number: int) -> int:
         raise ValueError("a bad record")
     if number == 1002:
         raise InputError("a part was altered", "make it again")
+    if number == 1003:
+        raise OSError(errno.ENOSPC, "No space left on device", "/full/disk")
+    if number == 1004:
+        raise missing_extra("lxml", "build")
     return number * 2
 
 

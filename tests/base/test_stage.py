@@ -15,7 +15,7 @@ import pytest
 
 from webtext.base.console import Console
 from webtext.base.engine import LocalEngine
-from webtext.base.errors import DryRun, InputError, RunFailed
+from webtext.base.errors import DryRun, EnvironmentError_, InputError, RunFailed
 from webtext.base.partset import Counts, Failure, PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
@@ -75,6 +75,11 @@ def test_a_record_that_kills_its_worker_costs_itself_alone(tmp_path: Path, run: 
     assert (tmp_path / "kept" / "quarantine.json").is_file()
 
 
+def test_two_records_in_a_row_that_kill_their_worker_cost_themselves_alone(tmp_path: Path, run: Run) -> None:
+    made = double(tmp_path, tasks([[2, 1000, 1000, 1000, 4]]), run)
+    assert made["kept"].counts == Counts(5, 2, {}, {"killed_worker": 3})
+
+
 def test_running_again_redoes_nothing_and_changes_no_byte(tmp_path: Path, run: Run) -> None:
     double(tmp_path, tasks([[1, 2], [3, 4]]), run)
     before = files(tmp_path)
@@ -124,6 +129,12 @@ def test_a_part_that_breaks_leaves_the_others_done_and_the_set_unsealed(tmp_path
 def test_a_broken_input_stops_the_run_with_its_own_error(tmp_path: Path, run: Run) -> None:
     with pytest.raises(InputError, match="a part was altered"):
         double(tmp_path, tasks([[1002]]), run)
+
+
+@pytest.mark.parametrize(("number", "words"), [(1003, "no space left"), (1004, "is not installed")])
+def test_what_this_machine_lacks_is_no_fault_of_the_record(number: int, words: str, tmp_path: Path, run: Run) -> None:
+    with pytest.raises(EnvironmentError_, match=words):
+        double(tmp_path, tasks([[2, number, 4]]), run)
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, run: Run) -> None:
