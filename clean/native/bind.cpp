@@ -121,20 +121,29 @@ Out<int32_t> agreements(const InRows<uint16_t>& signatures, const In<int64_t>& l
   return give(std::move(result));
 }
 
+void check_sets(std::span<const int64_t> begins, std::span<const int64_t> ends, size_t size) {
+  bool within = begins.size() == ends.size();
+  for (size_t i = 0; within && i < begins.size(); ++i) {
+    within = 0 <= begins[i] && begins[i] <= ends[i] && static_cast<size_t>(ends[i]) <= size;
+  }
+  if (!within) throw std::invalid_argument("begins and ends must lie within the shingles");
+}
+
 nb::tuple settle(const InRows<uint16_t>& signatures, const InRows<int32_t>& buckets, const In<uint64_t>& shingles,
-                 const In<int64_t>& offsets, size_t n_train, double threshold, size_t min_agreement,
-                 size_t bucket_limit) {
-  check_offsets(span(offsets), shingles.shape(0));
+                 const In<int64_t>& begins, const In<int64_t>& ends, size_t n_train, double threshold,
+                 size_t min_agreement, size_t bucket_limit) {
+  check_sets(span(begins), span(ends), shingles.shape(0));
   const mh::Nodes nodes{.signatures = span(signatures),
                         .buckets = span(buckets),
                         .shingles = span(shingles),
-                        .offsets = span(offsets),
+                        .begins = span(begins),
+                        .ends = span(ends),
                         .permutations = signatures.shape(1),
                         .bands = buckets.shape(1),
                         .n_train = n_train};
   if (signatures.shape(0) != nodes.size() || buckets.shape(0) != nodes.size() || n_train > nodes.size() ||
       nodes.size() > std::numeric_limits<uint32_t>::max()) {
-    throw std::invalid_argument("signatures, buckets and offsets must tell of the same nodes");
+    throw std::invalid_argument("signatures, buckets and sets must tell of the same nodes");
   }
   mh::Verdicts verdicts;
   {
@@ -171,7 +180,7 @@ NB_MODULE(_minhash, m) {
   m.def("agreements", &agreements, "signatures"_a, "left"_a, "right"_a,
         "For each pair of rows (left[i], right[i]): in how many places their signatures agree.");
   m.def(
-      "settle", &settle, "signatures"_a, "buckets"_a, "shingles"_a, "offsets"_a, "n_train"_a, "threshold"_a,
+      "settle", &settle, "signatures"_a, "buckets"_a, "shingles"_a, "begins"_a, "ends"_a, "n_train"_a, "threshold"_a,
       "min_agreement"_a, "bucket_limit"_a,
       "Decide which nodes stay: (fate uint8, stays int64, similarity float64, pairs verified, memberships beyond the\n"
       "bucket limit). Nodes are in priority order, the n_train of train first. Fate 0 stays, 1 is a duplicate, 2 is\n"

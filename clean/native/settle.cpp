@@ -189,7 +189,7 @@ class Settler {
     return nodes_.buckets.subspan(node * nodes_.bands, nodes_.bands);
   }
   std::span<const uint64_t> shingles(size_t node) const {
-    const auto begin = static_cast<size_t>(nodes_.offsets[node]), end = static_cast<size_t>(nodes_.offsets[node + 1]);
+    const auto begin = static_cast<size_t>(nodes_.begins[node]), end = static_cast<size_t>(nodes_.ends[node]);
     return nodes_.shingles.subspan(begin, end - begin);
   }
   size_t count_buckets() const {
