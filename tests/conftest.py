@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -30,3 +31,55 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         if not any(f"needs {package}" in reason for package in PACKAGES_OF_THE_SYSTEM):
             report.outcome = "failed"
             report.longrepr = f"skipped where no skip is allowed: {reason}"
+
+
+SMALL_MODULES = (
+    "argparse", "ast", "bisect", "calendar", "cmd", "code", "codecs", "collections", "configparser",
+    "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "enum", "fileinput",
+    "fractions", "functools", "getopt", "glob", "gzip", "heapq", "html", "imaplib", "inspect", "io",
+    "ipaddress", "json", "keyword", "linecache", "locale", "logging", "mailbox", "mimetypes", "netrc",
+    "numbers", "operator", "optparse", "os", "pathlib", "pdb", "pickle", "platform", "plistlib", "poplib",
+    "pprint", "profile", "queue", "random", "re", "sched", "secrets", "shelve", "shlex", "shutil", "smtplib",
+    "socket", "sqlite3", "ssl", "statistics", "string", "struct", "subprocess", "tarfile", "telnetlib",
+    "tempfile", "textwrap", "threading", "timeit", "tokenize", "traceback", "types", "typing", "unittest",
+    "unittest.mock", "urllib.request", "uuid", "warnings", "wave", "weakref", "zipfile",
+)  # fmt: skip
+SMALL_TRAIN = """\
+n_layer = 2
+n_head = 2
+n_embd = 64
+context = 128
+batch_size = 8
+microbatch_size = 8
+steps = 30
+warmup_steps = 3
+learning_rate = 3e-3
+eval_interval = 15
+eval_windows = 16
+checkpoint_interval = 10
+threads = 1
+"""
+
+
+@pytest.fixture(scope="session")
+def small_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a whole demo on a smaller web, made once and shared by all test processes. Nobody writes into it."""
+    root = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        root = root.parent
+    folder = root / "small-demo"
+    with open(root / "small-demo.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the other test processes wait here for the one that makes it
+        if not (folder / "build" / "report.html").is_file():
+            _make_small_demo(folder)
+    return folder
+
+
+def _make_small_demo(folder: Path) -> None:
+    from webtext.app.demo.run import run_demo
+    from webtext.base.console import Console
+    from webtext.base.engine import LocalEngine
+    from webtext.base.run import Run
+
+    with LocalEngine(workers=2) as engine:
+        run_demo(str(folder), Run(engine, Console("quiet")), train=SMALL_TRAIN, modules=SMALL_MODULES)

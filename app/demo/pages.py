@@ -1,6 +1,6 @@
 """Renders the documentation that Python itself carries, as pydoc shows it: real text, free, always there.
 
-Run as `python -m webtext.app.demo.pages FOLDER`: importing the whole standard library is better done in a process of
+Run as `python -m webtext.app.demo.pages FOLDER [MODULE...]`: importing the whole standard library is better done in a process of
 its own. Writes FOLDER/NAME.html for each module and language topic, and FOLDER/names.json when all are written.
 """
 
@@ -15,7 +15,7 @@ import pkgutil
 import pydoc
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SKIPPED_MODULES = {"antigravity", "this", "idlelib", "turtledemo", "lib2to3", "test", "tkinter", "turtle", "encodings"}
@@ -23,19 +23,22 @@ SKIPPED_MODULES = {"antigravity", "this", "idlelib", "turtledemo", "lib2to3", "t
 NAMES = "names.json"
 
 
-def render_pages(folder: Path) -> list[str]:
-    """Write one HTML page for each module and topic that can be documented here; returns their names in order."""
+def render_pages(folder: Path, modules: Iterable[str] | None = None) -> list[str]:
+    """Write one HTML page for each module (of the standard library, unless some are named) and for each topic.
+
+    Returns the names of those that can be documented here, in order.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     names = []
-    for name, page in _pages():
+    for name, page in _pages(_module_names() if modules is None else modules):
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
         names.append(name)
     (folder / NAMES).write_text(json.dumps(names), encoding="utf-8")
     return names
 
 
-def _pages() -> Iterator[tuple[str, str]]:
-    for name in _module_names():
+def _pages(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in modules:
         page = _module_page(name)
         if page is not None:
             yield name, page
@@ -78,4 +81,4 @@ def _silence() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    render_pages(Path(sys.argv[1]))
+    render_pages(Path(sys.argv[1]), sys.argv[2:] or None)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,19 @@ n_embd = 128
 """
 
 
-def run_demo(out: str, run: Run, train: str = TRAIN) -> dict[str, Any]:
-    """Everything, into the folder `out`. RunFailed when a planted page missed its fate."""
+def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] = ()) -> dict[str, Any]:
+    """Everything, into the folder `out`. RunFailed when a planted page missed its fate.
+
+    `train` is the body of [train]; `modules` are those whose pages make up the web, the whole standard library when none
+    is named.
+    """
     started = time.monotonic()
     folder = Path(out).resolve()
     web = folder / "web"
     if not (web / NAMES).is_file():
         run.console.say("rendering the documentation that Python carries, as pydoc shows it")
-        subprocess.run([sys.executable, "-m", "webtext.app.demo.pages", str(web)], check=True, stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "webtext.app.demo.pages", str(web), *modules]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     port = _port(folder)
     plan = make_plan(json.loads((web / NAMES).read_text(encoding="utf-8")), port)
     dump = folder / "RS_2017-01.zst"
@@ -63,7 +68,7 @@ def run_demo(out: str, run: Run, train: str = TRAIN) -> dict[str, Any]:
     text = CONFIG.format(config=config_path, dump=dump, out=folder / "build", port=port, train=train)
     config_path.write_text(text, encoding="utf-8")
     config = BuildConfig.read(str(config_path))
-    with _web(web, port):
+    with web_running(web, port):
         run.console.say(f"a web of {len(plan.all):,} pages on {HOSTS[0]} … {HOSTS[-1]}, port {port}")
         layout, evaluation = pretrain(config, run)
     report = write_report(layout.root)
@@ -167,7 +172,7 @@ def _port(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def _web(folder: Path, port: int) -> Iterator[None]:
+def web_running(folder: Path, port: int) -> Iterator[None]:
     """The web as a process of its own, ended with the block."""
     command = [sys.executable, "-m", "webtext.app.demo.web", str(folder), str(port)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -1,0 +1,127 @@
+"""The command line: a quick help, errors that help, exit codes that mean something."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from webtext.app.main import STAGES, run
+
+
+def webtext(
+    *arguments: str, code: str = "from webtext.app.main import main; main()"
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_help_lists_every_command_and_imports_no_stage() -> None:
+    code = """
+import sys
+from webtext.app.main import run
+run(["--help"])
+heavy = {"numpy", "pyarrow", "torch", "aiohttp", "rich", "fsspec", "regex", "trafilatura"} & set(sys.modules)
+stages = [name for name in sys.modules if name.startswith("webtext.") and name.split(".")[1] not in ("base", "app")]
+print("LOADED", heavy, stages)
+"""
+    answer = webtext(code=code)
+    assert answer.stdout.endswith("LOADED set() []\n")
+    for name in STAGES:
+        assert f"\n  {name} " in answer.stdout
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_command_has_a_help_page(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    assert len(capsys.readouterr().out) > 80
+
+
+def test_the_help_of_a_verb_loads_nothing_heavy() -> None:
+    verbs = [["crawl", "links"], ["crawl", "fetch"], ["clean", "run"], ["tokenizer", "train"], ["shards", "pack"]]
+    code = f"""
+import sys
+from webtext.app.main import run
+for verb in {[*verbs, ["train", "run"], ["build"], ["demo"]]!r}:
+    assert run([*verb, "--help"]) == 0, verb
+    print("LOADED", verb, {{"pyarrow", "torch", "aiohttp", "trafilatura"}} & set(sys.modules))
+"""
+    answer = webtext(code=code)
+    assert answer.stdout.count("LOADED") == 8, answer.stderr
+    assert answer.stdout.count("set()") == 8, answer.stdout
+
+
+def test_no_arguments_show_the_help() -> None:
+    answer = webtext()
+    assert answer.returncode == 0
+    assert "Commands:" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (["crwal"], 2, "error: unknown command 'crwal'\n  did you mean 'crawl'?\n"),
+        (["crawl", "lnks"], 2, "No such command 'lnks'"),
+        (["crawl", "links", "--no-such"], 2, "No such option '--no-such'"),
+        (["crawl", "links", "x", "--min-karma", "many", "--out", "y"], 2, "'many' is not a valid integer"),
+        (["crawl", "links", "/no/such/dump", "--out", "y"], 3, "/no/such/dump"),
+        (["crawl", "links", "x", "--set", "crawl.lnks.min_karma=3", "--out", "y"], 2, "did you mean 'crawl.links'?"),
+        (["crawl", "links", "x"], 2, "no --out given"),
+        (["build", "/no/such/build.toml"], 3, "no config file '/no/such/build.toml'"),
+        (["report", "/no/such/build"], 3, "there is no build in '/no/such/build'"),
+        (["inspect", "set", "/no/such/set"], 3, "there is no part set '/no/such/set'"),
+    ],
+)
+def test_an_error_is_short_and_names_the_thing(
+    arguments: list[str], exit_code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == exit_code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert len(captured.err.splitlines()) <= 3
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_an_unknown_key_of_the_config_is_an_error_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "build.toml"
+    config.write_text(f'[build]\nlinks = ["x"]\nout = "{tmp_path}/build"\n[crawl.links]\nmin_karm = 3\n')
+    assert run(["build", str(config)]) == 2
+    assert "unknown key 'min_karm' in [crawl.links]\n  did you mean 'min_karma'?" in capsys.readouterr().err
+    assert not (tmp_path / "build").exists()
+
+
+def test_a_missing_package_names_the_extra_to_install() -> None:
+    code = """
+import sys
+sys.modules["pyarrow"] = None
+from webtext.app.main import main
+main()
+"""
+    answer = webtext("inspect", "set", "x", code=code)
+    assert answer.returncode == 1
+    assert "pip install 'webtext[build]'" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m webtext.app.main --help | true"
+    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert answer.stderr == ""
+
+
+def test_json_stands_alone_on_stdout(tmp_path: Path) -> None:
+    dump = tmp_path / "RS_2017-01"
+    dump.write_text(
+        '{"id": "a", "url": "http://example.com/", "score": 5, "created_utc": 1483228800, "is_self": false}\n'
+    )
+    answer = webtext("crawl", "links", str(dump), "--out", str(tmp_path / "links"), "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["links"] == 1
+    assert answer.stderr == ""
+    shown = webtext("inspect", "set", str(tmp_path / "links"), "--json")
+    assert json.loads(shown.stdout)["counts"]["kept"] == 1

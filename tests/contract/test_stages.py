@@ -1,0 +1,201 @@
+"""What every stage must pass, through its command line: repeated, killed, resumed, two workers, altered, foreign.
+
+The stages read one small build that a demo made; each test writes to a folder of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from webtext.base.partset import PartSet
+
+TIMES_AND_HOSTS = {"run.json", "metrics.jsonl"}
+"""Files that tell when and where; everything else must be equal byte for byte."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One verb: its input in a build, its arguments, and the part sets it writes under --out."""
+
+    name: str
+    verb: tuple[str, ...]
+    input: str
+    kinds: tuple[str, ...]
+    outputs: tuple[str, ...] = (".",)
+    options: tuple[str, ...] = ()
+    out: str = ""
+
+    def command(self, build: Path, out: Path, *more: str) -> list[str]:
+        options = [option.replace("BUILD", str(build)) for option in self.options]
+        arguments = [*self.verb, str(build / self.input), "--out", str(out / self.out if self.out else out), *options]
+        return [sys.executable, "-m", "webtext.app.main", *arguments, *more]
+
+
+STAGES = [
+    Stage("links", ("crawl", "links"), "../RS_2017-01.zst", (), options=("--parts", "3")),
+    Stage("clean", ("clean", "run"), "pages", ("pages",), ("documents", "signals", "corpus", "dropped")),
+    Stage("filter", ("clean", "filter"), "documents", ("documents", "corpus"), ("corpus", "dropped")),
+    Stage("dedup", ("clean", "dedup"), "documents", ("documents", "corpus"), ("corpus", "dropped")),
+    Stage("tokenizer", ("tokenizer", "train"), "corpus", ("documents", "corpus"), (), ("--vocab-size", "600"), "t.json"),
+    Stage("pack", ("shards", "pack"), "corpus", ("documents", "corpus"),
+          options=("--tokenizer", "BUILD/tokenizer/tokenizer.json")),
+    Stage(
+        "train",
+        ("train", "run"),
+        "tokens",
+        ("tokens",),
+        (),
+        ("--n-layer", "1", "--n-head", "1", "--n-embd", "32", "--context", "64", "--batch-size", "4", "--steps", "12",
+         "--warmup-steps", "2", "--checkpoint-interval", "4", "--threads", "1", "--eval-windows", "4"),
+    ),
+]  # fmt: skip
+PURE = [stage for stage in STAGES if stage.outputs]
+ids = {"ids": lambda stage: stage.name if isinstance(stage, Stage) else None}
+
+
+def run(command: Sequence[str], expected: int = 0) -> subprocess.CompletedProcess[str]:
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert answer.returncode == expected, answer.stderr
+    assert "Traceback" not in answer.stderr
+    return answer
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in TIMES_AND_HOSTS
+    }
+
+
+@pytest.fixture(scope="module")
+def build(small_demo: Path) -> Path:
+    return small_demo / "build"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(build: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, float]]:
+    """Each stage's output of one quiet run with one worker, and how long it took; made when first asked for."""
+    made: dict[str, tuple[Path, float]] = {}
+
+    class Made(dict[str, tuple[Path, float]]):
+        def __missing__(self, name: str) -> tuple[Path, float]:
+            stage = next(stage for stage in STAGES if stage.name == name)
+            out = tmp_path_factory.mktemp(name) / "out"
+            started = time.monotonic()
+            run(stage.command(build, out, "--workers", "1", "--quiet"))
+            self[name] = (out, time.monotonic() - started)
+            return self[name]
+
+    return Made(made)
+
+
+@pytest.mark.parametrize("stage", PURE, **ids)
+def test_records_in_are_kept_or_dropped_or_failed(stage: Stage, undisturbed: dict[str, tuple[Path, float]]) -> None:
+    out, _ = undisturbed[stage.name]
+    for output in stage.outputs:
+        opened = PartSet.open(str(out / output))
+        opened.verify()
+        assert opened.counts.balanced
+        assert opened.counts.records_in > 0
+
+
+@pytest.mark.parametrize("stage", STAGES, **ids)
+def test_the_same_command_again_changes_nothing(
+    stage: Stage, build: Path, undisturbed: dict[str, tuple[Path, float]]
+) -> None:
+    out, _ = undisturbed[stage.name]
+    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    run(stage.command(build, out, "--quiet"))
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == stamps
+
+
+@pytest.mark.parametrize("stage", STAGES, **ids)
+def test_killed_with_9_it_goes_on_to_the_same_bytes_with_two_workers(
+    stage: Stage, build: Path, tmp_path: Path, undisturbed: dict[str, tuple[Path, float]]
+) -> None:
+    whole, seconds = undisturbed[stage.name]
+    out = tmp_path / "out"
+    command = stage.command(build, out, "--workers", "2", "--quiet")
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    time.sleep(random.Random(stage.name).uniform(0.4, 0.9) * seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    run(command)
+    assert files(out) == files(whole)
+
+
+@pytest.mark.parametrize("stage", PURE, **ids)
+def test_an_altered_part_of_the_output_is_refused_and_made_again(
+    stage: Stage, build: Path, tmp_path: Path, undisturbed: dict[str, tuple[Path, float]]
+) -> None:
+    whole, _ = undisturbed[stage.name]
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    for output in stage.outputs:
+        part = sorted((out / output).glob("part-*.parquet"))[0]
+        data = bytearray(part.read_bytes())
+        data[len(data) // 2] ^= 255
+        part.write_bytes(data)
+        refused = run([sys.executable, "-m", "webtext.app.main", "inspect", "set", str(out / output)], expected=3)
+        assert part.name in refused.stderr
+    run(stage.command(build, out, "--quiet"))
+    assert files(out) == files(whole)
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.kinds], **ids)
+def test_an_altered_part_of_the_input_is_refused_by_name(stage: Stage, build: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "build"
+    shutil.copytree(build / stage.input, copy / stage.input)
+    shutil.copytree(build / "tokenizer", copy / "tokenizer")
+    victim = max((copy / stage.input).glob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 255
+    victim.write_bytes(data)
+    refused = run(stage.command(copy, tmp_path / "out", "--quiet"), expected=3)
+    assert victim.name in refused.stderr
+    assert len(refused.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.kinds], **ids)
+def test_a_set_of_a_foreign_kind_is_refused(stage: Stage, build: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "build"
+    shutil.copytree(build / "tokenizer", foreign / "tokenizer")
+    shutil.copytree(build / "links", foreign / stage.input)
+    refused = run(stage.command(foreign, tmp_path / "out", "--quiet"), expected=3)
+    assert "holds links, not " in refused.stderr
+    assert not list((tmp_path / "out").rglob("manifest.json"))
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.kinds], **ids)
+def test_a_folder_that_is_no_part_set_and_an_unsealed_one_are_refused(
+    stage: Stage, build: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "build"
+    shutil.copytree(build / "tokenizer", copy / "tokenizer")
+    (copy / stage.input).mkdir()
+    assert "is no part set" in run(stage.command(copy, tmp_path / "out", "--quiet"), expected=3).stderr
+    shutil.copytree(build / stage.input, copy / stage.input, dirs_exist_ok=True)
+    (copy / stage.input / "manifest.json").unlink()
+    assert "is not sealed" in run(stage.command(copy, tmp_path / "out", "--quiet"), expected=3).stderr
+
+
+@pytest.mark.parametrize("stage", STAGES, **ids)
+def test_json_is_the_only_thing_on_stdout(
+    stage: Stage, build: Path, undisturbed: dict[str, tuple[Path, float]]
+) -> None:
+    out, _ = undisturbed[stage.name]
+    answer = run(stage.command(build, out, "--json"))
+    assert isinstance(json.loads(answer.stdout), dict)
