@@ -30,6 +30,7 @@ links = ["{dump}"]
 out = "{out}"
 
 [crawl.fetch]
+contact = "the demo on this machine"
 allow_address = ["127.0.0.0/28:{port}"]
 delay = 0.1
 max_bytes = 8_388_608

@@ -1,0 +1,98 @@
+"""The README tells the truth: its commands and its code are run, here, on the small demo's web."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from webtext.app.demo.run import web_running
+from webtext.app.main import STAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SMALL_MODEL = "--n-layer 1 --n-head 1 --n-embd 32 --context 64 --batch-size 4 --steps 6 --warmup-steps 2 --threads 1"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+COMMANDS = [
+    line.partition("#")[0].strip()
+    for block in blocks("sh")
+    for line in block.splitlines()
+    if line.partition("#")[0].strip()
+]
+
+
+@pytest.fixture(scope="module")
+def folder(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A user's folder: a dump that votes for pages of the small web, which is up."""
+    here = tmp_path_factory.mktemp("readme")
+    shutil.copy(small_demo / "RS_2017-01.zst", here / "RS_2017-01.zst")
+    (here / "build.toml").write_text(blocks("toml")[0])
+    with web_running(small_demo / "web", int((small_demo / "port").read_text())):
+        yield here
+
+
+def smaller(command: list[str], port: int) -> list[str]:
+    """The command as it stands, with what makes it end soon and stay on this machine."""
+    small = shlex.split(SMALL_MODEL)
+    fetch = {"delay": "0.02", "allow_address": f'["127.0.0.0/28:{port}"]'}
+    more: dict[tuple[str, ...], list[str]] = {
+        ("crawl", "fetch"): ["--delay", fetch["delay"], "--allow-address", f"127.0.0.0/28:{port}"],
+        ("tokenizer", "train"): ["--vocab-size", "600"],
+        ("train", "run"): small,
+    }
+    sets = [f"crawl.fetch.{key}={value}" for key, value in fetch.items()] + ["tokenizer.vocab_size=600"]
+    sets += [f"train.{flag[2:].replace('-', '_')}={value}" for flag, value in zip(small[::2], small[1::2], strict=True)]
+    whole = [part for item in sets for part in ("--set", item)]
+    if command[0] == "torchrun":
+        command = ["torchrun", "--nproc-per-node", "2", *command[3:], *small]
+        command[command.index("--out") + 1] += "-of-two"
+        return [str(Path(sys.executable).parent / "torchrun"), *command[1:]]
+    assert command[0] == "webtext", command
+    verb = tuple(command[1:3])
+    extra = whole if command[1] in ("build", "pretrain") else more.get(verb, [])
+    if command[1] == "build" or command[1] == "pretrain":
+        extra = [*extra, "--set", "build.out=build-of-config"]
+    return [sys.executable, "-m", "webtext.app.main", *command[1:], *extra]
+
+
+def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_demo: Path) -> None:
+    port = int((small_demo / "port").read_text())
+    ran = []
+    for line in COMMANDS:
+        command = shlex.split(line)
+        if command[0] == "make":
+            assert re.search(rf"^{command[1]}:", (ROOT / "Makefile").read_text(), re.M), line
+            continue
+        environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+        answer = subprocess.run(
+            smaller(command, port), cwd=folder, capture_output=True, text=True, timeout=300, env=environment
+        )
+        assert answer.returncode == 0, f"{line}\n{answer.stderr[-3000:]}"
+        ran.append(line)
+    assert len(ran) >= 15
+    assert json.loads((folder / "build" / "report.json").read_text())["stages"]
+    assert (folder / "gpt2" / "model.safetensors").is_file()
+
+
+def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("The dog chased the other dogs.\nThe cat watched the dogs.\n" * 50)
+    for code in blocks("python"):
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_command_is_in_the_readme(name: str) -> None:
+    assert re.search(rf"webtext [^|\n]*\b{name}\b|`{name}`", README)
