@@ -104,12 +104,18 @@ def _unzstd(data: bytes, max_bytes: int) -> bytes:
 
     if not data.startswith(_ZSTD_MAGIC):
         return data
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-    reader = decompressor.stream_reader(data, read_across_frames=True)
-    body = _collect(iter(lambda: reader.read(_FEED_BYTES), b""), max_bytes, zstandard.ZstdError)
-    if not body and zstandard.frame_content_size(data) != 0:  # the reader does not tell a cut from an end
-        raise BodyError("damaged_body", "cut short")
-    return body
+
+    def pieces() -> Iterator[bytes]:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        reader = decompressor.stream_reader(data, read_across_frames=True)
+        n_pieces = 0
+        while piece := reader.read(_FEED_BYTES):
+            n_pieces += 1
+            yield piece
+        if not n_pieces and zstandard.frame_content_size(data) != 0:  # the reader does not tell a cut from an end
+            raise zstandard.ZstdError("cut short")
+
+    return _collect(pieces(), max_bytes, zstandard.ZstdError)
 
 
 _DECODERS: Mapping[str, Callable[[bytes, int], bytes]] = {

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from webtext.base.content_coding import BodyError, decode_body
 from webtext.base.errors import InputError
+from webtext.base.http_head import Headers, split_http
 from webtext.base.storage import Folder
 
 if TYPE_CHECKING:
@@ -31,31 +32,6 @@ _PLAIN_START = b"WARC/"
 _STARTS = (_GZIP_START, b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", _PLAIN_START)  # gzip, zstd, lz4, not compressed
 _START_BYTES = 512  # enough of a gzip member to see what it starts with
 _SEARCH_BYTES = 1 << 20
-_STATUS_LINE = re.compile(r"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
-_HEADER_END = re.compile(rb"\r?\n\r?\n")
-_MAX_HTTP_HEADER_BYTES = 256 << 10
-
-
-class Headers:
-    """Header fields in their order; names are compared without case."""
-
-    def __init__(self, fields: tuple[tuple[str, str], ...] = ()) -> None:
-        self.fields = fields
-
-    def get(self, name: str, default: str = "") -> str:
-        """The first value of `name`."""
-        return next(iter(self.get_all(name)), default)
-
-    def get_all(self, name: str) -> list[str]:
-        """All values of `name`."""
-        return [value for known, value in self.fields if known.lower() == name.lower()]
-
-    def joined(self, name: str) -> str:
-        """All values of `name` as one list, as RFC 9110 §5.3 reads repeated fields."""
-        return ", ".join(self.get_all(name))
-
-    def __repr__(self) -> str:
-        return f"Headers({self.fields!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,32 +276,11 @@ def _text(value: bytes) -> str:
 
 
 def _with_http(response: Response, block: bytes) -> Response:
-    """Split a response's block into status, headers and body; an interim 1xx answer before it is passed over."""
-    while True:
-        end = _HEADER_END.search(block, 0, _MAX_HTTP_HEADER_BYTES)
-        if not end and len(block) > _MAX_HTTP_HEADER_BYTES:
-            return replace(response, damage="damaged_http")
-        head, raw = (block[: end.start()], block[end.end() :]) if end else (block, b"")
-        first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
-        status_line = _STATUS_LINE.match(first)
-        if not status_line:
-            return replace(response, damage="damaged_http")
-        status = int(status_line[1])
-        if not (100 <= status < 200 and raw.startswith(b"HTTP/")):
-            return replace(response, status=status, http_headers=_http_headers(lines), raw=raw)
-        block = raw
-
-
-def _http_headers(lines: list[str]) -> Headers:
-    """Lines that are no header are left out; a folded line continues the one before (RFC 9112 §5.2)."""
-    fields: list[tuple[str, str]] = []
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if line[:1] in (" ", "\t") and fields:
-            fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}")
-        elif colon:
-            fields.append((name.strip(), value.strip()))
-    return Headers(tuple(fields))
+    head = split_http(block)
+    if head is None:
+        return replace(response, damage="damaged_http")
+    status, headers, raw = head
+    return replace(response, status=status, http_headers=headers, raw=raw)
 
 
 def _no_warc(location: str, file: BinaryIO) -> InputError:

@@ -108,7 +108,15 @@ def test_a_body_cut_short_gives_what_came_before_the_cut(coding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("coding", "sent"), [("gzip", b"\x1f\x8b\x08garbage"), ("gzip", b"\x1f\x8b"), ("deflate", TEXT), ("br", TEXT)]
+    ("coding", "sent"),
+    [
+        ("gzip", b"\x1f\x8b\x08garbage"),
+        ("gzip", b"\x1f\x8b"),
+        ("zstd", b"\x28\xb5\x2f\xfd"),
+        ("zstd", zstandard.ZstdCompressor().compress(TEXT)[:-4]),
+        ("deflate", TEXT),
+        ("br", TEXT),
+    ],
 )
 def test_a_body_that_gives_nothing_is_damaged(coding: str, sent: bytes) -> None:
     with pytest.raises(BodyError) as caught:

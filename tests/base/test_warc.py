@@ -196,6 +196,26 @@ def test_headers_as_servers_really_send_them(tmp_path: Path) -> None:
     assert headers.get("x-absent") == ""
 
 
+def test_a_head_without_end_is_damage_and_a_head_without_body_is_none(tmp_path: Path) -> None:
+    endless = record("http://example.com/1", b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 50_000)
+    bodiless = record("http://example.com/2", b"HTTP/1.1 204 No Content\r\nA: b\r\n")
+    one, two = read(tmp_path, endless + bodiless)
+    assert one.damage == "damaged_http"
+    assert (two.status, two.http_headers.get("a"), two.raw) == (204, "b", b"")
+
+
+def test_members_that_are_stored_read_like_compressed_ones(tmp_path: Path) -> None:
+    """Our own writer stores: the text of a record stands in the file as it is, and must not pass for a plain record."""
+    members = [gzip.compress(response(number), compresslevel=0) for number in range(3)]
+    found = read(tmp_path, b"".join(members))
+    assert [(one.offset, one.length) for one in found] == [
+        (sum(map(len, members[:index])), len(members[index])) for index in range(3)
+    ]
+    damaged = bytearray(members[1])
+    damaged[-6] ^= 0xFF
+    assert numbers(read(tmp_path, members[0] + bytes(damaged) + members[2])) == ["0", "damaged_record", "2"]
+
+
 def test_a_date_that_is_none_is_no_time(tmp_path: Path) -> None:
     good = response(0)
     assert read(tmp_path, good.replace(b"2020-02-03T04:05:06Z", b"2009-03-65T08:43:19"))[0].captured is None

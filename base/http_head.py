@@ -1,0 +1,69 @@
+"""The head of an HTTP/1 response as archives hold it: read with the tolerance of a browser, not with that of a server.
+
+Bare line feeds, folded lines, lines that are no header and Latin-1 bytes occur in every crawl (RFC 9112 §2.2, §5.2).
+"""
+
+from __future__ import annotations
+
+import re
+
+_MAX_HEAD_BYTES = 256 << 10
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_STATUS_LINE = re.compile(r"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
+
+
+class Headers:
+    """Header fields in their order; names are compared without case."""
+
+    def __init__(self, fields: tuple[tuple[str, str], ...] = ()) -> None:
+        self.fields = fields
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of `name`."""
+        return next(iter(self.get_all(name)), default)
+
+    def get_all(self, name: str) -> list[str]:
+        """All values of `name`."""
+        return [value for known, value in self.fields if known.lower() == name.lower()]
+
+    def joined(self, name: str) -> str:
+        """All values of `name` as one list, as RFC 9110 §5.3 reads repeated fields."""
+        return ", ".join(self.get_all(name))
+
+    def __repr__(self) -> str:
+        return f"Headers({self.fields!r})"
+
+
+def split_http(block: bytes) -> tuple[int, Headers, bytes] | None:
+    """Split a response into status, headers and body; None when it has no status line, or no end of a huge head.
+
+    An interim answer (1xx) before the response is passed over.
+
+    >>> split_http(b"HTTP/1.1 200 OK\\r\\nA: b\\r\\n\\r\\nbody")
+    (200, Headers((('A', 'b'),)), b'body')
+    """
+    while True:
+        end = _HEAD_END.search(block, 0, _MAX_HEAD_BYTES)
+        if not end and len(block) > _MAX_HEAD_BYTES:
+            return None
+        head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
+        first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
+        status_line = _STATUS_LINE.match(first)
+        if not status_line:
+            return None
+        status = int(status_line[1])
+        if not (100 <= status < 200 and body.startswith(b"HTTP/")):
+            return status, _fields(lines), body
+        block = body
+
+
+def _fields(lines: list[str]) -> Headers:
+    """Lines that are no header are left out; a folded line continues the one before."""
+    fields: list[tuple[str, str]] = []
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if line[:1] in (" ", "\t") and fields:
+            fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}")
+        elif colon:
+            fields.append((name.strip(), value.strip()))
+    return Headers(tuple(fields))
