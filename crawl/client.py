@@ -214,6 +214,7 @@ def _failure(error: Exception) -> Failure:
         return Failure("dns_failed", cause)
     if isinstance(error, TimeoutError):
         return Failure("timed_out", cause)
-    if isinstance(error, (aiohttp.ClientConnectionError, OSError)):
+    cut_short = isinstance(error.__cause__, aiohttp.http_exceptions.ContentLengthError)
+    if cut_short or isinstance(error, (aiohttp.ClientConnectionError, OSError)):
         return Failure("connection_failed", cause)
     return Failure("bad_response", cause)

@@ -7,6 +7,7 @@ part set itself (`crawl/pages_set.py`): part by part, resumable after any death 
 from __future__ import annotations
 
 import asyncio
+import logging
 import platform
 import time
 from collections import deque
@@ -28,6 +29,8 @@ from webtext.crawl.pages_set import Link, PagesSet, user_agent
 from webtext.crawl.visit import Visit, Visitor
 
 __all__ = ["FetchSettings", "fetch_pages"]
+
+logger = logging.getLogger(__name__)
 
 CODE_VERSION = 1
 BACKLOG = 100_000  # links that wait in their hosts' queues: bounds memory, whatever the size of the links set
@@ -139,6 +142,7 @@ async def _guarded(visitor: Visitor, url: str) -> Visit:
     try:
         return await visitor.visit(url)
     except Exception:
+        logger.exception("the fetcher raised at '%s'", url)
         return Visit(url=url, reason="fetcher_raised")
 
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 MAX_CRAWL_DELAY = 30.0  # what a Crawl-delay may ask for at most, as Nutch and StormCrawler have it
+MAX_PAUSE = 300.0  # what a Retry-After may ask for at most
 CLOCKS_KEPT = 100_000
 
 
@@ -35,8 +36,13 @@ class Hosts:
         if crawl_delay is not None and crawl_delay > self._delay:
             self._crawl_delays[host] = min(crawl_delay, MAX_CRAWL_DELAY)
 
+    def pause(self, host: str, seconds: float) -> None:
+        """Leave `host` alone for so long: it said that it has enough."""
+        clock = self._clocks.setdefault(host, _Clock())
+        clock.free_at = max(clock.free_at, time.monotonic() + min(seconds, MAX_PAUSE))
+
     async def until_free(self, host: str) -> None:
-        """Sleep until `host` may be asked again; it may still have to wait for its turn then."""
+        """Sleep until `host` may be asked again; the one who asks may still have to wait for a turn then."""
         await _sleep_until(self._clocks[host].free_at if host in self._clocks else 0.0)
 
     @contextlib.asynccontextmanager

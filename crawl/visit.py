@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import can_ada
 
-from webtext.crawl.client import Client, Failure, Limits, Reply, lower_headers
+from webtext.crawl.client import Client, Failure, Limits, Reply, host_and_port, lower_headers
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.opt_outs import header_opt_out, robots_opt_out
 from webtext.crawl.reasons import REDIRECTS_TO_LINK
@@ -21,6 +21,7 @@ from webtext.crawl.sniff import TEXT_TYPES, identified_type, media_type
 from webtext.crawl.warc_writer import Exchange, Headers
 
 PAGE_STATUSES = frozenset({200, 203})
+BUSY_STATUSES = frozenset({429, 503})
 HEADERS = {
     "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
     "Accept-Encoding": "gzip",  # stored as it comes, so ask only for what every WARC reader decodes
@@ -84,6 +85,8 @@ class Visitor:
             if self._is_link(url) or self._is_held(url):
                 visit.final_url = url
                 raise Failure(REDIRECTS_TO_LINK)
+        if reply.status in BUSY_STATUSES:
+            self._client.hosts.pause(host_and_port(url)[0], retry_after(reply.header("retry-after")))
         visit.reason = self._objection(reply.status, reply.headers)
         if visit.reason is None:
             visit.exchange = _exchange(reply)
@@ -126,6 +129,16 @@ class Visitor:
             return opted_out
         kind = media_type(next((value for name, value in known if name == "content-type"), None))
         return None if kind is None or kind in TEXT_TYPES else "not_text"
+
+
+def retry_after(value: str | None) -> float:
+    """The seconds that a Retry-After header asks for, 0 when it asks for none; its form as a date is not read.
+
+    >>> retry_after("120"), retry_after("Fri, 31 Dec 1999 23:59:59 GMT"), retry_after(None)
+    (120.0, 0.0, 0.0)
+    """
+    text = (value or "").strip()
+    return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
 def _exchange(reply: Reply) -> Exchange:

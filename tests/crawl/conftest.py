@@ -100,7 +100,7 @@ class LocalWeb:
                 else:
                     await answer(writer)
                     break
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()

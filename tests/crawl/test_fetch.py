@@ -21,10 +21,13 @@ from warcio.archiveiterator import ArchiveIterator
 from webtext.base.errors import ConfigError, EnvironmentError_, InputError
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.base.warc import read_responses
 from webtext.crawl.fetch import FetchSettings, fetch_pages
 from webtext.crawl.hosts import Hosts
 from webtext.crawl.link_table import LinkTable
 from webtext.crawl.reasons import REASONS
+from webtext.crawl.visit import retry_after
 
 LIMITS = {"max_bytes": 100_000, "total_seconds": 1.0, "connect_seconds": 1.0, "delay": 0.0}
 MakeLinks = Callable[..., str]
@@ -105,49 +108,64 @@ def test_pages_in_every_coding_come_back_as_they_were(web: Any, make_links: Make
     assert {url: row["reason"] for url, row in rows.items()} == dict.fromkeys(good)
     assert bodies(tmp_path / "pages") == good
     assert sum(path.stat().st_size for path in (tmp_path / "pages").glob("*.warc.gz")) < 200_000, "a bomb went off"
+    read = list(read_responses(Folder(tmp_path / "pages"), "part-00000.warc.gz"))
+    assert {response.url: response.body(30_000_000) for response in read} == good
+    places = {(row["final_url"], row["warc_offset"], row["warc_length"]) for row in rows.values()}
+    assert {(response.url, response.offset, response.length) for response in read} == places
     asked = [request.headers for request in web.requests if request.path != "/robots.txt"]
     assert {headers["accept-encoding"] for headers in asked} == {"gzip"}
     assert not any("cookie" in headers for headers in asked)
 
 
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+
+
+async def endless(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"\r\n")
+    while True:
+        writer.write(b"x" * 65536)
+        await writer.drain()
+
+
+async def body_drip(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"Content-Length: 1000\r\n\r\n")
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+
+
+async def header_drip(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        writer.write(b"X: y\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+
+
+async def header_bomb(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD)
+    for i in range(100_000):
+        writer.write(b"X-%d: y\r\n" % i)
+        await writer.drain()
+
+
+async def silence(writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(3)
+
+
+async def reset(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"Content-Length: 1000\r\n\r\nabc")
+    await writer.drain()
+    writer.transport.abort()
+
+
+async def cut_short(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"Content-Length: 1000\r\n\r\nabc")
+
+
 def plant_bad_pages(web: Any) -> dict[str, str]:
     """URL -> reason."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
-
-    async def endless(writer: asyncio.StreamWriter) -> None:
-        writer.write(head + b"\r\n")
-        while True:
-            writer.write(b"x" * 65536)
-            await writer.drain()
-
-    async def body_drip(writer: asyncio.StreamWriter) -> None:
-        writer.write(head + b"Content-Length: 1000\r\n\r\n")
-        while True:
-            writer.write(b"x")
-            await writer.drain()
-            await asyncio.sleep(0.1)
-
-    async def header_drip(writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\n")
-        while True:
-            writer.write(b"X: y\r\n")
-            await writer.drain()
-            await asyncio.sleep(0.1)
-
-    async def header_bomb(writer: asyncio.StreamWriter) -> None:
-        writer.write(head)
-        for i in range(100_000):
-            writer.write(b"X-%d: y\r\n" % i)
-            await writer.drain()
-
-    async def silence(writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(3)
-
-    async def reset(writer: asyncio.StreamWriter) -> None:
-        writer.write(head + b"Content-Length: 1000\r\n\r\nabc")
-        await writer.drain()
-        writer.transport.abort()
-
     return {
         web.page("/large", b"x" * 100_001): "too_large",
         web.page("/404", "gone", status="404 Not Found"): "http_404",
@@ -158,16 +176,17 @@ def plant_bad_pages(web: Any) -> dict[str, str]:
         web.page("/image-as-html", gzip.compress(b"\x89PNG\r\n\x1a\n"), "Content-Encoding: gzip"): "not_text",
         web.page("/json", "{}", "Content-Type: application/json"): "not_text",
         web.plant("/no-http", b"220 smtp ready\r\n\r\n"): "bad_response",
-        web.plant("/two-lengths", head + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"): "bad_response",
-        web.plant("/bad-chunk", head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n"): "bad_response",
-        web.plant("/long-line", head + b"X: " + b"y" * 100_000 + b"\r\n\r\n"): "bad_response",
-        web.plant("/coded", head + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"): "bad_response",
+        web.plant("/two-lengths", HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"): "bad_response",
+        web.plant("/bad-chunk", HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n"): "bad_response",
+        web.plant("/long-line", HEAD + b"X: " + b"y" * 100_000 + b"\r\n\r\n"): "bad_response",
+        web.plant("/coded", HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"): "bad_response",
         web.plant("/endless", endless, host=2): "too_large",
         web.plant("/body-drip", body_drip, host=3): "timed_out",
         web.plant("/header-drip", header_drip, host=4): "timed_out",
         web.plant("/silence", silence, host=5): "timed_out",
         web.plant("/header-bomb", header_bomb, host=6): "bad_response",
-        web.plant("/reset", reset, host=7): "bad_response",
+        web.plant("/reset", reset, host=7): "connection_failed",
+        web.plant("/cut-short", cut_short, host=8): "connection_failed",
         web.page("/noai", "x", "X-Robots-Tag: noai"): "noai_header",
         web.page("/noindex", "x", "X-Robots-Tag: noindex, nofollow"): "noindex_header",
         web.page("/tdm", "x", "TDM-Reservation: 1"): "tdm_reserved",
@@ -309,9 +328,7 @@ def assert_untouched(listener: socket.socket) -> None:
         listener.accept()
 
 
-def test_a_redirect_to_a_private_address_is_never_connected_to(
-    web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_redirect_to_a_private_address_is_never_connected_to(web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     with silent_listener() as listener:
         port = listener.getsockname()[1]
         spellings = ["127.0.0.1", "0x7f.1", "2130706433", "0177.0.0.1", "127.1", "localhost", "[::ffff:127.0.0.1]",
@@ -363,7 +380,12 @@ def test_robots_txt_is_asked_first_and_obeyed(web: Any, make_links: MakeLinks, t
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [("404 Not Found", None), ("403 Forbidden", None), ("500 Error", "robots_unreachable"), ("429 Slow", "robots_unreachable")],
+    [
+        ("404 Not Found", None),
+        ("403 Forbidden", None),
+        ("500 Error", "robots_unreachable"),
+        ("429 Slow", "robots_unreachable"),
+    ],
 )
 def test_robots_txt_that_is_absent_allows_and_that_fails_forbids(
     web: Any, make_links: MakeLinks, tmp_path: Path, status: str, reason: str | None
@@ -442,6 +464,34 @@ def test_a_crawl_delay_is_kept_up_to_thirty_seconds(web: Any, make_links: MakeLi
     assert hosts._crawl_delays == {"slow.example": 30.0}
 
 
+def test_a_host_that_has_enough_is_left_alone(web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    busy = web.page("/busy", "later", "Retry-After: 1", status="429 Too Many Requests")
+    rows = crawl(web, make_links([busy, web.page("/next")]), tmp_path / "pages")
+    assert rows[busy]["reason"] == "http_429"
+    assert times_between_requests(web, 1)[1] >= 0.99
+
+
+@pytest.mark.parametrize("value", ["1000000000000", "-5", "NaN", "soon", "9" * 400])
+def test_a_retry_after_of_any_form_never_stops_a_crawl(value: str) -> None:
+    hosts = Hosts(1.0)
+    hosts.pause("a.example", retry_after(value))
+    assert hosts._clocks["a.example"].free_at <= time.monotonic() + 300.0
+
+
+def test_an_error_of_the_fetcher_itself_costs_one_page(
+    web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(value: str | None) -> str | None:
+        if value == "text/plain":
+            raise RuntimeError("a bug")
+        return "text/html"
+
+    monkeypatch.setattr("webtext.crawl.visit.media_type", broken)
+    bad, good = web.page("/bad", "x", "Content-Type: text/plain"), web.page("/good")
+    rows = crawl(web, make_links([bad, good]), tmp_path / "pages")
+    assert (rows[bad]["reason"], rows[good]["reason"]) == ("fetcher_raised", None)
+
+
 # Contact --------------------------------------------------------------------------------------------------------------
 
 
@@ -515,7 +565,9 @@ def test_other_settings_in_an_old_folder_are_an_error_that_names_them(
 ) -> None:
     links = make_links([web.page("/a")])
     crawl(web, links, tmp_path / "pages")
-    with pytest.raises(InputError, match=r"max_bytes was 100000, is 50000\nrestore the setting, or choose another --out"):
+    with pytest.raises(
+        InputError, match=r"max_bytes was 100000, is 50000\nrestore the setting, or choose another --out"
+    ):
         crawl(web, links, tmp_path / "pages", max_bytes=50_000)
     (tmp_path / "pages/manifest.json").unlink()  # as if it were still under way
     with pytest.raises(InputError, match="obey_noai was True, is False"):

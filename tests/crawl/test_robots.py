@@ -72,7 +72,9 @@ def test_a_crawl_delay_that_is_no_duration_is_none(value: str) -> None:
 
 
 def test_groups_of_one_token_are_merged_and_a_token_matches_whole() -> None:
-    robots = Robots(b"User-agent: webtext\nDisallow: /a\n\nUser-agent: *\nDisallow: /\n\nUser-agent: WebText/2\nDisallow: /b\n")
+    robots = Robots(
+        b"User-agent: webtext\nDisallow: /a\n\nUser-agent: *\nDisallow: /\n\nUser-agent: WebText/2\nDisallow: /b\n"
+    )
     assert [robots.allows(path, "webtext") for path in ("/a", "/b", "/c")] == [False, False, True]
     assert not robots.allows("/c", "webtexts")
 
@@ -143,7 +145,11 @@ def test_each_opt_out_can_be_switched_off_by_its_setting() -> None:
 def test_a_site_that_says_nothing_about_training_is_not_opted_out() -> None:
     robots = Robots(b"User-agent: *\nDisallow: /x\n\nUser-agent: GPTBot\nAllow: /\n")
     assert robots_opt_out(robots, "/page", FetchSettings()) is None
-    headers = [("x-robots-tag", "nofollow, max-snippet: 20"), ("tdm-reservation", "0"), ("content-signal", "ai-train=yes")]
+    headers = [
+        ("x-robots-tag", "nofollow, max-snippet: 20"),
+        ("tdm-reservation", "0"),
+        ("content-signal", "ai-train=yes"),
+    ]
     assert header_opt_out(headers, FetchSettings()) is None
 
 
