@@ -150,7 +150,7 @@ def _edges(
     edges: list[dict[int, float]] = [{} for _ in sets]
     for left in range(len(sets)):
         for right in range(left):
-            shared = ((buckets[left] == buckets[right]) & (buckets[left] >= 0)).any()
+            shared = set(buckets[left].tolist()) & set(buckets[right].tolist()) - {-1}
             if not shared or (signatures[left] == signatures[right]).sum() < min_agreement:
                 continue
             similarity = jaccard(sets[left], sets[right])
