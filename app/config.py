@@ -57,7 +57,9 @@ class BuildConfig:
     def __init__(self, table: Mapping[str, Any]) -> None:
         classes = settings_classes()
         check_sections(table, classes)
-        self._settings = {name: from_table(cls, section_of(table, name), name) for name, cls in classes.items()}
+        self._settings: dict[str, Any] = {
+            name: from_table(cls, section_of(table, name), name) for name, cls in classes.items()
+        }
 
     @classmethod
     def read(cls, path: str, overrides: Iterable[str] = ()) -> BuildConfig:

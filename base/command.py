@@ -71,10 +71,11 @@ def verb(
             if config_argument:
                 arguments |= {"config_path": config_path, "overrides": overrides}
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
-            with LocalEngine(workers=workers) as local:
+            with LocalEngine(workers=workers, quiet=mode != "human") as local:
                 return function(run=Run(local, Console(mode), dry_run), **arguments)
 
-        command = click.command(name, **kwargs)(callback)
+        make_command: Callable[..., click.Command] = click.command(name, **kwargs)
+        command = make_command(callback)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
         for decorate in (*(_option(settings, field) for field in _fields(settings)), config, *GLOBAL_OPTIONS):
             decorate(command)

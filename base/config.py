@@ -7,7 +7,6 @@ A component's settings stand beside it, as `@dataclass(frozen=True, slots=True, 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import tomllib
 import types
 import typing
@@ -108,8 +107,7 @@ def from_table(cls: type[Settings], table: Mapping[str, Any], section: str) -> S
     return cls(**values)
 
 
-@functools.cache
-def field_types(cls: type) -> dict[str, Any]:
+def field_types(cls: type[Any]) -> dict[str, Any]:
     """Field name -> resolved type of a settings class."""
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}

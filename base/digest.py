@@ -17,6 +17,9 @@ DIGEST_ROWS = 1024
 """Rows hashed as one block; a part of the digest's definition."""
 
 
+HASH_BLOCK_BYTES = 2**20
+
+
 class RecordDigest:
     """SHA-256 over blocks of DIGEST_ROWS rows, column by column: nulls, then lengths, then values."""
 
@@ -56,7 +59,10 @@ class RecordDigest:
 
 def file_sha256(file: BinaryIO) -> str:
     """SHA-256 of a file's bytes from where it stands, in hex."""
-    return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    while block := file.read(HASH_BLOCK_BYTES):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def _numbers(array: Any, type_: pa.DataType) -> bytes:

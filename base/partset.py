@@ -161,7 +161,7 @@ def entry_name(index: int) -> str:
 class PartSet:
     """A sealed part set, open for reading. The manifest is read once; what it says is what is read."""
 
-    _verified: ClassVar[set[tuple[str, int, str]]] = set()  # (location, time stamp, sha256) proven in this process
+    _verified: ClassVar[set[tuple[str, str, str]]] = set()  # (location, version, sha256) proven in this process
 
     def __init__(self, folder: Folder, manifest_bytes: bytes) -> None:
         self.folder = folder
