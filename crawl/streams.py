@@ -85,7 +85,7 @@ def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
 def decompress(file: BinaryIO) -> Iterator[bytes]:
     """The decompressed bytes in chunks, frame after frame. Raises StreamBroken where the stream ends."""
     head = file.read(MAGIC_BYTES)
-    codec = next((codec for codec in CODECS if head.startswith(codec.magics)), None)
+    codec = _codec_of(head)
     if codec is None:
         yield head
         while chunk := file.read(CHUNK_BYTES):
@@ -109,6 +109,16 @@ def decompress(file: BinaryIO) -> Iterator[bytes]:
         data = file.read(codec.feed_bytes)
     if begun:
         raise StreamBroken("truncated_stream", f"{codec.name}, ends at byte {n_read:,} in the middle of a frame")
+
+
+def may_need_a_large_window(head: bytes) -> bool:
+    """Whether a file that begins so may take up to 2 GiB to decompress: any of its Zstandard frames may."""
+    codec = _codec_of(head)
+    return codec is not None and codec.name == "Zstandard"
+
+
+def _codec_of(head: bytes) -> _Codec | None:
+    return next((codec for codec in CODECS if head.startswith(codec.magics)), None)
 
 
 def _inflate(decoder: Any, data: bytes) -> Iterator[bytes]:

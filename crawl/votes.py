@@ -7,6 +7,7 @@ its record is there, which is published last and names the very bytes and the re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from webtext.crawl.inputs import InputFile
 from webtext.crawl.karma import judge
 from webtext.crawl.link_settings import LinkSettings
 from webtext.crawl.spill import SUFFIX, Block, SpillWriter, Vote
+from webtext.crawl.streams import MAGIC_BYTES, may_need_a_large_window
 from webtext.crawl.submission import LinkSource, Unreadable
 
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     n_bytes: int
     sha256: str
+    needs_memory: bool
 
 
 class Spill(msgspec.Struct, kw_only=True):
@@ -91,7 +94,7 @@ def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> list[Spill]:
     missing = [job for job in jobs if finished_spill(job) is None]
     if len(missing) < len(jobs):
         run.console.say(f"links: going on, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are read")
-    with LocalEngine(run.engine.workers, READER_LIMITS) as engine:
+    with _engine_for(missing, run) as engine:
         _map(engine, run, "reading dumps", _spill_dump, missing, [job.dump.name for job in missing])
     return [spill for job in jobs if (spill := finished_spill(job)) is not None]
 
@@ -118,6 +121,13 @@ def part_of(identifier: str, n_parts: int) -> int:
     return int(identifier[:8], 16) * n_parts >> 32
 
 
+def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[Engine]:
+    """The run's engine, unless a dump may need more memory than its workers have."""
+    if any(job.dump.needs_memory for job in jobs):
+        return LocalEngine(run.engine.workers, READER_LIMITS)
+    return nullcontext(run.engine)
+
+
 def _map(
     engine: Engine, run: Run, label: str, function: Callable[[Journal, T], Any], jobs: Sequence[T], names: Sequence[str]
 ) -> list[Any]:
@@ -141,8 +151,11 @@ def _map(
 def _digest_file(_: Journal, file: InputFile) -> Dump:
     folder = Folder(file.folder)
     with folder.open(file.name) as stream:
+        needs_memory = may_need_a_large_window(stream.read(MAGIC_BYTES))
+        stream.seek(0)
         sha256 = file_sha256(stream)
-    return Dump(folder=file.folder, name=file.name, n_bytes=folder.size(file.name), sha256=sha256)
+    n_bytes = folder.size(file.name)
+    return Dump(folder=file.folder, name=file.name, n_bytes=n_bytes, sha256=sha256, needs_memory=needs_memory)
 
 
 def _spill_dump(journal: Journal, job: SpillJob) -> None:
