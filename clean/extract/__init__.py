@@ -1,0 +1,1 @@
+"""Pages to documents: bodies are decoded, bounded, parsed and turned into text."""

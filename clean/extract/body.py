@@ -1,0 +1,135 @@
+"""One decoded HTTP body to a document's text and title: what kind of body it is, its charset, its bounds, its extractor.
+
+A body is HTML or text by its Content-Type; where that is missing, generic or plainly wrong, by its first bytes
+(WHATWG MIME Sniffing §7.1), never by a guess from elsewhere. text/plain and Markdown pass without an extractor.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from webtext.base.config import setting
+from webtext.base.errors import ConfigError, did_you_mean
+from webtext.clean.extract.charset import Undecodable, decode
+from webtext.clean.text import clean_text
+
+EXTRACTORS = ("trafilatura",)
+MAX_PARSER_DEPTH = 255
+
+Kind = Literal["html", "text"]
+
+_HTML_TYPES = {"text/html", "application/xhtml+xml"}
+_TEXT_TYPES = {"text/plain", "text/markdown", "text/x-markdown"}
+_UNTOLD_TYPES = {
+    "",
+    "application/octet-stream",
+    "unknown/unknown",
+    "application/unknown",
+    "*/*",
+    "text/xml",
+    "application/xml",
+}
+_BINARY_STARTS = (
+    b"%PDF-",
+    b"\x89PNG",
+    b"GIF8",
+    b"\xff\xd8\xff",
+    b"PK\x03\x04",
+    b"\x1f\x8b",
+    b"RIFF",
+    b"OggS",
+    b"ID3",
+    b"\x7fELF",
+)
+_BEFORE_TAG = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<!--.{0,4096}?-->|<\?xml[^>]{0,512}>)*", re.DOTALL)
+_HTML_TAG = re.compile(
+    rb"<(?:!doctype\s+html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p|meta|link)[\s/>]",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractSettings:
+    """What becomes of a page."""
+
+    max_body_bytes: int = setting(10_000_000, "refuse pages whose decoded body is larger")
+    max_nodes: int = setting(250_000, "refuse HTML with more tags")
+    max_depth: int = setting(250, "refuse HTML with elements nested deeper; at most 255, where the parser stops")
+    extractor: str = setting("trafilatura", "which extractor takes the main text out of HTML")
+
+    def __post_init__(self) -> None:
+        for name in ("max_body_bytes", "max_nodes", "max_depth"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}", "it must be above 0")
+        if self.max_depth > MAX_PARSER_DEPTH:
+            raise ConfigError(f"max_depth is {self.max_depth}", f"the parser stops at {MAX_PARSER_DEPTH}")
+        if self.extractor not in EXTRACTORS:
+            raise ConfigError(f"unknown extractor '{self.extractor}'", did_you_mean(self.extractor, EXTRACTORS))
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a body holds: text by the rule of `clean/text.py`, and a title where there is one."""
+
+    text: str
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A body that is no document, and the reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A body that could not be processed, and why."""
+
+    reason: str
+    cause: str
+
+
+def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> Body | Dropped | Refused:
+    """The document in a decoded body; a pure function of its arguments and of the libraries' versions."""
+    from webtext.clean.extract.html import TooMuch, extract_html
+
+    if len(body) > settings.max_body_bytes:
+        return Refused("body_too_large", f"{len(body):,} bytes")
+    kind = body_kind(body, content_type)
+    if kind is None:
+        return Dropped("not_html")
+    try:
+        text = decode(body, content_type)
+        title = None
+        if kind == "html":
+            extracted = extract_html(text, max_nodes=settings.max_nodes, max_depth=settings.max_depth)
+            text, title = extracted.text, extracted.title and clean_text(extracted.title)
+    except Undecodable as error:
+        return Refused("undecodable", str(error))
+    except TooMuch as error:
+        return Refused(error.reason, str(error))
+    text = clean_text(text)
+    return Body(text, title or None) if text.strip() else Dropped("empty_text")
+
+
+def body_kind(body: bytes, content_type: str) -> Kind | None:
+    """Whether a body is HTML, text or neither.
+
+    >>> body_kind(b"\\n<!doctype HTML><p>hello", ""), body_kind(b"# hello", "text/markdown"), body_kind(b"%PDF-1.7", "text/html")
+    ('html', 'text', None)
+    """
+    media_type = content_type.partition(";")[0].strip().lower()
+    if body.startswith(_BINARY_STARTS):
+        return None
+    if media_type in _HTML_TYPES:
+        return "html"
+    if media_type in _TEXT_TYPES:
+        return "text"
+    if media_type in _UNTOLD_TYPES:
+        before = _BEFORE_TAG.match(body)
+        if _HTML_TAG.match(body, before.end() if before else 0):
+            return "html"
+    return None

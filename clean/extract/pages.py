@@ -1,0 +1,217 @@
+"""Pages to documents: every archived response becomes a document, a counted drop or a counted failure.
+
+Reads pages sets (WARC records joined with the fetch log by file and offset) and anybody's WARC files; one task per
+part or file. Judges nothing but whether there is text: every language is kept.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from webtext.base.config import recipe_settings
+from webtext.base.content_coding import BodyError
+from webtext.base.errors import InputError
+from webtext.base.partset import PartSet
+from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.run import Run
+from webtext.base.schemas import page_document_id, split_of, text_digest
+from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.urls import canonical_url, library_versions, registrable_domain
+from webtext.base.warc import Response, read_responses
+from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, extract_body
+from webtext.clean.inputs import InputFile, SetName, find_inputs
+from webtext.clean.language import detect_language
+
+CODE_VERSION = 1
+WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
+DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
+OK_STATUS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """A link that leads to a page."""
+
+    link_id: str
+    karma: int
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTask:
+    """One part of a pages set; `linked` maps a link_id of the part to links that were redirected to its page."""
+
+    pages: SetName
+    part: int
+    linked: Mapping[str, tuple[Vote, ...]]
+    settings: ExtractSettings
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """One WARC file of somebody's."""
+
+    file: InputFile
+    settings: ExtractSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A response, where it lies, and the links that led to it."""
+
+    response: Response
+    warc_file: str
+    votes: tuple[Vote, ...]
+    settings: ExtractSettings
+
+
+def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> PartSet:
+    """Write the documents set `out` from pages sets and WARC files; document for document in the order of the input."""
+    sets, files = find_inputs(pages, "pages", WARC_SUFFIXES)
+    tasks = [*_set_tasks(sets, settings), *((FileTask(file, settings), (), file.sha256()) for file in files)]
+    return run_parts(
+        _extract_part,
+        [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],
+        recipe=extract_recipe(settings),
+        outputs={"documents": (out, "documents")},
+        parents=sets,
+        run=run,
+        label="clean.extract",
+    )["documents"]
+
+
+def extract_recipe(settings: ExtractSettings) -> Recipe:
+    """All that decides a document, and nothing else."""
+    versions = {name: importlib.metadata.version(name) for name in DECIDING_LIBRARIES}
+    versions |= library_versions() | {"unicode": unicodedata.unidata_version}
+    return Recipe(
+        stage="clean.extract", code_version=CODE_VERSION, settings=recipe_settings(settings), versions=versions
+    )
+
+
+def _set_tasks(sets: Sequence[PartSet], settings: ExtractSettings) -> Iterator[tuple[Any, Any, str]]:
+    linked = _linked_votes(sets)
+    for pages in sets:
+        for index, part in enumerate(pages.parts):
+            votes: dict[str, tuple[Vote, ...]] = {}
+            rows = pages.table(index, ["link_id", "url", "final_url", "outcome"]).to_pylist() if linked else []
+            for row in rows:
+                if row["outcome"] == "fetched":
+                    found = {*linked.get(row["url"], ()), *linked.get(row["final_url"], ())}
+                    if found:
+                        votes[row["link_id"]] = tuple(sorted(found, key=lambda vote: vote.link_id))
+            # The part's record digest speaks of its rows: the bodies lie in the WARC beside them.
+            archives = [(a.name, a.sha256) for a in part.attachments if a.name.endswith(WARC_SUFFIXES)]
+            voters = {key: [[v.link_id, v.karma, v.split] for v in value] for key, value in votes.items()}
+            yield (
+                SetTask(SetName.of(pages), index, votes, settings),
+                (pages.source(part),),
+                sha256_json([archives, voters]),
+            )
+
+
+def _linked_votes(sets: Sequence[PartSet]) -> dict[str, tuple[Vote, ...]]:
+    """URL -> the links that were redirected there; a few in a hundred links, so they are held in memory."""
+    votes: dict[str, tuple[Vote, ...]] = {}
+    columns = ["link_id", "final_url", "outcome", "karma", "split"]
+    for pages in sets:
+        for index in range(len(pages.parts)):
+            for batch in pages.batches(index, columns):
+                for row in batch.to_pylist():
+                    if row["outcome"] == "linked" and row["final_url"] is not None:
+                        vote = Vote(row["link_id"], row["karma"], row["split"])
+                        votes[row["final_url"]] = (*votes.get(row["final_url"], ()), vote)
+    return votes
+
+
+def _extract_part(context: PartContext, task: PartTask) -> None:
+    """Runs in the worker."""
+    records = _pages_of_set(task.payload) if isinstance(task.payload, SetTask) else _pages_of_file(task.payload)
+    writer = context.main
+    seen: set[str] = set()  # an archive may hold the same capture twice; an id is unique in a set
+    for _, page, result in context.apply(_document, enumerate(records), identify=_place):
+        if isinstance(result, Refused):
+            writer.fail(_place(page), result.reason, result.cause)
+        elif isinstance(result, Dropped):
+            writer.counts.drop(result.reason)
+        elif isinstance(result, Failed):
+            pass  # counted where it failed
+        elif result["id"] in seen:
+            writer.counts.drop("repeated_record")
+        else:
+            seen.add(result["id"])
+            writer.counts.keep()
+            writer.write([result])
+
+
+def _pages_of_set(task: SetTask) -> Iterator[Page]:
+    """The responses of the part's fetched rows, in the order of the WARC file; records that answer no row are passed."""
+    pages = task.pages.open()
+    columns = ["link_id", "outcome", "karma", "split", "warc_file", "warc_offset"]
+    rows = [row for row in pages.table(task.part, columns).to_pylist() if row["outcome"] == "fetched"]
+    by_file: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        by_file.setdefault(row["warc_file"], {})[row["warc_offset"]] = row
+    for name, by_offset in sorted(by_file.items()):
+        for response in read_responses(pages.folder, pages.attachment(task.part, name)):
+            row = by_offset.pop(response.offset, None) if response.offset is not None else None
+            if row is not None:
+                own = Vote(row["link_id"], row["karma"], row["split"])
+                others = (vote for vote in task.linked.get(own.link_id, ()) if vote.link_id != own.link_id)
+                yield Page(response, name, (own, *others), task.settings)
+        if by_offset:
+            offset, row = next(iter(by_offset.items()))
+            raise InputError(
+                f"'{pages.folder.location(name)}' has no response at offset {offset}, where link {row['link_id']} points",
+                "fetch the pages again, or restore the file",
+            )
+
+
+def _pages_of_file(task: FileTask) -> Iterator[Page]:
+    for response in read_responses(task.file.folder, task.file.name):
+        yield Page(response, task.file.name, (), task.settings)
+
+
+def _place(page: Page) -> str:
+    """Names a response in the list of failures."""
+    return f"{page.warc_file}:{page.response.offset} {page.response.url}".strip()
+
+
+def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
+    """The document of one response: a pure function, run under the journal."""
+    response = page.response
+    if response.damage is None and response.status != OK_STATUS:
+        return Dropped("status_not_ok")
+    try:
+        body = response.body(page.settings.max_body_bytes)
+    except BodyError as error:
+        return Refused(error.reason, str(error))
+    extracted = extract_body(body, response.http_headers.get("Content-Type"), page.settings)
+    if not isinstance(extracted, Body):
+        return extracted
+    identifier = page_document_id(response.url, response.date, body)
+    canonical = canonical_url(response.url)
+    language, score = detect_language(extracted.text) or (None, None)
+    splits = {vote.split for vote in page.votes} or {split_of(identifier)}
+    return {
+        "id": identifier,
+        "link_ids": [vote.link_id for vote in page.votes],
+        "url": response.url,
+        "text": extracted.text,
+        "text_digest": text_digest(extracted.text),
+        "title": extracted.title,
+        "date": response.captured,
+        "domain": registrable_domain(canonical) if canonical else None,
+        "language": language,
+        "language_score": score,
+        "karma": max((vote.karma for vote in page.votes), default=None),
+        # a page that a training link leads to is seen in training, whoever else voted for it
+        "split": "train" if "train" in splits else "validation",
+        "warc_file": page.warc_file,
+        "warc_offset": response.offset,
+        "warc_length": response.length,
+    }

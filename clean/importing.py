@@ -1,0 +1,178 @@
+"""Parquet and JSONL files of somebody's with a `text` column, as a documents set: the way in for `filter` and `dedup`.
+
+Kept where a record has them: id, url, title, date, karma, split. Text passes the same rule as a page's. A record
+without id gets one from its file's SHA-256 and its place there, so it does not change with how files are grouped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from webtext.base.errors import InputError
+from webtext.base.partset import PartSet
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.schemas import ID_HEX_DIGITS, split_of, text_digest
+from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.urls import canonical_url, library_versions, registrable_domain
+from webtext.clean.extract.body import Dropped, Refused
+from webtext.clean.inputs import InputFile
+from webtext.clean.language import detect_language
+from webtext.clean.text import clean_text
+
+CODE_VERSION = 1
+SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
+MAX_LINE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ImportTask:
+    """One file and the SHA-256 of its bytes."""
+
+    file: InputFile
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row of the file, or what was found in its place."""
+
+    values: dict[str, Any] | str
+    row: int
+    file: ImportTask
+
+
+def import_documents(files: Sequence[InputFile], out: str, run: Run) -> PartSet:
+    """Write the documents set `out` from the files, one part each, in their order."""
+    tasks = [ImportTask(file, file.sha256()) for file in files]
+    return run_parts(
+        _import_part,
+        [PartTask(index=i, sources=(), payload=task, depends=task.sha256) for i, task in enumerate(tasks)],
+        recipe=Recipe(
+            stage="clean.import",
+            code_version=CODE_VERSION,
+            settings={},
+            versions={"py3langid": importlib.metadata.version("py3langid")} | library_versions(),
+        ),
+        outputs={"documents": (out, "documents")},
+        parents=[],
+        run=run,
+        label="clean.import",
+    )["documents"]
+
+
+def _import_part(context: PartContext, task: PartTask) -> None:
+    """Runs in the worker."""
+    writer = context.main
+    seen: set[str] = set()
+    for row, _, result in context.apply(_document, _numbered(task.payload), identify=_place):
+        if isinstance(result, Refused):
+            writer.fail(f"row {row}", result.reason, result.cause)
+        elif isinstance(result, Dropped):
+            writer.counts.drop(result.reason)
+        elif isinstance(result, Failed):
+            pass  # counted where it failed
+        elif result["id"] in seen:
+            writer.fail(f"row {row}", "repeated_id", result["id"])
+        else:
+            seen.add(result["id"])
+            writer.counts.keep()
+            writer.write([result])
+
+
+def _numbered(task: ImportTask) -> Iterator[tuple[int, Record]]:
+    rows = _parquet_rows(task.file) if task.file.name.endswith(".parquet") else _json_lines(task.file)
+    return ((i, Record(row, i, task)) for i, row in enumerate(rows))
+
+
+def _place(record: Record) -> str:
+    return f"row {record.row}"
+
+
+def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
+    if isinstance(record.values, str):
+        return Refused("not_json", record.values)
+    values = record.values
+    text, url = values.get("text"), values.get("url")
+    if not isinstance(text, str):
+        return Refused("no_text", f"text is {type(text).__name__}")
+    text = clean_text(text)
+    if not text.strip():
+        return Dropped("empty_text")
+    place = f"{record.file.sha256}\n{record.row}"
+    identifier = str(values.get("id") or hashlib.sha256(place.encode()).hexdigest()[:ID_HEX_DIGITS])
+    canonical = canonical_url(url) if isinstance(url, str) else None
+    language, score = detect_language(text) or (None, None)
+    split = values.get("split")
+    return {
+        "id": identifier,
+        "link_ids": [],
+        "url": url if isinstance(url, str) else None,
+        "text": text,
+        "text_digest": text_digest(text),
+        "title": values["title"] if isinstance(values.get("title"), str) else None,
+        "date": values["date"] if isinstance(values.get("date"), int) else None,
+        "domain": registrable_domain(canonical) if canonical else None,
+        "language": language,
+        "language_score": score,
+        "karma": values["karma"] if isinstance(values.get("karma"), int) else None,
+        "split": split if split in ("train", "validation") else split_of(identifier),
+    }
+
+
+def _parquet_rows(file: InputFile) -> Iterator[dict[str, Any]]:
+    with file.folder.open(file.name) as opened:
+        try:
+            parquet = pq.ParquetFile(opened)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"'{file.location}' is no Parquet file: {error}", "check the file") from None
+        known = ("id", "url", "text", "title", "date", "karma", "split")
+        columns = [name for name in known if name in parquet.schema_arrow.names]
+        if "text" not in columns:
+            raise InputError(
+                f"'{file.location}' has no column 'text'", f"its columns: {', '.join(parquet.schema_arrow.names)}"
+            )
+        for batch in parquet.iter_batches(batch_size=256, columns=columns):
+            yield from batch.to_pylist()
+
+
+def _json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:
+    """Each line's object, or what is wrong with the line; empty lines are none."""
+    with file.folder.open(file.name) as opened, _decompressed(opened, file.name) as lines:
+        while line := lines.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                while not line.endswith(b"\n") and (line := lines.readline(MAX_LINE_BYTES)):
+                    pass
+                yield f"a line of more than {MAX_LINE_BYTES:,} bytes"
+            elif line.strip():
+                try:
+                    value = json.loads(line)
+                    yield value if isinstance(value, dict) else f"a {type(value).__name__}, not an object"
+                except (ValueError, RecursionError) as error:
+                    yield str(error)
+
+
+def _decompressed(opened: Any, name: str) -> Any:
+    if name.endswith(".gz"):
+        import gzip
+
+        return gzip.open(opened)
+    if name.endswith(".xz"):
+        import lzma
+
+        return lzma.open(opened)
+    if name.endswith(".zst"):
+        import io
+
+        import zstandard
+
+        return io.BufferedReader(zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(opened))
+    return opened

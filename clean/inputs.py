@@ -1,0 +1,98 @@
+"""What a verb of `clean` is given: part sets, and files by name, folder or pattern, on disk or at any fsspec URL."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from webtext.base.digest import file_sha256
+from webtext.base.errors import InputError
+from webtext.base.partset import ENTRIES, MANIFEST, PartSet
+from webtext.base.storage import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file of somebody's, by folder and name."""
+
+    folder: Folder
+    name: str
+
+    @property
+    def location(self) -> str:
+        """Path or URL, for messages."""
+        return self.folder.location(self.name)
+
+    def sha256(self) -> str:
+        """SHA-256 of the file's bytes: what a part made from it depends on."""
+        with self.folder.open(self.name) as file:
+            return file_sha256(file)
+
+
+@dataclass(frozen=True, slots=True)
+class SetName:
+    """A part set as a task names it: opened in the worker, and only while it is the very set the task was made for."""
+
+    url: str
+    kind: str
+    hash: str
+
+    @classmethod
+    def of(cls, opened: PartSet) -> SetName:
+        """The name of an open set."""
+        return cls(opened.folder.url, opened.kind, opened.hash)
+
+    def open(self) -> PartSet:
+        """The set; InputError when it was replaced since."""
+        return _open(self)
+
+
+def find_inputs(
+    names: Iterable[str], kind: str | tuple[str, ...], suffixes: Sequence[str]
+) -> tuple[list[PartSet], list[InputFile]]:
+    """The part sets of `kind` and the files with one of `suffixes` that `names` stand for, in the order given."""
+    what = kind if isinstance(kind, str) else " or ".join(kind)
+    sets: list[PartSet] = []
+    files: list[InputFile] = []
+    for name in names:
+        folder = Folder(name)
+        if folder.exists(MANIFEST) or folder.exists(ENTRIES):
+            sets.append(PartSet.open(name, kind))
+        else:
+            files += _files_of(name, what, suffixes)
+    if not sets and not files:
+        raise InputError(f"no {what} given", "name a part set, or files")
+    return sets, files
+
+
+def _files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
+    parent, _, last = name.rstrip("/").rpartition("/")
+    folder = Folder(parent or ("/" if name.startswith("/") else "."))
+    known = folder.names()
+    if last in known:
+        return [InputFile(folder, last)]
+    if any(character in last for character in "*?["):
+        found = [InputFile(folder, each) for each in known if fnmatch.fnmatchcase(each, last)]
+        if not found:
+            raise InputError(f"no file is called '{name}'", "check the pattern: it may stand after the last '/' only")
+        return found
+    folder = Folder(name)
+    if not folder.exists(""):
+        raise InputError(f"there is no '{name}'", "check the path")
+    found = [InputFile(folder, each) for each in folder.names() if each.endswith(tuple(suffixes))]
+    if not found:
+        raise InputError(
+            f"'{name}' is no part set of {what} and has no {', '.join(suffixes)} file",
+            "name the folder a webtext verb wrote, or files",
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def _open(name: SetName) -> PartSet:
+    opened = PartSet.open(name.url, name.kind)
+    if opened.hash != name.hash:
+        raise InputError(f"the part set '{name.url}' changed while it was read", "give the same command again")
+    return opened

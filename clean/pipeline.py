@@ -1,0 +1,239 @@
+"""documents to corpus: measure, decide, find duplicates among what stays, then write each part once.
+
+    documents/ ──► signals/ ──► decisions (from signals, never stored) ──► duplicates among those that pass
+        └────────────────────────────────────────────────────────────────────► corpus/ + dropped/
+
+Row order is kept, part n of documents gives part n of corpus and of dropped, and in = kept + dropped.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from webtext.base.config import recipe_settings
+from webtext.base.errors import InputError
+from webtext.base.partset import Counts, PartSet
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.schemas import DECISION
+from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.storage import Folder
+from webtext.clean.dedup.find import VERSIONS, DedupSettings, Duplicates, find_duplicates
+from webtext.clean.extract.body import ExtractSettings
+from webtext.clean.extract.pages import extract_documents
+from webtext.clean.importing import SUFFIXES, import_documents
+from webtext.clean.inputs import SetName, find_inputs
+from webtext.clean.language import LanguageSettings
+from webtext.clean.rules.decide import Decisions, decide
+from webtext.clean.rules.measure import measure_signals
+from webtext.clean.rules.thresholds import RuleSettings
+
+CODE_VERSION = 1
+START_CHARACTERS = 200
+WORK = "_dedup"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanSettings:
+    """The sections [clean.extract], [clean.language], [clean.rules] and [clean.dedup]."""
+
+    extract: ExtractSettings = field(default_factory=ExtractSettings)
+    language: LanguageSettings = field(default_factory=LanguageSettings)
+    rules: RuleSettings = field(default_factory=RuleSettings)
+    dedup: DedupSettings = field(default_factory=DedupSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanResult:
+    """The sets that a run wrote; `documents` are those it read when it did not extract them."""
+
+    documents: PartSet
+    signals: PartSet | None
+    corpus: PartSet
+    dropped: PartSet
+
+    @property
+    def counts(self) -> Counts:
+        """From documents to corpus: in = kept + dropped by reason."""
+        return self.corpus.counts
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """What decides: the part function makes the same decisions as the parent did, from the same inputs."""
+
+    signals: SetName | None
+    rules: RuleSettings | None
+    language: LanguageSettings | None
+
+    def decisions(self, part: int) -> Decisions | None:
+        """Of the rules, for the rows of one part."""
+        return decide(self.signals.open().table(part), self.rules, self.language) if self.signals else None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """One part of documents and all that decides over its rows."""
+
+    documents: SetName
+    part: int
+    judges: Judges
+    duplicates: Duplicates | None
+
+
+def clean_pages(pages: Sequence[str], out: str, settings: CleanSettings, run: Run) -> CleanResult:
+    """Pages to corpus: writes out/documents, out/signals, out/corpus and out/dropped."""
+    documents = extract_documents(pages, f"{out}/documents", settings.extract, run)
+    return _finish(documents, out, "clean.run", settings.rules, settings.language, settings.dedup, run)
+
+
+def filter_documents(
+    inputs: Sequence[str], out: str, rules: RuleSettings, language: LanguageSettings, run: Run
+) -> CleanResult:
+    """Apply the language and quality rules alone: writes out/signals, out/corpus and out/dropped."""
+    return _finish(_documents(inputs, out, run), out, "clean.filter", rules, language, None, run)
+
+
+def dedup_documents(inputs: Sequence[str], out: str, settings: DedupSettings, run: Run) -> CleanResult:
+    """Remove exact and near duplicates alone: writes out/corpus and out/dropped."""
+    return _finish(_documents(inputs, out, run), out, "clean.dedup", None, None, settings, run)
+
+
+def _documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
+    """The documents set itself, or one imported from files to out/documents."""
+    sets, files = find_inputs(inputs, ("documents", "corpus"), SUFFIXES)
+    if len(sets) == 1 and not files:
+        return sets[0]
+    if sets:
+        raise InputError(
+            f"{len(inputs)} inputs, of which {len(sets)} are part sets", "name one part set, or files only"
+        )
+    return import_documents(files, f"{out}/documents", run)
+
+
+def _finish(
+    documents: PartSet,
+    out: str,
+    stage: str,
+    rules: RuleSettings | None,
+    language: LanguageSettings | None,
+    dedup: DedupSettings | None,
+    run: Run,
+) -> CleanResult:
+    signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
+    judges = Judges(SetName.of(signals) if signals else None, rules, language)
+    duplicates = None
+    if dedup is not None:
+        passes = functools.partial(_passes, judges) if signals else None
+        duplicates = find_duplicates(documents, dedup, _work_folder(out), run, passes=passes)
+    sections = {"rules": rules, "language": language, "dedup": dedup}
+    written = run_parts(
+        _write_part,
+        [
+            PartTask(
+                index=part.index,
+                sources=tuple(parent.source(i) for parent in (documents, signals) if parent is not None),
+                payload=WriteTask(SetName.of(documents), i, judges, duplicates),
+                depends=duplicates.digest(i) if duplicates else "",
+            )
+            for i, part in enumerate(documents.parts)
+        ],
+        recipe=Recipe(
+            stage=stage,
+            code_version=CODE_VERSION,
+            settings={name: recipe_settings(section) for name, section in sections.items() if section is not None},
+            versions=VERSIONS if dedup is not None else {},
+        ),
+        outputs={"corpus": (f"{out}/corpus", "corpus"), "dropped": (f"{out}/dropped", "dropped")},
+        parents=[documents] if signals is None else [documents, signals],
+        run=run,
+        label=stage,
+    )
+    return CleanResult(documents, signals, written["corpus"], written["dropped"])
+
+
+def _passes(judges: Judges, part: int) -> np.ndarray:
+    """Mask of the rows that the rules keep: the ones that are compared with each other."""
+    decisions = judges.decisions(part)
+    assert decisions is not None, "only asked where there are signals"
+    return decisions.kept
+
+
+def _work_folder(out: str) -> Folder:
+    """Where dedup keeps its scratch files: beside the output, or on this machine when the output is remote."""
+    folder = Folder(out)
+    if folder.is_local:
+        return folder.child(WORK)
+    name = hashlib.sha256(out.encode()).hexdigest()[:16]
+    return Folder(Path(tempfile.gettempdir()) / f"webtext-dedup-{name}")
+
+
+def _write_part(context: PartContext, task: PartTask) -> None:
+    """Runs in the worker: one part of documents to one part of corpus and one of dropped."""
+    work: WriteTask = task.payload
+    documents = work.documents.open()
+    decisions = work.judges.decisions(work.part)
+    duplicates = _duplicates_of(work)
+    corpus, dropped = context.output("corpus"), context.output("dropped")
+    first = 0
+    for batch in documents.batches(work.part):
+        keep = np.ones(batch.num_rows, bool)
+        gone: list[dict[str, Any]] = []
+        for i in range(batch.num_rows):
+            why = _why(first + i, decisions, duplicates, work.duplicates)
+            if why is not None:
+                keep[i] = False
+                gone.append(why | _named(batch, i))
+                corpus.counts.drop(why["reason"])
+        kept = batch.filter(pa.array(keep))
+        corpus.counts.keep(kept.num_rows)
+        corpus.write_table(pa.Table.from_batches([kept]))
+        dropped.write_table(pa.Table.from_pylist(gone, schema=DECISION))
+        first += batch.num_rows
+
+
+def _duplicates_of(work: WriteTask) -> dict[int, dict[str, Any]]:
+    if work.duplicates is None:
+        return {}
+    return {row.pop("row"): row for row in work.duplicates.table(work.part).to_pylist()}
+
+
+def _why(
+    row: int, decisions: Decisions | None, duplicates: dict[int, dict[str, Any]], found: Duplicates | None
+) -> dict[str, Any] | None:
+    """The decision that drops a row, without the document's own columns; None when it stays."""
+    reason = decisions.reason(row) if decisions is not None else None
+    if decisions is not None and reason is not None:
+        value, threshold = decisions.value[row], decisions.threshold[row]
+        return {"stage": "filter", "reason": reason, "value": _number(value), "threshold": _number(threshold)}
+    if row in duplicates and found is not None:
+        duplicate = duplicates[row]
+        return {
+            "stage": "dedup",
+            "reason": duplicate["reason"],
+            "value": duplicate["similarity"],
+            "threshold": found.threshold,
+            "duplicate_of": duplicate["duplicate_of"],
+        }
+    return None
+
+
+def _named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
+    return {
+        "id": batch["id"][row].as_py(),
+        "url": batch["url"][row].as_py(),
+        "text_start": batch["text"][row].as_py()[:START_CHARACTERS],
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,1 @@
+"""Quality rules: each is one measured value (`signals.py`) and one threshold (`thresholds.py`)."""

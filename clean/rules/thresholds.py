@@ -1,0 +1,134 @@
+"""The rules by name, and the profiles: which rules hold, at which published threshold.
+
+webtext   what was usual in GPT-2's time: a minimum length, nothing more. OpenWebText dropped documents under 128 GPT-2
+          tokens; a word of prose is a little over one.
+gopher    quality and repetition rules of Rae et al. 2021, Tables A1 and A2
+c4        document rules of Raffel et al. 2020, §2.2
+fineweb   FineWeb's recipe (Penedo et al. 2024): Gopher's rules, C4's without the terminal punctuation, and its own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from webtext.base.config import setting
+from webtext.base.errors import ConfigError, did_you_mean
+from webtext.base.schemas import DUPLICATE_NGRAM_SIZES, TOP_NGRAM_SIZES
+
+Bound = Literal["min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Drops a document whose `column` is below the threshold (min) or above it (max); `reason` is the rule's name."""
+
+    reason: str
+    column: str
+    bound: Bound
+
+
+RULES = {
+    rule.reason: rule
+    for rule in (
+        Rule("too_few_words", "n_words", "min"),
+        Rule("too_many_words", "n_words", "max"),
+        Rule("words_too_short", "mean_word_length", "min"),
+        Rule("words_too_long", "mean_word_length", "max"),
+        Rule("too_many_hashes", "hash_word_ratio", "max"),
+        Rule("too_many_ellipses", "ellipsis_word_ratio", "max"),
+        Rule("too_few_alphabetic_words", "alphabetic_word_ratio", "min"),
+        Rule("too_few_stop_words", "n_stop_words", "min"),
+        Rule("too_many_bullet_lines", "bullet_line_ratio", "max"),
+        Rule("too_many_ellipsis_lines", "ellipsis_line_ratio", "max"),
+        Rule("too_many_duplicate_lines", "duplicate_line_ratio", "max"),
+        Rule("too_many_duplicate_line_characters", "duplicate_line_character_ratio", "max"),
+        Rule("too_many_duplicate_paragraphs", "duplicate_paragraph_ratio", "max"),
+        Rule("too_many_duplicate_paragraph_characters", "duplicate_paragraph_character_ratio", "max"),
+        *(Rule(f"top_{n}gram_too_frequent", f"top_{n}gram_character_ratio", "max") for n in TOP_NGRAM_SIZES),
+        *(
+            Rule(f"too_many_duplicate_{n}grams", f"duplicate_{n}gram_character_ratio", "max")
+            for n in DUPLICATE_NGRAM_SIZES
+        ),
+        Rule("has_lorem_ipsum", "n_lorem_ipsum", "max"),
+        Rule("has_curly_brace", "n_curly_braces", "max"),
+        Rule("too_few_sentences", "n_sentences", "min"),
+        Rule("too_few_punctuated_lines", "punctuated_line_ratio", "min"),
+        Rule("too_many_short_lines", "short_line_ratio", "max"),
+        Rule("too_many_newlines", "newline_word_ratio", "max"),
+    )
+}
+"""Reason -> rule, in the order in which they are asked: the first that drops a document is its reason."""
+
+_GOPHER = {
+    "too_few_words": 50,
+    "too_many_words": 100_000,
+    "words_too_short": 3,
+    "words_too_long": 10,
+    "too_many_hashes": 0.1,
+    "too_many_ellipses": 0.1,
+    "too_few_alphabetic_words": 0.8,
+    "too_few_stop_words": 2,
+    "too_many_bullet_lines": 0.9,
+    "too_many_ellipsis_lines": 0.3,
+    "too_many_duplicate_lines": 0.3,
+    "too_many_duplicate_line_characters": 0.2,
+    "too_many_duplicate_paragraphs": 0.3,
+    "too_many_duplicate_paragraph_characters": 0.2,
+    "top_2gram_too_frequent": 0.20,
+    "top_3gram_too_frequent": 0.18,
+    "top_4gram_too_frequent": 0.16,
+    "too_many_duplicate_5grams": 0.15,
+    "too_many_duplicate_6grams": 0.14,
+    "too_many_duplicate_7grams": 0.13,
+    "too_many_duplicate_8grams": 0.12,
+    "too_many_duplicate_9grams": 0.11,
+    "too_many_duplicate_10grams": 0.10,
+}
+_C4 = {"has_lorem_ipsum": 0, "has_curly_brace": 0, "too_few_sentences": 5}
+_FINEWEB = {
+    "too_few_punctuated_lines": 0.12,
+    "too_many_short_lines": 0.67,
+    "too_many_duplicate_line_characters": 0.01,
+    "too_many_newlines": 0.3,
+}
+PROFILES: Mapping[str, Mapping[str, float]] = {
+    "webtext": {"too_few_words": 100},
+    "gopher": _GOPHER,
+    "c4": _C4,
+    "fineweb": _GOPHER | {"has_lorem_ipsum": 0, "has_curly_brace": 0} | _FINEWEB,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSettings:
+    """Which quality rules hold."""
+
+    profile: str = setting("webtext", f"published set of rules: {', '.join(PROFILES)}")
+    rule: tuple[str, ...] = setting((), "change or add one rule: too_few_words=50, or too_few_words=off")
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise ConfigError(
+                f"unknown profile '{self.profile}' in [clean.rules]", did_you_mean(self.profile, PROFILES)
+            )
+        self.thresholds()
+
+    def thresholds(self) -> dict[str, float]:
+        """Reason -> threshold of each rule that holds, in the order of RULES."""
+        values: dict[str, float] = dict(PROFILES[self.profile])
+        for change in self.rule:
+            reason, separator, value = (part.strip() for part in change.partition("="))
+            if reason not in RULES:
+                raise ConfigError(f"unknown rule '{reason}' in [clean.rules]", did_you_mean(reason, RULES))
+            if value == "off":
+                values.pop(reason, None)
+                continue
+            try:
+                values[reason] = float(value)
+            except ValueError:
+                raise ConfigError(
+                    f"rule {change!r} in [clean.rules] is not of the form rule=number or rule=off"
+                ) from None
+        return {reason: values[reason] for reason in RULES if reason in values}

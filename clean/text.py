@@ -1,0 +1,31 @@
+"""The one rule that makes a document's text: what `Document.text` may hold, whatever it came from.
+
+Valid UTF-8 without NUL, surrogates and C0 controls save `\\n` and `\\t`; every line ends in `\\n`; at most two `\\n` in a
+row; no blanks at a line's end and no empty lines around the text. Nothing else is touched: the text is not
+Unicode-normalised (only the keys of deduplication are) and indentation stays.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_EMPTY_LINES = re.compile(r"\n{3,}")
+
+
+def clean_text(text: str) -> str:
+    """The text as a document holds it; idempotent, linear in the length of `text`.
+
+    Surrogates that make a pair become their character, lone ones U+FFFD.
+
+    >>> clean_text("def f():\\r\\n    return 1  \\r\\n\\r\\n\\r\\n\\x00end\\n")
+    'def f():\\n    return 1\\n\\nend'
+    """
+    if _SURROGATES.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    text = _CONTROLS.sub("", _LINE_ENDS.sub("\n", text))
+    # Not one regex for the blanks: `[^\S\n]+$` takes quadratic time on a long run of blanks inside a line.
+    text = "\n".join(line.rstrip() for line in text.split("\n"))
+    return _EMPTY_LINES.sub("\n\n", text).strip("\n")
