@@ -60,7 +60,6 @@ def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> Part
     if run.dry_run:
         return None
     if n_missing:
-        pages.start()
         _crawl(parent, table, pages, settings, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
     return pages.seal(about)
@@ -80,16 +79,14 @@ def _crawl(
     links: PartSet, table: LinkTable, pages: PagesSet, settings: FetchSettings, n_missing: int, run: Run
 ) -> None:
     missing = (link for link in _links(links) if link.link_id not in pages.done)
-    with run.console.progress(n_missing, "crawl.fetch", "links") as progress:
+    with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress:
         try:
             asyncio.run(_Crawl(table, pages, settings, progress).run(missing))
         except KeyboardInterrupt:
             pages.publish()
             run.console.say("crawl.fetch: interrupted; give the same command again to go on")
             raise
-        except BaseException:
-            pages.discard()
-            raise
+        pages.publish()
 
 
 class _Crawl:
@@ -133,7 +130,7 @@ class _Crawl:
                 visit = await _guarded(visitor, link.url)
                 self._pages.add(link, visit)
             self._room.release()
-            self._progress.advance()
+            self._progress.advance(note=f"{self._pages.n_pages:,} pages, {self._pages.n_bytes / 2**20:,.0f} MiB")
         del self._queues[host]
 
 

@@ -6,7 +6,10 @@ never in two parts, since a run starts from the published rows. The set is seale
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +18,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.partset import MANIFEST, Part, PartSet, part_name
+from webtext.base.partset import ENTRIES, MANIFEST, Part, PartSet, part_name
 from webtext.base.partwriter import PartWriter, SetWriter, part_key
 from webtext.base.recipe import Recipe
-from webtext.base.storage import no_space_is_an_error
+from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.link_table import LinkTable
 from webtext.crawl.reasons import FAILED, FETCHED, outcome_of
@@ -46,6 +49,7 @@ class PagesSet:
         self._writer = SetWriter(url, KIND, recipe, [links])
         self._settings = settings
         self._check_recipe(recipe)
+        self._entries = self._entry_names()
         self._parts: dict[int, Part] = self._writer.done()
         self._generation = self._writer.generation() + 1
         rows = [(row["link_id"], row["final_url"]) for row in self._rows()]
@@ -56,12 +60,25 @@ class PagesSet:
                 self.held.add_url(final_url)
         self._about = _about(recipe)
         self._open: _OpenPart | None = None
+        self.n_pages = 0  # of this run
+        self.n_bytes = 0
 
-    def start(self) -> None:
-        """Make the folder ready to be written: leave word of the recipe, clear what a killed run left."""
-        self._writer.folder.remove_leftovers()
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """While pages are added: hold the folder against other runs, clear what a killed one left, note the recipe.
+
+        InputError when another run holds it (on this machine; nobody guards a remote folder).
+        """
         data = (json.dumps(self._writer.recipe.to_json(), indent=1, sort_keys=True) + "\n").encode()
         self._writer.folder.write_bytes(RECIPE, data)
+        with _held(self._writer.folder):
+            if self._entries != self._entry_names():
+                raise InputError(f"another run has just written '{self._writer.folder.url}'", "give the command again")
+            self._writer.folder.remove_leftovers()
+            try:
+                yield
+            finally:
+                self._discard()
 
     def add(self, link: Link, visit: Visit) -> None:
         """Add the row of one link, and its page's records; publishes the part when it is full."""
@@ -71,6 +88,9 @@ class PagesSet:
             self._open = _OpenPart(self._writer.part(index, key=key), self._about)
         with no_space_is_an_error(self._writer.folder.url):
             self._open.add(link, visit)
+        if visit.exchange is not None:
+            self.n_pages += 1
+            self.n_bytes += len(visit.exchange.body)
         if visit.exchange is not None and visit.redirects:
             self.held.add_url(visit.exchange.url)
         if self._open.is_full(self._settings):
@@ -83,8 +103,7 @@ class PagesSet:
             self._open = None
             self._parts[part.index] = part
 
-    def discard(self) -> None:
-        """Forget the part under way."""
+    def _discard(self) -> None:
         if self._open is not None:
             self._open.discard()
             self._open = None
@@ -93,6 +112,9 @@ class PagesSet:
         """Gather all parts under one manifest. A crawl cannot be repeated, and the manifest says so."""
         self.publish()
         return self._writer.seal(list(self._parts.values()), reproducible=False, run=run)
+
+    def _entry_names(self) -> list[str]:
+        return self._writer.folder.child(ENTRIES).names(".json")
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """link_id of every row, and final_url of those whose page was found behind a redirect."""
@@ -121,6 +143,23 @@ class PagesSet:
                 f"'{folder.url}' was begun with other settings: {'; '.join(differences)}",
                 "restore the setting, or choose another --out",
             )
+
+
+@contextlib.contextmanager
+def _held(folder: Folder) -> Iterator[None]:
+    """Lock the folder itself: no lock file is left behind, and the lock dies with its process."""
+    if not folder.is_local:
+        yield
+        return
+    handle = os.open(folder.local_path(), os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"another run is writing '{folder.url}'", "wait for it, or choose another --out") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 class _OpenPart:

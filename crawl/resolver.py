@@ -20,6 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from webtext.crawl.addresses import AddressRule
 
+LOOKUP_SECONDS = 20.0
 LOOKUP_THREADS = 32  # getaddrinfo blocks; asyncio's own pool has as few as five threads
 CACHE_HOSTS = 50_000
 CACHE_SECONDS = 600.0
@@ -82,7 +83,9 @@ class PinnedResolver(AbstractResolver):
             return known[1]
         if host not in self._running:
             self._running[host] = asyncio.ensure_future(self._look_up_now(host))
-        return await asyncio.shield(self._running[host])
+            self._running[host].add_done_callback(_heard)
+        async with asyncio.timeout(LOOKUP_SECONDS):
+            return await asyncio.shield(self._running[host])
 
     async def _look_up_now(self, host: str) -> list[str]:
         try:
@@ -121,6 +124,12 @@ def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:
         return socket.socket(family, kind, protocol)
 
     return make
+
+
+def _heard(answers: asyncio.Future[list[str]]) -> None:
+    """An answer that came after all who asked had left is no news."""
+    if not answers.cancelled():
+        answers.exception()
 
 
 def _is_literal(host: str) -> bool:

@@ -8,10 +8,12 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -227,45 +229,85 @@ def test_every_bad_page_is_a_counted_reason(web: Any, make_links: MakeLinks, tmp
 def test_a_port_where_nobody_listens_is_a_failed_connection(web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/"
-    [row] = crawl(web, make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",), obey_robots=False,
-                  obey_ai_robots=False, obey_content_signal=False).values()  # fmt: skip
+    [row] = crawl(web, make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",), **NO_ROBOTS).values()
     assert row["reason"] == "connection_failed"
     [row] = crawl(web, make_links([url]), tmp_path / "pages2", allow_address=("127.0.0.1",)).values()
     assert (row["outcome"], row["reason"]) == ("refused", "robots_unreachable")
 
 
-def test_a_certificate_nobody_vouches_for_is_refused(make_links: MakeLinks, web: Any, tmp_path: Path) -> None:
-    import ssl
-    import threading
-
-    pem = tmp_path / "server.pem"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout - -out -"
+@pytest.fixture
+def tls_server(tmp_path: Path) -> Iterator[tuple[int, Path, list[bytes]]]:
+    """A TLS server on 127.0.0.1 that answers with a page: its port, its own certificate, what it was sent."""
+    certificate = tmp_path / "server.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=x -addext subjectAltName=IP:127.0.0.1"
     try:
-        pem.write_bytes(subprocess.run(command.split(), capture_output=True, check=True).stdout)
+        made = subprocess.run([*command.split(), "-keyout", "-", "-out", "-"], capture_output=True, check=True)
     except FileNotFoundError:
         pytest.skip("needs the openssl command")
+    certificate.write_bytes(made.stdout)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
-    seen: list[bytes] = []
+    context.load_cert_chain(certificate)
+    received: list[bytes] = []
 
-    def serve(listener: socket.socket) -> None:
+    def serve() -> None:
         while True:
             try:
                 connection, _ = listener.accept()
                 with context.wrap_socket(connection, server_side=True) as secured:
-                    seen.append(secured.recv(100))
+                    received.append(secured.recv(2000))
+                    secured.sendall(HEAD + b"Content-Length: 6\r\n\r\n<html>")
             except ssl.SSLError:
                 continue
             except OSError:
                 return
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=serve, args=(listener,), daemon=True).start()
-        url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
-        [row] = crawl(web, make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",), obey_robots=False,
-                      obey_ai_robots=False, obey_content_signal=False).values()  # fmt: skip
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1], certificate, received
+
+
+NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False}
+
+
+def test_a_page_over_tls_is_fetched_only_when_its_certificate_is_vouched_for(
+    web: Any,
+    make_links: MakeLinks,
+    tmp_path: Path,
+    tls_server: tuple[int, Path, list[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port, certificate, received = tls_server
+    url, allow = f"https://127.0.0.1:{port}/page", ("127.0.0.1",)
+    [row] = crawl(web, make_links([url]), tmp_path / "refused", allow_address=allow, **NO_ROBOTS).values()
     assert row["reason"] == "tls_failed"
-    assert seen in ([], [b""]), "a request was sent over an unverified connection"
+    assert b"".join(received) == b"", "a request was sent over an unverified connection"
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    [row] = crawl(web, make_links([url]), tmp_path / "pages", allow_address=allow, **NO_ROBOTS).values()
+    assert row["outcome"] == "fetched"
+    assert bodies(tmp_path / "pages") == {url: b"<html>"}
+
+
+def test_a_link_to_an_ipv6_address_is_fetched(make_links: MakeLinks, web: Any, tmp_path: Path) -> None:
+    answer = HEAD + b"Content-Length: 6\r\nConnection: close\r\n\r\n<html>"
+
+    def serve() -> None:
+        for _ in range(2):  # robots.txt, page
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(2000)
+                connection.sendall(answer)
+
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("needs IPv6 on loopback")
+    with listener:
+        threading.Thread(target=serve, daemon=True).start()
+        port = listener.getsockname()[1]
+        [row] = crawl(web, make_links([f"http://[::1]:{port}/"]), tmp_path / "a", allow_address=("::1",)).values()
+        assert row["outcome"] == "fetched"
+        [row] = crawl(web, make_links([f"http://[::1]:{port}/"]), tmp_path / "b").values()
+        assert row["reason"] == "address_not_public"
 
 
 # Redirects ------------------------------------------------------------------------------------------------------------
@@ -610,6 +652,16 @@ def test_a_disk_that_is_full_ends_the_run_with_a_short_error(
     assert len(crawl(web, links, tmp_path / "pages")) == 4
 
 
+def test_two_runs_cannot_write_one_folder(web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    links = make_links([web.page(f"/{i}") for i in range(30)])
+    child = start_child(web, links, tmp_path / "pages")
+    wait_for_requests(web, 6, child)
+    with pytest.raises(InputError, match="another run is writing"):
+        fetch_pages(links, str(tmp_path / "pages"), child_settings(web), Run.quiet())
+    assert child.wait(30) == 0, "the first run was disturbed"
+    assert PartSet.open(str(tmp_path / "pages"), "pages").records == 30
+
+
 CHILD = """
 import sys
 from webtext.base.run import Run
@@ -618,6 +670,10 @@ links, out, port = sys.argv[1:]
 settings = FetchSettings(delay=0.02, part_pages=4, allow_address=(f"127.0.0.0/8:{port}",))
 fetch_pages(links, out, settings, Run.quiet())
 """
+
+
+def child_settings(web: Any) -> FetchSettings:
+    return FetchSettings(allow_address=(f"127.0.0.0/8:{web.port}",))
 
 
 def start_child(web: Any, links: str, out: Path) -> subprocess.Popen[bytes]:
