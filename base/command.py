@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -36,17 +36,19 @@ def verb(
     group: click.Group,
     name: str,
     *,
-    settings: type | None = None,
+    settings: type | Mapping[str, type] | None = None,
     section: str = "",
     config_argument: bool = False,
     **kwargs: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Register a function as `webtext STAGE NAME`.
 
-    The function gets `run: Run`, `settings` (an instance of the class, if one was named), and its own click parameters,
-    whose decorators stand below this one. With `config_argument` the verb is about a whole config file: CONFIG is its
-    argument and the function gets `config_path` and `overrides` as they are.
+    The function gets `run: Run`, `settings` (an instance of the class, if one was named; of a mapping section -> class,
+    section -> instance), and its own click parameters, whose decorators stand below this one. With `config_argument` the
+    verb is about a whole config file: CONFIG is its argument and the function gets `config_path` and `overrides` as they
+    are.
     """
+    classes = _by_section(settings, section)
 
     def register(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -65,9 +67,10 @@ def verb(
             from webtext.base.engine import LocalEngine
             from webtext.base.run import Run
 
-            if settings is not None:
-                flags = {key: arguments.pop(key) for key in field_types(settings)}
-                arguments["settings"] = resolve(settings, section, config_path, overrides, flags)
+            if classes:
+                flags = {name: {key: arguments.pop(key) for key in field_types(cls)} for name, cls in classes.items()}
+                resolved = resolve(classes, config_path, overrides, flags)
+                arguments["settings"] = resolved if isinstance(settings, Mapping) else resolved[section]
             if config_argument:
                 arguments |= {"config_path": config_path, "overrides": overrides}
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
@@ -77,7 +80,8 @@ def verb(
         make_command: Callable[..., click.Command] = click.command(name, **kwargs)
         command = make_command(callback)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
-        for decorate in (*(_option(settings, field) for field in _fields(settings)), config, *GLOBAL_OPTIONS):
+        options = [_option(cls, field) for cls in classes.values() for field in dataclasses.fields(cls)]
+        for decorate in (*options, config, *GLOBAL_OPTIONS):
             decorate(command)
         group.add_command(command)
         return command
@@ -86,24 +90,31 @@ def verb(
 
 
 def resolve(
-    settings: type, section: str, config_path: str | None, overrides: tuple[str, ...], flags: dict[str, Any]
-) -> Any:
-    """Settings from default, file, `--set` and flags; a flag that was not given is None or an empty tuple."""
+    classes: Mapping[str, type],
+    config_path: str | None,
+    overrides: tuple[str, ...],
+    flags: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Section -> settings from default, file, `--set` and flags; a flag that was not given is None or an empty tuple."""
     for override in overrides:
         named = override.partition("=")[0].rpartition(".")[0]
-        if named != section:
-            raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, [section]))
+        if named not in classes:
+            raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, classes))
     config = load_config(config_path, overrides)
-    given = {key: value for key, value in flags.items() if value is not None and value != ()}
-    return from_table(settings, section_of(config, section) | given, section)
+    resolved = {}
+    for section, cls in classes.items():
+        given = {key: value for key, value in flags[section].items() if value is not None and value != ()}
+        resolved[section] = from_table(cls, section_of(config, section) | given, section)
+    return resolved
 
 
-def _fields(settings: type | None) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(settings) if settings is not None else ()
+def _by_section(settings: type | Mapping[str, type] | None, section: str) -> Mapping[str, type]:
+    if settings is None:
+        return {}
+    return settings if isinstance(settings, Mapping) else {section: settings}
 
 
-def _option(settings: type | None, field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
-    assert settings is not None
+def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
     type_ = field_types(settings)[field.name]
     flag = "--" + field.name.replace("_", "-")
     help_ = f"{field.metadata.get('help', '')}  [default: {_shown(field.default)}]"
