@@ -1,0 +1,163 @@
+"""GPT-2's two files: a JSON object from token to id, and a list of merges, one a line.
+
+Tokens are written in visible characters, one per byte (`byte_characters`). Also read and written inside tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from webtext.base.errors import InputError
+from webtext.tokenizer.patterns import GPT2
+from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, special_ids
+
+_SPECIAL_NAME = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # what a token may be that no merge gives
+_HEADER = "#version:"
+
+Named = tuple[bytes, str]  # a file's bytes, and where it lies
+Pair = tuple[str, str]
+
+
+def parse(
+    vocabulary: Named, merges: Named, pattern: str | None, special_tokens: Iterable[str] | Mapping[str, int] | None
+) -> Vocabulary:
+    """The tokenizer of both files. Tokens that no merge gives are special when their names look so (<...>, [...])."""
+    (vocabulary_data, place), (merges_data, merges_place) = vocabulary, merges
+    ids = checked_ids(parse_json(vocabulary_data, place), place)
+    pairs = [_pair(line, merges_place) for line in _lines(merges_data, merges_place) if line]
+    made = {left + right for left, right in pairs}
+    single = byte_characters()[0]
+    left_over = [token for token in ids if token not in made and token not in single]
+    specials = {token: ids[token] for token in left_over if _SPECIAL_NAME.fullmatch(token)}
+    specials |= named_specials(special_tokens, ids)
+    strangers = [token for token in left_over if token not in specials]
+    if strangers:
+        raise InputError(
+            f"'{merges_place}' has no merge for {len(strangers):,} tokens of '{place}', the first {strangers[0]!r}",
+            "it may be cut short: write or download both again (or name them in special_tokens)",
+        )
+    return make_vocabulary(ids, pairs, specials, pattern=pattern or GPT2, whole_pieces=False, place=merges_place)
+
+
+def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
+    """Both files; InputError for a tokenizer they cannot hold."""
+    if vocabulary.pattern != GPT2:
+        raise InputError(f"'{place}': a folder of vocab.json and merges.txt names no pattern", "save as tokenizer.json")
+    ids, merges = written(vocabulary)
+    n_merged = len(set(merges))
+    if n_merged < sum(len(token) > 1 for token in vocabulary.tokens):
+        raise InputError(f"'{place}': merges alone do not reach every token", "save as tokenizer.json")
+    text = "".join(f"{left} {right}\n" for left, right in merges)
+    return dump_json(ids), f"{_HEADER} 0.2\n{text}".encode()
+
+
+def parse_json(data: bytes, place: str) -> dict[str, Any]:
+    """The JSON object of a file; InputError when it is none."""
+    try:
+        found = json.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"'{place}' is no JSON: {error}", "write or download it again") from None
+    if not isinstance(found, dict):
+        raise InputError(f"'{place}' holds a JSON {type(found).__name__}, not an object", "name a tokenizer file")
+    return found
+
+
+def dump_json(value: Any) -> bytes:
+    """JSON with a line per token."""
+    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def checked_ids(ids: Any, place: str) -> dict[str, int]:
+    """A vocabulary as read from JSON, checked."""
+    if not isinstance(ids, dict) or not ids:
+        raise InputError(f"'{place}' holds no vocabulary", "expected a JSON object from token to id")
+    for token, id_ in ids.items():
+        if type(id_) is not int or not 0 <= id_ < MAX_ID:
+            raise InputError(f"'{place}': the id of {token!r} is {id_!r}", f"expected an integer below {MAX_ID:,}")
+    return ids
+
+
+def named_specials(names: Iterable[str] | Mapping[str, int] | None, ids: Mapping[str, int]) -> dict[str, int]:
+    """Special tokens named by the caller: with the id the file gives, else the next after the largest."""
+    if names is None:
+        return {}
+    if isinstance(names, Mapping):
+        return dict(names)
+    wanted = special_ids(names, 0)
+    new = [name for name in wanted if name not in ids]
+    return {name: ids[name] for name in wanted if name in ids} | special_ids(new, max(ids.values(), default=-1) + 1)
+
+
+def make_vocabulary(
+    ids: Mapping[str, int],
+    merges: Sequence[Pair] | None,
+    specials: Mapping[str, int],
+    *,
+    pattern: str,
+    whole_pieces: bool,
+    place: str,
+) -> Vocabulary:
+    """A Vocabulary from tokens as they are written in a file."""
+    texts = {token: id_ for token, id_ in ids.items() if specials.get(token) != id_}
+    tokens = [b""] * (max(texts.values(), default=-1) + 1)
+    for token, id_ in texts.items():
+        if tokens[id_]:
+            raise InputError(f"'{place}': {token!r} has the id {id_} of another token", "write or download it again")
+        tokens[id_] = _bytes(token, place)
+    pairs = None
+    if merges is not None:
+        try:
+            pairs = [(texts[left], texts[right]) for left, right in merges]
+        except KeyError as error:
+            raise InputError(
+                f"'{place}': a merge names {error.args[0]!r}, which is no token", "write or download it again"
+            ) from None
+    return Vocabulary(tokens=tokens, merges=pairs, pattern=pattern, special_tokens=specials, whole_pieces=whole_pieces)
+
+
+def written(vocabulary: Vocabulary) -> tuple[dict[str, int], list[Pair]]:
+    """Tokens (special ones last) and merges as they are written in a file."""
+    characters = byte_characters()[1]
+    names = ["".join(characters[byte] for byte in token) for token in vocabulary.tokens]
+    ids = {name: id_ for id_, name in enumerate(names) if name}
+    for name, id_ in vocabulary.special_tokens.items():
+        if ids.setdefault(name, id_) != id_:
+            raise InputError(f"the special token {name!r} is also a token of text", "give it another name")
+    merges = vocabulary.merges if vocabulary.merges is not None else vocabulary.merges_by_rank()
+    return ids, [(names[left], names[right]) for left, right in merges]
+
+
+def _bytes(token: str, place: str) -> bytes:
+    try:
+        return token.translate(_to_latin1()).encode("latin-1")
+    except UnicodeEncodeError:
+        raise InputError(
+            f"'{place}': the token {token!r} is not written in GPT-2's characters for bytes",
+            "only byte-level BPE can be read",
+        ) from None
+
+
+@functools.cache
+def _to_latin1() -> dict[int, int]:
+    """From GPT-2's character to the byte's Latin-1 character; characters it does not use become unencodable."""
+    unused = dict.fromkeys(range(256), 0xFFFF)
+    return unused | {ord(character): byte for character, byte in byte_characters()[0].items()}
+
+
+def _lines(data: bytes, place: str) -> list[str]:
+    try:
+        lines = data.decode("utf-8").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{place}' is no UTF-8: {error}", "write or download it again") from None
+    return lines[1:] if lines[0].startswith(_HEADER) else lines
+
+
+def _pair(line: str, place: str) -> Pair:
+    left, blank, right = line.partition(" ")
+    if not left or not right or " " in right:
+        raise InputError(f"'{place}' has the line {line[:60]!r}", "expected two tokens with a blank between")
+    return left, right

@@ -1,0 +1,102 @@
+"""OpenAI's rank files (*.tiktoken): a token in base64 and its id on every line; the smallest id merges first.
+
+Such a file names neither the pattern nor the special tokens; those that OpenAI published are known by their SHA-256.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from webtext.base.errors import InputError
+from webtext.tokenizer.patterns import CL100K_REGEX, GPT2, O200K_REGEX
+from webtext.tokenizer.vocabulary import EOT, MAX_ID, Vocabulary, special_ids
+
+MAX_TOKEN_BYTES = 4096  # reading is quadratic in a token's length; published tokens have up to 128 bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a published rank file leaves unsaid (tiktoken 0.14, `tiktoken_ext/openai_public.py`)."""
+
+    pattern: str
+    special_tokens: Mapping[str, int] = field(default_factory=dict)
+
+
+PUBLISHED = {
+    # r50k_base
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": Published(
+        pattern=GPT2, special_tokens={EOT: 50256}
+    ),
+    # p50k_base
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": Published(
+        pattern=GPT2, special_tokens={EOT: 50256}
+    ),
+    # cl100k_base
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": Published(
+        pattern=CL100K_REGEX,
+        special_tokens={
+            EOT: 100257,
+            "<|fim_prefix|>": 100258,
+            "<|fim_middle|>": 100259,
+            "<|fim_suffix|>": 100260,
+            "<|endofprompt|>": 100276,
+        },
+    ),
+    # o200k_base
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": Published(
+        pattern=O200K_REGEX, special_tokens={EOT: 199999, "<|endofprompt|>": 200018}
+    ),
+}
+
+
+def parse(
+    data: bytes, place: str, pattern: str | None, special_tokens: Iterable[str] | Mapping[str, int] | None
+) -> Vocabulary:
+    """The tokenizer of a file; a list of special tokens gets the ids after the largest rank."""
+    published = PUBLISHED.get(hashlib.sha256(data).hexdigest())
+    if published is None and pattern is None:
+        raise InputError(
+            f"'{place}' is none of OpenAI's published rank files, and a rank file names no pattern",
+            "name the one it was made with: pattern='gpt2' or a regular expression",
+        )
+    ranks = dict(_rank(line, number, place) for number, line in enumerate(data.splitlines(), 1) if line)
+    tokens = [b""] * (max(ranks.values(), default=-1) + 1)
+    for token, rank in ranks.items():
+        if tokens[rank]:
+            raise InputError(f"'{place}' gives two tokens the rank {rank}", "write or download it again")
+        tokens[rank] = token
+    if special_tokens is None:
+        special_tokens = published.special_tokens if published else {}
+    return Vocabulary(
+        tokens=tokens,
+        merges=None,
+        pattern=pattern or (published.pattern if published else GPT2),
+        special_tokens=special_ids(special_tokens, first=len(tokens)),
+        whole_pieces=True,
+    )
+
+
+def dump(vocabulary: Vocabulary, place: str) -> bytes:
+    """The file; InputError when merging by rank would not be the same."""
+    if vocabulary.merges is not None and list(vocabulary.merges) != vocabulary.merges_by_rank():
+        raise InputError(f"'{place}': a rank file cannot hold these merges", "save as tokenizer.json")
+    if max(map(len, vocabulary.tokens)) > MAX_TOKEN_BYTES:
+        raise InputError(f"'{place}': a token is longer than {MAX_TOKEN_BYTES:,} bytes", "save as tokenizer.json")
+    return b"".join(b"%b %d\n" % (base64.b64encode(token), id_) for id_, token in enumerate(vocabulary.tokens) if token)
+
+
+def _rank(line: bytes, number: int, place: str) -> tuple[bytes, int]:
+    try:
+        encoded, rank = line.split()
+        token, id_ = base64.b64decode(encoded, validate=True), int(rank)
+        if token and 0 <= id_ < MAX_ID and len(token) <= MAX_TOKEN_BYTES:
+            return token, id_
+    except (ValueError, binascii.Error):
+        pass
+    raise InputError(
+        f"line {number} of '{place}' is {line[:60]!r}", "expected a token in base64 and its rank", "download it again"
+    )

@@ -1,0 +1,121 @@
+"""What a tokenizer file holds, whatever its format: tokens, merges, special tokens and the pattern."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from webtext.base.errors import InputError
+from webtext.tokenizer import _bpe
+from webtext.tokenizer.patterns import pattern_name, unicode_version
+
+MAX_ID = 2**24
+"""Ids stay below this: a table of all ids must fit in memory whatever a file says."""
+
+BYTE_ORDER = _bpe.byte_order()
+"""The bytes of tokens 0 to 255, in GPT-2's order."""
+
+EOT = "<|endoftext|>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """Everything that decides what a text's tokens are.
+
+    `tokens[id]` are a token's bytes, `b""` where text never gives that id. `merges` are pairs of ids, earliest first;
+    None means that a rank file decides: any two tokens merge whose joined bytes are a token, the smallest id first.
+    `whole_pieces`: a piece that is a token is taken as it is (tiktoken's rule; HF's `ignore_merges`).
+    """
+
+    tokens: Sequence[bytes]
+    merges: Sequence[tuple[int, int]] | None
+    pattern: str = "gpt2"
+    special_tokens: Mapping[str, int] = field(default_factory=dict)
+    whole_pieces: bool = False
+
+    def __post_init__(self) -> None:
+        """Normalise the pattern and refuse ids that are too large."""
+        object.__setattr__(self, "pattern", pattern_name(self.pattern))
+        for name, id_ in self.special_tokens.items():
+            if not name or not 0 <= id_ < MAX_ID:
+                raise InputError(
+                    f"the special token {name!r} has the id {id_}", f"expected a name and an id below {MAX_ID:,}"
+                )
+
+    @property
+    def size(self) -> int:
+        """One more than the largest id, special tokens included."""
+        return max(len(self.tokens), *(id_ + 1 for id_ in self.special_tokens.values()), 0)
+
+    def native(self) -> _bpe.Bpe:
+        """The encoder; InputError when this is no byte-level vocabulary."""
+        specials = [(id_, name.encode()) for name, id_ in self.special_tokens.items()]
+        try:
+            return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise InputError(f"this is no byte-level BPE vocabulary: {error}") from None
+
+    def merges_by_rank(self) -> list[tuple[int, int]]:
+        """The merges that the order of ids alone implies."""
+        ranks = Vocabulary(tokens=self.tokens, merges=None, pattern=self.pattern)
+        return ranks.native().merges_by_rank()
+
+    def hash(self) -> str:
+        """SHA-256 over tokens, pattern (with its Unicode version where that is pinned) and special tokens.
+
+        Merges count only where the order of ids does not imply them, so all formats of one tokenizer have one hash.
+        """
+        digest = hashlib.sha256(b"webtext tokenizer 1\0")
+        pattern = self.pattern if self.pattern != "gpt2" else f"gpt2 {unicode_version('gpt2')}"
+        specials = sorted((id_, name.encode()) for name, id_ in self.special_tokens.items())
+        _update(digest, [pattern.encode()])
+        _update(digest, (part for id_, name in specials for part in (str(id_).encode(), name)))
+        _update(digest, _without_tail(self.tokens))
+        if self.merges is not None and list(self.merges) != self.merges_by_rank():
+            _update(digest, (f"{left} {right}".encode() for left, right in self.merges))
+        return digest.hexdigest()
+
+
+def special_ids(names: Iterable[str] | Mapping[str, int], first: int) -> dict[str, int]:
+    """Special tokens with their ids: as they are in a mapping, else counted up from `first`.
+
+    >>> special_ids(["<|endoftext|>", "<|pad|>"], 50256)
+    {'<|endoftext|>': 50256, '<|pad|>': 50257}
+    """
+    if isinstance(names, Mapping):
+        return dict(names)
+    if isinstance(names, str):
+        raise InputError(f"special_tokens is the string {names!r}", "give a list of names")
+    return {name: first + index for index, name in enumerate(dict.fromkeys(names))}
+
+
+@functools.cache
+def byte_characters() -> tuple[dict[str, int], list[str]]:
+    """GPT-2's visible character for every byte: as a table from character to byte, and from byte to character.
+
+    Bytes that are visible in Latin-1 stand for themselves, the others take the characters from U+0100 on.
+    """
+    characters = [""] * 256
+    hidden = 0
+    for token, byte in enumerate(BYTE_ORDER):
+        visible = token < 188  # the bytes ! to ~, and 0xA1 to 0xFF without 0xAD, come first in the order
+        characters[byte] = chr(byte) if visible else chr(256 + hidden)
+        hidden += not visible
+    return {character: byte for byte, character in enumerate(characters)}, characters
+
+
+def _update(digest: hashlib._Hash, parts: Iterable[bytes]) -> None:
+    """Add a list so that no two different lists give the same bytes."""
+    listed = list(parts)
+    digest.update(b"%d\0" % len(listed))
+    digest.update(b"".join(b"%d\0%b" % (len(part), part) for part in listed))
+
+
+def _without_tail(tokens: Sequence[bytes]) -> Sequence[bytes]:
+    """Tokens up to the last that is not empty: how a format pads its ids is no property of the tokenizer."""
+    n_tokens = len(tokens)
+    while n_tokens and not tokens[n_tokens - 1]:
+        n_tokens -= 1
+    return tokens[:n_tokens]
