@@ -24,15 +24,6 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 Signatures = npt.NDArray[np.uint16]
 
 
-def recall(similarity: float, bands: int, rows: int) -> float:
-    """The chance that two texts of this similarity meet in some band: 1 - (1 - J^rows)^bands.
-
-    >>> f"{recall(0.8, bands=25, rows=5):.5f} {recall(0.3, bands=25, rows=5):.3f}"
-    '0.99995 0.059'
-    """
-    return float(1 - (1 - similarity**rows) ** bands)
-
-
 def min_agreement(threshold: float, permutations: int) -> int:
     """In how many places the signatures of a pair must agree to be worth verifying.
 

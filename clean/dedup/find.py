@@ -25,23 +25,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from webtext.base.config import recipe_settings, setting
+from webtext.base.config import recipe_settings
 from webtext.base.digest import DIGEST_ROWS, RecordDigest
-from webtext.base.errors import ConfigError, DryRun
+from webtext.base.errors import DryRun
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
-from webtext.clean.dedup.candidates import bucket_table, mark_candidates, min_agreement, recall
+from webtext.clean.dedup.candidates import bucket_table, mark_candidates, min_agreement
 from webtext.clean.dedup.nodes import Nodes, gather_signatures, masks_of, order_texts
 from webtext.clean.dedup.sets import shingle_sets
+from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import SignTask, sign_documents
 
 CODE_VERSION = 1
 EXACT, NEAR, NEAR_TRAIN = "exact_duplicate", "near_duplicate", "near_duplicate_of_train"
-MIN_RECALL = 0.95
-MAX_PERMUTATIONS = 4096
 BUCKET_LIMIT = 4096
 """A bucket remembers so many nodes that stay; those beyond are counted (`Clusters.beyond_limit`), not compared there."""
 GIANT_CLUSTER = 1000
@@ -58,38 +57,6 @@ ROWS = pa.schema(
         pa.field("similarity", pa.float64(), nullable=False),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DedupSettings:
-    """What counts as a duplicate (section [clean.dedup])."""
-
-    threshold: float = setting(0.8, "texts whose shingle sets have at least this Jaccard similarity are duplicates")
-    shingle_words: int = setting(5, "consecutive words that make one shingle")
-    permutations: int = setting(128, "length of a MinHash signature")
-    bands: int = setting(25, "texts are compared when their signatures agree in all rows of one of so many bands")
-    rows: int = setting(5, "rows of a band")
-
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise ConfigError(f"clean.dedup.threshold is {self.threshold}", "it lies above 0 and at most at 1")
-        for name in ("shingle_words", "permutations", "bands", "rows"):
-            value = getattr(self, name)
-            if not 1 <= value <= MAX_PERMUTATIONS:
-                raise ConfigError(f"clean.dedup.{name} is {value}", f"it lies between 1 and {MAX_PERMUTATIONS:,}")
-        if self.bands * self.rows > self.permutations:
-            raise ConfigError(
-                f"clean.dedup: {self.bands} bands of {self.rows} rows need {self.bands * self.rows} permutations, "
-                f"there are {self.permutations}",
-                "use fewer bands or rows, or more permutations",
-            )
-        found = recall(self.threshold, self.bands, self.rows)
-        if found < MIN_RECALL:
-            raise ConfigError(
-                f"clean.dedup: {self.bands} bands of {self.rows} rows meet {found:.1%} of the pairs at threshold "
-                f"{self.threshold}, less than {MIN_RECALL:.0%}",
-                "use more bands or fewer rows",
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup import find, reference
 from webtext.clean.dedup.candidates import SMALL_BUCKET
-from webtext.clean.dedup.find import DedupSettings, find_duplicates
+from webtext.clean.dedup.find import find_duplicates
+from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import texts_of
 
 

@@ -95,7 +95,7 @@ def test_a_text_is_signed_alike_in_any_batch(texts):
 
 
 def test_golden_signature_guards_the_code_version():
-    """If this fails, signatures changed: raise CODE_VERSION in clean/dedup/find.py."""
+    """If this fails, signatures changed: raise CODE_VERSION in clean/dedup/sign.py."""
     row = sign(["The quick brown fox jumps over the lazy dog; l'été dernier, 日本語。"], 8)[0]
     assert row.tolist() == [30080, 2232, 60807, 65163, 1507, 63522, 17626, 17305]
 
