@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAX_CHARACTERS = 10_000
 """Longer texts are judged by their start: the walk over the text is the cost, and the answer is settled long before."""
@@ -45,10 +46,11 @@ def detect_language(text: str) -> tuple[str, float] | None:
     >>> detect_language("The quick brown fox jumps over the lazy dog.")[0]
     'en'
     """
-    identifier = _identifier()
-    data = identifier._encode(text[:MAX_CHARACTERS])
+    import numpy as np
     from py3langid.langid import visit_counts
 
+    identifier = _identifier()
+    data = identifier._encode(text[:MAX_CHARACTERS])
     visits = visit_counts(identifier.tk_nextmove, identifier._rowbase, identifier.tk_output, data)
     if not visits:
         return None
@@ -79,6 +81,8 @@ def _identifier() -> Any:
 @functools.cache
 def _model() -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
     """Feature weights, priors, each column's language (some languages have one per script), and the languages."""
+    import numpy as np
+
     identifier = _identifier()
     languages: list[str] = identifier.labels
     columns = np.array([languages.index(label) for label in identifier.nb_classes])

@@ -27,7 +27,8 @@ from webtext.base.run import Run
 from webtext.base.schemas import DECISION
 from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
-from webtext.clean.dedup.find import VERSIONS, DedupSettings, Duplicates, find_duplicates
+from webtext.clean.dedup.find import VERSIONS, Duplicates, find_duplicates
+from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
 from webtext.clean.importing import SUFFIXES, import_documents

@@ -15,7 +15,6 @@ from typing import Literal
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
-from webtext.base.schemas import DUPLICATE_NGRAM_SIZES, TOP_NGRAM_SIZES
 
 Bound = Literal["min", "max"]
 
@@ -46,11 +45,8 @@ RULES = {
         Rule("too_many_duplicate_line_characters", "duplicate_line_character_ratio", "max"),
         Rule("too_many_duplicate_paragraphs", "duplicate_paragraph_ratio", "max"),
         Rule("too_many_duplicate_paragraph_characters", "duplicate_paragraph_character_ratio", "max"),
-        *(Rule(f"top_{n}gram_too_frequent", f"top_{n}gram_character_ratio", "max") for n in TOP_NGRAM_SIZES),
-        *(
-            Rule(f"too_many_duplicate_{n}grams", f"duplicate_{n}gram_character_ratio", "max")
-            for n in DUPLICATE_NGRAM_SIZES
-        ),
+        *(Rule(f"top_{n}gram_too_frequent", f"top_{n}gram_character_ratio", "max") for n in (2, 3, 4)),
+        *(Rule(f"too_many_duplicate_{n}grams", f"duplicate_{n}gram_character_ratio", "max") for n in range(5, 11)),
         Rule("has_lorem_ipsum", "n_lorem_ipsum", "max"),
         Rule("has_curly_brace", "n_curly_braces", "max"),
         Rule("too_few_sentences", "n_sentences", "min"),

@@ -1,0 +1,138 @@
+"""The verbs of `webtext clean`: pages to corpus, whole or step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webtext.base.command import need_out, verb
+from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.extract.body import ExtractSettings
+from webtext.clean.language import LanguageSettings
+from webtext.clean.rules.thresholds import RuleSettings
+
+if TYPE_CHECKING:
+    from webtext.base.run import Run
+    from webtext.clean.pipeline import CleanResult
+
+EXTRACT, LANGUAGE, RULES, DEDUP = "clean.extract", "clean.language", "clean.rules", "clean.dedup"
+
+
+@click.group(name="clean")
+def group() -> None:
+    """Pages to corpus: extract, judge, deduplicate."""
+
+
+RUN_EXAMPLES = """\b
+Examples:
+  webtext clean run build/pages --out build
+  webtext clean run CC-MAIN-*.warc.gz --out cc --profile fineweb --language all
+
+\b
+Reads:  part sets of pages, or WARC files
+Writes: DIR/documents, DIR/signals, DIR/corpus, DIR/dropped
+"""
+
+
+@verb(
+    group,
+    "run",
+    settings={EXTRACT: ExtractSettings, LANGUAGE: LanguageSettings, RULES: RuleSettings, DEDUP: DedupSettings},
+    epilog=RUN_EXAMPLES,
+)
+@click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+def run_(run: Run, settings: dict[str, Any], pages: tuple[str, ...], out: str | None) -> None:
+    """Turn pages into a corpus: extract, filter, deduplicate; say why each document went."""
+    from webtext.base.console import funnel_text
+    from webtext.clean.pipeline import CleanSettings, clean_pages
+
+    chosen = CleanSettings(
+        extract=settings[EXTRACT], language=settings[LANGUAGE], rules=settings[RULES], dedup=settings[DEDUP]
+    )
+    result = clean_pages(pages, need_out(out), chosen, run)
+    _show(run, result, funnel_text("pages", result.documents.counts.to_json()))
+
+
+EXTRACT_EXAMPLES = """\b
+Examples:
+  webtext clean extract build/pages --out build/documents
+  webtext clean extract crawl.warc.gz --out documents
+
+\b
+Reads:  part sets of pages, or WARC files
+Writes: DIR, a part set of documents in every language
+"""
+
+
+@verb(group, "extract", settings=ExtractSettings, section=EXTRACT, epilog=EXTRACT_EXAMPLES)
+@click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
+    """Turn pages into documents, and judge nothing else."""
+    from webtext.base.console import funnel_text
+    from webtext.clean.extract.pages import extract_documents
+
+    documents = extract_documents(pages, need_out(out), settings, run)
+    counts = documents.counts.to_json()
+    answer = {"out": documents.folder.url, "documents": documents.records, "counts": counts}
+    run.console.result(answer, f"{funnel_text('pages', counts)}\nwritten to '{documents.folder.url}'")
+
+
+FILTER_EXAMPLES = """\b
+Examples:
+  webtext clean filter build/documents --out filtered --profile fineweb
+  webtext clean filter texts.jsonl --out filtered --rule too_few_words=50
+
+\b
+Reads:  a part set of documents, or Parquet or JSONL files with text (and url, id)
+Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
+"""
+
+
+@verb(group, "filter", settings={LANGUAGE: LanguageSettings, RULES: RuleSettings}, epilog=FILTER_EXAMPLES)
+@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
+    """Apply the language and quality rules to documents."""
+    from webtext.clean.pipeline import filter_documents
+
+    _show(run, filter_documents(documents, need_out(out), settings[RULES], settings[LANGUAGE], run))
+
+
+DEDUP_EXAMPLES = """\b
+Examples:
+  webtext clean dedup build/documents --out deduplicated
+  webtext clean dedup texts/*.parquet --out deduplicated --threshold 0.7 --bands 30 --rows 4
+
+\b
+Reads:  a part set of documents, or Parquet or JSONL files with text (and url, id)
+Writes: DIR/corpus, DIR/dropped (and DIR/documents, of files)
+"""
+
+
+@verb(group, "dedup", settings=DedupSettings, section=DEDUP, epilog=DEDUP_EXAMPLES)
+@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+def dedup(run: Run, settings: DedupSettings, documents: tuple[str, ...], out: str | None) -> None:
+    """Remove exact and near duplicates from documents; each removal names the document that stays."""
+    from webtext.clean.pipeline import dedup_documents
+
+    _show(run, dedup_documents(documents, need_out(out), settings, run))
+
+
+def _show(run: Run, result: CleanResult, before: str = "") -> None:
+    from webtext.base.console import funnel_text
+
+    counts = result.counts.to_json()
+    answer = {
+        "corpus": result.corpus.folder.url,
+        "dropped": result.dropped.folder.url,
+        "documents": result.corpus.records,
+        "counts": counts,
+    }
+    if before:
+        answer["pages"] = result.documents.counts.to_json()
+    lines = [before, funnel_text("documents", counts), f"written to '{result.corpus.folder.url}'"]
+    run.console.result(answer, "\n".join(line for line in lines if line))
