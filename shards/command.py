@@ -57,7 +57,7 @@ def verify(run: Run, folder: str) -> None:
     found = verify_set(folder)
     n_tokens = sum(split["tokens"] for split in found["splits"].values())
     n_shards = sum(split["shards"] for split in found["splits"].values())
-    run.console.result(found | {"verified": True}, f"{folder}: {n_tokens:,} tokens in {n_shards:,} shards are whole")
+    run.console.result(found | {"verified": True}, f"{folder} is whole: {n_tokens:,} tokens, {n_shards:,} token files")
 
 
 @verb(group, "sample")

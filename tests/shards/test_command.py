@@ -42,7 +42,7 @@ def test_info_answers_in_json(tokens: str, capsys: pytest.CaptureFixture[str], b
 
 def test_verify_says_that_a_whole_set_is_whole(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shards", "verify", tokens]) == 0
-    assert "25 tokens in 2 shards are whole" in capsys.readouterr().out
+    assert "is whole: 25 tokens, 2 token files" in capsys.readouterr().out
     assert run(["shards", "verify", tokens, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verified"] is True
 
