@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from webtext.crawl.warc_writer import Headers
 MAX_HEADER_BYTES = 8190  # of one line; what aiohttp and most servers allow
 MAX_HEADERS = 128
 MAX_TRIED_ADDRESSES = 3
+MEMORY_BYTES = 512 * 1024  # of a body under way; the rest of a larger one waits on disk: hundreds come at a time
 
 _SCHEME_PORTS = {"http:": 80, "https:": 443}
 
@@ -192,17 +194,18 @@ async def _read_body(response: aiohttp.ClientResponse, max_bytes: int, truncate:
     if not truncate and (response.content_length or 0) > max_bytes:
         response.close()
         raise Failure("too_large", f"{response.content_length} bytes announced")
-    chunks: list[bytes] = []
     room = max_bytes
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk[:room] if truncate else chunk)
-        room -= len(chunk)
-        if room < 0:
-            response.close()
-            if truncate:
-                break
-            raise Failure("too_large", f"more than {max_bytes} bytes")
-    return b"".join(chunks)
+    with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as body:
+        async for chunk in response.content.iter_any():
+            body.write(chunk[:room] if truncate else chunk)
+            room -= len(chunk)
+            if room < 0:
+                response.close()
+                if truncate:
+                    break
+                raise Failure("too_large", f"more than {max_bytes} bytes")
+        body.seek(0)
+        return body.read()
 
 
 def _failure(error: Exception) -> Failure:

@@ -52,12 +52,8 @@ class PagesSet:
         self._entries = self._entry_names()
         self._parts: dict[int, Part] = self._writer.done()
         self._generation = self._writer.generation() + 1
-        rows = [(row["link_id"], row["final_url"]) for row in self._rows()]
-        self.done = LinkTable(link_id for link_id, _ in rows)
         self.held = LinkTable(())
-        for _, final_url in rows:
-            if final_url is not None:
-                self.held.add_url(final_url)
+        self.done = LinkTable(self._read_rows())
         self._about = _about(recipe)
         self._open: _OpenPart | None = None
         self.n_pages = 0  # of this run
@@ -116,14 +112,15 @@ class PagesSet:
     def _entry_names(self) -> list[str]:
         return self._writer.folder.child(ENTRIES).names(".json")
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        """link_id of every row, and final_url of those whose page was found behind a redirect."""
+    def _read_rows(self) -> Iterator[str]:
+        """link_id of every row; what redirected links have got is added to `held` on the way."""
         for part in self._parts.values():
             with self._writer.folder.open(part.name) as file:
                 table = pq.read_table(file, columns=["link_id", "outcome", "redirects", "final_url"])
             for row in table.to_pylist():
-                redirected = row["outcome"] == FETCHED and row["redirects"]
-                yield {"link_id": row["link_id"], "final_url": row["final_url"] if redirected else None}
+                if row["outcome"] == FETCHED and row["redirects"]:
+                    self.held.add_url(row["final_url"])
+                yield row["link_id"]
 
     def _check_recipe(self, recipe: Recipe) -> None:
         """Refuse to mix pages that were fetched under other settings."""

@@ -8,6 +8,7 @@ resolver (hosts that are IP literals): nothing is sent to an address that the ru
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
 import time
@@ -132,6 +133,7 @@ def _heard(answers: asyncio.Future[list[str]]) -> None:
         answers.exception()
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_literal(host: str) -> bool:
     try:
         ipaddress.ip_address(host)

@@ -61,7 +61,7 @@ class WarcWriter:
         fields = "".join(f"{key}: {value}\r\n" for key, value in about.items()).encode()
         header = [("WARC-Type", "warcinfo"), ("WARC-Record-ID", _record_id(b"warcinfo", name.encode(), date.encode()))]
         header += [("WARC-Date", date), ("WARC-Filename", name), ("Content-Type", "application/warc-fields")]
-        self._write(header, fields)
+        self._write([*header, ("WARC-Block-Digest", _sha1(fields))], fields)
 
     def __enter__(self) -> WarcWriter:
         return self
@@ -88,17 +88,18 @@ class WarcWriter:
         )
         request = _http_block(exchange.method_line, exchange.request_headers)
         payload_digest = _sha1(exchange.body)
-        identity = (exchange.url.encode(), date.encode(), hashlib.sha1(response).digest())
+        block_digest = _sha1(response)
+        identity = (exchange.url.encode(), date.encode(), block_digest.encode())
         response_id, request_id = _record_id(b"response", *identity), _record_id(b"request", *identity)
         common = [("WARC-Date", date), ("WARC-Target-URI", exchange.url), ("WARC-IP-Address", exchange.address)]
         header = [("WARC-Type", "response"), ("WARC-Record-ID", response_id), *common]
         header += [("Content-Type", "application/http;msgtype=response"), ("WARC-Payload-Digest", payload_digest)]
         if exchange.identified_type is not None:
             header.append(("WARC-Identified-Payload-Type", exchange.identified_type))
-        place = self._write(header, response)
+        place = self._write([*header, ("WARC-Block-Digest", block_digest)], response)
         header = [("WARC-Type", "request"), ("WARC-Record-ID", request_id), *common]
         header += [("Content-Type", "application/http;msgtype=request"), ("WARC-Concurrent-To", response_id)]
-        self._write(header, request)
+        self._write([*header, ("WARC-Block-Digest", _sha1(request))], request)
         self._add_to_index(exchange, place, payload_digest)
         return place
 
@@ -107,8 +108,7 @@ class WarcWriter:
         return "".join(f"{key} {stamp} {fields}\n" for key, stamp, fields in sorted(self._index)).encode()
 
     def _write(self, header: list[tuple[str, str]], block: bytes) -> Place:
-        header = [*header, ("WARC-Block-Digest", _sha1(block)), ("Content-Length", str(len(block)))]
-        lines = "".join(f"{name}: {value}\r\n" for name, value in header)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in [*header, ("Content-Length", str(len(block)))])
         deflate = zlib.compressobj(0, zlib.DEFLATED, 31)
         member = deflate.compress(b"WARC/1.1\r\n" + lines.encode() + b"\r\n" + block + b"\r\n\r\n") + deflate.flush()
         self._file.write(member)

@@ -628,6 +628,24 @@ def test_no_links_make_an_empty_sealed_set(web: Any, make_links: MakeLinks, tmp_
     assert crawl(web, make_links([]), tmp_path / "pages") == {}
 
 
+def test_an_altered_part_is_refused_by_readers_and_fetched_again(
+    web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    links = make_links([web.page(f"/{i}") for i in range(6)])
+    rows = crawl(web, links, tmp_path / "pages", part_pages=2)
+    altered = tmp_path / "pages/part-00001.warc.gz"
+    data = bytearray(altered.read_bytes())
+    data[len(data) // 2] ^= 1
+    altered.write_bytes(data)
+    with pytest.raises(InputError, match=r"part-00001\.warc\.gz' was altered"):
+        PartSet.open(str(tmp_path / "pages"), "pages").verify()
+    web.requests.clear()
+    again = crawl(web, links, tmp_path / "pages")
+    assert len(web.paths()) == 2
+    assert sorted(again) == sorted(rows)
+    PartSet.open(str(tmp_path / "pages"), "pages").verify()
+
+
 def test_a_dry_run_sends_and_writes_nothing(web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     run = Run.quiet()
     run.dry_run = True
