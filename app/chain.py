@@ -57,12 +57,8 @@ def build(config: BuildConfig, run: Run) -> Layout:
         config.write(Path(layout.root))
     pages = _pages(config, layout, run)
     run.console.say(STAGE_TITLES["clean"])
-    clean_pages(
-        pages,
-        layout.root,
-        CleanSettings(extract=config["clean.extract"], rules=config["clean.rules"], dedup=config["clean.dedup"]),
-        run,
-    )
+    sections = {name: config[f"clean.{name}"] for name in ("extract", "language", "rules", "dedup")}
+    clean_pages(pages, layout.root, CleanSettings(**sections), run)
     run.console.say(STAGE_TITLES["tokenizer"])
     train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run)
     run.console.say(STAGE_TITLES["tokens"])

@@ -29,8 +29,9 @@ class BuildSettings:
 
 def settings_classes() -> dict[str, type]:
     """Section -> settings class, for every component that `pretrain` runs."""
-    from webtext.clean.dedup.find import DedupSettings
-    from webtext.clean.extract.pages import ExtractSettings
+    from webtext.clean.dedup.settings import DedupSettings
+    from webtext.clean.extract.body import ExtractSettings
+    from webtext.clean.language import LanguageSettings
     from webtext.clean.rules.thresholds import RuleSettings
     from webtext.crawl.fetch_settings import FetchSettings
     from webtext.crawl.link_settings import LinkSettings
@@ -43,6 +44,7 @@ def settings_classes() -> dict[str, type]:
         "crawl.links": LinkSettings,
         "crawl.fetch": FetchSettings,
         "clean.extract": ExtractSettings,
+        "clean.language": LanguageSettings,
         "clean.rules": RuleSettings,
         "clean.dedup": DedupSettings,
         "tokenizer": TokenizerSettings,
