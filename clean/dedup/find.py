@@ -113,6 +113,7 @@ def find_duplicates(
     if run.dry_run:
         run.console.say(f"clean.dedup: {documents.records:,} documents to compare")
         raise DryRun
+    work.remove_leftovers()
     scratch = work.child("scratch")
     scratch.remove_all()
     scratch.local_path().mkdir(parents=True)

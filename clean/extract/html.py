@@ -25,8 +25,8 @@ from trafilatura.core import bare_extraction
 from trafilatura.settings import Document, Extractor
 from trafilatura.utils import load_html
 
-PARSER_DEPTH = 255
-"""libxml2 opens no element deeper than this unless told to (`htmlParserMaxDepth`)."""
+PARSER_DEPTH = 256
+"""libxml2 opens no element deeper than this: a tree as deep may have lost the rest of its page."""
 MAX_ATTRIBUTE_PAIRS = 30_000**2  # about a second
 MAX_SPAN = 1_000  # the HTML standard caps colspan at 1,000, and rowspan at 65,534
 MAX_TITLE_CHARACTERS = 500
@@ -59,7 +59,7 @@ def extract_html(html: str, *, max_nodes: int, max_depth: int) -> Extracted:
     tree = load_html(html, len(html) + 1)
     if tree is None:
         return Extracted("", None)
-    if _is_deeper(tree, min(max_depth, PARSER_DEPTH)):
+    if _is_deeper(tree, min(max_depth, PARSER_DEPTH - 1)):
         raise TooMuch("too_deep", f"elements nested deeper than {max_depth}")
     _cap_spans(tree)
     title = _title(tree)
@@ -89,8 +89,8 @@ def _n_attributes(html: str, start: int, end: int) -> int:
 
 
 def _is_deeper(tree: Any, max_depth: int) -> bool:
-    """Whether some element has `max_depth` or more elements above and including it; level by level inside libxml2."""
-    return bool(_depth_path(max_depth)(tree.getroottree()))
+    """Whether some element lies below level `max_depth`; found level by level inside libxml2."""
+    return bool(_depth_path(max_depth + 1)(tree.getroottree()))
 
 
 @functools.cache

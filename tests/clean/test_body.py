@@ -1,0 +1,175 @@
+"""Extraction of one body: real pages, kinds of bodies, and HTML made to do harm."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.errors import ConfigError
+from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, body_kind, extract_body
+from webtext.clean.extract.html import PARSER_DEPTH
+from webtext.clean.text import clean_text
+
+SETTINGS = ExtractSettings()
+PARAGRAPH = "<p>The harbour of the old town was built of granite, and people still walk there in the evening.</p>"
+
+
+def html(inside: str) -> bytes:
+    return f"<html><head><title>A title</title></head><body>{inside}</body></html>".encode()
+
+
+def test_wanted_passages_of_real_pages_are_in_and_unwanted_ones_are_out(shared_data: Path) -> None:
+    """Every tenth page of trafilatura's evaluation set; all of them are scored by tests/bench/bench_extract.py."""
+    truth = json.loads((shared_data / "extract" / "evaldata.json").read_text("utf-8")).values()
+    chosen = {entry["file"]: entry for entry in sorted(truth, key=lambda entry: str(entry["file"]))[::10]}
+    found = missing = unwanted = 0
+    with tarfile.open(shared_data / "extract" / "pages.tar.xz") as archive:
+        for member in archive:
+            if (entry := chosen.get(Path(member.name).name)) is not None:
+                body = archive.extractfile(member).read()  # type: ignore[union-attr]
+                text = getattr(extract_body(body, "text/html", SETTINGS), "text", "")
+                assert text == clean_text(text)
+                found += sum(passage in text for passage in entry["with"])
+                missing += sum(passage not in text for passage in entry["with"])
+                unwanted += sum(passage in text for passage in entry["without"])
+    assert found + missing > 100
+    precision, recall = found / (found + unwanted), found / (found + missing)
+    assert 2 * precision * recall / (precision + recall) > 0.88
+
+
+def test_text_and_title_come_out_and_the_menu_does_not() -> None:
+    menu = "<nav><ul><li><a href='/'>Home page of ours</a></li></ul></nav>"
+    result = extract_body(html(menu + f"<article>{PARAGRAPH * 4}</article>"), "text/html; charset=utf-8", SETTINGS)
+    assert isinstance(result, Body)
+    assert result.title == "A title"
+    assert "harbour of the old town" in result.text
+    assert "Home page" not in result.text
+
+
+def test_plain_text_and_markdown_pass_without_an_extractor() -> None:
+    body = b"# Title\r\n\r\n    indented code  \r\n"
+    for content_type in ("text/plain", "text/markdown; charset=utf-8", "Text/X-Markdown"):
+        assert extract_body(body, content_type, SETTINGS) == Body("# Title\n\n    indented code")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "kind"),
+    [
+        (b"<p>hello", "text/html", "html"),
+        (b"var x = 1;", "text/html", "html"),
+        (b"\xef\xbb\xbf <!-- a comment --> <!DOCTYPE html><p>hello", "", "html"),
+        (b"<html>", "application/octet-stream", "html"),
+        (b'<?xml version="1.0"?>\n<html xmlns="http://www.w3.org/1999/xhtml">', "application/xml", "html"),
+        (b"<rss></rss>", "text/xml", None),
+        (b"hello", "", None),
+        (b"%PDF-1.4 <html>", "text/html", None),
+        (b"<html>", "image/png", None),
+        (b"{}", "application/json", None),
+    ],
+)
+def test_a_body_is_what_its_header_says_and_where_that_says_nothing_its_first_bytes(
+    body: bytes, content_type: str, kind: str | None
+) -> None:
+    assert body_kind(body, content_type) == kind
+
+
+@pytest.mark.parametrize("body", [b"", b"   ", html(""), b"<!doctype html>", html("<script>1</script>"), b"\x00\x00"])
+def test_a_page_without_text_is_dropped_as_empty(body: bytes) -> None:
+    assert extract_body(body, "text/html", SETTINGS) == Dropped("empty_text")
+
+
+HOSTILE = {
+    "100,000 nested divs": (html("<div>" * 100_000 + "deep" + "</div>" * 100_000), "too_deep"),
+    "50,000 unclosed tags": (html("<b>" * 50_000 + "deep"), "too_deep"),
+    "nested tables": (html("<table><tr><td>" * 20_000 + "deep"), "too_deep"),
+    "a million tags": (html("<p>a" * 1_000_000), "too_many_nodes"),
+    "a million angle brackets": (html("<" * 1_000_000), "too_many_nodes"),
+    "half a million attributes": (html(f"<p {' '.join(f'a{i}=1' for i in range(500_000))}>x"), "too_many_nodes"),
+    "attributes behind a quoted bracket": (
+        html(f"<p a='>' {' '.join(f'a{i}' for i in range(500_000))}>x"),
+        "too_many_nodes",
+    ),
+    "eleven megabytes": (html("x" * 11_000_000), "body_too_large"),
+    "wrong UTF-16": (b"\xfe\xff" + b"\xd8\x00" * 1000, "undecodable"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_html_is_refused_with_a_reason_before_it_costs_anything(name: str) -> None:
+    body, reason = HOSTILE[name]
+    started = time.process_time()
+    result = extract_body(body, "text/html", SETTINGS)
+    assert isinstance(result, Refused)
+    assert result.reason == reason
+    assert time.process_time() - started < 5
+
+
+HARMLESS = {
+    "one line of five megabytes": html("<p>" + "word " * 1_000_000 + "</p>"),
+    "one word of five megabytes": html("<p>" + "x" * 5_000_000 + "</p>"),
+    "colspan bomb": html(
+        PARAGRAPH * 3 + "<table>" + "<tr><td colspan=100000000 rowspan=99999999>cell</td></tr>" * 50 + "</table>"
+    ),
+    "entity bomb": b'<!DOCTYPE html [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;">]>'
+    + html(PARAGRAPH * 3 + "&b;" * 1000),
+    "NULs and controls": html((PARAGRAPH * 3).replace("granite", "gra\x00ni\x01te\x1f")),
+    "invalid UTF-8": html(PARAGRAPH * 3).replace(b"granite", b"gra\xffnite"),
+    "surrogate references": html(
+        PARAGRAPH * 3 + "<p>&#xD800; and &#0; and &#x110000; stand here for nothing at all.</p>"
+    ),
+    "a million comments": html("<!--" * 1000 + PARAGRAPH * 3),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_odd_html_gives_a_valid_text_or_a_reason_in_bounded_time(name: str) -> None:
+    started = time.process_time()
+    result = extract_body(HARMLESS[name], "text/html", SETTINGS)
+    assert time.process_time() - started < 10
+    if isinstance(result, Body):
+        assert result.text == clean_text(result.text)
+        result.text.encode("utf-8")
+
+
+def test_a_page_as_deep_as_allowed_is_read_to_the_bottom_and_one_level_more_is_refused() -> None:
+    """html and body are two levels, the paragraph at the bottom a third."""
+
+    def page(depth: int) -> bytes:
+        return html("<div>" * (depth - 3) + PARAGRAPH * 3 + "</div>" * (depth - 3) + "<p>The very last words.</p>")
+
+    deepest = extract_body(page(SETTINGS.max_depth - 1), "text/html", SETTINGS)
+    assert isinstance(deepest, Body)
+    assert "The very last words." in deepest.text
+    assert isinstance(extract_body(page(SETTINGS.max_depth), "text/html", SETTINGS), Refused)
+    assert SETTINGS.max_depth <= PARSER_DEPTH
+
+
+def test_the_text_does_not_depend_on_pages_read_before() -> None:
+    page = html(f"<article>{PARAGRAPH * 5}</article>")
+    first = extract_body(page, "text/html", SETTINGS)
+    for _ in range(5):
+        assert extract_body(page, "text/html", SETTINGS) == first
+
+
+@given(st.binary(max_size=400) | st.text("<>/abdivptables =\"'&;!-", max_size=400).map(str.encode))
+def test_no_bytes_raise(body: bytes) -> None:
+    assert isinstance(extract_body(body, "text/html", SETTINGS), Body | Dropped | Refused)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_nodes": 0}, "max_nodes is 0"),
+        ({"max_depth": 256}, "max_depth is 256"),
+        ({"extractor": "trafilatur"}, "did you mean"),
+    ],
+)
+def test_impossible_settings_are_config_errors(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ExtractSettings(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.clean.extract.charset import Undecodable, codec_of, decode
+
+RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 5
+
+
+@pytest.mark.parametrize(
+    ("label", "byte", "character"),
+    [("iso-8859-1", 0x93, "\u201c"), ("ascii", 0x80, "€"), ("iso-8859-9", 0xF0, "ğ"), ("tis-620", 0xA1, "ก")],
+)
+def test_labels_mean_what_the_encoding_standard_says(label: str, byte: int, character: str) -> None:
+    assert bytes([byte]).decode(str(codec_of(label))) == character
+
+
+@given(st.text())
+def test_utf_8_is_read_whatever_the_header_claims(text: str) -> None:
+    assert decode(text.encode(), "text/html; charset=utf-8") == text.removeprefix("\ufeff")
+    if not text.isascii():
+        assert decode(text.encode(), "text/html; charset=windows-1251") == text.removeprefix("\ufeff")
+
+
+def test_the_byte_order_mark_goes_before_the_header_and_the_header_before_the_meta_tag() -> None:
+    assert decode("ы".encode("utf-16"), "text/html; charset=koi8-r") == "ы"
+    page = '<meta charset="koi8-r">' + RUSSIAN
+    assert decode(page.encode("windows-1251"), "text/html; charset=windows-1251") == page
+    assert decode(page.encode("koi8-r"), "text/html") == page
+
+
+def test_a_page_that_says_nothing_is_detected() -> None:
+    assert decode(RUSSIAN.encode("windows-1251")) == RUSSIAN
+
+
+def test_an_unknown_label_counts_as_none() -> None:
+    assert codec_of("no-such-charset") is None
+    assert codec_of("rot13") is None
+    assert decode("naïve".encode(), "text/html; charset=no-such-charset") == "naïve"
+
+
+def test_a_few_bad_bytes_cost_only_themselves() -> None:
+    body = ("é" * 500).encode() + b"\xff" + b"." * 500
+    assert decode(body, "text/html; charset=utf-8") == "é" * 500 + "\ufffd" + "." * 500
+
+
+def test_bytes_that_are_no_text_at_all_are_refused() -> None:
+    with pytest.raises(Undecodable):
+        decode(b"\xfe\xff" + b"\xd8\x00" * 1000)
+
+
+def test_real_pages_of_many_charsets_are_decoded_by_what_they_declare(shared_data: Path) -> None:
+    """chardet's corpus: the folder names the charset. XML and HTML files mostly declare it themselves."""
+    right = total = 0
+    with tarfile.open(shared_data / "crawl" / "charset" / "chardet_tests.tar.gz") as archive:
+        for member in archive:
+            path = Path(member.name)
+            if not member.isfile() or len(path.parts) != 3 or path.suffix not in (".xml", ".html"):
+                continue
+            codec = codec_of(re.sub(r"-[a-z]{5,}$", "", path.parts[1]))  # "iso-8859-2-hungarian"
+            body = archive.extractfile(member).read()  # type: ignore[union-attr]
+            try:
+                wanted = body.decode(codec) if codec else None
+            except UnicodeDecodeError:
+                wanted = None
+            if wanted is not None:
+                total += 1
+                right += decode(body) == wanted.removeprefix("\ufeff")
+    assert total > 200
+    assert right / total > 0.9

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+import lzma
+import random
+from pathlib import Path
+
+import pytest
+
+from webtext.base.errors import ConfigError
+from webtext.clean.language import LanguageSettings, detect_language
+
+
+def test_paragraphs_in_25_languages_are_told_apart(shared_data: Path) -> None:
+    """Labels are the packages' and some paragraphs are untranslated English, so 1.0 cannot be reached."""
+    with lzma.open(shared_data / "langid" / "manpages_paras.jsonl.xz", "rt", encoding="utf-8") as file:
+        rows = random.Random(0).sample([json.loads(line) for line in file], 800)
+    found = [(detect_language(row["text"]) or ("", 0.0))[0] for row in rows]
+    right = sum(_folded(code) == _folded(row["lang"]) for code, row in zip(found, rows, strict=True))
+    assert right / len(rows) >= 0.95
+
+
+def _folded(code: str) -> str:
+    code = code.replace("-", "_").split("_")[0]
+    return "no" if code in ("nb", "nn") else code
+
+
+def test_the_score_is_the_models_own_probability_rounded() -> None:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    for text in ("Guten Tag, meine Damen und Herren!", "Il pleut à verse.", "Добрый день"):
+        code, probability = identifier.classify(text)
+        assert detect_language(text) == (code, pytest.approx(float(probability), abs=1e-3))
+
+
+@pytest.mark.parametrize("text", ["", "\U0001f600" * 50, "\n\n"])
+def test_a_text_that_tells_nothing_has_no_language(text: str) -> None:
+    assert detect_language(text) is None
+
+
+def test_ten_megabytes_of_one_word_are_judged_by_their_start() -> None:
+    assert detect_language("word" * 2_500_000) == detect_language("word" * 2_500)
+
+
+def test_an_unknown_language_and_an_impossible_score_are_config_errors() -> None:
+    with pytest.raises(ConfigError, match="unknown language 'xx'"):
+        LanguageSettings(language=("en", "xx"))
+    with pytest.raises(ConfigError, match="min_language_score is 65"):
+        LanguageSettings(min_language_score=65)
