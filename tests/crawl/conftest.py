@@ -7,14 +7,17 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from warcio.archiveiterator import ArchiveIterator
 
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
+from webtext.base.run import Run
 from webtext.base.schemas import link_id, split_of
+from webtext.crawl.fetch import FetchSettings, fetch_pages
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 HOSTS = [f"127.0.0.{i}" for i in range(1, 9)]
@@ -141,3 +144,59 @@ def _link(url: str) -> dict[str, object]:
         "posts": [post],
         "split": split_of(link_id(url)),
     }
+
+
+Rows = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def settings_for(web: LocalWeb) -> Callable[..., FetchSettings]:
+    """Settings with small limits that open the local web and nothing else."""
+
+    def make(**changes: Any) -> FetchSettings:
+        limits = {"max_bytes": 100_000, "total_seconds": 1.0, "connect_seconds": 1.0, "delay": 0.0}
+        return FetchSettings(**{**limits, "allow_address": (f"127.0.0.0/8:{web.port}",), **changes})
+
+    return make
+
+
+@pytest.fixture
+def crawl(settings_for: Callable[..., FetchSettings]) -> Callable[..., Rows]:
+    """Fetch a links set into a folder, and return the rows by URL."""
+
+    def fetch(links: str, out: Path, **changes: Any) -> Rows:
+        pages = fetch_pages(links, str(out), settings_for(**changes), Run.quiet())
+        assert pages is not None
+        return _rows_of(pages)
+
+    return fetch
+
+
+@pytest.fixture
+def rows_of() -> Callable[[PartSet], Rows]:
+    """The rows of a pages set by URL; no link may have two."""
+    return _rows_of
+
+
+@pytest.fixture
+def bodies() -> Callable[[Path], dict[str, bytes]]:
+    """Target URI -> decoded body of every response record, as warcio reads them; no URI may come twice."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        found: list[tuple[str, bytes]] = []
+        for path in sorted(folder.glob("*.warc.gz")):
+            with open(path, "rb") as file:
+                for record in ArchiveIterator(file, check_digests="raise"):
+                    if record.rec_type == "response":
+                        uri = record.rec_headers.get_header("WARC-Target-URI")
+                        found.append((uri, record.content_stream().read()))
+        assert len(dict(found)) == len(found)
+        return dict(found)
+
+    return read
+
+
+def _rows_of(pages: PartSet) -> Rows:
+    rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
+    assert len({row["link_id"] for row in rows}) == len(rows), "a link has two rows"
+    return {row["url"]: row for row in rows}

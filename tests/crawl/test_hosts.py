@@ -1,0 +1,148 @@
+"""What sites wish for: robots.txt and other opt-outs as the server sees them, and the pace of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.crawl.hosts import Hosts
+from webtext.crawl.visit import retry_after
+
+MakeLinks = Callable[..., str]
+
+
+def test_robots_txt_is_asked_first_and_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    web.page(
+        "/robots.txt",
+        "User-agent: *\nDisallow: /private\n\nUser-agent: CCBot\nDisallow: /no-training\n",
+        "Content-Type: text/plain",
+    )
+    urls = [web.page(path) for path in ("/public", "/private/a", "/no-training?x")]
+    rows = crawl(make_links(urls), tmp_path / "pages")
+    assert [rows[url]["reason"] for url in urls] == [None, "robots_disallowed", "robots_disallowed_ai_training"]
+    assert web.paths(robots=True) == ["/robots.txt", "/public"], "robots.txt is asked once, a forbidden page never"
+    assert {request.headers["user-agent"] for request in web.requests} == {"webtext/0.1.0"}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ("404 Not Found", None),
+        ("403 Forbidden", None),
+        ("500 Error", "robots_unreachable"),
+        ("429 Slow", "robots_unreachable"),
+    ],
+)
+def test_robots_txt_that_is_absent_allows_and_that_fails_forbids(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, status: str, reason: str | None
+) -> None:
+    web.page("/robots.txt", "User-agent: *\nDisallow: /", status=status)
+    [row] = crawl(make_links([web.page("/a")]), tmp_path / "pages").values()
+    assert row["reason"] == reason
+
+
+def test_robots_txt_behind_redirects_endless_or_packed_is_still_read(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nUser-agent: *\nDisallow: /forbidden\n")
+        while True:
+            writer.write(b"# filler\n" * 1000)
+            await writer.drain()
+
+    web.redirect("/robots.txt", web.plant("/real-robots", endless, host=2))
+    packed = gzip.compress(b"User-agent: *\nDisallow: /forbidden\n" + b"#" * 10_000_000)
+    web.page("/robots.txt", packed, "Content-Encoding: gzip", host=3)
+    urls = [web.page(path, host=host) for host in (1, 3) for path in ("/forbidden", "/open")]
+    rows = crawl(make_links(urls), tmp_path / "pages", total_seconds=5.0)
+    assert [rows[url]["reason"] for url in urls] == ["robots_disallowed", None, "robots_disallowed", None]
+
+
+def test_the_robots_file_of_a_redirects_host_holds_too(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    web.page("/robots.txt", "User-agent: *\nDisallow: /", host=2)
+    link = web.redirect("/a", web.page("/b", host=2))
+    [row] = crawl(make_links([link]), tmp_path / "pages").values()
+    assert row["reason"] == "robots_disallowed"
+    assert web.paths(host=2) == []
+
+
+def test_switched_off_opt_outs_are_not_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    web.page("/robots.txt", "User-agent: *\nDisallow: /")
+    url = web.page("/a", "<html>", "X-Robots-Tag: noai")
+    off = {f"obey_{name}": False for name in ("robots", "ai_robots", "content_signal", "noai")}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **off).values()
+    assert row["outcome"] == "fetched"
+    assert web.paths(robots=True) == ["/a"]
+
+
+def times_between_requests(web: Any, host: int) -> list[float]:
+    times = [request.time for request in web.requests if request.host == f"127.0.0.{host}"]
+    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+
+
+def test_requests_to_one_host_keep_their_distance_while_hosts_go_side_by_side(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    urls = [web.page(f"/{i}", host=host) for host in (1, 2, 3, 4) for i in range(4)]
+    start = time.monotonic()
+    crawl(make_links(urls), tmp_path / "pages", delay=0.15)
+    seconds = time.monotonic() - start
+    for host in (1, 2, 3, 4):
+        assert min(times_between_requests(web, host)) >= 0.149
+    assert seconds < 4 * 4 * 0.15, "hosts wait for each other"
+
+
+def test_two_names_of_one_address_share_its_pause(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    urls = [web.page("/a"), web.page("/b")]
+    named = f"http://localhost:{web.port}/c"
+    web.page("/c")
+    crawl(make_links([*urls, named]), tmp_path / "pages", delay=0.1)
+    assert len(times_between_requests(web, 1)) == 4  # two robots.txt, three pages
+    assert min(times_between_requests(web, 1)) >= 0.099
+
+
+def test_a_crawl_delay_is_kept_up_to_thirty_seconds(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    web.page("/robots.txt", "User-agent: *\nCrawl-delay: 0.3\n")
+    crawl(make_links([web.page("/a"), web.page("/b")]), tmp_path / "pages", delay=0.01)
+    assert times_between_requests(web, 1)[1] >= 0.299
+    hosts = Hosts(1.0)
+    hosts.ask_for_delay("slow.example", 86_400.0)
+    assert hosts._crawl_delays == {"slow.example": 30.0}
+
+
+def test_a_host_that_has_enough_is_left_alone(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    busy = web.page("/busy", "later", "Retry-After: 1", status="429 Too Many Requests")
+    rows = crawl(make_links([busy, web.page("/next")]), tmp_path / "pages")
+    assert rows[busy]["reason"] == "http_429"
+    assert times_between_requests(web, 1)[1] >= 0.99
+
+
+@pytest.mark.parametrize("value", ["1000000000000", "-5", "NaN", "soon", "9" * 400])
+def test_a_retry_after_of_any_form_never_stops_a_crawl(value: str) -> None:
+    hosts = Hosts(1.0)
+    hosts.pause("a.example", retry_after(value))
+    assert hosts._clocks["a.example"].free_at <= time.monotonic() + 300.0
+
+
+def test_an_error_of_the_fetcher_itself_costs_one_page(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(value: str | None) -> str | None:
+        if value == "text/plain":
+            raise RuntimeError("a bug")
+        return "text/html"
+
+    monkeypatch.setattr("webtext.crawl.visit.media_type", broken)
+    bad, good = web.page("/bad", "x", "Content-Type: text/plain"), web.page("/good")
+    rows = crawl(make_links([bad, good]), tmp_path / "pages")
+    assert (rows[bad]["reason"], rows[good]["reason"]) == ("fetcher_raised", None)

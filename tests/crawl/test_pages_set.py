@@ -1,0 +1,212 @@
+"""The growing part set: rolling parts, growth, other settings, kill -9, Ctrl-C, a full disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.errors import EnvironmentError_, InputError
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.crawl.fetch import FetchSettings, fetch_pages
+from webtext.crawl.link_table import LinkTable
+
+MakeLinks = Callable[..., str]
+
+
+def test_parts_roll_and_running_again_does_nothing(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    links = make_links([web.page(f"/{i}") for i in range(7)])
+    rows = crawl(links, tmp_path / "pages", part_pages=3)
+    pages = PartSet.open(str(tmp_path / "pages"), "pages")
+    pages.verify()
+    assert [part.records for part in pages.parts] == [3, 3, 1]
+    assert [[a.name for a in part.attachments] for part in pages.parts][0] == ["part-00000.cdxj", "part-00000.warc.gz"]
+    assert (pages.records, pages.counts.kept) == (7, 7)
+    n_requests, manifest = len(web.requests), (tmp_path / "pages/manifest.json").read_bytes()
+    assert crawl(links, tmp_path / "pages", part_pages=100, delay=9.0) == rows
+    assert len(web.requests) == n_requests
+    assert (tmp_path / "pages/manifest.json").read_bytes() == manifest
+
+
+def test_when_the_links_grow_only_the_new_ones_are_fetched(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    old, new = [web.page(f"/{i}") for i in range(3)], [web.page(f"/new{i}") for i in range(2)]
+    crawl(make_links(old), tmp_path / "pages")
+    web.requests.clear()
+    rows = crawl(make_links(old + new), tmp_path / "pages")
+    assert sorted(rows) == sorted(old + new)
+    assert sorted(web.paths()) == ["/new0", "/new1"]
+    pages = PartSet.open(str(tmp_path / "pages"), "pages")
+    assert [part.generation for part in pages.parts] == [1, 2]
+    assert pages.manifest["parents"][0]["hash"] == PartSet.open(str(tmp_path / "links"), "links").hash
+
+
+def test_other_links_in_an_old_folder_are_an_error(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    crawl(make_links([web.page("/a"), web.page("/b")]), tmp_path / "pages")
+    with pytest.raises(InputError, match=r"1 links that .* does not hold\nchoose another --out"):
+        crawl(make_links([web.page("/a")]), tmp_path / "pages")
+
+
+def test_other_settings_in_an_old_folder_are_an_error_that_names_them(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    links = make_links([web.page("/a")])
+    crawl(links, tmp_path / "pages")
+    with pytest.raises(
+        InputError, match=r"max_bytes was 100000, is 50000\nrestore the setting, or choose another --out"
+    ):
+        crawl(links, tmp_path / "pages", max_bytes=50_000)
+    (tmp_path / "pages/manifest.json").unlink()  # as if it were still under way
+    with pytest.raises(InputError, match="obey_noai was True, is False"):
+        crawl(links, tmp_path / "pages", obey_noai=False)
+
+
+def test_what_is_no_links_set_is_refused(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    crawl(make_links([web.page("/a")]), tmp_path / "pages")
+    with pytest.raises(InputError, match="holds pages, not links"):
+        crawl(str(tmp_path / "pages"), tmp_path / "more")
+    with pytest.raises(InputError, match="no such folder"):
+        crawl(str(tmp_path / "nothing"), tmp_path / "more")
+
+
+def test_no_links_make_an_empty_sealed_set(crawl: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    assert crawl(make_links([]), tmp_path / "pages") == {}
+
+
+def test_an_altered_part_is_refused_by_readers_and_fetched_again(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    links = make_links([web.page(f"/{i}") for i in range(6)])
+    rows = crawl(links, tmp_path / "pages", part_pages=2)
+    altered = tmp_path / "pages/part-00001.warc.gz"
+    data = bytearray(altered.read_bytes())
+    data[len(data) // 2] ^= 1
+    altered.write_bytes(data)
+    with pytest.raises(InputError, match=r"part-00001\.warc\.gz' was altered"):
+        PartSet.open(str(tmp_path / "pages"), "pages").verify()
+    web.requests.clear()
+    again = crawl(links, tmp_path / "pages")
+    assert len(web.paths()) == 2
+    assert sorted(again) == sorted(rows)
+    PartSet.open(str(tmp_path / "pages"), "pages").verify()
+
+
+def test_a_dry_run_sends_and_writes_nothing(settings_for: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    run = Run.quiet()
+    run.dry_run = True
+    assert fetch_pages(make_links([web.page("/a")]), str(tmp_path / "pages"), settings_for(), run) is None
+    assert web.requests == []
+    assert not (tmp_path / "pages").exists()
+
+
+def test_a_disk_that_is_full_ends_the_run_with_a_short_error(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = make_links([web.page(f"/{i}") for i in range(4)])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("webtext.crawl.warc_writer.WarcWriter.write", full)
+        with pytest.raises(EnvironmentError_, match="no space left"):
+            crawl(links, tmp_path / "pages")
+    assert not list((tmp_path / "pages").glob("part-*"))
+    assert len(crawl(links, tmp_path / "pages")) == 4
+
+
+def test_two_runs_cannot_write_one_folder(web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    links = make_links([web.page(f"/{i}") for i in range(30)])
+    child = start_child(web, links, tmp_path / "pages")
+    wait_for_requests(web, 6, child)
+    with pytest.raises(InputError, match="another run is writing"):
+        fetch_pages(links, str(tmp_path / "pages"), child_settings(web), Run.quiet())
+    assert child.wait(30) == 0, "the first run was disturbed"
+    assert PartSet.open(str(tmp_path / "pages"), "pages").records == 30
+
+
+CHILD = """
+import sys
+from webtext.base.run import Run
+from webtext.crawl.fetch import FetchSettings, fetch_pages
+links, out, port = sys.argv[1:]
+settings = FetchSettings(delay=0.02, part_pages=4, allow_address=(f"127.0.0.0/8:{port}",))
+fetch_pages(links, out, settings, Run.quiet())
+"""
+
+
+def child_settings(web: Any) -> FetchSettings:
+    return FetchSettings(allow_address=(f"127.0.0.0/8:{web.port}",))
+
+
+def start_child(web: Any, links: str, out: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", CHILD, links, str(out), str(web.port)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
+
+
+def wait_for_requests(web: Any, n: int, child: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 20
+    while len(web.requests) < n and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def test_killed_again_and_again_nothing_is_lost_and_nothing_is_there_twice(
+    rows_of: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    chance = random.Random(7)
+    urls = [web.page(f"/{i}", f"<html>{i}", host=host) for host in (1, 2, 3) for i in range(12)]
+    urls += [web.redirect(f"/r{i}", f"/target{i % 2}", host=1) for i in range(4)]
+    targets = [web.page(f"/target{i}") for i in range(2)]
+    links = make_links(urls)
+    for _ in range(3):
+        child = start_child(web, links, tmp_path / "pages")
+        wait_for_requests(web, len(web.requests) + chance.randint(6, 18), child)
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate()
+    assert start_child(web, links, tmp_path / "pages").wait(30) == 0
+    pages = PartSet.open(str(tmp_path / "pages"), "pages")
+    pages.verify()
+    rows = rows_of(pages)
+    assert sorted(rows) == sorted(urls)
+    assert sorted(bodies(tmp_path / "pages")) == sorted(urls[:36] + targets)
+    assert not list((tmp_path / "pages").glob(".*")), "scratch of a killed run is left"
+
+
+def test_interrupted_it_publishes_what_is_complete_and_goes_on_later(
+    web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    links = make_links([web.page(f"/{i}") for i in range(30)])
+    child = start_child(web, links, tmp_path / "pages")
+    wait_for_requests(web, 12, child)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=20)
+    assert child.returncode != 0
+    assert b"KeyboardInterrupt" in errors
+    with pytest.raises(InputError, match="not sealed"):
+        PartSet.open(str(tmp_path / "pages"), "pages")
+    n_before = len(web.paths())
+    assert start_child(web, links, tmp_path / "pages").wait(30) == 0
+    assert len(PartSet.open(str(tmp_path / "pages"), "pages").table(0)) == 4
+    assert len(web.paths()) - n_before <= 30 - n_before + 2, "published pages were fetched again"
+
+
+def test_a_table_of_links_knows_its_members() -> None:
+    ids = [f"{i:032x}" for i in (1 << 100, 1 << 120, (1 << 128) - 1)]
+    table = LinkTable(ids)
+    assert all(identifier in table for identifier in ids)
+    assert f"{1 << 110:032x}" not in table
+    assert len(table) == 3
+    table.add_url("http://a.example/")
+    assert table.has_url("http://a.example/")
+    assert not table.has_url("http://b.example/")
+    assert table.missing_from(LinkTable(ids[:1])) == 2

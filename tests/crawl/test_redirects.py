@@ -1,0 +1,122 @@
+"""Redirects: followed by our own rules, never to a forbidden address, never to a page twice."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MakeLinks = Callable[..., str]
+
+
+def test_a_redirect_is_followed_and_the_page_is_stored_under_its_own_url(
+    crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    start = web.redirect("/start", "middle?x#part")
+    web.redirect("/middle?x", f"//127.0.0.2:{web.port}/end")
+    end = web.page("/end", "<html>end", host=2)
+    row = crawl(make_links([start]), tmp_path / "pages")[start]
+    assert (row["outcome"], row["final_url"], row["status"]) == ("fetched", end, 200)
+    assert row["redirects"] == [start, web.url("/middle?x")]
+    assert bodies(tmp_path / "pages") == {end: b"<html>end"}
+
+
+def test_a_chain_longer_than_allowed_ends(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    for i in range(10):
+        web.redirect(f"/{i}", f"/{i + 1}")
+    web.page("/5")
+    web.redirect("/a0", "/a1")
+    for i in range(1, 9):
+        web.redirect(f"/a{i}", f"/a{i + 1}")
+    rows = crawl(make_links([web.url("/0"), web.url("/a0")]), tmp_path / "pages")
+    assert rows[web.url("/0")]["reason"] is None, "five redirects are allowed"
+    assert rows[web.url("/a0")]["reason"] == "too_many_redirects"
+
+
+def test_a_redirect_to_another_link_is_left_to_that_link(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    one = web.redirect("/one", "/two")
+    two = web.page("/two", "<html>two")
+    rows = crawl(make_links([one, two]), tmp_path / "pages")
+    assert (rows[one]["outcome"], rows[one]["reason"], rows[one]["final_url"]) == ("linked", "redirects_to_link", two)
+    assert rows[two]["outcome"] == "fetched"
+    assert sorted(web.paths()) == ["/one", "/two"], "fetched twice"
+
+
+def test_two_links_that_lead_to_one_page_share_it(
+    crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    links = [web.redirect("/one", "/page"), web.redirect("/two", "/page", host=1)]
+    page = web.page("/page")
+    far = web.redirect("/far", page, host=2)
+    rows = crawl(make_links([*links, far]), tmp_path / "pages")
+    assert sorted(row["outcome"] for row in rows.values()) == ["fetched", "linked", "linked"]
+    assert {row["final_url"] for row in rows.values()} == {page}
+    assert list(bodies(tmp_path / "pages")) == [page]
+    late = web.redirect("/late", page)
+    rows = crawl(make_links([*links, far, late]), tmp_path / "pages")
+    assert rows[late]["outcome"] == "linked", "forgotten in a later run"
+
+
+def silent_listener() -> socket.socket:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.2)
+    return listener
+
+
+def assert_untouched(listener: socket.socket) -> None:
+    with pytest.raises(TimeoutError):
+        listener.accept()
+
+
+def test_a_redirect_to_a_private_address_is_never_connected_to(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    with silent_listener() as listener:
+        port = listener.getsockname()[1]
+        spellings = [
+            "127.0.0.1",
+            "0x7f.1",
+            "2130706433",
+            "0177.0.0.1",
+            "127.1",
+            "localhost",
+            "[::ffff:127.0.0.1]",
+            "①②⑦.⓪.⓪.①",
+            "LOCALHOST.",
+            "user:pw@127.0.0.1",
+        ]
+        targets = [f"http://{spelling}:{port}/secret" for spelling in spellings]
+        targets += ["http://10.0.0.1/", "http://169.254.169.254/latest/meta-data/", "http://[64:ff9b::a00:1]/"]
+        links = [web.redirect(f"/{i}", target) for i, target in enumerate(targets)]
+        rows = crawl(make_links(links), tmp_path / "pages", contact="test@example.org")
+        rows.pop(links[spellings.index("LOCALHOST.")])  # some systems know no such name
+        assert {row["reason"] for row in rows.values()} == {"address_not_public"}
+        assert_untouched(listener)
+
+
+def test_a_robots_file_that_redirects_to_a_private_address_is_not_followed(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    with silent_listener() as listener:
+        web.redirect("/robots.txt", f"http://127.0.0.1:{listener.getsockname()[1]}/robots.txt")
+        [row] = crawl(make_links([web.page("/a")]), tmp_path / "pages").values()
+        assert row["reason"] == "robots_unreachable"
+        assert_untouched(listener)
+
+
+def test_a_proxy_variable_switches_nothing_off(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with silent_listener() as listener:
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        page = web.page("/a")
+        rows = crawl(make_links([page, "http://10.0.0.1/"]), tmp_path / "pages", contact="test@example.org")
+        assert rows[page]["outcome"] == "fetched"
+        assert rows["http://10.0.0.1/"]["reason"] == "address_not_public"
+        assert_untouched(listener)
