@@ -56,6 +56,26 @@ def host_of(url: str) -> str:
     return host + closing if closing else host.partition(":")[0]
 
 
+def port_of(url: str) -> int:
+    """The port of a canonical URL, which names it only when it is not its scheme's own.
+
+    >>> port_of("https://example.com/"), port_of("http://[::1]:8080/")
+    (443, 8080)
+    """
+    authority = url.split("/", 3)[2]
+    port = authority[len(host_of(url)) + 1 :]
+    return int(port) if port else 443 if url.startswith("https:") else 80
+
+
+def target_of(url: str) -> str:
+    """Path and query of a canonical URL: what a request asks its host for.
+
+    >>> target_of("http://example.com/a/b?c")
+    '/a/b?c'
+    """
+    return "/" + url.split("/", 3)[3]
+
+
 def path_of(url: str) -> str:
     """The path of a canonical URL.
 

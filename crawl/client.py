@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import aiohttp
-import can_ada
 from yarl import URL
 
+from webtext.base.urls import host_of, port_of
 from webtext.crawl.addresses import AddressRule
 from webtext.crawl.hosts import Hosts
 from webtext.crawl.resolver import PinnedResolver, Refused, guarded_socket
@@ -27,8 +27,6 @@ MAX_HEADER_BYTES = 8190  # of one line; what aiohttp and most servers allow
 MAX_HEADERS = 128
 MAX_TRIED_ADDRESSES = 3
 MEMORY_BYTES = 512 * 1024  # of a body under way; the rest of a larger one waits on disk: hundreds come at a time
-
-_SCHEME_PORTS = {"http:": 80, "https:": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +176,7 @@ def host_and_port(url: str) -> tuple[str, int]:
     >>> host_and_port("http://[::1]:8080/"), host_and_port("https://example.com/")
     (('::1', 8080), ('example.com', 443))
     """
-    parsed = can_ada.parse(url)
-    return parsed.hostname.strip("[]"), int(parsed.port) if parsed.port else _SCHEME_PORTS[parsed.protocol]
+    return host_of(url).strip("[]"), port_of(url)
 
 
 def lower_headers(headers: Headers) -> list[tuple[str, str]]:

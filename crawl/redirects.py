@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import can_ada
-
-from webtext.base.urls import canonical_url
+from webtext.base.urls import join_url
 from webtext.crawl.warc_writer import Headers
 
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
@@ -32,7 +30,4 @@ def redirect_target(url: str, headers: Headers) -> str | None:
         text = location.decode("utf-8")
     except UnicodeDecodeError:
         text = location.decode("latin-1")  # as browsers read it
-    try:
-        return canonical_url(str(can_ada.parse(url) + text))
-    except (ValueError, TypeError):
-        return None
+    return join_url(url, text)

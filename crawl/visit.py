@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import can_ada
-
+from webtext.base.urls import target_of
 from webtext.crawl.client import Client, Failure, Limits, Reply, host_and_port, lower_headers
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.opt_outs import header_opt_out, robots_opt_out
@@ -99,8 +98,7 @@ class Visitor:
             robots = await self._robots.get(url)
             if robots is None:
                 raise Refused("robots_unreachable")
-            parsed = can_ada.parse(url)
-            reason = robots_opt_out(robots, parsed.pathname + parsed.search, self._settings)
+            reason = robots_opt_out(robots, target_of(url), self._settings)
             if reason is not None:
                 raise Refused(reason)
         return await self._client.get(url, HEADERS, self._limits, self._wants_body)

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from webtext.base.urls import canonical_url, host_of, join_url, library_versions, path_of, registrable_domain
+from webtext.base.urls import (
+    canonical_url,
+    host_of,
+    join_url,
+    library_versions,
+    path_of,
+    port_of,
+    registrable_domain,
+    target_of,
+)
 
 PARTS = ("href", "protocol", "host", "hostname", "port", "pathname", "search", "hash", "username", "password")
 
@@ -153,12 +162,14 @@ def test_references_are_joined_by_the_standard(base: str, reference: str, joined
     assert join_url(base, reference) == joined
 
 
-def test_host_and_path_agree_with_the_parser_on_all_vectors(shared_data: Path) -> None:
+def test_what_is_read_off_canonical_urls_agrees_with_the_parser_on_all_vectors(shared_data: Path) -> None:
     for case in json.loads((shared_data / "crawl/url/wpt_urltestdata.json").read_text()):
         url = canonical_url(case.get("href", "")) if isinstance(case, dict) else None
         if url is not None:
             parsed = ada_url.URL(url)
-            assert (host_of(url), path_of(url)) == (parsed.hostname, parsed.pathname)
+            port = int(parsed.port) if parsed.port else {"http:": 80, "https:": 443}[parsed.protocol]
+            assert (host_of(url), port_of(url), path_of(url)) == (parsed.hostname, port, parsed.pathname)
+            assert target_of(url).removesuffix("?") == parsed.pathname + parsed.search
 
 
 def test_recipes_can_name_the_versions_that_decide() -> None:
