@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from webtext.base.command import verb
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.run import Run
 
 DEMO_FOLDER = "demo"
@@ -102,52 +101,108 @@ def inspect_set(run: Run, folder: str) -> None:
 
 
 @verb(inspect, "doc")
-@click.argument("build_folder")
-@click.argument("url_or_id")
+@click.argument("build_folder", metavar="BUILD")
+@click.argument("url_or_id", metavar="URL|ID")
 def inspect_doc(run: Run, build_folder: str, url_or_id: str) -> None:
-    """Follow one URL or document id of a build: posts, page, document, decision, tokens."""
+    """Follow one URL or document id of BUILD: posts, page, document, decision, tokens.
+
+    \b
+      webtext inspect doc build http://example.com/
+      webtext inspect doc build 0f115db062b7c0dd030b16878c99dea5
+    """
     from webtext.app.trace import Tracer
+    from webtext.app.trace_text import trace_text
     from webtext.base.urls import canonical_url
 
-    tracer = Tracer(build_folder)
-    found = (
-        tracer.trace(canonical_url(url_or_id) or url_or_id) if ":" in url_or_id else tracer.trace_document(url_or_id)
-    )
+    tracer = Tracer(_build(build_folder))
+    url = canonical_url(url_or_id) if ":" in url_or_id else None
+    found = tracer.trace(url) if url else tracer.trace_document(url_or_id)
     if found is None:
         raise InputError(
             f"no document '{url_or_id}' in '{build_folder}'", "name a URL, or an id from the documents set"
         )
-    value: dict[str, Any] = {
-        name: getattr(found, name)
-        for name in ("url", "stage", "reason", "link", "page", "document", "decision", "tokens")
-    }
-    lines = [f"{found.url} ended in {found.stage}{f': {found.reason}' if found.reason else ''}"]
-    for name in ("link", "page", "document", "decision", "tokens"):
-        if value[name]:
-            lines.append(f"{name}: {json.dumps(value[name], indent=1, ensure_ascii=False)}")
-    run.console.result(value, "\n".join(lines))
+    run.console.result(found.to_json(), trace_text(found))
+
+
+@verb(inspect, "token")
+@click.argument("build_folder", metavar="BUILD")
+@click.argument("place", metavar="SHARD:OFFSET")
+def inspect_token(run: Run, build_folder: str, place: str) -> None:
+    """Follow one token of BUILD back: document, page, links, posts.
+
+    \b
+      webtext inspect token build train-00000.tok:4096
+    """
+    from dataclasses import asdict
+
+    from webtext.app.chain import Layout
+    from webtext.app.trace import Tracer
+    from webtext.app.trace_text import trace_text
+    from webtext.shards.reader import TokenShards
+    from webtext.shards.trace import trace as origin_of
+
+    shard, colon, offset = place.rpartition(":")
+    if not colon or not offset.isascii() or not offset.isdigit():
+        raise ConfigError(f"'{place}' is not of the form SHARD:OFFSET", "e.g. train-00000.tok:4096")
+    split = "validation" if shard.startswith("validation-") else "train"
+    origin = origin_of(TokenShards(Layout(_build(build_folder)).tokens, split=split), shard, int(offset))
+    found = Tracer(build_folder).trace_document(origin.id)
+    text = f"{place} is token {origin.token_in_document:,} of document {origin.id}"
+    if found is None:  # packed from a corpus that came without documents
+        text += f", row {origin.row:,} of {origin.source_set}/{origin.source_part}"
+    else:
+        text += f"\n{trace_text(found)}"
+    run.console.result({"origin": asdict(origin), "trace": found.to_json() if found else None}, text)
+
+
+@verb(inspect, "cluster")
+@click.argument("build_folder", metavar="BUILD")
+@click.argument("identifier", metavar="ID")
+def inspect_cluster(run: Run, build_folder: str, identifier: str) -> None:
+    """Show a document of BUILD beside all that were dropped as its duplicates; ID may be any of them."""
+    from webtext.app.trace import find_cluster
+    from webtext.app.trace_text import cluster_text
+
+    found = find_cluster(_build(build_folder), identifier)
+    if found is None:
+        raise InputError(
+            f"no document '{identifier}' in '{build_folder}' has duplicates",
+            "name the id of one that was dropped as a duplicate (webtext inspect drop), or of one that stays",
+        )
+    run.console.result({"kept": found.kept, "dropped": found.dropped}, cluster_text(found))
 
 
 @verb(inspect, "drop")
-@click.argument("build_folder")
+@click.argument("build_folder", metavar="BUILD")
 @click.option("--reason", default=None, help="Only documents dropped for this reason.")
-@click.option("-n", "limit", default=5, show_default=True, help="How many to show.")
+@click.option("-n", "limit", type=click.IntRange(1), default=5, show_default=True, help="How many to show.")
 def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) -> None:
-    """Dropped documents of a build, with reason, value and threshold."""
+    """Dropped documents of BUILD, with reason, value and threshold."""
     from webtext.app.chain import Layout
+    from webtext.app.trace_text import dropped_text
     from webtext.base.partset import PartSet
 
-    opened = PartSet.open(Layout(build_folder).dropped, "dropped")
-    rows: list[dict[str, Any]] = []
-    for part in opened.parts:
-        rows += [row for row in opened.table(part).to_pylist() if reason in (None, row["reason"])]
-        if len(rows) >= limit:
+    opened = PartSet.open(Layout(_build(build_folder)).dropped, "dropped")
+    known: set[str] = set()
+    shown: list[dict[str, Any]] = []
+    for index in range(len(opened.parts)):
+        for batch in opened.batches(index):
+            rows = batch.to_pylist()
+            known |= {row["reason"] for row in rows}
+            shown += [row for row in rows if reason in (None, row["reason"])]
+        if len(shown) >= limit:
             break
-    shown = rows[:limit]
-    text = "\n\n".join(
-        f"{row['reason']} ({row['value']} against {row['threshold']})  {row['url'] or row['id']}"
-        + (f"\n  duplicate of {row['duplicate_of']}" if row["duplicate_of"] else "")
-        + f"\n  {row['text_start']!r}"
-        for row in shown
-    )
-    run.console.result({"dropped": shown}, text or "nothing was dropped for that reason")
+    if reason is not None and not shown:
+        raise InputError(f"nothing in '{opened.folder.url}' was dropped for '{reason}'", did_you_mean(reason, known))
+    run.console.result({"dropped": shown[:limit]}, dropped_text(shown[:limit]))
+
+
+def _build(folder: str) -> str:
+    """The folder itself; InputError when it holds no part set of a build."""
+    from webtext.app.chain import Layout
+    from webtext.base.storage import Folder
+
+    layout = Layout(folder)
+    if not any(Folder(getattr(layout, name)).exists("manifest.json") for name in ("links", "documents", "corpus")):
+        raise InputError(f"there is no build in '{folder}'", "name the folder that `webtext build` wrote")
+    return folder

@@ -18,7 +18,7 @@ from webtext.app.demo.dump import write_dump
 from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan
 from webtext.app.report import write_report
-from webtext.app.trace import Tracer
+from webtext.app.trace import Trace, Tracer
 from webtext.base.errors import EnvironmentError_, RunFailed
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
@@ -92,12 +92,11 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
 
 def check_fates(plan: Plan, layout: Layout) -> list[dict[str, Any]]:
     """Where each planted thing ended, beside where it should; and that the canary and every document's posts are right."""
-    tracer = Tracer(layout.root)
     link_reasons = PartSet.open(layout.links, "links").counts.dropped
-    fates = [_fate(page, tracer, link_reasons) for page in plan.planted]
+    traces = Tracer(layout.root).trace_all(page.url for page in plan.all)
+    fates = [_fate(page, traces[page.url], link_reasons) for page in plan.planted]
     voted = {page.url for page in plan.all}
-    documents = [tracer.trace(page.url) for page in plan.plain]
-    arrived = [trace for trace in documents if trace.document]
+    arrived = [traces[page.url] for page in plan.plain if traces[page.url].document]
     traced = [t for t in arrived if t.link and t.link["posts"] and t.link["url"] in voted]
     fates.append(
         _statement("every document traces to its post", f"{len(arrived)} documents", f"{len(traced)} documents")
@@ -106,8 +105,7 @@ def check_fates(plan: Plan, layout: Layout) -> list[dict[str, Any]]:
     return fates
 
 
-def _fate(page: Planted, tracer: Tracer, link_reasons: dict[str, int]) -> dict[str, Any]:
-    trace = tracer.trace(page.url)
+def _fate(page: Planted, trace: Trace, link_reasons: dict[str, int]) -> dict[str, Any]:
     stage, reason = trace.stage, trace.reason
     if stage == "links" and page.reason in link_reasons:
         reason = page.reason  # links that are not kept are counts by reason, no rows
