@@ -21,7 +21,7 @@ CHECK_DEVIATIONS = 4.5
 """A pair at the threshold fails the signature check with probability below 10^-5."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-Signatures = npt.NDArray[np.uint16]
+Signatures = npt.NDArray[np.uint8]
 
 
 def min_agreement(threshold: float, permutations: int) -> int:

@@ -194,7 +194,7 @@ def _publish(
             {
                 "row": nodes.rows[dropped[of_part]],
                 "reason": reasons[of_part],
-                "duplicate_of": nodes.ids.take(pa.array(stays[dropped[of_part]])).cast(pa.string()),
+                "duplicate_of": nodes.ids.take(pa.array(stays[dropped[of_part]])),
                 "similarity": verdicts.similarity[nodes.node_of[dropped[of_part]]],
             },
             schema=ROWS,

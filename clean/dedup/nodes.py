@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.clean.dedup.sign import read_signed, signature_rows, signed_schema
+from webtext.clean.dedup.sign import DIGEST_BYTES, fixed_bytes, read_facts, read_signatures, signed_schema
 
 Integers = npt.NDArray[np.int64]
 _NONE: Integers = np.empty(0, np.int64)
@@ -50,19 +50,17 @@ def order_texts(work: Folder, n_parts: int, masks: Sequence[npt.NDArray[np.bool_
     """Read what pass 1 found out and put the documents that `masks` let pass, and their texts, in order."""
     tables, parts, rows = [_NO_FACTS], [_NONE], [_NONE]
     for part in range(n_parts):
-        facts = read_signed(work, part).drop_columns(["signature"]).replace_schema_metadata()
+        facts = read_facts(work, part)
         passed = np.flatnonzero(masks[part]) if masks is not None else np.arange(facts.num_rows)
         tables.append(facts if masks is None else facts.take(pa.array(passed)))
         parts.append(np.full(len(passed), part, np.int64))
         rows.append(passed.astype(np.int64))
     facts = pa.concat_tables(tables)
-    for name in ("id", "text_digest"):  # 32-bit offsets would end at 2^31 bytes, 67 million ids
-        facts = facts.set_column(facts.column_names.index(name), name, facts[name].cast(pa.large_string()))
-    in_validation = pc.equal(facts["split"], "validation").to_numpy().astype(np.bool_)
+    in_validation = facts["in_validation"].to_numpy()
     order = _priority_order(facts)
     order = np.concatenate([order[~in_validation[order]], order[in_validation[order]]])
 
-    texts = facts["text_digest"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    texts = fixed_bytes(facts["digest"]).view(f"V{DIGEST_BYTES}").ravel()
     _, first_place, text_number = np.unique(texts[order], return_index=True, return_inverse=True)
     by_priority = np.argsort(first_place, kind="stable")
     node_of_text = np.empty_like(by_priority)
@@ -78,18 +76,17 @@ def order_texts(work: Folder, n_parts: int, masks: Sequence[npt.NDArray[np.bool_
         node_of=node_of,
         best=best,
         n_train=int((~in_validation[best]).sum()),
-        has_words=facts["n_shingles"].to_numpy()[best] > 0,
+        has_words=facts["has_words"].to_numpy()[best],
     )
 
 
-def gather_signatures(work: Folder, nodes: Nodes, permutations: int, path: Path) -> npt.NDArray[np.uint16]:
+def gather_signatures(work: Folder, nodes: Nodes, permutations: int, path: Path) -> npt.NDArray[np.uint8]:
     """The nodes' signatures in their order, in a memory-mapped file at `path`."""
     if not len(nodes):
-        return np.empty((0, permutations), np.uint16)
-    gathered = np.memmap(path, np.uint16, "w+", shape=(len(nodes), permutations))
+        return np.empty((0, permutations), np.uint8)
+    gathered = np.memmap(path, np.uint8, "w+", shape=(len(nodes), permutations))
     for part, chosen in by_part(nodes, np.arange(len(nodes))):
-        rows = signature_rows(read_signed(work, part)["signature"])
-        gathered[chosen] = rows[nodes.rows[nodes.best[chosen]]]
+        gathered[chosen] = read_signatures(work, part)[nodes.rows[nodes.best[chosen]]]
     return gathered
 
 

@@ -63,15 +63,16 @@ def permutations(count: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uin
     return a, np.array([value & 0xFFFFFFFF for value in random], np.uint32)
 
 
-def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint16]:
-    """The low 16 bits of each permutation's minimum over the shingles' high halves; all ones of no shingle.
+def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint8]:
+    """The low 8 bits of each permutation's minimum over the shingles' high halves; all ones of no shingle.
 
-    Half of a 32-bit minimum suffices: the low bits of two different minima agree once in 2^16.
+    Two differing minima agree in these bits once in 256, which adds (1 - J) / 256 to the expected agreement
+    (Li and König, "b-bit minwise hashing", 2010): no pair is missed for it.
     """
     values = np.array([value >> 32 for value in shingles(text, width)], np.uint32)
     a, b = permutations(count)
     minima: npt.NDArray[np.uint32] = (values[:, None] * a + b).min(axis=0, initial=0xFFFFFFFF)
-    return minima.astype(np.uint16)
+    return minima.astype(np.uint8)
 
 
 def shingle_set(text: str, width: int) -> npt.NDArray[np.uint64]:
@@ -100,7 +101,7 @@ class Verdicts:
 
 
 def settle(
-    signatures: npt.NDArray[np.uint16],
+    signatures: npt.NDArray[np.uint8],
     buckets: npt.NDArray[np.int32],
     sets: Sequence[npt.NDArray[np.uint64]],
     n_train: int,
@@ -141,7 +142,7 @@ def settle(
 
 
 def _edges(
-    signatures: npt.NDArray[np.uint16],
+    signatures: npt.NDArray[np.uint8],
     buckets: npt.NDArray[np.int32],
     sets: Sequence[npt.NDArray[np.uint64]],
     threshold: float,

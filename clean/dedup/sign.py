@@ -1,6 +1,6 @@
 """Pass over a documents part: what dedup must know of each document, in one scratch file per part.
 
-    part-00000.signatures    Arrow IPC: id, text_digest, karma, date, split, n_shingles, signature (uint16 x permutations)
+    part-00000.signed    Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words, signature
 
 Every row is signed, also those that quality rules drop, so that other thresholds need no second pass. A file counts
 only if the key in its metadata names the part's records, the settings and the code that would make it now.
@@ -16,18 +16,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from webtext.base.errors import RunFailed
+from webtext.base.errors import InputError, RunFailed
 from webtext.base.journal import Journal
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
+from webtext.base.schemas import ID_HEX_DIGITS
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
 
 CODE_VERSION = 1  # raised when signatures or shingles change; guarded by a golden test
 TEXTS_PER_BATCH = 128
-FACTS = ("id", "text_digest", "karma", "date", "split")
+_COLUMNS = ("id", "text", "text_digest", "karma", "date", "split")
+DIGEST_BYTES = ID_HEX_DIGITS // 2
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _KEY = b"webtext.key"
 
 
@@ -73,36 +77,44 @@ def signed_schema(permutations: int) -> pa.Schema:
     return pa.schema(
         [
             ("id", pa.string()),
-            ("text_digest", pa.string()),
+            ("digest", pa.binary(DIGEST_BYTES)),
             ("karma", pa.int64()),
             ("date", pa.int64()),
-            ("split", pa.string()),
-            ("n_shingles", pa.int64()),
-            ("signature", pa.binary(2 * permutations)),
+            ("in_validation", pa.bool_()),
+            ("has_words", pa.bool_()),
+            ("signature", pa.binary(permutations)),
         ]
     )
 
 
-def signatures_name(part: int) -> str:
+def signed_name(part: int) -> str:
     """The scratch file of a part."""
-    return f"part-{part:05d}.signatures"
+    return f"part-{part:05d}.signed"
 
 
-def read_signed(work: Folder, part: int) -> pa.Table:
-    """The scratch file of a part, memory-mapped."""
-    with pa.memory_map(str(work.local_path(signatures_name(part)))) as source:
-        return pa.ipc.open_file(source).read_all()
+def read_facts(work: Folder, part: int) -> pa.Table:
+    """What the scratch file of a part says, but for the signatures."""
+    names = signed_schema(1).names[:-1]
+    options = pa.ipc.IpcReadOptions(included_fields=list(range(len(names))))
+    with pa.OSFile(str(work.local_path(signed_name(part)))) as source:
+        return pa.ipc.open_file(source, options=options).read_all().replace_schema_metadata()
 
 
-def signature_rows(column: Any) -> npt.NDArray[np.uint16]:
-    """A signature column as [n, permutations]."""
-    rows = [np.frombuffer(chunk.buffers()[1] or b"", np.uint16) for chunk in column.chunks]
-    permutations = column.type.byte_width // 2
-    chunks = [
-        values[chunk.offset * permutations :][: len(chunk) * permutations].reshape(-1, permutations)
-        for values, chunk in zip(rows, column.chunks, strict=True)
+def read_signatures(work: Folder, part: int) -> npt.NDArray[np.uint8]:
+    """The signatures of a part, [records, permutations]."""
+    with pa.memory_map(str(work.local_path(signed_name(part)))) as source:
+        column = pa.ipc.open_file(source).read_all()["signature"]
+        return fixed_bytes(column)
+
+
+def fixed_bytes(column: Any) -> npt.NDArray[np.uint8]:
+    """A column of fixed-size values without nulls as [n, bytes of one]."""
+    width = column.type.byte_width
+    rows = [
+        np.frombuffer(chunk.buffers()[1] or b"", np.uint8)[chunk.offset * width :][: len(chunk) * width]
+        for chunk in column.chunks
     ]
-    return np.concatenate([np.empty((0, permutations), np.uint16), *chunks])
+    return np.concatenate([np.empty(0, np.uint8), *rows]).reshape(-1, width)
 
 
 def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -116,7 +128,7 @@ def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 def _is_signed(task: SignTask) -> bool:
-    path = task.work.local_path(signatures_name(task.part))
+    path = task.work.local_path(signed_name(task.part))
     if not path.exists():
         return False
     try:
@@ -129,16 +141,40 @@ def _is_signed(task: SignTask) -> bool:
 
 def _sign_part(journal: Journal, task: SignTask) -> None:
     """Runs in a worker."""
-    with task.work.scratch(signatures_name(task.part)) as path:
+    with task.work.scratch(signed_name(task.part)) as path:
         _write_signed(path, task)
 
 
 def _write_signed(path: Path, task: SignTask) -> None:
     schema = signed_schema(task.permutations).with_metadata({_KEY: task.key.encode()})
     with pa.ipc.new_file(str(path), schema) as writer:
-        for batch in task.documents.batches(task.part, [*FACTS, "text"], TEXTS_PER_BATCH):
+        for batch in task.documents.batches(task.part, _COLUMNS, TEXTS_PER_BATCH):
             texts, offsets = texts_of(batch.column("text"))
             signatures, n_shingles = _minhash.sign(texts, offsets, task.shingle_words, task.permutations)
-            rows = pa.Array.from_buffers(schema.field("signature").type, len(batch), [None, pa.py_buffer(signatures)])
-            columns = [batch.column(name) for name in FACTS]
-            writer.write_batch(pa.record_batch([*columns, pa.array(n_shingles), rows], schema=schema))
+            columns = [
+                batch.column("id"),
+                _rows_of_bytes(_from_hex(batch.column("text_digest"), task), DIGEST_BYTES),
+                batch.column("karma"),
+                batch.column("date"),
+                pc.equal(batch.column("split"), "validation"),
+                pa.array(n_shingles > 0),
+                _rows_of_bytes(signatures, task.permutations),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+
+
+def _rows_of_bytes(values: npt.NDArray[np.uint8], width: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(width), values.size // width, [None, pa.py_buffer(values)])
+
+
+def _from_hex(column: pa.Array, task: SignTask) -> npt.NDArray[np.uint8]:
+    """The bytes that text digests stand for."""
+    digits, offsets = texts_of(column)
+    digits = digits[offsets[0] : offsets[-1]]
+    if (np.diff(offsets) != ID_HEX_DIGITS).any() or not np.isin(digits, _HEX_DIGITS).all():
+        raise InputError(
+            f"a text_digest in part {task.part} of '{task.documents.folder.url}' is not {ID_HEX_DIGITS} hex digits",
+            "make the documents again with this version of webtext",
+        )
+    nibbles = (digits & 0x0F) + np.where(digits >= ord("a"), 9, 0).astype(np.uint8)
+    return np.ascontiguousarray(nibbles[0::2] << 4 | nibbles[1::2])

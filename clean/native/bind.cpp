@@ -72,7 +72,7 @@ nb::tuple sign(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shin
                const std::string& path) {
   const mh::Texts texts = texts_of(bytes, offsets);
   if (permutations == 0) throw std::invalid_argument("a signature has at least one permutation");
-  std::vector<uint16_t> signatures(texts.size() * permutations);
+  std::vector<uint8_t> signatures(texts.size() * permutations);
   std::vector<int64_t> n_shingles(texts.size());
   {
     nb::gil_scoped_release release;
@@ -105,13 +105,13 @@ nb::tuple shingle_sets(const In<uint8_t>& bytes, const In<int64_t>& offsets, siz
   return nb::make_tuple(give(std::move(values)), give(std::move(ends)));
 }
 
-Out<int32_t> agreements(const InRows<uint16_t>& signatures, const In<int64_t>& left, const In<int64_t>& right) {
+Out<int32_t> agreements(const InRows<uint8_t>& signatures, const In<int64_t>& left, const In<int64_t>& right) {
   const size_t n_rows = signatures.shape(0), columns = signatures.shape(1);
   if (left.shape(0) != right.shape(0)) throw std::invalid_argument("left and right must be of one length");
   std::vector<int32_t> result(left.shape(0));
   {
     nb::gil_scoped_release release;
-    const uint16_t* rows = signatures.data();
+    const uint8_t* rows = signatures.data();
     for (size_t i = 0; i < result.size(); ++i) {
       const auto l = static_cast<size_t>(left.data()[i]), r = static_cast<size_t>(right.data()[i]);
       if (l >= n_rows || r >= n_rows) throw std::out_of_range("a row is outside of the signatures");
@@ -129,7 +129,7 @@ void check_sets(std::span<const int64_t> begins, std::span<const int64_t> ends, 
   if (!within) throw std::invalid_argument("begins and ends must lie within the shingles");
 }
 
-nb::tuple settle(const InRows<uint16_t>& signatures, const InRows<int32_t>& buckets, const In<uint64_t>& shingles,
+nb::tuple settle(const InRows<uint8_t>& signatures, const InRows<int32_t>& buckets, const In<uint64_t>& shingles,
                  const In<int64_t>& begins, const In<int64_t>& ends, size_t n_train, double threshold,
                  size_t min_agreement, size_t bucket_limit) {
   check_sets(span(begins), span(ends), shingles.shape(0));
@@ -173,7 +173,7 @@ NB_MODULE(_minhash, m) {
   m.def(
       "sign", &sign, "bytes"_a, "offsets"_a, "shingle_words"_a, "permutations"_a, "path"_a = "",
       "Sign the texts bytes[offsets[i]:offsets[i + 1]].\n\n"
-      "Returns (signatures uint16 [n, permutations], n_shingles int64 [n], repeats counted). `path` names a code path\n"
+      "Returns (signatures uint8 [n, permutations], n_shingles int64 [n], repeats counted). `path` names a code path\n"
       "of simd_paths(); all give equal results.");
   m.def("shingle_sets", &shingle_sets, "bytes"_a, "offsets"_a, "shingle_words"_a,
         "The sorted shingle sets of the texts, one after the other: (values uint64, offsets int64 [n + 1]).");

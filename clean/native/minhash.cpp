@@ -169,14 +169,14 @@ Permutations::Permutations(size_t count, const std::string& path) : count_(count
   minima_row_.resize(padded);
 }
 
-void Permutations::sign(std::span<const uint64_t> shingles, uint16_t* signature) {
+void Permutations::sign(std::span<const uint64_t> shingles, uint8_t* signature) {
   values_.resize(shingles.size());
   for (size_t i = 0; i < shingles.size(); ++i) values_[i] = static_cast<uint32_t>(shingles[i] >> 32);
   minima_(values_.data(), values_.size(), a_.data(), b_.data(), minima_row_.data(), minima_row_.size());
-  for (size_t i = 0; i < count_; ++i) signature[i] = static_cast<uint16_t>(minima_row_[i]);
+  for (size_t i = 0; i < count_; ++i) signature[i] = static_cast<uint8_t>(minima_row_[i]);
 }
 
-size_t agreement(const uint16_t* left, const uint16_t* right, size_t count) {
+size_t agreement(const uint8_t* left, const uint8_t* right, size_t count) {
   uint32_t agreeing = 0;
   for (size_t i = 0; i < count; ++i) agreeing += left[i] == right[i];
   return agreeing;

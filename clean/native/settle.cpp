@@ -146,7 +146,7 @@ class Settler {
   // Exact Jaccard, or 0 where the signatures are too far apart for it to reach the threshold.
   double similarity(size_t left, size_t right) {
     const size_t k = nodes_.permutations;
-    const uint16_t* signatures = nodes_.signatures.data();
+    const uint8_t* signatures = nodes_.signatures.data();
     if (agreement(signatures + left * k, signatures + right * k, k) < rules_.min_agreement) return 0.0;
     return exact(left, static_cast<int64_t>(right)).similarity;
   }

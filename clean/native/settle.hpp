@@ -11,7 +11,7 @@ namespace webtext::minhash {
 
 // Nodes are distinct texts: those of train first, then those of validation, each in priority order.
 struct Nodes {
-  std::span<const uint16_t> signatures;   // [size, permutations]
+  std::span<const uint8_t> signatures;    // [size, permutations]
   std::span<const int32_t> buckets;       // [size, bands]: the bucket a node lies in, -1 where it lies alone
   std::span<const uint64_t> shingles;     // sorted sets, in any order
   std::span<const int64_t> begins, ends;  // [size]: where each node's set lies in shingles

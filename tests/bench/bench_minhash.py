@@ -12,9 +12,9 @@ import argparse
 import json
 import lzma
 import random
-import resource
 import statistics
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -170,17 +170,47 @@ def measure_memory(n_documents: int) -> None:
             words = random.Random(seed).choices(range(100_000), k=60)
             yield f"{i:010}", " ".join(f"w{word}" for word in words) + (f" copy {i}" if seed != i else "")
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, PeakMemory() as peak:
         documents = write(Path(folder), made())
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak.restart()
         start = time.perf_counter()
         found = find_duplicates(documents, DedupSettings(), Folder(f"{folder}/work"), Run.quiet(1))
         seconds = time.perf_counter() - start
         kept_bytes = sum(path.stat().st_size for path in Path(folder, "work").iterdir())
-    own, worker = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(f"{n_documents:,} documents: {seconds:.0f} s wall; {summary(found)}")
-    print(f"peak resident memory, MiB: {own / 1024:.0f} (before: {before / 1024:.0f}), in a worker {worker / 1024:.0f}")
-    print(f"scratch files left: {kept_bytes / n_documents:.0f} B a document")
+        print(f"{n_documents:,} documents: {seconds:.0f} s wall; {summary(found)}")
+        print(f"peak memory of the main process: {peak}")
+        print(f"scratch files left: {kept_bytes / n_documents:.0f} B a document")
+
+
+class PeakMemory:
+    """The most resident memory of this process, by kind, looked at every 20 ms."""
+
+    def __enter__(self) -> PeakMemory:
+        self.peaks: dict[str, int] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def __str__(self) -> str:
+        own, mapped = self.peaks["RssAnon"] / 1024, self.peaks["RssFile"] / 1024
+        return (
+            f"{own:.0f} MiB its own, {mapped:.0f} MiB of mapped files (which the kernel takes back when it needs them)"
+        )
+
+    def restart(self) -> None:
+        self.peaks = {}
+
+    def _look(self) -> None:
+        while not self._over.wait(0.02):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name.startswith("Rss"):
+                    self.peaks[name] = max(self.peaks.get(name, 0), int(value.split()[0]))
 
 
 def write(folder: Path, documents: Iterable[tuple[str, str]]) -> PartSet:

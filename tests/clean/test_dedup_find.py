@@ -218,7 +218,7 @@ def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path
     work = Folder(tmp_path / "work")
     first = find_duplicates(documents, DedupSettings(), work, run)
     expected = by_id(documents, first)
-    signed = {name: work.local_path(name).stat().st_mtime_ns for name in work.names(".signatures")}
+    signed = {name: work.local_path(name).stat().st_mtime_ns for name in work.names(".signed")}
     assert len(signed) == 3
     assert not work.names(".parquet")
     assert not work.exists("scratch")
@@ -232,12 +232,12 @@ def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path
 
     rows = work.local_path("part-00001.duplicates")
     rows.write_bytes(rows.read_bytes()[:-100])
-    signatures = work.local_path("part-00002.signatures")
+    signatures = work.local_path("part-00002.signed")
     signatures.write_bytes(signatures.read_bytes()[:-100])
     mended = find_duplicates(documents, DedupSettings(), work, run)
     assert (by_id(documents, mended), mended.digests) == (expected, first.digests)
     unchanged = {name for name, stamp in signed.items() if work.local_path(name).stat().st_mtime_ns == stamp}
-    assert unchanged == {"part-00000.signatures", "part-00001.signatures"}
+    assert unchanged == {"part-00000.signed", "part-00001.signed"}
 
     other = find_duplicates(documents, DedupSettings(threshold=0.9), work, run)
     assert len(by_id(documents, other)) < len(expected)

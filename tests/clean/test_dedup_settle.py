@@ -26,7 +26,7 @@ def path_of(n_nodes: int) -> list[np.ndarray]:
 
 
 def one_bucket(n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros((n_nodes, K), np.uint16), np.zeros((n_nodes, 1), np.int32)
+    return np.zeros((n_nodes, K), np.uint8), np.zeros((n_nodes, 1), np.int32)
 
 
 def test_in_a_chain_every_other_node_stays():
@@ -88,7 +88,7 @@ def worlds(draw):
     buckets = draw(st.lists(st.lists(st.integers(-1, 3), min_size=2, max_size=2), min_size=n_nodes, max_size=n_nodes))
     signatures = draw(st.lists(st.lists(st.integers(0, 1), min_size=K, max_size=K), min_size=n_nodes, max_size=n_nodes))
     return (
-        np.array(signatures, np.uint16).reshape(n_nodes, K),
+        np.array(signatures, np.uint8).reshape(n_nodes, K),
         np.array(buckets, np.int32).reshape(n_nodes, 2),
         sets,
         draw(st.integers(0, n_nodes)),
