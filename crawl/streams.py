@@ -1,6 +1,6 @@
 """Compressed lines: xz, bzip2, Zstandard or plain, told apart by their first bytes and never by name.
 
-Everything streams: at most FEED bytes of input are held, and what they inflate to (128 MB at the very worst, for a
+Everything streams: at most 64 KiB of compressed input are held, and what they inflate to (128 MB at the very worst, for a
 Zstandard bomb), and one line. Lines are split on the newline byte before anything is decoded, so a character that
 straddles two chunks stays whole. Zstandard windows reach 2^31 bytes, as Reddit's dumps use them.
 """

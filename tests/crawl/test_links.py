@@ -353,7 +353,7 @@ def test_kill_9_at_any_moment_changes_no_byte(tmp_path: Path, run: Run) -> None:
 
 
 def test_a_line_that_kills_its_worker_costs_that_line_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted parser dies of SIGSEGV on one line; workers import it by PYTHONPATH and a start-up hook."""
+    """The planted parser dies of SIGSEGV on one line."""
     (tmp_path / "deadly.py").write_text(
         "import os, signal\n"
         "from webtext.crawl.dumps import RedditDump\n"
@@ -368,6 +368,7 @@ def test_a_line_that_kills_its_worker_costs_that_line_alone(tmp_path: Path, monk
         "    return votes._spill_dump(journal, job)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(votes, "RedditDump", votes.RedditDump)  # restored afterwards: the import replaces it
     import deadly  # type: ignore[import-not-found]
 
     real = votes._map
@@ -485,6 +486,13 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     path = dump(tmp_path / "RS_x", post("a"))
     assert webtext(["crawl", "links", path, "--out", str(tmp_path / "links"), "--workers", "1", "--dry-run"]) == 0
     assert not (tmp_path / "links").exists()
+
+
+def test_limits_are_turned_off_by_none(tmp_path: Path) -> None:
+    path = dump(tmp_path / "RS_x", post("a", score=-1, created_utc=2**33))
+    arguments = ["crawl", "links", path, "--out", str(tmp_path / "links"), "--workers", "1", "--before", "none"]
+    assert webtext([*arguments, "--set", "crawl.links.min_karma=none"]) == 0
+    assert PartSet.open(str(tmp_path / "links"), "links").records == 1
 
 
 def test_every_setting_is_an_option_of_the_verb() -> None:
