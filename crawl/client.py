@@ -72,11 +72,12 @@ WantsBody = Callable[[int, Headers], bool]
 class Client:
     """The one way out. Use as an async context manager."""
 
-    def __init__(self, user_agent: str, rule: AddressRule, hosts: Hosts) -> None:
+    def __init__(self, user_agent: str, rule: AddressRule, hosts: Hosts, concurrency: int) -> None:
         self.resolver = PinnedResolver(rule)
         self.hosts = hosts
+        self._slots = asyncio.Semaphore(concurrency)
         connector = aiohttp.TCPConnector(
-            limit=0,  # the caller bounds what is under way
+            limit=0,  # slots bound what is under way
             resolver=self.resolver,
             use_dns_cache=False,
             happy_eyeballs_delay=None,  # one pinned address, one socket
@@ -122,7 +123,7 @@ class Client:
         host, _ = host_and_port(url)
         for attempt in range(1, MAX_TRIED_ADDRESSES + 1):
             address = await self.address(url)
-            async with self.hosts.turn(host, address):
+            async with self.hosts.turn(host, address), self._slots:  # in this order: who waits for a turn holds no slot
                 try:
                     return await self._exchange(url, address, headers, limits, wants_body, truncate)
                 except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:

@@ -99,16 +99,18 @@ class _Crawl:
         self._progress = progress
         self._queues: dict[str, deque[Link]] = {}
         self._room = asyncio.Semaphore(BACKLOG)
-        self._under_way = asyncio.Semaphore(settings.concurrency)
-        self._hosts = Hosts(settings.delay)
 
     async def run(self, links: Iterator[Link]) -> None:
         """Visit all links; an error in writing ends the run, what the web does never."""
         contact = self._settings.contact
         allowed = tuple(AllowedAddress.parse(text) for text in self._settings.allow_address)
         rule = AddressRule(allowed, has_contact=contact is not None)
+        hosts = Hosts(self._settings.delay)
         try:
-            async with Client(user_agent(contact), rule, self._hosts) as client, asyncio.TaskGroup() as tasks:
+            async with (
+                Client(user_agent(contact), rule, hosts, self._settings.concurrency) as client,
+                asyncio.TaskGroup() as tasks,
+            ):
                 visitor = Visitor(client, self._settings, is_link=self._table.has_url, is_held=self._pages.held.has_url)
                 for link in links:
                     await self._room.acquire()
@@ -125,10 +127,8 @@ class _Crawl:
         queue = self._queues[host]
         while queue:
             link = queue.popleft()
-            await self._hosts.until_free(host)
-            async with self._under_way:
-                visit = await _guarded(visitor, link.url)
-                self._pages.add(link, visit)
+            visit = await _guarded(visitor, link.url)
+            self._pages.add(link, visit)
             self._room.release()
             self._progress.advance(note=f"{self._pages.n_pages:,} pages, {self._pages.n_bytes / 2**20:,.0f} MiB")
         del self._queues[host]

@@ -41,10 +41,6 @@ class Hosts:
         clock = self._clocks.setdefault(host, _Clock())
         clock.free_at = max(clock.free_at, time.monotonic() + min(seconds, MAX_PAUSE))
 
-    async def until_free(self, host: str) -> None:
-        """Sleep until `host` may be asked again; the one who asks may still have to wait for a turn then."""
-        await _sleep_until(self._clocks[host].free_at if host in self._clocks else 0.0)
-
     @contextlib.asynccontextmanager
     async def turn(self, host: str, address: str) -> AsyncIterator[None]:
         """Hold the right to send one request to `host` at `address`; never take two turns at once."""

@@ -45,6 +45,7 @@ class PinnedResolver(AbstractResolver):
         self._lookup = lookup or system_lookup
         self._pool = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="lookup")
         self._answers: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
+        self._threads_free = asyncio.Semaphore(LOOKUP_THREADS)
         self._running: dict[str, asyncio.Future[list[str]]] = {}
 
     async def address(self, host: str, port: int) -> str:
@@ -85,12 +86,12 @@ class PinnedResolver(AbstractResolver):
         if host not in self._running:
             self._running[host] = asyncio.ensure_future(self._look_up_now(host))
             self._running[host].add_done_callback(_heard)
-        async with asyncio.timeout(LOOKUP_SECONDS):
-            return await asyncio.shield(self._running[host])
+        return await asyncio.shield(self._running[host])
 
     async def _look_up_now(self, host: str) -> list[str]:
         try:
-            answers = await asyncio.get_running_loop().run_in_executor(self._pool, self._lookup, host)
+            async with self._threads_free, asyncio.timeout(LOOKUP_SECONDS):
+                answers = await asyncio.get_running_loop().run_in_executor(self._pool, self._lookup, host)
             self._answers[host] = (time.monotonic(), answers)
             while len(self._answers) > CACHE_HOSTS:
                 self._answers.popitem(last=False)

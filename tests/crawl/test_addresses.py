@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import threading
 
 import pytest
 
@@ -162,3 +163,19 @@ def test_no_socket_is_made_for_a_forbidden_address() -> None:
 def test_what_is_no_host_name_is_an_error_of_the_system_kind(host: str) -> None:
     with pytest.raises((OSError, ValueError)):
         system_lookup(host)
+
+
+def test_a_look_up_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.crawl.resolver.LOOKUP_SECONDS", 0.05)
+    done = threading.Event()
+
+    async def ask() -> None:
+        resolver = PinnedResolver(AddressRule(), lambda _: ["8.8.8.8"] if done.wait(5) else [])
+        try:
+            with pytest.raises(OSError):  # TimeoutError is one
+                await resolver.address("hangs.example", 80)
+        finally:
+            done.set()
+            await resolver.close()
+
+    asyncio.run(ask())

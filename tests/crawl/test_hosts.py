@@ -100,6 +100,36 @@ def test_requests_to_one_host_keep_their_distance_while_hosts_go_side_by_side(
     assert seconds < 4 * 4 * 0.15, "hosts wait for each other"
 
 
+def test_no_more_requests_are_under_way_than_allowed(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    under_way, most = 0, 0
+
+    async def slow(writer: asyncio.StreamWriter) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.1)
+        under_way -= 1
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1\r\n\r\nx")
+
+    urls = [web.plant("/slow", slow, host=host) for host in range(1, 9)]
+    crawl(make_links(urls), tmp_path / "pages", concurrency=3)
+    assert most == 3
+
+
+def test_hosts_that_wait_for_one_address_leave_room_for_others(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    """Two hosts share an address with a long pause; with two slots, a third host must not wait for them."""
+    web.page("/a")
+    busy = [web.url("/a"), f"http://localhost:{web.port}/a"]
+    free = [web.page(f"/{i}", host=2) for i in range(2)]
+    crawl(make_links([*busy, *free]), tmp_path / "pages", delay=0.3, concurrency=2)
+    last = {host: max(r.time for r in web.requests if r.host == f"127.0.0.{host}") for host in (1, 2)}
+    assert last[2] < last[1]
+
+
 def test_two_names_of_one_address_share_its_pause(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     urls = [web.page("/a"), web.page("/b")]
     named = f"http://localhost:{web.port}/c"

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.urls import canonical_url
+from webtext.crawl.redirects import redirect_target
 
 MakeLinks = Callable[..., str]
 
@@ -120,3 +125,9 @@ def test_a_proxy_variable_switches_nothing_off(
         assert rows[page]["outcome"] == "fetched"
         assert rows["http://10.0.0.1/"]["reason"] == "address_not_public"
         assert_untouched(listener)
+
+
+@given(st.binary(max_size=60))
+def test_any_location_leads_to_a_canonical_http_url_or_nowhere(location: bytes) -> None:
+    target = redirect_target("http://a.example/b", [(b"LOCATION", location)])
+    assert target is None or (target.startswith(("http://", "https://")) and canonical_url(target) == target)
