@@ -56,7 +56,7 @@ def unicode_version(pattern: str) -> str:
     """The Unicode version that decides categories: pinned for 'gpt2', else whatever the `regex` module knows."""
     if pattern == GPT2:
         return _bpe.UNICODE_VERSION
-    import regex
+    import regex  # type: ignore[import-untyped]
 
     return f"regex {regex.__version__}"
 

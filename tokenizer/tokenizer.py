@@ -275,7 +275,7 @@ class Tokenizer:
     def _array(self, ids: Sequence[int]) -> Tokens:
         import numpy as np
 
-        return np.array(ids, np.uint32 if self._is_wide else np.uint16)
+        return np.array(ids, np.uint32) if self._is_wide else np.array(ids, np.uint16)
 
     def _flat(self, encoded: Iterable[list[int]]) -> tuple[Tokens, Offsets]:
         import numpy as np

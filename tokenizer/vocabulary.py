@@ -53,7 +53,7 @@ class Vocabulary:
         """The encoder; InputError when this is no byte-level vocabulary."""
         specials = [(id_, name.encode()) for name, id_ in self.special_tokens.items()]
         try:
-            return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials)  # type: ignore[arg-type]
+            return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials)
         except ValueError as error:
             raise InputError(f"this is no byte-level BPE vocabulary: {error}") from None
 

@@ -1,0 +1,67 @@
+"""GPT-2's real vocabulary here and in tiktoken, slices of real text, and small tokenizers trained on the spot."""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiktoken
+
+from webtext.tokenizer import Tokenizer
+
+TIKTOKEN_GPT2_PATTERN = (
+    r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""  # tiktoken 0.14, r50k
+)
+SLICE_CHARACTERS = 2_000_000
+CORPORA = ("en", "multi", "code")
+
+
+def tiktoken_of(path: Path, pattern: str = TIKTOKEN_GPT2_PATTERN) -> tiktoken.Encoding:
+    """tiktoken's encoding of a rank file, without its download."""
+    from tiktoken.load import load_tiktoken_bpe
+
+    return tiktoken.Encoding(
+        path.name,
+        pat_str=pattern,
+        mergeable_ranks=load_tiktoken_bpe(str(path)),
+        special_tokens={"<|endoftext|>": 50256},
+    )
+
+
+@pytest.fixture(scope="session")
+def gpt2(shared_data: Path) -> Tokenizer:
+    return Tokenizer.load(shared_data / "gpt2")
+
+
+@pytest.fixture(scope="session")
+def tiktoken_gpt2(shared_data: Path) -> tiktoken.Encoding:
+    return tiktoken_of(shared_data / "gpt2" / "r50k_base.tiktoken")
+
+
+@pytest.fixture(scope="session")
+def corpus_slice(shared_data: Path) -> Callable[[str], str]:
+    """The first two million characters of a corpus by name."""
+    cache: dict[str, str] = {}
+
+    def read(name: str) -> str:
+        if name not in cache:
+            with lzma.open(shared_data / "corpora" / f"{name}.txt.xz", "rt", encoding="utf-8", newline="") as file:
+                cache[name] = file.read(SLICE_CHARACTERS)
+        return cache[name]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def small() -> Tokenizer:
+    """A tokenizer with some merges over several scripts, for tests that need no real vocabulary."""
+    return Tokenizer.train(SAMPLES * 3, vocab_size=400)
+
+
+SAMPLES = [
+    "The dog sees the other dog. The dog! The dog? She's got 1234 dogs, and they've 12 more.",
+    "Straße, naïve café: déjà vu. Ёжик в тумане. 東京都に行く。 한국어 문장. שלום עולם",
+    "def f(x):\n    return x**2\n\n\nprint(f(3))\t# 😀 👩‍💻\n" + "=" * 40,
+]

@@ -1,0 +1,400 @@
+"""Encoding and decoding: equal to tiktoken and HF tokenizers with GPT-2's vocabulary, and to the Python reference always."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiktoken
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer import Tokenizer, Vocabulary, reference
+
+from .conftest import CORPORA, SAMPLES, tiktoken_of
+
+texts = st.text(max_size=60) | st.text(alphabet="the dog's 12!\n é東😀", max_size=60)
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    found: Vocabulary = tokenizer._vocabulary
+    return found
+
+
+def test_gpt2_ids_of_known_texts(gpt2: Tokenizer) -> None:
+    """'Hello world' as in tiktoken's README; the special token by its id in the paper's released vocabulary."""
+    assert gpt2.encode("hello world") == [31373, 995]
+    assert gpt2.decode([31373, 995]) == "hello world"
+    assert gpt2.encode("hello <|endoftext|>", allowed_special={"<|endoftext|>"}) == [31373, 220, 50256]
+    assert (gpt2.vocab_size, gpt2.eot_id, gpt2.pattern, gpt2.unicode_version) == (50257, 50256, "gpt2", "16.0.0")
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_ids_equal_those_of_tiktoken_and_decode_to_the_text(
+    gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding, corpus_slice: Callable[[str], str], name: str
+) -> None:
+    text = corpus_slice(name)
+    ids = gpt2.encode(text)
+    assert ids == tiktoken_gpt2.encode_ordinary(text)
+    assert gpt2.decode(ids) == text
+    assert gpt2.count(text) == len(ids)
+    assert gpt2.encode_numpy(text).tolist() == ids
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_ids_and_offsets_equal_those_of_hf_tokenizers(
+    gpt2: Tokenizer, shared_data: Path, corpus_slice: Callable[[str], str], name: str
+) -> None:
+    model = models.BPE.from_file(str(shared_data / "gpt2/encoder.json"), str(shared_data / "gpt2/vocab.bpe"))
+    reference = tokenizers.Tokenizer(model)
+    reference.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    text = corpus_slice(name)[:300_000]
+    lines = text.splitlines(keepends=True)
+    expected = reference.encode_batch(lines)
+    assert gpt2.encode_batch(lines) == [encoding.ids for encoding in expected]
+    for line, encoding in zip(lines[:2000], expected[:2000], strict=True):
+        assert gpt2.encode_with_offsets(line) == (encoding.ids, encoding.offsets), repr(line)
+
+
+@given(texts)
+def test_native_equals_the_reference(small: Tokenizer, text: str) -> None:
+    vocabulary = vocabulary_of(small)
+    ids = small.encode(text)
+    assert ids == reference.encode(vocabulary, text)
+    assert small.decode_bytes(ids) == reference.decode_bytes(vocabulary, ids) == text.encode("utf-8", "surrogatepass")
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_encode_and_come_back(small: Tokenizer, data: bytes) -> None:
+    ids = small.encode(data)
+    assert ids == reference.encode(vocabulary_of(small), data)
+    assert small.decode_bytes(ids) == data
+
+
+@given(st.text(alphabet="ab ", min_size=1, max_size=300))
+def test_long_pieces_equal_the_reference(text: str) -> None:
+    """Pieces of 64 bytes and more take the heap, shorter ones the scan; both against the reference."""
+    tokenizer = Tokenizer.train(["abababbaaabbbab" * 9, "aaaa bbbb ab" * 9], vocab_size=290)
+    piece = text.replace(" ", "")
+    for each in (text, piece):
+        assert tokenizer.encode(each) == reference.encode(vocabulary_of(tokenizer), each)
+
+
+@given(texts)
+def test_ranks_alone_merge_as_the_reference_says(text: str) -> None:
+    """Without merges any two tokens merge whose joined bytes are a token: here 'abc' also from 'a' and 'bc'."""
+    tokens = [bytes([byte]) for byte in range(256)] + [
+        b"ab",
+        b"bc",
+        b"abc",
+        b"th",
+        b"the",
+        b" the",
+        b"dog",
+        b"\xf0\x9f",
+    ]
+    for whole_pieces in (False, True):
+        vocabulary = Vocabulary(tokens=tokens, merges=None, whole_pieces=whole_pieces)
+        assert Tokenizer(vocabulary).encode(text + "abc dog") == reference.encode(vocabulary, text + "abc dog")
+
+
+def test_published_rank_files_equal_tiktoken(shared_data: Path, corpus_slice: Callable[[str], str]) -> None:
+    path = shared_data / "gpt2" / "cl100k_base.tiktoken"
+    tokenizer = Tokenizer.load(path)
+    ours = tiktoken_of(path, tokenizer.pattern)
+    for name in CORPORA:
+        text = corpus_slice(name)[:100_000]
+        assert tokenizer.encode(text) == ours.encode_ordinary(text)
+    assert (tokenizer.vocab_size, tokenizer.eot_id) == (100_277, 100_257)
+    assert tokenizer.encode_numpy("text").dtype == np.uint32
+
+
+# Many texts at once
+
+
+def test_flat_batch_and_single_encoding_agree(small: Tokenizer) -> None:
+    many = [*SAMPLES, "", "x", *SAMPLES] * 50
+    single = [small.encode(text) for text in many]
+    for threads in (1, 3, None):
+        tokens, offsets = small.encode_flat(many, threads=threads)
+        assert (tokens.dtype, offsets.dtype) == (np.uint16, np.int64)
+        assert [tokens[a:b].tolist() for a, b in zip(offsets, offsets[1:], strict=False)] == single
+    assert small.encode_batch(many, threads=2) == single
+
+
+def test_a_large_batch_keeps_its_order_over_threads(gpt2: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
+    lines = corpus_slice("en").splitlines(keepends=True) * 2
+    one, two = gpt2.encode_flat(lines, threads=1), gpt2.encode_flat(lines, threads=4)
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert gpt2.decode(one[0]) == "".join(lines)
+
+
+def test_a_buffer_with_offsets_encodes_like_its_texts(small: Tokenizer) -> None:
+    data = [text.encode() for text in [*SAMPLES, ""]]
+    offsets = np.cumsum([0, *map(len, data)])
+    expected, bounds = small.encode_flat(data)
+    for buffer in (b"".join(data), bytearray(b"".join(data)), np.frombuffer(b"".join(data), np.uint8)):
+        tokens, starts = small.encode_buffer(buffer, offsets, threads=2)
+        assert np.array_equal(tokens, expected)
+        assert np.array_equal(starts, bounds)
+    out = np.zeros(len(expected) + 5, np.uint16)
+    tokens, _ = small.encode_buffer(b"".join(data), offsets, out=out)
+    assert np.shares_memory(tokens, out)
+    assert np.array_equal(out[: len(expected)], expected)
+    assert not out[len(expected) :].any()
+
+
+def test_a_buffer_that_is_too_small_or_of_another_type_is_an_error(small: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match="expected uint16 with room for 3 ids"):
+        small.encode_buffer(b"xyz", [0, 3], out=np.zeros(2, np.uint16))
+    with pytest.raises(ConfigError, match="out is uint32"):
+        small.encode_buffer(b"xyz", [0, 3], out=np.zeros(9, np.uint32))
+
+
+@pytest.mark.parametrize("offsets", [[0, 4], [2, 1], [-1, 2]])
+def test_offsets_outside_the_buffer_are_an_error(small: Tokenizer, offsets: list[int]) -> None:
+    with pytest.raises(InputError, match="offsets must rise from 0 to at most 3"):
+        small.encode_buffer(b"xyz", offsets)
+
+
+def test_no_text_gives_no_tokens(small: Tokenizer) -> None:
+    assert small.encode("") == small.encode(b"") == []
+    assert small.decode([]) == ""
+    tokens, offsets = small.encode_flat([])
+    assert (tokens.tolist(), offsets.tolist()) == ([], [0])
+    assert small.encode_batch(["", ""]) == [[], []]
+    assert small.encode_with_offsets("") == ([], [])
+    assert small.encode_numpy("").dtype == np.uint16
+
+
+def test_one_string_instead_of_many_is_an_error(small: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match="texts is one string"):
+        small.encode_flat("text")
+
+
+# Special tokens
+
+
+def test_special_tokens_in_text_are_text_unless_allowed(small: Tokenizer) -> None:
+    text = "a<|endoftext|>b"
+    eot = small.eot_id
+    assert eot not in small.encode(text)
+    assert small.decode(small.encode(text)) == text
+    for allowed in ("all", {"<|endoftext|>"}, ["<|endoftext|>"]):
+        assert small.encode(text, allowed_special=allowed) == [*small.encode("a"), eot, *small.encode("b")]
+        assert small.count(text, allowed_special=allowed) == 3
+        assert small.encode_batch([text], allowed_special=allowed) == [small.encode(text, allowed)]
+    assert small.encode_numpy(text, "all").tolist() == small.encode(text, "all")
+    assert small.encode_with_offsets(text, "all")[1] == [(0, 1), (1, 14), (14, 15)]
+    assert small.decode(small.encode(text, "all")) == text
+
+
+def test_the_longest_special_token_wins() -> None:
+    tokenizer = Tokenizer.train([], special_tokens=["<a>", "<a>b"])
+    assert tokenizer.encode("<a>b<a>", "all") == [257, 256]
+
+
+def test_an_unknown_special_token_is_an_error_with_the_nearest_name(small: Tokenizer) -> None:
+    with pytest.raises(
+        ConfigError, match="no special token '<|endoftxt|>'\ndid you mean '<|endoftext|>'".replace("|", r"\|")
+    ):
+        small.encode("x", allowed_special={"<|endoftxt|>"})
+
+
+# Offsets and streams
+
+
+@given(texts)
+def test_offsets_cover_each_tokens_bytes(small: Tokenizer, text: str) -> None:
+    ids, offsets = small.encode_with_offsets(text)
+    assert ids == small.encode(text)
+    assert all(start < end for start, end in offsets)
+    for id_, (start, end) in zip(ids, offsets, strict=True):
+        assert small.decode_bytes([id_]) in text[start:end].encode()
+    assert {place for start, end in offsets for place in range(start, end)} == set(range(len(text)))
+
+
+@given(texts, st.integers(1, 4))
+def test_streaming_never_shows_half_a_character(small: Tokenizer, text: str, step: int) -> None:
+    ids = small.encode(text)
+    stream = small.decode_stream()
+    shown = [stream.push(ids[place : place + step]) for place in range(0, len(ids), step)]
+    assert "".join(shown) == text
+    assert stream.finish() == ""
+
+
+def test_streaming_one_id_at_a_time_waits_for_the_character(gpt2: Tokenizer) -> None:
+    ids = gpt2.encode("😀")
+    assert len(ids) > 1
+    stream = gpt2.decode_stream()
+    assert [stream.push(id_) for id_ in ids] == [""] * (len(ids) - 1) + ["😀"]
+    assert [stream.push(ids[0]), stream.finish()] == ["", "�"]
+    assert stream.push(gpt2.encode("a")) == "a"
+
+
+# Decoding
+
+
+def test_decoding_accepts_lists_and_arrays_of_any_integers(small: Tokenizer) -> None:
+    ids = small.encode(SAMPLES[1])
+    for type_ in (np.uint16, np.uint32, np.int64, np.int32, np.uint64):
+        assert small.decode(np.array(ids, type_)) == SAMPLES[1]
+    assert small.decode(tuple(ids)) == small.decode(np.array(ids)[::1]) == SAMPLES[1]
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+@pytest.mark.parametrize("bad", [-1, 400, 2**40])
+def test_an_unknown_id_is_an_error_with_its_position(small: Tokenizer, bad: int, as_array: bool) -> None:
+    ids = [65, 66, bad]
+    with pytest.raises(InputError, match=f"unknown token id {bad} at position 2\nthe vocabulary has 400 ids"):
+        small.decode(np.array(ids) if as_array else ids)
+
+
+@pytest.mark.parametrize("bad", [["a"], [1.5], None, [2**70]])
+def test_what_is_no_id_is_an_error(small: Tokenizer, bad: object) -> None:
+    with pytest.raises(InputError):
+        small.decode(bad)  # type: ignore[arg-type]
+
+
+def test_incomplete_characters_decode_by_the_chosen_handler(small: Tokenizer) -> None:
+    ids = small.encode("é".encode()[:1])
+    assert small.decode(ids) == "�"
+    assert small.decode(ids, errors="ignore") == ""
+    with pytest.raises(UnicodeDecodeError):
+        small.decode(ids, errors="strict")
+
+
+def test_lone_surrogates_become_the_replacement_character_as_in_tiktoken(
+    gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding
+) -> None:
+    for text in ("\ud83d", "a\udc00b", "\ud83d\ude00", "\udc00\ud800 \ud83dx"):
+        ids = tiktoken_gpt2.encode_ordinary(text)
+        assert gpt2.encode(text) == gpt2.encode_batch([text])[0] == gpt2.encode_numpy(text).tolist() == ids
+        assert gpt2.count(text) == len(ids)
+    assert gpt2.decode(gpt2.encode("\ud83d\ude00")) == "😀"
+    assert gpt2.encode_with_offsets("a\ud800b")[1][0] == (0, 1)
+
+
+# Ugly inputs
+
+_RANDOM = random.Random(5)
+PATHOLOGICAL = {
+    "one letter": "a" * 10**6,
+    "one sign": "^" * 10**6,
+    "blanks": " " * 10**6,
+    "random digits": "".join(_RANDOM.choices("0123456789", k=10**6)),
+    "line ends and blanks": "\n " * 500_000,
+    "emoji": "😀" * 250_000,
+    "letter and accent": "a\u0301" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", PATHOLOGICAL)
+def test_a_million_characters_without_a_cut_take_no_time(
+    gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding, name: str
+) -> None:
+    """Quadratic merging would take hours; measured: at most 0.4 s. The bound leaves room for a busy machine."""
+    text = PATHOLOGICAL[name]
+    start = time.process_time()
+    ids = gpt2.encode_numpy(text)
+    assert time.process_time() - start < 4
+    assert ids.tolist() == tiktoken_gpt2.encode_ordinary(text)
+
+
+def test_nul_and_controls_survive(small: Tokenizer) -> None:
+    text = "".join(map(chr, range(256)))
+    assert small.decode(small.encode(text)) == text
+
+
+# Processes and threads
+
+
+def test_pickling_keeps_everything(small: Tokenizer) -> None:
+    again = pickle.loads(pickle.dumps(small))
+    assert again.encode(SAMPLES[2]) == small.encode(SAMPLES[2])
+    assert (again.hash, again.special_tokens, again.pattern) == (small.hash, small.special_tokens, small.pattern)
+
+
+def test_many_threads_may_use_one_tokenizer(gpt2: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
+    chunks = [corpus_slice(name)[:50_000] for name in CORPORA]
+    expected = [gpt2.encode(chunk) for chunk in chunks]
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        for turn in range(6):
+            place = (seed + turn) % len(chunks)
+            if gpt2.encode(chunks[place]) != expected[place]:
+                wrong.append(place)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_forked_child_encodes_while_the_parent_was_encoding(small: Tokenizer) -> None:
+    stop = threading.Event()
+
+    def keep_encoding() -> None:
+        while not stop.is_set():
+            small.encode_flat(SAMPLES * 200, threads=2)
+
+    thread = threading.Thread(target=keep_encoding)
+    thread.start()
+    try:
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            results = pool.map_async(small.encode, SAMPLES * 4).get(timeout=60)
+    finally:
+        stop.set()
+        thread.join()
+    assert results == [small.encode(text) for text in SAMPLES * 4]
+
+
+# What it is
+
+
+def test_hash_names_vocabulary_pattern_and_special_tokens() -> None:
+    def train(**changes: object) -> str:
+        arguments = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "pattern": "gpt2"} | changes
+        return Tokenizer.train(SAMPLES, **arguments).hash  # type: ignore[arg-type]
+
+    hashes = [train(), train(vocab_size=301), train(special_tokens=["<eot>"]), train(pattern=r"\s?\S+")]
+    assert len(set(hashes)) == 4
+    assert train() == hashes[0]
+    assert all(len(hash_) == 64 for hash_ in hashes)
+
+
+def test_a_vocabulary_without_some_byte_is_an_error() -> None:
+    with pytest.raises(InputError, match="no token for the byte 255"):
+        Tokenizer(Vocabulary(tokens=[bytes([byte]) for byte in range(255)], merges=[]))
+
+
+@pytest.mark.parametrize(
+    ("extra", "merges", "message"),
+    [
+        ([b"a"], [], "token 97 and token 256 have the same bytes"),
+        ([b"ab"], [(97, 999)], "merge 0 names no token"),
+        ([b"ab"], [(98, 97)], "merge 0 gives bytes that are no token"),
+    ],
+)
+def test_damaged_vocabularies_are_errors(extra: list[bytes], merges: list[tuple[int, int]], message: str) -> None:
+    tokens = [bytes([byte]) for byte in range(256)] + extra
+    with pytest.raises(InputError, match=message):
+        Tokenizer(Vocabulary(tokens=tokens, merges=merges))
+
+
+def test_a_special_token_cannot_take_the_id_of_another() -> None:
+    with pytest.raises(InputError, match="special token 65 has the id of another token"):
+        Tokenizer(Vocabulary(tokens=[bytes([byte]) for byte in range(256)], merges=[], special_tokens={"<s>": 65}))

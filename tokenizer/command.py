@@ -1,0 +1,190 @@
+"""The verbs of `webtext tokenizer`: learn merges, apply them, look at them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webtext.base.command import need_out, verb
+from webtext.base.errors import InputError
+from webtext.tokenizer.corpus import TokenizerSettings, train_tokenizer
+from webtext.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from webtext.base.run import Run
+
+_TOKENIZER = click.option(
+    "--tokenizer", "path", required=True, metavar="PATH", help="tokenizer.json, *.tiktoken or folder."
+)
+_PATTERN = click.option("--pattern", metavar="PATTERN", help="What a rank file leaves unsaid: 'gpt2' or a regex.")
+_SPECIAL = click.option(
+    "--special-token",
+    "special_tokens",
+    multiple=True,
+    metavar="NAME",
+    help="A special token that the file leaves unsaid.",
+)
+_ALLOW = click.option(
+    "--allow-special", "allowed", multiple=True, metavar="NAME", help="Special token to be read as such, or 'all'."
+)
+_COLOURS = (44, 42, 45, 43, 46)  # ANSI backgrounds; neighbours differ
+
+
+@click.group(name="tokenizer", no_args_is_help=True)
+def group() -> None:
+    """Train and apply a byte-level BPE."""
+
+
+TRAIN_EXAMPLES = """\b
+Examples:
+  webtext tokenizer train build/corpus --out build/tokenizer/tokenizer.json
+  webtext tokenizer train *.txt --vocab-size 32000 --out tokenizer.json
+
+\b
+Reads:  part sets of kind corpus or documents (their train split only), plain text files
+Writes: FILE and its manifest beside it
+"""
+
+
+@verb(group, "train", settings=TokenizerSettings, section="tokenizer", epilog=TRAIN_EXAMPLES)
+@click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
+@click.option("--out", metavar="FILE", help="tokenizer.json, a name ending in .tiktoken, or a folder.")
+def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: str | None) -> None:
+    """Learn a vocabulary from a corpus."""
+    target = need_out(out)
+    tokenizer = train_tokenizer(inputs, target, settings, run)
+    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
+    run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
+
+
+@verb(group, "encode")
+@click.argument("file", default="-", metavar="[FILE]")
+@_TOKENIZER
+@_ALLOW
+@click.option("--out", metavar="FILE", help="Write the ids here: an array when it ends in .npy, else text.")
+def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], out: str | None) -> None:
+    """Turn a text file, or standard input, into token ids."""
+    tokenizer = Tokenizer.load(path)
+    data = _read(file)
+    ids = tokenizer.encode_numpy(data.decode("utf-8", "replace") if allowed else data, _allowed(allowed))
+    if out is None:
+        run.console.result({"ids": ids.tolist()}, " ".join(map(str, ids.tolist())))
+        return
+    _write(out, _npy(ids) if out.endswith(".npy") else (" ".join(map(str, ids.tolist())) + "\n").encode())
+    run.console.result({"out": out, "tokens": len(ids)}, f"{len(ids):,} tokens in '{out}'")
+
+
+@verb(group, "decode")
+@click.argument("file", default="-", metavar="[FILE]")
+@_TOKENIZER
+@click.option("--out", metavar="FILE", help="Write the text here instead of standard output.")
+def decode(run: Run, file: str, path: str, out: str | None) -> None:
+    """Turn token ids (an .npy array, or numbers as text from FILE or standard input) into text."""
+    data = Tokenizer.load(path).decode_bytes(_ids(_read(file), file))
+    if out is not None:
+        _write(out, data)
+        run.console.result({"out": out, "bytes": len(data)}, f"{len(data):,} bytes in '{out}'")
+    elif run.console.mode == "human":
+        sys.stdout.buffer.write(data)  # byte for byte, no line end added
+    else:
+        run.console.result({"text": data.decode("utf-8", "replace")}, "")
+
+
+@verb(group, "inspect")
+@click.argument("text")
+@_TOKENIZER
+@_ALLOW
+def inspect(run: Run, text: str, path: str, allowed: tuple[str, ...]) -> None:
+    """Show how TEXT (- for standard input) is cut into tokens."""
+    tokenizer = Tokenizer.load(path)
+    if text == "-":
+        text = _read(text).decode("utf-8", "replace")
+    ids = tokenizer.encode(text, _allowed(allowed))
+    pieces = [tokenizer.decode_bytes([id_]) for id_ in ids]
+    width = max((len(str(id_)) for id_ in ids), default=0)
+    rows = [f"{id_:>{width}}  {_shown(piece)}" for id_, piece in zip(ids, pieces, strict=True)]
+    answer = {
+        "tokens": [
+            {"id": id_, "bytes": piece.hex(), "text": _shown(piece)} for id_, piece in zip(ids, pieces, strict=True)
+        ]
+    }
+    n_characters, n_bytes = len(text), sum(map(len, pieces))
+    total = f"{len(ids):,} tokens, {n_characters:,} characters, {n_bytes:,} bytes"
+    run.console.result(answer, "\n".join([_coloured(pieces), *rows, total]))
+
+
+@verb(group, "convert")
+@click.argument("source")
+@click.argument("target")
+@_PATTERN
+@_SPECIAL
+def convert(run: Run, source: str, target: str, pattern: str | None, special_tokens: tuple[str, ...]) -> None:
+    """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, or a folder."""
+    tokenizer = Tokenizer.load(source, pattern, special_tokens or None)
+    tokenizer.save(target)
+    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
+    run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
+
+
+def _allowed(names: tuple[str, ...]) -> Any:
+    return "all" if "all" in names else names
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    from webtext.base.storage import Folder
+
+    parent, slash, name = file.rpartition("/")
+    return Folder(parent or slash or ".").read_bytes(name)
+
+
+def _write(file: str, data: bytes) -> None:
+    from webtext.base.storage import Folder
+
+    parent, slash, name = file.rpartition("/")
+    Folder(parent or slash or ".").write_bytes(name, data)
+
+
+def _npy(ids: Any) -> bytes:
+    import io
+
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.save(buffer, ids)
+    return buffer.getvalue()
+
+
+def _ids(data: bytes, file: str) -> Any:
+    """Token ids of an .npy file or of text."""
+    if data.startswith(b"\x93NUMPY"):
+        import io
+
+        import numpy as np
+
+        try:
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise InputError(f"'{file}' is no whole .npy file: {error}", "write it again") from None
+    try:
+        return [int(word) for word in data.split()]
+    except ValueError as error:
+        raise InputError(f"'{file}' holds no token ids: {error}", "expected whole numbers, or an .npy file") from None
+
+
+def _shown(piece: bytes) -> str:
+    """A token's bytes as text on one line; bytes that are no character as \\x.."""
+    text = piece.decode("utf-8", "backslashreplace")
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def _coloured(pieces: list[bytes]) -> str:
+    """The text with each token on its own background; plain, with | between tokens, where there is no terminal."""
+    shown = [_shown(piece) for piece in pieces]
+    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return "|".join(shown)
+    return "".join(f"\x1b[{_COLOURS[place % len(_COLOURS)]}m{text}\x1b[0m" for place, text in enumerate(shown))

@@ -1,0 +1,120 @@
+"""The whole of byte-level BPE in a page of Python: train, encode, decode. Slow, and equal to the C++ in every result.
+
+Read this to know what `native/` does. Byte-pair encoding: Sennrich et al. 2016 (arXiv:1508.07909), algorithm 1; over
+bytes: GPT-2 paper, section 2.2. The tie-break and the order of the bytes are those of HF tokenizers' BpeTrainer.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import itertools
+from collections.abc import Iterable, Sequence
+
+from webtext.base.errors import InputError
+from webtext.tokenizer.patterns import cut
+from webtext.tokenizer.text import Text, bytes_of_piece, readable
+from webtext.tokenizer.vocabulary import BYTE_ORDER, Vocabulary
+
+Pair = tuple[int, int]
+
+
+def train_merges(texts: Iterable[Text], n_tokens: int, pattern: str = "gpt2", min_frequency: int = 1) -> list[Pair]:
+    """Merge the most frequent pair, the smallest among equals, until there are `n_tokens` tokens.
+
+    A pair is queued with its count and the words where it was seen; the count falls when merges take its tokens away,
+    so a candidate whose count is out of date goes back into the queue with the right one.
+    """
+    pieces = collections.Counter(bytes_of_piece(piece) for text in texts for piece in cut(pattern, readable(text)))
+    token_of_byte = {byte: token for token, byte in enumerate(BYTE_ORDER)}
+    words = [[token_of_byte[byte] for byte in piece] for piece in pieces]
+    counts = list(pieces.values())
+
+    tokens = [bytes([byte]) for byte in BYTE_ORDER]
+    pair_counts: collections.Counter[Pair] = collections.Counter()
+    queue: list[tuple[int, Pair, int, list[int]]] = []
+    serials = itertools.count()
+
+    def note(changes: Iterable[tuple[Pair, int, int]]) -> None:
+        """Apply (pair, word, +1 or -1) to the counts and queue every pair that grew."""
+        seen: dict[Pair, list[int]] = {}
+        for pair, word, sign in changes:
+            pair_counts[pair] += sign * counts[word]
+            if sign > 0:
+                seen.setdefault(pair, []).append(word)
+        for pair, where in seen.items():
+            if pair_counts[pair] > 0:
+                heapq.heappush(queue, (-pair_counts[pair], pair, next(serials), sorted(set(where))))
+
+    note((pair, word, 1) for word, symbols in enumerate(words) for pair in zip(symbols, symbols[1:], strict=False))
+    merges: dict[Pair, None] = {}
+    while queue and len(tokens) < n_tokens:
+        count, pair, serial, where = heapq.heappop(queue)
+        if -count != pair_counts[pair]:
+            heapq.heappush(queue, (-pair_counts[pair], pair, serial, where))
+            continue
+        if -count < min_frequency:
+            break
+        joined = tokens[pair[0]] + tokens[pair[1]]
+        if joined not in tokens:
+            tokens.append(joined)
+        merges.pop(pair, None)  # seen before: its last place counts
+        merges[pair] = None
+        note([change for word in where for change in _merge(words, word, pair, tokens.index(joined))])
+    return list(merges)
+
+
+def encode(vocabulary: Vocabulary, text: Text) -> list[int]:
+    """Cut the text into pieces; in each, merge the pair of lowest rank, the leftmost among equals, until none is left."""
+    id_of = {token: id_ for id_, token in enumerate(vocabulary.tokens) if token}
+    rank_of = {pair: rank for rank, pair in enumerate(vocabulary.merges)} if vocabulary.merges is not None else None
+
+    def rank(left: bytes, right: bytes) -> float:
+        if rank_of is None:
+            return id_of.get(left + right, float("inf"))
+        return rank_of.get((id_of[left], id_of[right]), float("inf"))
+
+    ids: list[int] = []
+    for piece in cut(vocabulary.pattern, readable(text)):
+        data = bytes_of_piece(piece)
+        if vocabulary.whole_pieces and data in id_of:
+            ids.append(id_of[data])
+            continue
+        parts = [data[place : place + 1] for place in range(len(data))]
+        while len(parts) > 1:
+            ranks = [rank(left, right) for left, right in zip(parts, parts[1:], strict=False)]
+            best = ranks.index(min(ranks))
+            if ranks[best] == float("inf"):
+                break
+            parts[best : best + 2] = [parts[best] + parts[best + 1]]
+        ids += [id_of[part] for part in parts]
+    return ids
+
+
+def decode_bytes(vocabulary: Vocabulary, ids: Sequence[int]) -> bytes:
+    """The bytes of the tokens, one after the other."""
+    special = {id_: name.encode() for name, id_ in vocabulary.special_tokens.items()}
+    known = special | {id_: token for id_, token in enumerate(vocabulary.tokens) if token}
+    for position, id_ in enumerate(ids):
+        if id_ not in known:
+            raise InputError(f"unknown token id {id_} at position {position}")
+    return b"".join(known[id_] for id_ in ids)
+
+
+def _merge(words: list[list[int]], word: int, pair: Pair, token: int) -> list[tuple[Pair, int, int]]:
+    """Replace the pair by the token in one word, left to right; returns the neighbours' pairs that went and came."""
+    symbols, merged, changes = words[word], list[int](), list[tuple[Pair, int, int]]()
+    place = 0
+    while place < len(symbols):
+        if tuple(symbols[place : place + 2]) != pair:
+            merged.append(symbols[place])
+            place += 1
+            continue
+        if merged:
+            changes += [((merged[-1], pair[0]), word, -1), ((merged[-1], token), word, 1)]
+        merged.append(token)
+        place += 2
+        if place < len(symbols):
+            changes += [((pair[1], symbols[place]), word, -1), ((token, symbols[place]), word, 1)]
+    words[word] = merged
+    return changes
