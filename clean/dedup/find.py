@@ -31,7 +31,7 @@ from webtext.base.errors import DryRun
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.clean import _minhash
 from webtext.clean.dedup.candidates import bucket_table, mark_candidates, min_agreement
 from webtext.clean.dedup.nodes import Nodes, gather_signatures, masks_of, order_texts
@@ -132,7 +132,8 @@ def find_duplicates(
     )
     try:
         nodes = order_texts(work, len(documents.parts), masks)
-        verdicts = _settle(documents, nodes, settings, work, scratch, run)
+        with no_space_is_an_error(scratch.url):
+            verdicts = _settle(documents, nodes, settings, work, scratch, run)
     finally:
         scratch.remove_all()
     return _publish(nodes, verdicts, len(documents.parts), settings, work, key, run)

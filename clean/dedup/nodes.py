@@ -6,6 +6,7 @@ any train document has is of train. Nodes are ordered as `settle` wants them: tr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,12 @@ def gather_signatures(work: Folder, nodes: Nodes, permutations: int, path: Path)
     """The nodes' signatures in their order, in a memory-mapped file at `path`."""
     if not len(nodes):
         return np.empty((0, permutations), np.uint8)
-    gathered = np.memmap(path, np.uint8, "w+", shape=(len(nodes), permutations))
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate"):  # a full disk must show here: in mapped memory it would end the process
+            os.posix_fallocate(file.fileno(), 0, len(nodes) * permutations)
+        else:
+            file.truncate(len(nodes) * permutations)
+    gathered = np.memmap(path, np.uint8, "r+", shape=(len(nodes), permutations))
     for part, chosen in by_part(nodes, np.arange(len(nodes))):
         gathered[chosen] = read_signatures(work, part)[nodes.rows[nodes.best[chosen]]]
     return gathered

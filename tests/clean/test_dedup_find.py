@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import lzma
+import os
 import pickle
 import random
 import time
@@ -12,7 +14,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.errors import ConfigError, DryRun, EnvironmentError_, InputError
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
@@ -250,6 +252,18 @@ def test_a_dry_run_writes_nothing(tmp_path, run):
     with pytest.raises(DryRun):
         find_duplicates(documents, DedupSettings(), Folder(tmp_path / "work"), dry)
     assert not (tmp_path / "work").exists()
+
+
+def test_a_full_disk_is_a_short_error_and_leaves_no_scratch(tmp_path, run, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    documents = write_set(tmp_path / "documents", corpus(2))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(EnvironmentError_, match="no space left"):
+        find_duplicates(documents, DedupSettings(), Folder(tmp_path / "work"), run)
+    assert not (tmp_path / "work" / "scratch").exists()
+    assert not (tmp_path / "work" / "duplicates.json").exists()
 
 
 def test_five_thousand_equal_documents_leave_one(dropped):
