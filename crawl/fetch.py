@@ -84,7 +84,6 @@ def _crawl(
             asyncio.run(_Crawl(table, pages, settings, progress).run(missing))
         except KeyboardInterrupt:
             pages.publish()
-            run.console.say("crawl.fetch: interrupted; give the same command again to go on")
             raise
         pages.publish()
 

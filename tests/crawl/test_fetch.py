@@ -301,3 +301,9 @@ def test_the_contact_is_sent(crawl: Any, web: Any, make_links: MakeLinks, tmp_pa
 def test_a_contact_that_cannot_stand_in_a_header_is_refused(contact: str) -> None:
     with pytest.raises(ConfigError, match="contact"):
         FetchSettings(contact=contact)
+
+
+def test_every_reason_is_documented_as_it_is_counted() -> None:
+    readme = (Path(__file__).parents[2] / "crawl" / "README.md").read_text(encoding="utf-8")
+    for reason, (outcome, meaning) in REASONS.items():
+        assert f"| `{reason}` | {outcome} | {meaning} |" in readme
