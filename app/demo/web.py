@@ -126,12 +126,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: the fetch log tells it all."""
 
 
-def serve(folder: Path, port: int) -> list[ThreadingHTTPServer]:
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A reader that hangs up early is the point of some pages: nothing to say."""
+
+
+def serve(folder: Path, port: int) -> list[_Server]:
     """Listen on every address; each server runs in a daemon thread of its own."""
     handler = type("Handler", (_Handler,), {"site": _Site(folder, port)})
-    servers = [ThreadingHTTPServer((host, port), handler) for host in HOSTS]
+    servers = [_Server((host, port), handler) for host in HOSTS]
     for server in servers:
-        server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
     return servers
 
