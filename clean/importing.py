@@ -6,15 +6,20 @@ without id gets one from its file's SHA-256 and its place there, so it does not 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib.metadata
+import io
 import json
+import lzma
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import zstandard
 
 from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
@@ -31,6 +36,7 @@ from webtext.clean.text import clean_text
 CODE_VERSION = 1
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
 MAX_LINE_BYTES = 64 << 20
+MAX_ZSTD_WINDOW = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +153,9 @@ def _parquet_rows(file: InputFile) -> Iterator[dict[str, Any]]:
 def _json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:
     """Each line's object, or what is wrong with the line; empty lines are none."""
     with file.folder.open(file.name) as opened, _decompressed(opened, file.name) as lines:
-        while line := lines.readline(MAX_LINE_BYTES + 1):
+        while line := _read_line(lines, file):
             if len(line) > MAX_LINE_BYTES:
-                while not line.endswith(b"\n") and (line := lines.readline(MAX_LINE_BYTES)):
+                while not line.endswith(b"\n") and (line := _read_line(lines, file)):
                     pass
                 yield f"a line of more than {MAX_LINE_BYTES:,} bytes"
             elif line.strip():
@@ -160,19 +166,20 @@ def _json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:
                     yield str(error)
 
 
-def _decompressed(opened: Any, name: str) -> Any:
+def _read_line(lines: BinaryIO, file: InputFile) -> bytes:
+    """The next line, or its first MAX_LINE_BYTES + 1 bytes."""
+    try:
+        return lines.readline(MAX_LINE_BYTES + 1)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+        raise InputError(f"'{file.location}' cannot be decompressed: {error}", "download or make it again") from None
+
+
+def _decompressed(opened: BinaryIO, name: str) -> BinaryIO:
     if name.endswith(".gz"):
-        import gzip
-
-        return gzip.open(opened)
+        return cast(BinaryIO, gzip.open(opened))
     if name.endswith(".xz"):
-        import lzma
-
-        return lzma.open(opened)
+        return cast(BinaryIO, lzma.open(opened))
     if name.endswith(".zst"):
-        import io
-
-        import zstandard
-
-        return io.BufferedReader(zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(opened))
+        reader = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).stream_reader(opened)
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, reader)))
     return opened

@@ -115,6 +115,11 @@ def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> B
     return Body(text, title or None) if text.strip() else Dropped("empty_text")
 
 
+def prepare() -> None:
+    """Load what `extract_body` needs."""
+    import webtext.clean.extract.html  # noqa: F401
+
+
 def body_kind(body: bytes, content_type: str) -> Kind | None:
     """Whether a body is HTML, text or neither.
 

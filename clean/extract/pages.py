@@ -22,7 +22,7 @@ from webtext.base.schemas import page_document_id, split_of, text_digest
 from webtext.base.stage import Failed, PartContext, PartTask, run_parts
 from webtext.base.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.warc import Response, read_responses
-from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, extract_body
+from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, extract_body, prepare
 from webtext.clean.inputs import InputFile, SetName, find_inputs
 from webtext.clean.language import detect_language
 
@@ -130,6 +130,7 @@ def _linked_votes(sets: Sequence[PartSet]) -> dict[str, tuple[Vote, ...]]:
 
 def _extract_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
+    prepare()  # before the journal looks: loading libraries is no record's time
     records = _pages_of_set(task.payload) if isinstance(task.payload, SetTask) else _pages_of_file(task.payload)
     writer = context.main
     seen: set[str] = set()  # an archive may hold the same capture twice; an id is unique in a set

@@ -1,0 +1,36 @@
+"""Why a page or a record is no document: the closed list of extraction's and import's reasons.
+
+The rules' reasons are the names in `rules/thresholds.py` and `rules/decide.py`, dedup's are in `dedup/find.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+DROPPED: Mapping[str, str] = {
+    "status_not_ok": "an archived answer whose HTTP status is not 200",
+    "not_html": "neither HTML nor text, by Content-Type or by the first bytes",
+    "empty_text": "no text is left",
+    "repeated_record": "the same capture again, in one WARC file",
+}
+"""A rule takes the record out."""
+
+FAILED: Mapping[str, str] = {
+    "body_too_large": "the decoded body is above max_body_bytes",
+    "too_many_nodes": "more tags than max_nodes, or tags with tens of thousands of attributes",
+    "too_deep": "elements nested deeper than max_depth",
+    "undecodable": "more than a tenth of the body is no character in any charset that was tried",
+    "damaged_body": "its content coding is broken from the start",
+    "unknown_content_coding": "a content coding that is none of gzip, deflate, br, zstd",
+    "too_many_content_codings": "more than two content codings over each other",
+    "damaged_record": "bytes in the WARC file that are no record",
+    "damaged_http": "the record holds no HTTP answer",
+    "record_cut_short": "the WARC file ends inside the record",
+    "record_too_large": "the WARC record is above 64 MiB",
+    "not_json": "an imported line that is no JSON object",
+    "no_text": "an imported record without text",
+    "repeated_id": "an imported record whose id was there before",
+    "raised": "the extractor raised an error; the cause is in the manifest",
+    "killed_worker": "the record made its worker die, hang or eat memory, twice",
+}
+"""The record could not be processed; each is named in the manifest's `failures`, with its cause."""

@@ -1,0 +1,196 @@
+"""Pages to documents: joins, counts, traces, and pages that kill the worker they are read in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.console import Console
+from webtext.base.engine import Limits, LocalEngine
+from webtext.base.errors import DryRun, InputError
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.schemas import link_id, page_document_id, split_of, text_digest
+from webtext.base.storage import Folder
+from webtext.base.warc import read_response_at
+from webtext.clean.extract import pages as stage
+from webtext.clean.extract.body import ExtractSettings
+from webtext.clean.extract.pages import extract_documents
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import warc_files  # noqa: E402
+from warc_files import CAPTURED, DATE, article, page, write_pages, write_warc  # noqa: E402
+
+SETTINGS = ExtractSettings()
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with LocalEngine(workers=2) as engine:
+        yield Run(engine, Console("quiet"))
+
+
+def rows(documents: PartSet) -> list[dict[str, Any]]:
+    return [row for i in range(len(documents.parts)) for row in documents.table(i).to_pylist()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "run.json"}
+
+
+def test_a_page_becomes_a_document_that_can_be_traced_to_its_record(tmp_path: Path, run: Run) -> None:
+    url, body = "http://example.co.uk/a%20b", page(article(1), "One  &amp; two")
+    pages = write_pages(tmp_path / "pages", [[{"url": url, "body": body, "karma": 7}]])
+    (document,) = rows(extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run))
+    assert document["id"] == page_document_id(url, DATE, body)
+    assert document["link_ids"] == [link_id(url)]
+    assert (document["url"], document["domain"], document["title"]) == (url, "example.co.uk", "One & two")
+    assert document["text"] == article(1)
+    assert document["text_digest"] == text_digest(article(1))
+    assert (document["language"], document["karma"], document["split"]) == ("en", 7, "train")
+    assert document["language_score"] > 0.9
+    assert document["date"] == CAPTURED
+    record = read_response_at(pages.folder, document["warc_file"], document["warc_offset"], document["warc_length"])
+    assert record.body(1 << 20) == body
+
+
+def test_links_that_were_redirected_to_a_page_are_its_links_too(tmp_path: Path, run: Run) -> None:
+    """b and c lead to a, c from another part; d to where e was redirected; the best vote and a training link count."""
+    a, b, c, d, e, end = (f"http://{name}.example/" for name in ("a", "b", "c", "d", "e", "end"))
+    first = [
+        {"url": a, "body": page(article(1)), "karma": 3, "split": "validation"},
+        {"url": b, "outcome": "linked", "final_url": a, "karma": 50, "split": "validation"},
+        {"url": e, "final_url": end, "body": page(article(2)), "karma": 4, "split": "validation"},
+    ]
+    second = [
+        {"url": c, "outcome": "linked", "final_url": a, "karma": 9, "split": "train"},
+        {"url": d, "outcome": "linked", "final_url": end, "karma": 2, "split": "validation"},
+        {"url": "http://f.example/", "outcome": "failed"},
+    ]
+    pages = write_pages(tmp_path / "pages", [first, second])
+    documents = extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
+    by_url = {row["url"]: row for row in rows(documents)}
+    assert by_url[a]["link_ids"][0] == link_id(a)
+    assert set(by_url[a]["link_ids"]) == {link_id(a), link_id(b), link_id(c)}
+    assert (by_url[a]["karma"], by_url[a]["split"]) == (50, "train")
+    assert by_url[end]["link_ids"] == [link_id(e), link_id(d)]
+    assert (by_url[end]["karma"], by_url[end]["split"]) == (4, "validation")
+    assert documents.counts.records_in == documents.counts.kept == 2
+
+
+def test_anybodys_warc_files_are_read_and_every_response_is_counted(tmp_path: Path, run: Run) -> None:
+    write_warc(
+        tmp_path / "a.warc.gz", [("http://a.example/", page(article(1))), ("http://a.example/", page(article(1)))]
+    )
+    write_warc(tmp_path / "b.warc.gz", [("http://b.example/", page(article(2)))], status="404 Not Found")
+    write_warc(tmp_path / "c.warc.gz", [("http://c.example/", b"%PDF-1.4"), ("http://d.example/", page(""))])
+    documents = extract_documents([str(tmp_path / "*.warc.gz")], str(tmp_path / "out"), SETTINGS, run)
+    assert documents.counts.to_json() == {
+        "records_in": 5,
+        "kept": 1,
+        "dropped": {"empty_text": 1, "not_html": 1, "repeated_record": 1, "status_not_ok": 1},
+        "failed": {},
+    }
+    (document,) = rows(documents)
+    assert (document["link_ids"], document["karma"], document["split"]) == ([], None, split_of(document["id"]))
+
+
+def test_real_warc_files_of_others_are_read_to_the_end(shared_data: Path, tmp_path: Path, run: Run) -> None:
+    names = [
+        "warcio_example.warc.gz",
+        "fastwarc_warcfile.warc.gz",
+        "fastwarc_clipped.warc.gz",
+        "warcio_example-iana.org-chunked.warc",
+    ]
+    inputs = [str(shared_data / "crawl" / "warc" / name) for name in names]
+    documents = extract_documents(inputs, str(tmp_path / "out"), SETTINGS, run)
+    assert documents.counts.balanced
+    assert documents.records > 3
+    assert any("DNS Root Zone" in row["text"] for row in rows(documents))
+    assert documents.counts.failed == {"record_cut_short": 1}
+
+
+def test_pages_that_segfault_hang_eat_memory_or_raise_cost_only_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["good", "SEGFAULT", "fine", "HANG", "EAT", "RAISE", "last"]
+    answers = [(f"http://{n.lower()}.example/", page(f"{article(i)} {n}.")) for i, n in enumerate(names)]
+    write_warc(tmp_path / "a.warc.gz", answers)
+    monkeypatch.setattr(stage, "_extract_part", warc_files.extract_with_killers)
+    limits = Limits(record_seconds=2, memory_bytes=400 << 20)
+    with LocalEngine(workers=1, limits=limits, quiet=True) as engine:
+        killed = Run(engine, Console("quiet"))
+        documents = extract_documents([str(tmp_path / "a.warc.gz")], str(tmp_path / "out"), SETTINGS, killed)
+    assert [row["url"] for row in rows(documents)] == [f"http://{name}.example/" for name in ("good", "fine", "last")]
+    assert documents.counts.failed == {"killed_worker": 3, "raised": 1}
+    causes = {failure.id.split("/")[2]: failure.cause for failure in documents.parts[0].failures}
+    assert "signal 11" in causes["segfault.example"]
+    assert "2 s" in causes["hang.example"]
+    assert "memory" in causes["eat.example"]
+    assert causes["raise.example"] == "RecursionError: too clever a page"
+
+
+def test_two_workers_give_the_bytes_of_one_and_a_second_run_does_nothing(tmp_path: Path, run: Run) -> None:
+    parts = [
+        [{"url": f"http://{part}.example/{i}", "body": page(article(part * 7 + i))} for i in range(7)]
+        for part in range(3)
+    ]
+    pages = write_pages(tmp_path / "pages", parts)
+    for name, workers in (("one", 1), ("two", 2)):
+        with LocalEngine(workers=workers) as engine:
+            extract_documents([pages.folder.url], str(tmp_path / name), SETTINGS, Run(engine, Console("quiet")))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "two").rglob("*")}
+    dry = Run(run.engine, run.console, dry_run=True)  # raises DryRun where there is something to do
+    extract_documents([pages.folder.url], str(tmp_path / "two"), SETTINGS, dry)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "two").rglob("*")} == times
+    with pytest.raises(DryRun):
+        extract_documents([pages.folder.url], str(tmp_path / "two"), ExtractSettings(max_nodes=1000), dry)
+
+
+def test_a_new_body_in_the_same_row_makes_its_part_again(tmp_path: Path, run: Run) -> None:
+    def make(text: str) -> PartSet:
+        pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(text)}]])
+        return extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
+
+    assert rows(make(article(1)))[0]["text"] == article(1)
+    assert rows(make(article(2)))[0]["text"] == article(2)
+
+
+def test_an_altered_warc_or_part_is_refused(tmp_path: Path, run: Run) -> None:
+    for name in ("part-00000.warc.gz", "part-00000.parquet"):
+        pages = write_pages(tmp_path / name / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
+        path = tmp_path / name / "pages" / name
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=f"{name}' was altered"):
+            extract_documents([pages.folder.url], str(tmp_path / name / "out"), SETTINGS, run)
+
+
+def test_inputs_that_are_no_pages_are_refused_by_name(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.warc").write_text("this is no archive\n" * 100)
+    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
+    documents = extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
+    for given, message in (
+        (str(tmp_path / "nothing"), "there is no"),
+        (str(tmp_path / "*.gz"), "no file is called"),
+        (str(tmp_path / "empty"), "is no part set of pages"),
+        (str(tmp_path / "text.warc"), "text.warc"),
+        (documents.folder.url, "holds documents, not pages"),
+    ):
+        with pytest.raises(InputError, match=message.replace("*", r"\*")):
+            extract_documents([given], str(tmp_path / "other"), SETTINGS, run)
+
+
+def test_no_pages_at_all_give_a_sealed_set_without_documents(tmp_path: Path, run: Run) -> None:
+    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "outcome": "failed"}], []])
+    documents = extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
+    assert (documents.records, documents.counts.records_in) == (0, 0)
+    assert Folder(str(tmp_path / "out")).exists("manifest.json")

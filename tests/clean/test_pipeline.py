@@ -1,0 +1,243 @@
+"""Pages to corpus as a whole: every document is kept or dropped with its reason, the same way every time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.errors import DryRun, InputError
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.clean.command import group
+from webtext.clean.language import LanguageSettings
+from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents, filter_documents
+from webtext.clean.rules.thresholds import RuleSettings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from warc_files import article, page, write_pages  # noqa: E402
+
+GERMAN = (
+    "Der alte Hafen der Stadt wurde aus Granit gebaut, und am Abend gehen die Leute dort noch immer spazieren. " * 9
+)
+SHORT = "This page says very little, but it says it in English."
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with LocalEngine(workers=2) as engine:
+        yield Run(engine, Console("quiet"))
+
+
+def rows(records: PartSet) -> list[dict[str, Any]]:
+    return [row for i in range(len(records.parts)) for row in records.table(i).to_pylist()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != "run.json" and "_dedup" not in p.parts
+    }
+
+
+def planted(folder: Path) -> PartSet:
+    """Two parts: a kept page, a copy with less karma, a near copy, a German page, a short one; then another kept page."""
+    near = article(1, 60).replace("harbour", "haven", 1)
+    return write_pages(
+        folder,
+        [
+            [
+                {"url": "http://copy.example/", "body": page(article(1, 60)), "karma": 3},
+                {"url": "http://german.example/", "body": page(GERMAN)},
+                {"url": "http://short.example/", "body": page(SHORT)},
+                {"url": "http://kept.example/", "body": page(article(1, 60)), "karma": 90},
+            ],
+            [
+                {"url": "http://near.example/", "body": page(near), "karma": 4},
+                {"url": "http://also.example/", "body": page(article(4, 50))},
+            ],
+        ],
+    )
+
+
+def test_each_planted_page_meets_its_fate_and_the_decision_says_why(tmp_path: Path, run: Run) -> None:
+    result = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
+    assert [row["url"] for row in rows(result.corpus)] == ["http://kept.example/", "http://also.example/"]
+    kept = {row["url"]: row["id"] for row in rows(result.documents)}["http://kept.example/"]
+    why = {row["url"]: row for row in rows(result.dropped)}
+    assert {url: row["reason"] for url, row in why.items()} == {
+        "http://copy.example/": "exact_duplicate",
+        "http://german.example/": "other_language",
+        "http://short.example/": "too_few_words",
+        "http://near.example/": "near_duplicate",
+    }
+    short, near = why["http://short.example/"], why["http://near.example/"]
+    assert (short["stage"], short["value"], short["threshold"], short["text_start"]) == ("filter", 11, 100, SHORT)
+    assert (near["stage"], near["threshold"], near["duplicate_of"]) == ("dedup", 0.8, kept)
+    assert 0.8 <= near["value"] < 1
+    assert len(near["text_start"]) == 200
+    assert result.counts.to_json() == {
+        "records_in": 6,
+        "kept": 2,
+        "dropped": {"exact_duplicate": 1, "near_duplicate": 1, "other_language": 1, "too_few_words": 1},
+        "failed": {},
+    }
+    assert result.signals is not None
+    assert [row["id"] for row in rows(result.signals)] == [row["id"] for row in rows(result.documents)]
+
+
+def test_a_document_that_the_rules_drop_takes_no_other_one_with_it(tmp_path: Path, run: Run) -> None:
+    """The copy with the most karma is in a language that goes: its twin stays."""
+    text = article(1, 60)
+    pages = write_pages(
+        tmp_path / "pages", [[{"url": f"http://{i}.example/", "body": page(text), "karma": i}] for i in (1, 2)]
+    )
+    settings = CleanSettings(rules=RuleSettings(rule=("too_few_words=off",)))
+    assert clean_pages([pages.folder.url], str(tmp_path / "a"), settings, run).corpus.records == 1
+    nobody = CleanSettings(language=LanguageSettings(language=("de",)))
+    assert clean_pages([pages.folder.url], str(tmp_path / "b"), nobody, run).counts.dropped == {"other_language": 2}
+
+
+def test_one_worker_and_two_give_the_same_bytes_and_a_second_run_does_nothing(tmp_path: Path, run: Run) -> None:
+    pages = planted(tmp_path / "pages").folder.url
+    for name, workers in (("one", 1), ("two", 2)):
+        with LocalEngine(workers=workers) as engine:
+            clean_pages([pages], str(tmp_path / name), CleanSettings(), Run(engine, Console("quiet")))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "two").rglob("*")}
+    dry = Run(run.engine, run.console, dry_run=True)
+    clean_pages([pages], str(tmp_path / "two"), CleanSettings(), dry)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "two").rglob("*")} == times
+
+
+def test_another_threshold_decides_again_and_leaves_documents_and_signals_alone(tmp_path: Path, run: Run) -> None:
+    pages, out = planted(tmp_path / "pages").folder.url, tmp_path / "build"
+    clean_pages([pages], str(out), CleanSettings(), run)
+    before = contents(out)
+    lenient = CleanSettings(rules=RuleSettings(rule=("too_few_words=5",)))
+    result = clean_pages([pages], str(out), lenient, run)
+    assert "http://short.example/" in {row["url"] for row in rows(result.corpus)}
+    after = contents(out)
+    unchanged = {name for name in before if before[name] == after.get(name)}
+    assert {name for name in before if name.startswith(("documents/", "signals/"))} <= unchanged
+    assert contents(out) != before
+    clean_pages([pages], str(out), CleanSettings(), run)
+    assert contents(out) == before
+
+
+def test_files_of_records_are_filtered_and_every_bad_line_is_counted(tmp_path: Path, run: Run) -> None:
+    good = {"id": "mine", "url": "http://a.example/", "text": article(1) + "  \r\n", "split": "validation", "karma": 5}
+    lines = [
+        good,
+        {"text": article(2)},
+        {"id": "mine", "text": article(3)},
+        {"text": SHORT},
+        {"text": " "},
+        {"url": "x"},
+        [1],
+    ]
+    text = "\n".join(map(json.dumps, lines)) + "\n\nthis is no JSON\n"
+    (tmp_path / "a.jsonl").write_text(text)
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
+        file.write(json.dumps({"text": article(5)}))
+    result = filter_documents(
+        [str(tmp_path / "*.jsonl*")], str(tmp_path / "out"), RuleSettings(), LanguageSettings(), run
+    )
+    assert result.documents.counts.to_json() == {
+        "records_in": 9,
+        "kept": 4,
+        "dropped": {"empty_text": 1},
+        "failed": {"no_text": 1, "not_json": 2, "repeated_id": 1},
+    }
+    assert result.counts.dropped == {"too_few_words": 1}
+    first = rows(result.corpus)[0]
+    assert (first["id"], first["url"], first["split"], first["karma"]) == ("mine", good["url"], "validation", 5)
+    assert (first["text"], first["link_ids"]) == (article(1), [])
+    assert len({row["id"] for row in rows(result.documents)}) == 4
+
+
+def test_parquet_files_are_deduplicated_and_ids_do_not_depend_on_their_order(tmp_path: Path, run: Run) -> None:
+    for name, texts in (("a", [article(1, 60), article(2, 60)]), ("b", [article(1, 60)])):
+        pq.write_table(pa.table({"text": texts}), tmp_path / f"{name}.parquet")
+    inputs = [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
+    result = dedup_documents(inputs, str(tmp_path / "out"), CleanSettings().dedup, run)
+    assert (result.corpus.records, result.counts.dropped) == (2, {"exact_duplicate": 1})
+    swapped = dedup_documents(inputs[::-1], str(tmp_path / "swapped"), CleanSettings().dedup, run)
+    assert {row["id"] for row in rows(swapped.corpus)} == {row["id"] for row in rows(result.corpus)}
+
+
+def test_files_that_hold_no_texts_are_refused_by_name(tmp_path: Path, run: Run) -> None:
+    pq.write_table(pa.table({"words": ["x"]}), tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").write_bytes(b"not Parquet")
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b'{"text": "cut short"}\n' * 1000)[:-20])
+    for name, message in (
+        ("a.parquet", "no column 'text'"),
+        ("b.parquet", "no Parquet"),
+        ("c.jsonl.gz", "c.jsonl.gz' cannot be decompressed"),
+    ):
+        with pytest.raises(InputError, match=message):
+            dedup_documents([str(tmp_path / name)], str(tmp_path / f"out {name}"), CleanSettings().dedup, run)
+
+
+def test_an_altered_documents_part_is_refused(tmp_path: Path, run: Run) -> None:
+    result = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
+    path = tmp_path / "build" / "documents" / "part-00001.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="part-00001.parquet' was altered"):
+        dedup_documents([result.documents.folder.url], str(tmp_path / "out"), CleanSettings().dedup, run)
+
+
+def test_documents_that_are_all_equal_leave_one(tmp_path: Path, run: Run) -> None:
+    pages = write_pages(
+        tmp_path / "pages",
+        [[{"url": f"http://a.example/{i}", "body": page(article(1))} for i in range(20)] for _ in range(1)],
+    )
+    result = clean_pages([pages.folder.url], str(tmp_path / "build"), CleanSettings(), run)
+    assert (result.corpus.records, result.counts.dropped) == (1, {"exact_duplicate": 19})
+
+
+def test_no_documents_give_sealed_empty_sets(tmp_path: Path, run: Run) -> None:
+    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "outcome": "failed"}]])
+    result = clean_pages([pages.folder.url], str(tmp_path / "build"), CleanSettings(), run)
+    assert (result.corpus.records, result.dropped.records) == (0, 0)
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, run: Run) -> None:
+    pages = planted(tmp_path / "pages").folder.url
+    with pytest.raises(DryRun):
+        clean_pages([pages], str(tmp_path / "build"), CleanSettings(), Run(run.engine, run.console, dry_run=True))
+    assert not (tmp_path / "build").exists()
+
+
+def test_the_verb_answers_with_both_funnels_as_json_on_stdout(tmp_path: Path) -> None:
+    pages = planted(tmp_path / "pages").folder.url
+    arguments = [
+        "run",
+        pages,
+        "--out",
+        str(tmp_path / "build"),
+        "--json",
+        "--workers",
+        "1",
+        "--rule",
+        "too_few_words=5",
+    ]
+    done = CliRunner().invoke(group, arguments, catch_exceptions=False)
+    answer = json.loads(done.stdout)
+    assert answer["pages"]["kept"] == 6
+    assert (answer["documents"], answer["counts"]["kept"]) == (3, 3)
+    assert answer["counts"]["dropped"]["near_duplicate"] == 1

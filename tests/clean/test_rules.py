@@ -1,0 +1,187 @@
+"""Signals, thresholds and decisions."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.errors import ConfigError
+from webtext.base.schemas import SIGNALS
+from webtext.clean.language import LanguageSettings
+from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, decide
+from webtext.clean.rules.signals import signals_of
+from webtext.clean.rules.thresholds import PROFILES, RULES, RuleSettings
+
+PROSE = (
+    "It was late when the boat came in, and the men on the quay had been waiting for the light to change. "
+    "Nobody spoke of the storm that took the pier, although all of them had seen it with their own eyes.\n"
+)
+ANY = LanguageSettings(language=("all",))
+
+
+def table(*texts: str, language: str | None = "en", score: float | None = 0.99) -> pa.Table:
+    rows = [{"id": str(i), "language": language, "language_score": score} | signals_of(t) for i, t in enumerate(texts)]
+    return pa.Table.from_pylist(rows, schema=SIGNALS)
+
+
+def reason(text: str, profile: str, *rules: str) -> str | None:
+    return decide(table(text), RuleSettings(profile=profile, rule=rules), ANY).reason(0)
+
+
+def test_the_values_of_a_small_text_are_those_counted_by_hand() -> None:
+    """Four lines, one a repeat; 12 words: The cat sat The cat sat and then stop here now ok; '-' and '#1' are tokens."""
+    text = "The cat sat.\nThe cat sat.\n\n- and then...\n#stop here now ok"
+    signals = signals_of(text)
+    assert signals["n_words"] == 12
+    assert signals["n_characters"] == len(text) == 58
+    assert signals["mean_word_length"] == pytest.approx((9 + 9 + 7 + 4 + 4 + 3 + 2) / 12)
+    assert signals["hash_word_ratio"] == pytest.approx(1 / 13)
+    assert signals["ellipsis_word_ratio"] == pytest.approx(1 / 13)
+    assert signals["alphabetic_word_ratio"] == pytest.approx(12 / 13)
+    assert signals["n_stop_words"] == 2
+    assert signals["bullet_line_ratio"] == 0.25
+    assert signals["ellipsis_line_ratio"] == 0.25
+    assert signals["punctuated_line_ratio"] == 0.75
+    assert signals["short_line_ratio"] == 1
+    assert signals["newline_word_ratio"] == pytest.approx(4 / 12)
+    assert signals["duplicate_line_ratio"] == 0.25
+    assert signals["duplicate_line_character_ratio"] == pytest.approx(12 / 58)
+    assert signals["top_2gram_character_ratio"] == pytest.approx(2 * len("The cat") / 58)
+    assert signals["top_3gram_character_ratio"] == pytest.approx(2 * len("The cat sat") / 58)
+    assert signals["top_4gram_character_ratio"] == 0
+    assert signals["n_sentences"] == 2
+
+
+def test_repeated_ngrams_are_counted_without_overlap() -> None:
+    """Ten words, then the same ten: the second ten hold two 5-grams, or one 10-gram, that occurred before."""
+    words = "alpha bravo charlie delta echo foxtrot golf hotel india juliett"
+    signals = signals_of(f"{words} {words}")
+    repeated = len(words.replace(" ", "")) / len(f"{words} {words}")
+    assert signals["duplicate_5gram_character_ratio"] == pytest.approx(repeated)
+    assert signals["duplicate_10gram_character_ratio"] == pytest.approx(repeated)
+    assert signals_of(words)["duplicate_5gram_character_ratio"] == 0
+
+
+@given(st.text() | st.lists(st.sampled_from(["the", "#", "...", "\n", "a b c d e", "{", "•", "."])).map(" ".join))
+def test_every_text_has_every_signal_and_ratios_lie_in_their_range(text: str) -> None:
+    signals = signals_of(text)
+    assert set(signals) == set(SIGNALS.names) - {"id", "language", "language_score"}
+    for name, value in signals.items():
+        assert np.isfinite(value)
+        assert value >= 0
+        if name.endswith(("_line_ratio", "character_ratio", "paragraph_ratio", "alphabetic_word_ratio")):
+            assert value <= 1, name
+
+
+def test_every_rule_reads_a_column_that_is_measured_and_every_profile_names_rules() -> None:
+    assert {rule.column for rule in RULES.values()} <= set(SIGNALS.names)
+    assert {reason for profile in PROFILES.values() for reason in profile} == set(RULES)
+
+
+BROKEN = {
+    "too_few_words": ("gopher", "Too short to say anything."),
+    "too_many_words": ("gopher", PROSE * 2600),
+    "words_too_short": ("gopher", "a b c d to be of an x y " * 12),
+    "words_too_long": ("gopher", "incomprehensibilities of the uncharacteristically " * 40),
+    "too_many_hashes": ("gopher", PROSE * 2 + "# " * 20),
+    "too_many_ellipses": ("gopher", PROSE * 2 + "... and so on ... the end ... " * 8),
+    "too_few_alphabetic_words": ("gopher", PROSE * 2 + " ".join(str(i) for i in range(100, 160))),
+    "too_few_stop_words": ("gopher", " ".join(f"word{i}" for i in range(80))),
+    "too_many_bullet_lines": ("gopher", "".join(f"- {i} the item of and that it is for\n" for i in range(30))),
+    "too_many_duplicate_lines": (
+        "gopher",
+        PROSE + "Again.\n" * 20 + "It is the end of all and nothing more than it.\n" * 1,
+    ),
+    "has_lorem_ipsum": ("c4", PROSE * 5 + "Lorem ipsum dolor sit amet."),
+    "has_curly_brace": ("c4", PROSE * 5 + "function() { return 1 }"),
+    "too_few_sentences": ("c4", PROSE + "no end here\n" * 10),
+    "too_few_punctuated_lines": (
+        "fineweb",
+        "".join(f"{PROSE.split('.')[i % 2].strip()} {i} times\n" for i in range(4)),
+    ),
+    "too_many_short_lines": ("fineweb", "".join(f"The {i} of {i * 7} and {i * 3}.\n" for i in range(40))),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_text_made_to_break_one_rule_is_dropped_by_it(name: str) -> None:
+    profile, text = BROKEN[name]
+    alone = RuleSettings(profile=profile, rule=tuple(f"{other}=off" for other in PROFILES[profile] if other != name))
+    decisions = decide(table(text), alone, ANY)
+    assert decisions.reason(0) == name
+    assert decisions.threshold[0] == PROFILES[profile][name]
+    bound = RULES[name].bound
+    assert (
+        decisions.value[0] < decisions.threshold[0] if bound == "min" else decisions.value[0] > decisions.threshold[0]
+    )
+
+
+def test_plain_prose_passes_every_profile() -> None:
+    words = ["the", "of", "and", "river", "stone", "walked", "under", "letter", "morning", "quiet", "that", "window"]
+    chance = random.Random(1)
+    lines = []
+    for _ in range(30):
+        line = " ".join(chance.choice(words) for _ in range(14))
+        lines.append(f"{line[0].upper()}{line[1:]}.")
+    for profile in PROFILES:
+        assert reason("\n".join(lines), profile) is None, profile
+
+
+def test_a_value_on_the_threshold_is_kept() -> None:
+    assert reason("word " * 100, "webtext") is None
+    assert reason("word " * 99, "webtext") == "too_few_words"
+
+
+def test_rules_can_be_changed_added_and_switched_off() -> None:
+    assert reason("a few words", "webtext", "too_few_words=3") is None
+    assert reason("a few words", "webtext", "too_few_words=off") is None
+    assert reason("x {" * 100, "webtext", "has_curly_brace=0") == "has_curly_brace"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"profile": "gofer"}, "did you mean 'gopher'"),
+        ({"rule": ("too_few_word=3",)}, "did you mean 'too_few_words'"),
+        ({"rule": ("too_few_words=many",)}, "rule=number"),
+        ({"rule": ("too_few_words",)}, "rule=number"),
+    ],
+)
+def test_a_rule_that_is_none_is_a_config_error(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RuleSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_languages_are_judged_before_quality_and_a_missing_language_is_another_one() -> None:
+    english = LanguageSettings()
+    rules = RuleSettings(profile="gopher")
+    assert decide(table("short", language="de"), rules, english).reason(0) == OTHER_LANGUAGE
+    assert decide(table("short", language=None, score=None), rules, english).reason(0) == OTHER_LANGUAGE
+    uncertain = decide(table("short", score=0.6), rules, english)
+    assert (uncertain.reason(0), uncertain.value[0], uncertain.threshold[0]) == (UNCERTAIN_LANGUAGE, 0.6, 0.65)
+    assert decide(table("short"), None, english).reason(0) is None
+    assert decide(table("short", language=None, score=None), None, ANY).reason(0) is None
+
+
+def test_nothing_is_decided_about_no_documents() -> None:
+    assert len(decide(table(), RuleSettings(profile="fineweb"), LanguageSettings()).kept) == 0
+
+
+def test_ten_megabytes_of_one_word_and_of_many_are_measured_in_bounded_time() -> None:
+    started = time.process_time()
+    assert signals_of("x" * 10_000_000)["n_words"] == 1
+    assert signals_of("ab cd " * 100_000)["n_words"] == 200_000
+    assert time.process_time() - started < 10
+
+
+def test_every_reason_is_documented() -> None:
+    text = (Path(__file__).resolve().parents[2] / "clean" / "README.md").read_text("utf-8")
+    missing = [name for name in (*RULES, OTHER_LANGUAGE, UNCERTAIN_LANGUAGE) if f"`{name}`" not in text]
+    assert not missing
