@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
 from webtext.base.schemas import SIGNALS
+from webtext.clean.dedup.find import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
+from webtext.clean.reasons import DROPPED, FAILED
 from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, decide
 from webtext.clean.rules.signals import signals_of
 from webtext.clean.rules.thresholds import PROFILES, RULES, RuleSettings
@@ -183,5 +185,16 @@ def test_ten_megabytes_of_one_word_and_of_many_are_measured_in_bounded_time() ->
 
 def test_every_reason_is_documented() -> None:
     text = (Path(__file__).resolve().parents[2] / "clean" / "README.md").read_text("utf-8")
-    missing = [name for name in (*RULES, OTHER_LANGUAGE, UNCERTAIN_LANGUAGE) if f"`{name}`" not in text]
+    names = (*RULES, OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, *DROPPED, *FAILED, EXACT, NEAR, NEAR_TRAIN)
+    missing = [name for name in names if f"`{name}`" not in text]
     assert not missing
+
+
+def test_the_table_of_rules_shows_the_thresholds_that_hold() -> None:
+    text = (Path(__file__).resolve().parents[2] / "clean" / "README.md").read_text("utf-8")
+    for rule in RULES.values():
+        (row,) = (line for line in text.split("\n") if line.startswith(f"| `{rule.reason}` |"))
+        cells = [cell.strip().replace(",", "") for cell in row.split("|")[3:7]]
+        shown = [float(cell) if cell else None for cell in cells]
+        assert shown == [PROFILES[profile].get(rule.reason) for profile in ("webtext", "gopher", "c4", "fineweb")]
+        assert f"`{rule.column}` {'below' if rule.bound == 'min' else 'above'}" in row
