@@ -83,12 +83,11 @@ def pairs() -> tuple[Tokenizer, tiktoken.Encoding]:
     return Tokenizer(Vocabulary(tokens=tokens, merges=None, whole_pieces=True)), reference
 
 
-@pytest.mark.parametrize("context", ["a{}a", "  {}'s", "!{}1"])
-def test_every_unicode_scalar_is_cut_as_by_tiktoken(pairs: tuple[Tokenizer, tiktoken.Encoding], context: str) -> None:
-    """All 1,112,064 scalars, 4,096 a text; a letter between two contexts keeps them apart."""
+def test_every_unicode_scalar_is_cut_as_by_tiktoken(pairs: tuple[Tokenizer, tiktoken.Encoding]) -> None:
+    """All 1,112,064 scalars: inside a word, after two blanks and before a contraction, between a sign and a digit."""
     tokenizer, reference = pairs
     for start in range(0, len(SCALARS), 4096):
-        text = "x".join(context.format(chr(code)) for code in SCALARS[start : start + 4096])
+        text = "".join(f"a{c}a  {c}'s!{c}1" for c in map(chr, SCALARS[start : start + 4096]))
         assert tokenizer.encode(text) == reference.encode_ordinary(text), hex(SCALARS[start])
 
 

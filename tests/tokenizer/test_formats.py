@@ -1,0 +1,281 @@
+"""Every format holds the same tokenizer; Hugging Face's libraries read ours; damaged files are short errors."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer import Tokenizer
+from webtext.tokenizer.vocabulary import byte_characters
+
+from .conftest import CORPORA, SAMPLES
+
+EOT = ["<|endoftext|>"]
+
+
+def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Tokenizer]:
+    """The tokenizer written and read again, by format."""
+    names = ["tokenizer.json", "ranks.tiktoken", "folder"]
+    for name in names:
+        tokenizer.save(folder / name)
+    return {
+        name: Tokenizer.load(folder / name, *(("gpt2", EOT) if name.endswith(".tiktoken") else ())) for name in names
+    }
+
+
+def test_gpt2s_published_files_are_one_tokenizer(gpt2: Tokenizer, shared_data: Path) -> None:
+    """encoder.json with vocab.bpe, and r50k_base.tiktoken, known by its hash: pattern and special token come with it."""
+    ranks = Tokenizer.load(shared_data / "gpt2" / "r50k_base.tiktoken")
+    assert ranks.hash == gpt2.hash
+    assert (ranks.pattern, ranks.special_tokens) == (gpt2.pattern, gpt2.special_tokens) == ("gpt2", {EOT[0]: 50256})
+
+
+def test_formats_keep_ids_and_hash(small: Tokenizer, gpt2: Tokenizer, tmp_path: Path) -> None:
+    for number, tokenizer in enumerate((small, gpt2)):
+        folder = tmp_path / str(number)
+        for name, again in saved(tokenizer, folder).items():
+            assert again.hash == tokenizer.hash, name
+            assert again.vocab_size == tokenizer.vocab_size
+            assert again.special_tokens == tokenizer.special_tokens
+            assert [again.encode(text) for text in SAMPLES] == [tokenizer.encode(text) for text in SAMPLES]
+
+
+def test_a_rank_file_survives_every_other_format(shared_data: Path, tmp_path: Path) -> None:
+    ranks = Tokenizer.load(shared_data / "gpt2" / "cl100k_base.tiktoken")
+    ranks.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert again.hash == ranks.hash
+    assert again.pattern == ranks.pattern
+    assert [again.encode(text) for text in SAMPLES] == [ranks.encode(text) for text in SAMPLES]
+
+
+def test_vocab_bpe_is_written_as_openai_wrote_it(gpt2: Tokenizer, shared_data: Path, tmp_path: Path) -> None:
+    """From the rank file, which has no merges: they follow from the order of ids."""
+    Tokenizer.load(shared_data / "gpt2" / "r50k_base.tiktoken").save(tmp_path / "out")
+    assert (tmp_path / "out" / "merges.txt").read_bytes() == (shared_data / "gpt2" / "vocab.bpe").read_bytes()
+    assert json.loads((tmp_path / "out" / "vocab.json").read_text()) == json.loads(
+        (shared_data / "gpt2" / "encoder.json").read_text()
+    )
+
+
+def test_rank_file_is_written_as_openai_wrote_it(gpt2: Tokenizer, shared_data: Path, tmp_path: Path) -> None:
+    gpt2.save(tmp_path / "out.tiktoken")
+    assert (tmp_path / "out.tiktoken").read_bytes() == (shared_data / "gpt2" / "r50k_base.tiktoken").read_bytes()
+
+
+@pytest.mark.parametrize("source", ["encoder.json", "r50k_base.tiktoken"])
+def test_hugging_face_reads_ours_with_equal_ids(
+    shared_data: Path, tmp_path: Path, corpus_slice: Callable[[str], str], source: str
+) -> None:
+    folder = shared_data / "gpt2"
+    tokenizer = Tokenizer.load(folder if source == "encoder.json" else folder / source)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for name in CORPORA:
+        lines = corpus_slice(name)[:100_000].splitlines(keepends=True)
+        encoded = theirs.encode_batch(lines)
+        assert [encoding.ids for encoding in encoded] == tokenizer.encode_batch(lines, allowed_special="all")
+    ids = tokenizer.encode("a <|endoftext|> b", allowed_special="all")
+    assert theirs.encode("a <|endoftext|> b").ids == ids
+    assert theirs.decode(ids, skip_special_tokens=False) == "a <|endoftext|> b"
+
+
+def test_transformers_reads_ours_with_equal_ids(small: Tokenizer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    small.save(tmp_path / "tokenizer.json")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    assert [fast(text)["input_ids"] for text in SAMPLES] == small.encode_batch(SAMPLES)
+    assert fast("<|endoftext|>")["input_ids"] == [small.eot_id]
+
+
+def test_hugging_face_reads_another_pattern(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(SAMPLES * 3, vocab_size=350, pattern=r"\p{L}+|\p{N}{1,3}|[^\p{L}\p{N}]+")
+    tokenizer.save(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert [theirs.encode(text).ids for text in SAMPLES] == [tokenizer.encode(text) for text in SAMPLES]
+    assert Tokenizer.load(tmp_path / "tokenizer.json").hash == tokenizer.hash
+
+
+def test_we_read_what_hugging_face_writes(small: Tokenizer, tmp_path: Path) -> None:
+    """Their own spelling of the file: merges as lists, no field of ours."""
+    small.save(tmp_path / "ours.json")
+    tokenizers.Tokenizer.from_file(str(tmp_path / "ours.json")).save(str(tmp_path / "theirs.json"))
+    assert "webtext" not in json.loads((tmp_path / "theirs.json").read_text())["model"]
+    assert Tokenizer.load(tmp_path / "theirs.json").hash == small.hash
+
+
+def test_a_folder_with_tokenizer_json_is_read_from_it(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path / "model" / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "model").hash == small.hash
+
+
+def test_merges_that_no_rank_implies_stay_in_the_hash_and_out_of_rank_files(tmp_path: Path) -> None:
+    """'abc' from 'a' and 'bc', though the order of ids ('ab' before 'bc') implies 'ab' and 'c'."""
+    from webtext.tokenizer import Vocabulary
+
+    tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"bc", b"abc"]
+    odd = Vocabulary(tokens=tokens, merges=[(98, 99), (97, 257), (97, 98)])
+    plain = Vocabulary(tokens=tokens, merges=None)
+    assert Tokenizer(odd).encode("abc") == Tokenizer(plain).encode("abc") == [258]
+    assert Tokenizer(odd).hash != Tokenizer(plain).hash
+    with pytest.raises(InputError, match="a rank file cannot hold these merges\nsave as tokenizer.json"):
+        Tokenizer(odd).save(tmp_path / "odd.tiktoken")
+    Tokenizer(odd).save(tmp_path / "odd.json")
+    assert Tokenizer.load(tmp_path / "odd.json").hash == Tokenizer(odd).hash
+
+
+def test_a_folder_cannot_hold_another_pattern(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="names no pattern\nsave as tokenizer.json"):
+        Tokenizer.train([], pattern=r"\w+").save(tmp_path / "folder")
+
+
+def test_a_name_of_no_format_is_an_error(small: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="names no format"):
+        small.save(tmp_path / "tokenizer.txt")
+
+
+# Rank files
+
+
+def test_an_unknown_rank_file_needs_a_pattern(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path / "own.tiktoken")
+    with pytest.raises(InputError, match="a rank file names no pattern"):
+        Tokenizer.load(tmp_path / "own.tiktoken")
+    bare = Tokenizer.load(tmp_path / "own.tiktoken", pattern="gpt2")
+    assert (bare.special_tokens, bare.eot_id, bare.vocab_size) == ({}, None, 399)
+    named = Tokenizer.load(tmp_path / "own.tiktoken", pattern="gpt2", special_tokens={"<s>": 1000})
+    assert (named.special_tokens, named.vocab_size) == ({"<s>": 1000}, 1001)
+
+
+@pytest.mark.parametrize("line", [b"YQ==", b"YQ== x", b"!!! 5", b"YQ== -1", b"YQ== 99999999999", b" 5", b"YQ== 5 6"])
+def test_a_damaged_line_of_a_rank_file_is_named(tmp_path: Path, line: bytes) -> None:
+    good = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
+    (tmp_path / "bad.tiktoken").write_bytes(good + line + b"\n")
+    with pytest.raises(InputError, match=r"line 257 of '.*bad.tiktoken' is b'.*'\nexpected a token in base64"):
+        Tokenizer.load(tmp_path / "bad.tiktoken", pattern="gpt2")
+
+
+def test_a_truncated_rank_file_is_an_error(shared_data: Path, tmp_path: Path) -> None:
+    data = (shared_data / "gpt2" / "r50k_base.tiktoken").read_bytes()
+    (tmp_path / "r50k_base.tiktoken").write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match="none of OpenAI's published rank files"):
+        Tokenizer.load(tmp_path / "r50k_base.tiktoken")
+
+
+# Bad input
+
+
+@pytest.fixture
+def json_of(small: Tokenizer, tmp_path: Path) -> Callable[..., Path]:
+    """A tokenizer.json with one thing changed by a function."""
+    small.save(tmp_path / "good.json")
+
+    def write(change: Callable[[dict[str, Any]], Any]) -> Path:
+        found = json.loads((tmp_path / "good.json").read_text())
+        change(found)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(found))
+        return tmp_path / "tokenizer.json"
+
+    return write
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "no model": (lambda d: d.pop("model"), "it has no model"),
+    "WordPiece": (lambda d: d["model"].update(type="WordPiece"), "holds a WordPiece model"),
+    "dropout": (lambda d: d["model"].update(dropout=0.1), "has dropout 0.1"),
+    "byte fallback": (lambda d: d["model"].update(byte_fallback=True), "has byte_fallback True"),
+    "normalizer": (lambda d: d.update(normalizer={"type": "NFC"}), "normalises text"),
+    "prefix space": (lambda d: d["pre_tokenizer"].update(add_prefix_space=True), "has a pre-tokenizer"),
+    "no pre-tokenizer": (lambda d: d.update(pre_tokenizer=None), "has a pre-tokenizer"),
+    "vocabulary of strings": (lambda d: d["model"]["vocab"].update(a="1"), "the id of 'a' is '1'"),
+    "vocabulary list": (lambda d: d["model"].update(vocab=[]), "holds no vocabulary"),
+    "huge id": (lambda d: d["model"]["vocab"].update(a=2**40), "the id of 'a' is 1099511627776"),
+    "negative id": (lambda d: d["model"]["vocab"].update(a=-1), "the id of 'a' is -1"),
+    "one id twice": (lambda d: d["model"]["vocab"].update(a=d["model"]["vocab"]["b"]), "of another token"),
+    "no byte a": (lambda d: (d["model"]["vocab"].pop("z"), d["model"].update(merges=[])), "no token for the byte 122"),
+    "strange token": (lambda d: d["model"]["vocab"].update({"▁a": 999}), "only byte-level BPE can be read"),
+    "latin token": (lambda d: d["model"]["vocab"].update({"\xad": 999}), "only byte-level BPE can be read"),
+    "merge of three": (lambda d: d["model"]["merges"].insert(7, "a b c"), "merge 7 is 'a b c'"),
+    "merge of numbers": (lambda d: d["model"]["merges"].insert(7, [1, 2]), r"merge 7 is '\[1, 2\]'"),
+    "merge of nothing": (lambda d: d["model"]["merges"].insert(7, None), "merge 7 is 'None'"),
+    "unknown merge": (lambda d: d["model"]["merges"].insert(7, "zz zz"), "a merge names 'zz', which is no token"),
+    "unknown result": (lambda d: d["model"]["merges"].insert(7, "z q"), "merge 7 gives bytes that are no token"),
+    "merges object": (lambda d: d["model"].update(merges={}), "holds no merges"),
+    "added tokens": (lambda d: d.update(added_tokens=[{"id": 1}]), "has damaged added_tokens"),
+    "later Unicode": (lambda d: d["model"]["webtext"].update(unicode_version="18.0.0"), "cuts text by Unicode 18.0.0"),
+    "later format": (lambda d: d["model"]["webtext"].update(format=2), "written by another version of webtext"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_tokenizer_json_that_cannot_be_read_says_why(json_of: Callable[..., Path], name: str) -> None:
+    change, message = CHANGES[name]
+    with pytest.raises(InputError, match=message) as caught:
+        Tokenizer.load(json_of(change))
+    assert "tokenizer.json" in caught.value.lines[0]
+    assert len(caught.value.lines) <= 3
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "ranks.tiktoken", "folder/vocab.json", "folder/merges.txt"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
+def test_damaged_files_are_short_errors(small: Tokenizer, tmp_path: Path, name: str, damage: str) -> None:
+    saved(small, tmp_path)
+    path = tmp_path / name
+    data = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes({"empty": b"", "cut": data[: len(data) // 2], "garbage": bytes(range(256)) * 9}[damage])
+    top = tmp_path / name.split("/")[0]
+    with pytest.raises(InputError) as caught:
+        Tokenizer.load(top, "gpt2")
+    assert str(tmp_path) in caught.value.lines[0]
+    assert len(str(caught.value)) < 400
+
+
+def test_a_deeply_nested_json_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"a":' + "[" * 10**6)
+    with pytest.raises(InputError, match="is no JSON"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_a_path_that_is_no_tokenizer_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no tokenizer"):
+        Tokenizer.load(tmp_path / "nothing")
+    with pytest.raises(InputError, match="is no tokenizer\nexpected tokenizer.json"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_pattern_that_contradicts_the_file_is_an_error(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path / "tokenizer.json")
+    with pytest.raises(ConfigError, match="names its own pattern 'gpt2'"):
+        Tokenizer.load(tmp_path / "tokenizer.json", pattern=r"\w+")
+
+
+def test_more_special_tokens_can_be_named_when_loading(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path / "tokenizer.json")
+    more = Tokenizer.load(tmp_path / "tokenizer.json", special_tokens=["<|endoftext|>", "<|pad|>"])
+    assert more.special_tokens == {"<|endoftext|>": 399, "<|pad|>": 400}
+
+
+def test_files_appear_whole_or_not_at_all(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path / "tokenizer.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+    shutil.copy(tmp_path / "tokenizer.json", tmp_path / "copy.json")
+    small.save(tmp_path / "tokenizer.json")
+    assert (tmp_path / "tokenizer.json").read_bytes() == (tmp_path / "copy.json").read_bytes()
+
+
+def test_byte_characters_are_gpt2s() -> None:
+    """The blank is 'Ġ', the line end 'Ċ', in the released encoder.json."""
+    table, characters = byte_characters()
+    assert (characters[ord(" ")], characters[ord("\n")], characters[ord("a")]) == ("Ġ", "Ċ", "a")
+    assert len(table) == 256
+    assert all(characters[byte] == character for character, byte in table.items())
