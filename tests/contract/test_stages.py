@@ -21,8 +21,8 @@ import pytest
 
 from webtext.base.partset import PartSet
 
-TIMES_AND_HOSTS = {"run.json", "metrics.jsonl"}
-"""Files that tell when and where; everything else must be equal byte for byte."""
+TIMES_AND_HOSTS = {"run.json", "metrics.jsonl", "state.json"}
+"""Files that tell when and where and how long; everything else must be equal byte for byte."""
 
 
 @dataclass(frozen=True)
