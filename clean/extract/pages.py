@@ -116,16 +116,30 @@ def _set_tasks(sets: Sequence[PartSet], settings: ExtractSettings) -> Iterator[t
 
 def _linked_votes(sets: Sequence[PartSet]) -> dict[str, tuple[Vote, ...]]:
     """URL -> the links that were redirected there; a few in a hundred links, so they are held in memory."""
-    votes: dict[str, tuple[Vote, ...]] = {}
-    columns = ["link_id", "final_url", "outcome", "karma", "split"]
+    rows: list[tuple[Vote, str]] = []
+    forward: dict[str, str] = {}
+    columns = ["link_id", "url", "final_url", "outcome", "karma", "split"]
     for pages in sets:
         for index in range(len(pages.parts)):
             for batch in pages.batches(index, columns):
                 for row in batch.to_pylist():
                     if row["outcome"] == "linked" and row["final_url"] is not None:
-                        vote = Vote(row["link_id"], row["karma"], row["split"])
-                        votes[row["final_url"]] = (*votes.get(row["final_url"], ()), vote)
+                        rows.append((Vote(row["link_id"], row["karma"], row["split"]), row["final_url"]))
+                        forward[row["url"]] = row["final_url"]
+    votes: dict[str, tuple[Vote, ...]] = {}
+    for vote, target in rows:
+        target = _end(target, forward)
+        votes[target] = (*votes.get(target, ()), vote)
     return votes
+
+
+def _end(url: str, forward: Mapping[str, str]) -> str:
+    """Where redirects from link to link end; in a ring, where they start again."""
+    passed = set()
+    while url in forward and url not in passed:
+        passed.add(url)
+        url = forward[url]
+    return url
 
 
 def _extract_part(context: PartContext, task: PartTask) -> None:

@@ -60,15 +60,18 @@ def test_a_page_becomes_a_document_that_can_be_traced_to_its_record(tmp_path: Pa
 
 
 def test_links_that_were_redirected_to_a_page_are_its_links_too(tmp_path: Path, run: Run) -> None:
-    """b and c lead to a, c from another part; d to where e was redirected; the best vote and a training link count."""
-    a, b, c, d, e, end = (f"http://{name}.example/" for name in ("a", "b", "c", "d", "e", "end"))
+    """b leads to a, c from another part to b; d to where e was redirected, r and s in a ring. The best vote counts, and a
+    training link."""
+    a, b, c, d, e, end, r, s = (f"http://{name}.example/" for name in ("a", "b", "c", "d", "e", "end", "r", "s"))
     first = [
         {"url": a, "body": page(article(1)), "karma": 3, "split": "validation"},
         {"url": b, "outcome": "linked", "final_url": a, "karma": 50, "split": "validation"},
         {"url": e, "final_url": end, "body": page(article(2)), "karma": 4, "split": "validation"},
     ]
     second = [
-        {"url": c, "outcome": "linked", "final_url": a, "karma": 9, "split": "train"},
+        {"url": c, "outcome": "linked", "final_url": b, "karma": 9, "split": "train"},
+        {"url": r, "outcome": "linked", "final_url": s},
+        {"url": s, "outcome": "linked", "final_url": r},
         {"url": d, "outcome": "linked", "final_url": end, "karma": 2, "split": "validation"},
         {"url": "http://f.example/", "outcome": "failed"},
     ]
