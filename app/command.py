@@ -30,7 +30,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
 
     layout = run_build(BuildConfig.read(config_path, overrides), run)
     path = write_report(layout.root)
-    run.console.result({"build": layout.root, "report": str(path)}, f"built '{layout.root}'; the report: {path}")
+    run.console.result({"build": layout.root, "report": path}, f"built '{layout.root}'; the report: {path}")
 
 
 @verb(_commands, "pretrain", config_argument=True)
@@ -52,7 +52,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     text = "\n".join(
         f"{key.replace('_', ' ')}: {value:,.1f}" for key, value in evaluation.items() if "perplexity" in key
     )
-    value = {"build": layout.root, "report": str(path), "evaluation": dict(evaluation)}
+    value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
     run.console.result(value, f"{text}\nbuilt and trained '{layout.root}'; the report: {path}")
 
 
@@ -63,7 +63,7 @@ def report(run: Run, folder: str) -> None:
     from webtext.app.report import write_report
 
     path = write_report(folder)
-    run.console.result({"report": str(path)}, str(path))
+    run.console.result({"report": path}, path)
 
 
 @verb(_commands, "demo")

@@ -1,67 +1,85 @@
-"""What a build did, as one JSON value: the funnel by stage and reason, samples of what was dropped, the loss curve.
+"""What a build did, as one JSON value: the funnel by stage and reason, what stands out, samples, the loss curve.
 
-Everything is read from manifests, parts and `metrics.jsonl`; nothing is measured here. `app/report_html.py` draws it.
+Everything is read from manifests, parts and `metrics.jsonl`; nothing is measured here, and no set is held in memory.
+`app/report_html.py` draws it.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from webtext.app.chain import Layout
+from webtext.app.lookup import find_rows, open_if_there
+from webtext.app.report_lengths import length_histogram
 from webtext.base.errors import InputError
-from webtext.base.partset import RUN, PartSet
+from webtext.base.partset import RUN, Counts, PartSet
 from webtext.base.schemas import DECISION
 from webtext.base.storage import Folder
 
-STAGES = ("links", "pages", "documents", "corpus", "tokens")
+UNITS = {"links": "posts", "pages": "links", "documents": "pages", "corpus": "documents", "tokens": "documents"}
+"""Stage -> what its funnel counts."""
+
+ALARM_RATIO = 0.2
+"""One reason, or one cluster of duplicates, that takes out a larger share of the documents deserves a look."""
+
 SAMPLES_PER_REASON = 20
+KEPT_SAMPLES = 12
+CLUSTERS = 10
+CLUSTER_MEMBERS = 5
 TOP_DOMAINS = 20
-HISTOGRAM_BINS = 24
+FAILURES_NAMED = 200
 CURVE_POINTS = 400
 
 
 def make_report(root: str) -> dict[str, Any]:
-    """The report of the build in `root`; stages that have not run are left out."""
+    """The report of the build in `root`; stages that have not run are left out.
+
+    Samples are the records with the smallest ids: ids are hashes, so it is a random choice, and always the same one.
+    """
     layout = Layout(root)
-    sets = {name: opened for name in STAGES if (opened := _open(getattr(layout, name), name)) is not None}
+    sets = {name: found for name in UNITS if (found := open_if_there(getattr(layout, name), name)) is not None}
     if not sets:
         raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
+    corpus, dropped = sets.get("corpus"), open_if_there(layout.dropped, "dropped")
+    reasons, clusters = _dropped(dropped, corpus)
+    failures = list(_failures(sets))
     return {
-        "title": Path(root).name,
+        "title": Path(root).resolve().name,
         "stages": [_stage(name, opened) for name, opened in sets.items()],
-        "dropped": _dropped(layout),
-        "failures": _failures(sets),
-        "corpus": _corpus(sets.get("corpus")),
+        "alarms": _alarms(sets, clusters),
+        "dropped": reasons,
+        "clusters": clusters,
+        "failures": failures[:FAILURES_NAMED],
+        "n_failures": len(failures),
+        "corpus": _corpus(corpus),
+        "lengths": length_histogram(open_if_there(layout.signals, "signals"), dropped, corpus),
         "tokens": _tokens(sets.get("tokens")),
-        "training": _training(Path(layout.model)),
+        "training": _training(Folder(layout.model)),
     }
 
 
-def write_report(root: str) -> Path:
-    """Write `report.json` and `report.html` into the build's folder; returns the path of the page."""
+def write_report(root: str) -> str:
+    """Write `report.json` and `report.html` into the build's folder; returns where the page lies."""
     from webtext.app.report_html import render
 
     report = make_report(root)
     folder = Folder(root)
-    folder.write_bytes(
-        "report.json", (json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
-    )
+    data = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    folder.write_bytes("report.json", data.encode())
     folder.write_bytes("report.html", render(report).encode())
-    return folder.local_path("report.html")
-
-
-def _open(url: str, kind: str) -> PartSet | None:
-    return PartSet.open(url, kind) if Folder(url).exists("manifest.json") else None
+    return folder.location("report.html")
 
 
 def _stage(name: str, opened: PartSet) -> dict[str, Any]:
     run = json.loads(opened.folder.read_bytes(RUN)) if opened.folder.exists(RUN) else {}
     return {
         "name": name,
+        "unit": UNITS[name],
         "counts": opened.counts.to_json(),
         "records": opened.records,
         "parts": len(opened.parts),
@@ -73,67 +91,94 @@ def _stage(name: str, opened: PartSet) -> dict[str, Any]:
     }
 
 
+def _alarms(sets: Mapping[str, PartSet], clusters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Reasons after fetching, and clusters, that take out more than ALARM_RATIO of what came in."""
+    found: list[dict[str, Any]] = []
+    for name in ("documents", "corpus"):
+        counts = sets[name].counts if name in sets else Counts()
+        for reason, n in (counts.dropped | counts.failed).items():
+            found.append({"stage": name, "reason": reason, "records": n, "ratio": n / counts.records_in})
+    for cluster in clusters if "corpus" in sets else ():
+        n = cluster["dropped"]
+        ratio = n / sets["corpus"].counts.records_in
+        found.append({"stage": "corpus", "cluster": cluster["id"], "records": n, "ratio": ratio})
+    return [alarm for alarm in found if alarm["ratio"] > ALARM_RATIO]
+
+
 def _rows(opened: PartSet, columns: list[str]) -> Iterator[dict[str, Any]]:
     for part in opened.parts:
         for batch in opened.batches(part, columns):
             yield from batch.to_pylist()
 
 
-def _dropped(layout: Layout) -> list[dict[str, Any]]:
-    """Per reason: how many, and the first samples with value, threshold and the start of the text."""
-    opened = _open(layout.dropped, "dropped")
+def _dropped(dropped: PartSet | None, corpus: PartSet | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Per reason, how many and samples; and the largest clusters of duplicates."""
     counts: Counter[tuple[str, str]] = Counter()
     samples: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in _rows(opened, DECISION.names) if opened else ():
+    clusters: Counter[str] = Counter()
+    for row in _rows(dropped, DECISION.names) if dropped else ():
         reason = (row["stage"], row["reason"])
         counts[reason] += 1
-        if len(samples.setdefault(reason, [])) < SAMPLES_PER_REASON:
-            samples[reason].append(row)
+        chosen = samples.setdefault(reason, [])
+        chosen.append(row)
+        if len(chosen) > 2 * SAMPLES_PER_REASON:
+            chosen[:] = _smallest(chosen, SAMPLES_PER_REASON)
+        if row["duplicate_of"]:
+            clusters[row["duplicate_of"]] += 1
+    reasons = [
+        {"stage": stage, "reason": name, "records": n, "samples": _smallest(samples[stage, name], SAMPLES_PER_REASON)}
+        for (stage, name), n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    return reasons, _clusters(clusters, dropped, corpus)
+
+
+def _clusters(sizes: Counter[str], dropped: PartSet | None, corpus: PartSet | None) -> list[dict[str, Any]]:
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:CLUSTERS]
+    wanted = [identifier for identifier, _ in largest]
+    kept = {row["id"]: row for row in find_rows(corpus, "id", wanted, ["id", "url", "karma", "text"])}
+    members: dict[str, list[dict[str, Any]]] = {}
+    for row in find_rows(dropped, "duplicate_of", wanted):
+        some = members.setdefault(row["duplicate_of"], [])
+        if len(some) < CLUSTER_MEMBERS:
+            some.append({key: row[key] for key in ("id", "url", "reason", "value", "text_start")})
     return [
-        {"stage": stage, "reason": reason, "records": n, "samples": samples[stage, reason]}
-        for (stage, reason), n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        {"id": identifier, "dropped": n, "kept": kept.get(identifier), "members": members[identifier]}
+        for identifier, n in largest
     ]
 
 
-def _failures(sets: Mapping[str, PartSet]) -> list[dict[str, Any]]:
-    return [
-        {"stage": name, "id": failure.id, "reason": failure.reason, "cause": failure.cause}
-        for name, opened in sets.items()
-        for part in opened.parts
-        for failure in part.failures
-    ]
+def _smallest(rows: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
+    return heapq.nsmallest(n, rows, key=lambda row: row["id"])
+
+
+def _failures(sets: Mapping[str, PartSet]) -> Iterator[dict[str, Any]]:
+    for name, opened in sets.items():
+        for part in opened.parts:
+            for failure in part.failures:
+                yield {"stage": name, "id": failure.id, "reason": failure.reason, "cause": failure.cause}
 
 
 def _corpus(opened: PartSet | None) -> dict[str, Any] | None:
     if opened is None:
         return None
     domains: Counter[str] = Counter()
-    lengths: list[int] = []
-    samples: list[dict[str, Any]] = []
     splits: Counter[str] = Counter()
-    for row in _rows(opened, ["id", "url", "domain", "karma", "split", "text", "link_ids"]):
-        domains[row["domain"] or ""] += 1
+    chosen: list[dict[str, Any]] = []
+    for row in _rows(opened, ["id", "domain", "split"]):
+        domains[row["domain"] or "unknown"] += 1
         splits[row["split"]] += 1
-        lengths.append(len(row["text"]))
-        if len(samples) < SAMPLES_PER_REASON:
-            samples.append(row | {"text": row["text"][:200], "characters": len(row["text"])})
+        chosen.append(row)
+        if len(chosen) > 2 * KEPT_SAMPLES:
+            chosen = _smallest(chosen, KEPT_SAMPLES)
+    wanted = [row["id"] for row in _smallest(chosen, KEPT_SAMPLES)]
+    columns = ["id", "url", "title", "domain", "karma", "split", "text", "link_ids"]
     return {
-        "documents": len(lengths),
-        "characters": sum(lengths),
+        "documents": opened.records,
         "splits": dict(sorted(splits.items())),
-        "domains": domains.most_common(TOP_DOMAINS),
-        "length_histogram": _histogram(lengths),
-        "samples": samples,
+        "domains": sorted(domains.items(), key=lambda item: (-item[1], item[0]))[:TOP_DOMAINS],
+        "n_domains": len(domains),
+        "samples": list(find_rows(opened, "id", wanted, columns)),
     }
-
-
-def _histogram(lengths: list[int]) -> list[tuple[int, int]]:
-    """(upper bound, documents) over doubling-by-half bounds, so that short and long documents both show."""
-    bounds = [round(50 * 1.5**step) for step in range(HISTOGRAM_BINS)]
-    counts = [0] * len(bounds)
-    for length in lengths:
-        counts[next((i for i, bound in enumerate(bounds) if length <= bound), len(bounds) - 1)] += 1
-    return list(zip(bounds, counts, strict=True))
 
 
 def _tokens(opened: PartSet | None) -> dict[str, Any] | None:
@@ -148,19 +193,21 @@ def _tokens(opened: PartSet | None) -> dict[str, Any] | None:
     return {"tokens": dict(tokens), "documents": dict(documents)}
 
 
-def _training(model: Path) -> dict[str, Any] | None:
-    metrics = model / "metrics.jsonl"
-    if not metrics.is_file():
+def _training(model: Folder) -> dict[str, Any] | None:
+    if not model.exists("metrics.jsonl"):
         return None
-    rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines() if line.strip()]
-    evaluation = model / "evaluation.json"
+    lines = model.read_bytes("metrics.jsonl").splitlines(keepends=True)
+    rows = [json.loads(line) for line in lines if line.endswith(b"\n")]  # a running training may be within a line
+    evaluation = model.read_bytes("evaluation.json") if model.exists("evaluation.json") else b"null"
     return {
         "training_loss": _thinned([(row["step"], row["loss"]) for row in rows if "loss" in row]),
         "validation_loss": [(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row],
-        "evaluation": json.loads(evaluation.read_text(encoding="utf-8")) if evaluation.is_file() else None,
+        "evaluation": json.loads(evaluation),
     }
 
 
 def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most CURVE_POINTS points: each the last step of its stretch, with the stretch's mean."""
     stride = -(-len(points) // CURVE_POINTS) or 1
-    return points[::stride]
+    stretches = [points[i : i + stride] for i in range(0, len(points), stride)]
+    return [(stretch[-1][0], sum(value for _, value in stretch) / len(stretch)) for stretch in stretches]

@@ -1,221 +1,230 @@
-"""Draws a report as one self-contained page: inline style and SVG, no script, no address outside the page is fetched."""
+"""Draws a report as one self-contained page: inline style and SVG, no script, no address outside the page is fetched.
+
+Every text from outside goes through `escape`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-STYLE = """
-:root{--ink:#1c2430;--soft:#66707e;--line:#dfe3e8;--kept:#2f7d5b;--dropped:#c9822b;--failed:#b3372f}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);max-width:68rem;margin:2rem auto;padding:0 1rem;background:#fff}
-h1{font-size:1.6rem;margin-bottom:1rem}
-h2{font-size:1.15rem;margin:2.2rem 0 .6rem;border-bottom:1px solid var(--line)}
-table{border-collapse:collapse;width:100%}
-td,th{padding:.2rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.soft{color:var(--soft)}
-.bar{height:.8rem;display:flex;border-radius:2px;overflow:hidden;background:var(--line);min-width:12rem}
-.kept{background:var(--kept)}.dropped{background:var(--dropped)}.failed{background:var(--failed)}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f6f7f9;padding:.4rem .6rem;margin:.2rem 0}
-pre{font-size:.82rem;max-height:12rem;overflow:auto}
-code{overflow-wrap:anywhere}
-details{margin:.3rem 0}
-summary{cursor:pointer}
-svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
-.tiles{display:flex;flex-wrap:wrap;gap:1rem}
-.tile{border:1px solid var(--line);border-radius:6px;padding:.6rem 1rem}
-.tile b{font-size:1.3rem;display:block}
-"""
-WIDTH, HEIGHT = 760, 280
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 34
+from webtext import __version__
+from webtext.app.report_style import STYLE
+from webtext.app.report_svg import length_bars, loss_curves
+
+Row = Mapping[str, Any]
+
+STAGE_TITLES = {
+    "links": "links: posts that voted",
+    "pages": "pages: links that were fetched",
+    "documents": "documents: pages that hold text",
+    "corpus": "corpus: documents that stay",
+    "tokens": "tokens: documents that were packed",
+}
+PERPLEXITIES = {
+    "perplexity_before": "model before training",
+    "unigram_perplexity": "unigram table",
+    "bigram_perplexity": "interpolated bigram",
+    "perplexity": "model",
+}
+"""Keys of an evaluation -> what they are, in the order in which they are shown."""
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """The whole page. Every text from outside is escaped."""
+def render(report: Row) -> str:
+    """The whole page."""
+    title = escape(report["title"])
     sections = [
-        _tiles(report),
+        _header(report),
+        *map(_alarm, report["alarms"]),
         _funnel(report["stages"]),
         _training(report["training"]),
-        _dropped(report["dropped"]),
-        _failures(report["failures"]),
+        _dropped(report["dropped"], report["lengths"]),
+        _clusters(report["clusters"]),
+        _failures(report["failures"], report["n_failures"]),
         _corpus(report["corpus"]),
         _recipes(report["stages"]),
     ]
-    title = f"webtext report: {escape(report['title'])}"
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n'
-        f"<body><h1>{title}</h1>\n" + "\n".join(section for section in sections if section) + "\n</body></html>\n"
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>webtext report: {title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n<body>\n'
+        + "\n".join(section for section in sections if section)
+        + "\n</body></html>\n"
     )
 
 
-def _tiles(report: Mapping[str, Any]) -> str:
-    tiles = [(f"{stage['records']:,}", stage["name"]) for stage in report["stages"] if stage["name"] != "tokens"]
-    if report["tokens"]:
-        tiles += [(f"{n:,}", f"{split} tokens") for split, n in sorted(report["tokens"]["tokens"].items())]
-    evaluation = (report["training"] or {}).get("evaluation") or {}
-    tiles += [(f"{value:,.1f}", label.replace("_", " ")) for label, value in _perplexities(evaluation)]
+def _header(report: Row) -> str:
+    """The way in numbers: what each stage handed on."""
+    tiles: list[tuple[str, str]] = []
+    for stage in report["stages"]:
+        kept = stage["counts"]["kept"]
+        names = {"pages": "pages fetched", "corpus": "documents in the corpus"}
+        if stage["name"] != "tokens":
+            tiles.append(
+                (f"{kept if stage['name'] == 'pages' else stage['records']:,}", names.get(stage["name"], stage["name"]))
+            )
+    if report["lengths"] is not None and report["lengths"]["kept_characters"]:
+        tiles.append((_short(report["lengths"]["kept_characters"]), "characters"))
+    for split, n in sorted((report["tokens"] or {"tokens": {}})["tokens"].items()):
+        tiles.append((_short(n), {"train": "tokens to train on", "validation": "tokens held out"}.get(split, split)))
+    perplexity = ((report["training"] or {}).get("evaluation") or {}).get("perplexity")
+    if perplexity is not None:
+        tiles.append((f"{perplexity:,.1f}", "held-out perplexity"))
+    items = "".join(f"<li><b>{value}</b><span>{escape(name)}</span></li>" for value, name in tiles)
+    seconds = sum(stage["seconds"] or 0 for stage in report["stages"])
     return (
-        '<div class="tiles">' + "".join(f'<div class="tile"><b>{a}</b>{escape(b)}</div>' for a, b in tiles) + "</div>"
+        f"<header><h1>{escape(report['title'])}</h1><p>A build by webtext {__version__}, from votes to tokens in "
+        f'{_duration(seconds)}.</p></header><ul class="way">{items}</ul>'
     )
 
 
-def _perplexities(evaluation: Mapping[str, Any]) -> list[tuple[str, float]]:
-    return [
-        (key, value) for key, value in evaluation.items() if "perplexity" in key and isinstance(value, (int, float))
-    ]
+def _alarm(alarm: Row) -> str:
+    what = (
+        f"<code>{escape(alarm['reason'])}</code> took out {_count(alarm['records'], 'record')}"
+        if "reason" in alarm
+        else f"one document took out {_count(alarm['records'], 'duplicate')} of itself: <code>{escape(alarm['cluster'])}</code>"
+    )
+    where = f"{alarm['ratio']:.0%} of what came into {escape(alarm['stage'])}"
+    return f'<div class="alarm" role="alert"><b>Look here:</b> {what}, {where}.</div>'
 
 
-def _funnel(stages: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
-    for stage in stages:
-        counts = stage["counts"]
-        total = counts["records_in"] or 1
-        parts = [("kept", "kept", counts["kept"])]
-        parts += [("dropped", reason, n) for reason, n in counts["dropped"].items()]
-        parts += [("failed", reason, n) for reason, n in counts["failed"].items()]
-        bar = "".join(
-            f'<div class="{css}" style="width:{100 * n / total:.3f}%" title="{escape(reason)}: {n:,}"></div>'
-            for css, reason, n in parts
-        )
-        balance = "=" if sum(n for _, _, n in parts) == counts["records_in"] else "≠"
-        rows.append(
-            f'<tr><td><b>{stage["name"]}</b></td><td class="n">{counts["records_in"]:,} in {balance}</td>'
-            f'<td><div class="bar">{bar}</div></td><td class="n">{_seconds(stage["seconds"])}</td></tr>'
-        )
-        for css, reason, n in parts:
-            label = reason if css == "kept" else f"{css}: <code>{escape(reason)}</code>"
-            rows.append(f'<tr><td></td><td class="n">{n:,}</td><td class="soft">{label}</td><td></td></tr>')
+def _funnel(stages: Sequence[Row]) -> str:
+    key = "".join(f'<span><i class="{name}"></i>{name}</span>' for name in ("kept", "dropped", "failed"))
     return (
-        "<h2>Funnel: records in = kept + dropped + failed</h2><table><tr><th>stage</th><th class=n>records</th>"
-        f"<th></th><th class=n>time</th></tr>{''.join(rows)}</table>"
+        '<h2>The funnel</h2><p class="soft">At every stage, records in = kept + dropped + failed.</p>'
+        f'<p class="key">{key}</p>' + "".join(map(_stage, stages))
     )
 
 
-def _training(training: Mapping[str, Any] | None) -> str:
+def _stage(stage: Row) -> str:
+    counts = stage["counts"]
+    total = counts["records_in"]
+    reasons = [("dropped", reason, n) for reason, n in counts["dropped"].items()]
+    reasons += [("failed", reason, n) for reason, n in counts["failed"].items()]
+    reasons.sort(key=lambda item: -item[2])
+    bar = "".join(
+        f'<i class="{css}" style="width:{100 * n / (total or 1):.3f}%" title="{escape(reason)}: {n:,}"></i>'
+        for css, reason, n in (("kept", "kept", counts["kept"]), *reasons)
+        if n
+    )
+    items = "".join(
+        f'<li><i class="{css}"></i><code>{escape(reason)}</code> <b>{n:,}</b> <span class="soft">{_share(n, total)}</span></li>'
+        for css, reason, n in reasons
+    )
+    balance = "=" if counts["kept"] + sum(n for _, _, n in reasons) == total else "≠"
+    sums = [counts["kept"], sum(counts["dropped"].values()), sum(counts["failed"].values())]
+    return (
+        f'<div class="stage"><p><b>{escape(STAGE_TITLES[stage["name"]])}</b><span class="soft">'
+        f"{total:,} {stage['unit']} {balance} {sums[0]:,} + {sums[1]:,} + {sums[2]:,}</span></p>"
+        f'<div class="bar">{bar}</div><ul class="reasons">{items}</ul></div>'
+    )
+
+
+def _training(training: Row | None) -> str:
     if training is None:
         return ""
     evaluation = training["evaluation"] or {}
+    shown = [(name, label, evaluation[name]) for name, label in PERPLEXITIES.items() if evaluation.get(name)]
+    longest = max((math.log(value) for _, _, value in shown), default=1.0) or 1.0
     rows = "".join(
-        f"<tr><td>{escape(key.replace('_', ' '))}</td><td class=n>{value:,.2f}</td></tr>"
-        for key, value in _perplexities(evaluation)
+        f'<tr><td>{label}</td><td class="n"><b>{value:,.2f}</b></td>'
+        f"{_meter('model' if name == 'perplexity' else 'table', math.log(value) / longest)}</tr>"
+        for name, label, value in shown
     )
-    table = f"<table><tr><th>held-out text</th><th class=n>perplexity per token</th></tr>{rows}</table>" if rows else ""
-    curves = [("training", "#9db4d3", training["training_loss"]), ("held out", "#b3372f", training["validation_loss"])]
+    table = (
+        '<h3>Held-out perplexity</h3><p class="soft">Per token, lower is better; the bars are logarithmic.</p>'
+        f"<table>{rows}</table>"
+    )
     sample = evaluation.get("sample")
-    text = f"<h2>A sample of the model</h2><pre>{escape(sample)}</pre>" if sample else ""
-    return f"<h2>Training</h2>{_curve_svg(curves, 'step', 'loss, nats per token')}{table}{text}"
+    text = f"<h3>The model says</h3><pre>{escape(sample)}</pre>" if sample else ""
+    curves = loss_curves(training["training_loss"], training["validation_loss"])
+    return f"<h2>Training</h2>{curves}{table if rows else ''}{text}"
 
 
-def _curve_svg(curves: Sequence[tuple[str, str, Sequence[Sequence[float]]]], x_name: str, y_name: str) -> str:
-    points = [point for _, _, curve in curves for point in curve]
-    if len(points) < 2:
-        return '<p class="soft">too few steps for a curve</p>'
-    x_max = max(point[0] for point in points) or 1
-    low, high = min(point[1] for point in points), max(point[1] for point in points)
-    high += (high - low or 1) * 0.05
-
-    def x(value: float) -> float:
-        return LEFT + value / x_max * (WIDTH - LEFT - RIGHT)
-
-    def y(value: float) -> float:
-        return TOP + (high - value) / (high - low or 1) * (HEIGHT - TOP - BOTTOM)
-
-    parts = []
-    for tick in range(5):
-        level = low + (high - low) * tick / 4
-        parts.append(
-            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(level):.1f}" y2="{y(level):.1f}" stroke="#dfe3e8"/>'
-            f'<text x="{LEFT - 8}" y="{y(level) + 4:.1f}" text-anchor="end">{level:.2f}</text>'
-        )
-        step = x_max * tick / 4
-        parts.append(f'<text x="{x(step):.1f}" y="{HEIGHT - 14}" text-anchor="middle">{step:,.0f}</text>')
-    for i, (name, colour, curve) in enumerate(curves):
-        path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in curve)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<rect x="{WIDTH - 120}" y="{TOP + 18 * i}" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text x="{WIDTH - 102}" y="{TOP + 11 + 18 * i}">{name}</text>')
-    axis = (
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 1}" text-anchor="middle">{x_name}</text><text x="4" y="10">{y_name}</text>'
-    )
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img" aria-label="{y_name}">{"".join(parts)}{axis}</svg>'
-
-
-def _dropped(reasons: Sequence[Mapping[str, Any]]) -> str:
-    if not reasons:
+def _dropped(reasons: Sequence[Row], lengths: Row | None) -> str:
+    bars = length_bars(lengths) if lengths else ""
+    if not reasons and not bars:
         return ""
-    blocks = []
-    for reason in reasons:
-        rows = "".join(_dropped_row(row) for row in reason["samples"])
-        blocks.append(
-            f"<details><summary><code>{escape(reason['reason'])}</code> ({escape(reason['stage'])}): "
-            f"{reason['records']:,} documents</summary><table>{rows}</table></details>"
-        )
-    return "<h2>Dropped documents, with samples</h2>" + "".join(blocks)
-
-
-def _dropped_row(row: Mapping[str, Any]) -> str:
-    measured = "" if row["value"] is None else f"{row['value']:.4g}"
-    threshold = "" if row["threshold"] is None else f" against {row['threshold']:.4g}"
-    twin = f"<br>duplicate of <code>{escape(row['duplicate_of'])}</code>" if row["duplicate_of"] else ""
-    return (
-        f"<tr><td><code>{escape(row['url'] or row['id'])}</code>{twin}<pre>{escape(row['text_start'])}</pre></td>"
-        f"<td class=n>{measured}{threshold}</td></tr>"
+    blocks = "".join(
+        f"<details><summary><code>{escape(reason['reason'])}</code>"
+        f'<span class="n">{reason["records"]:,} by {escape(reason["stage"])}</span></summary>'
+        f"{''.join(map(_dropped_document, reason['samples']))}</details>"
+        for reason in reasons
     )
+    about = "Each reason with a random choice of what it took out." if reasons else "Nothing was dropped."
+    return f'<h2>Dropped documents</h2><p class="soft">{about}</p>{bars}{blocks}'
 
 
-def _failures(failures: Sequence[Mapping[str, Any]]) -> str:
+def _dropped_document(row: Row) -> str:
+    measured = f"{row['value']:.4g}" if row["value"] is not None else ""
+    if row["threshold"] is not None:
+        measured += f", threshold {row['threshold']:.4g}"
+    twin = f" · duplicate of <code>{escape(row['duplicate_of'])}</code>" if row["duplicate_of"] else ""
+    return _article(row, f"{measured}{twin}")
+
+
+def _clusters(clusters: Iterable[Row]) -> str:
+    blocks = []
+    for cluster in clusters:
+        kept = cluster["kept"] or {"id": cluster["id"], "url": None, "text_start": "", "karma": None}
+        karma = f"karma {kept['karma']:,} · " if kept["karma"] is not None else ""
+        name = escape(kept["url"] or cluster["id"])
+        members = "".join(_article(row, f"{escape(row['reason'])} {row['value']:.3g}") for row in cluster["members"])
+        blocks.append(
+            f'<details><summary><code>{name}</code><span class="n">{cluster["dropped"]:,} dropped for it</span></summary>'
+            f"{_article(kept, f'{karma}stays')}{members}</details>"
+        )
+    about = "Each document that stays, and some of those that say the same."
+    return f'<h2>Largest clusters of duplicates</h2><p class="soft">{about}</p>{"".join(blocks)}' if blocks else ""
+
+
+def _failures(failures: Sequence[Row], n_failures: int) -> str:
     if not failures:
         return ""
     rows = "".join(
-        f"<tr><td>{escape(f['stage'])}</td><td><code>{escape(f['reason'])}</code></td><td><code>{escape(f['id'])}</code></td>"
-        f"<td class=soft>{escape(f['cause'])}</td></tr>"
-        for f in failures[:200]
+        f"<tr><td>{escape(row['stage'])}</td><td><code>{escape(row['reason'])}</code></td><td><code>{escape(row['id'])}</code>"
+        f'<br><span class="soft">{escape(row["cause"])}</span></td></tr>'
+        for row in failures
     )
-    return f"<h2>Failed records</h2><table>{rows}</table>"
+    more = f" The first {len(failures):,} are shown." if n_failures > len(failures) else ""
+    return (
+        f'<h2>Failed records</h2><p class="soft">{_count(n_failures, "record")} could not be processed.{more}</p>'
+        f"<details><summary>which, and why</summary><table>{rows}</table></details>"
+    )
 
 
-def _corpus(corpus: Mapping[str, Any] | None) -> str:
+def _corpus(corpus: Row | None) -> str:
     if corpus is None:
         return ""
-    domains = "".join(f"<tr><td>{escape(name)}</td><td class=n>{n:,}</td></tr>" for name, n in corpus["domains"])
-    rows = "".join(
-        f"<tr><td><code>{escape(row['url'] or row['id'])}</code><pre>{escape(row['text'])}</pre></td>"
-        f"<td class=n>{row['characters']:,} characters<br>karma {row['karma']}<br>{escape(row['split'])}</td></tr>"
-        for row in corpus["samples"]
+    splits = ", ".join(f"{n:,} {split}" for split, n in corpus["splits"].items())
+    most = corpus["domains"][0][1] if corpus["domains"] else 1
+    domains = "".join(
+        f'<tr><td>{escape(name)}</td><td class="n">{n:,}</td>{_meter("kept", n / most)}</tr>'
+        for name, n in corpus["domains"]
     )
+    texts = "".join(_article(row, _about_kept(row)) for row in corpus["samples"])
     return (
-        f"<h2>Corpus</h2><p>{corpus['documents']:,} documents, {corpus['characters']:,} characters.</p>"
-        f"{_histogram_svg(corpus['length_histogram'])}"
-        f"<details><summary>domains</summary><table>{domains}</table></details>"
-        f"<details><summary>kept documents, a sample</summary><table>{rows}</table></details>"
+        f'<h2>The corpus</h2><p class="soft">{_count(corpus["documents"], "document")} of '
+        f"{_count(corpus['n_domains'], 'domain')}: {splits}.</p>"
+        f"<details><summary>the domains with most documents</summary><table>{domains}</table></details>"
+        f"<h3>A random choice of what stays</h3>{texts}"
     )
 
 
-def _histogram_svg(bins: Sequence[Sequence[int]]) -> str:
-    bins = [b for i, b in enumerate(bins) if any(n for _, n in bins[: i + 1]) and any(n for _, n in bins[i:])]
-    if not bins:
-        return ""
-    tallest = max(n for _, n in bins)
-    width = (WIDTH - LEFT - RIGHT) / len(bins)
-    parts = []
-    for i, (bound, n) in enumerate(bins):
-        height = n / tallest * 120
-        x = LEFT + i * width
-        parts.append(
-            f'<rect x="{x:.1f}" y="{134 - height:.1f}" width="{width - 2:.1f}" height="{height:.1f}" fill="#2b62a8">'
-            f"<title>up to {bound:,} characters: {n:,}</title></rect>"
-        )
-        if i % max(1, len(bins) // 8) == 0:
-            parts.append(f'<text x="{x + width:.1f}" y="150" text-anchor="middle">{bound:,}</text>')
-    label = (
-        f'<text x="{WIDTH / 2}" y="166" text-anchor="middle">characters in a document (upper bound of each bar)</text>'
-    )
-    return f'<svg viewBox="0 0 {WIDTH} 170" width="100%" role="img" aria-label="document lengths">{"".join(parts)}{label}</svg>'
+def _about_kept(row: Row) -> str:
+    karma = f"karma {row['karma']:,} · " if row["karma"] is not None else ""
+    title = f"<b>{escape(row['title'])}</b> · " if row["title"] else ""
+    return f"{title}{karma}{row['characters']:,} characters · {escape(row['split'])}"
 
 
-def _recipes(stages: Sequence[Mapping[str, Any]]) -> str:
+def _article(row: Row, about: str) -> str:
+    """One document: its URL, what is said of it (already escaped), how it begins."""
+    name = escape(row["url"] or row["id"])
+    return f'<article><code>{name}</code><p class="soft">{about}</p><pre>{escape(row["text_start"])}</pre></article>'
+
+
+def _recipes(stages: Sequence[Row]) -> str:
     blocks = []
     for stage in stages:
         recipe = stage["recipe"]
@@ -223,13 +232,45 @@ def _recipes(stages: Sequence[Mapping[str, Any]]) -> str:
             f"<tr><td>{escape(key)}</td><td><code>{escape(str(value))}</code></td></tr>"
             for key, value in {**recipe["settings"], **recipe["versions"]}.items()
         )
-        note = "" if stage["reproducible"] else " · not reproducible: records that killed workers were set aside"
+        time = f" · {_duration(stage['seconds'])}" if stage["seconds"] is not None else ""
+        is_killed = not stage["reproducible"] and stage["name"] != "pages"  # the web cannot be asked again
+        note = " · not reproducible: records that killed workers were set aside" if is_killed else ""
+        about = f"{_count(stage['parts'], 'part')} · {_bytes(stage['bytes'])}{time}{note}"
         blocks.append(
-            f"<details><summary>{stage['name']}: {stage['parts']:,} parts, {stage['bytes']:,} bytes{note}</summary>"
-            f"<table>{rows}</table></details>"
+            f'<details><summary>{stage["name"]}<span class="n">{about}</span></summary><table>{rows}</table></details>'
         )
-    return "<h2>Recipes</h2>" + "".join(blocks)
+    what = "All that could change a record: settings, and versions of what decides content."
+    return f'<h2>Recipes</h2><p class="soft">{what}</p>{"".join(blocks)}'
 
 
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:,.1f} s"
+def _meter(css: str, ratio: float) -> str:
+    return f'<td class="meter"><i class="{css}" style="width:{100 * ratio:.1f}%"></i></td>'
+
+
+def _share(n: int, total: int) -> str:
+    return f"{n / total:.1%}" if total else ""
+
+
+def _short(n: int) -> str:
+    """A count in at most four digits: 4,321 or 12.3 M."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if n >= 10 * size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n:,}"
+
+
+def _bytes(n: int) -> str:
+    short = _short(n)
+    return f"{short}B" if short[-1].isalpha() else f"{short} B"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' if n != 1 else ''}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"

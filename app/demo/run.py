@@ -77,7 +77,7 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
     result = {
         "fates": fates,
         "evaluation": dict(evaluation),
-        "report": str(report),
+        "report": report,
         "build": layout.root,
         "seconds": time.monotonic() - started,
     }

@@ -50,13 +50,14 @@ def write_set(
     shards: Mapping[str, Sequence[Any]] | None = None,
     seconds: float = 1.5,
 ) -> PartSet:
-    """A sealed set; counts and failures belong to its first part. Columns that a row lacks are 0, "" or null."""
+    """A sealed set with these counts in all; failures lie in its first part. Columns that a row lacks are 0, "" or null."""
     writer = SetWriter(str(folder), kind, Recipe(stage=f"test.{kind}", code_version=1, settings=settings or {}))
     done = []
     for index, rows in enumerate(parts):
         with writer.part(index, key=f"{kind} {index}") as part:
             if index == 0 and counts is not None:
-                part.counts = counts
+                later = sum(map(len, parts[1:]))
+                part.counts = Counts(counts.records_in - later, counts.kept - later, counts.dropped, counts.failed)
                 part.failures = list(failures)
             part.write([_blank(kind) | dict(row) for row in rows])
             for name, documents in (shards or {}).items():

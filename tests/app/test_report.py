@@ -1,0 +1,296 @@
+"""The report: its numbers are those of the parts, its page stands alone, and no text from outside is markup."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.app.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
+from webtext.app.report_html import render
+from webtext.app.report_lengths import BINS, BOUNDS
+from webtext.app.report_svg import length_bars, loss_curves
+
+SCRIPT = "<script>alert('&\"')</script>"  # stands in titles, URLs, texts, causes and the model's sample
+VOID = {"meta", "br"}
+CHROMIUM = Path("/usr/bin/chromium")
+QUIET_BROWSER = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def report(written_build: Path) -> dict[str, Any]:
+    return make_report(str(written_build))
+
+
+@pytest.fixture(scope="module")
+def page(report: dict[str, Any]) -> str:
+    return render(report)
+
+
+def test_the_funnel_is_that_of_the_manifests(report: dict[str, Any]) -> None:
+    stages = {stage["name"]: stage for stage in report["stages"]}
+    assert list(stages) == ["links", "pages", "documents", "corpus", "tokens"]
+    assert stages["links"]["counts"] == {
+        "records_in": 12,
+        "kept": 8,
+        "dropped": {"too_little_karma": 3},
+        "failed": {"invalid_json": 1},
+    }
+    assert stages["links"]["records"] == 8
+    assert stages["documents"]["counts"]["failed"] == {"too_deep": 1}
+    for stage in stages.values():
+        counts = stage["counts"]
+        assert counts["records_in"] == counts["kept"] + sum(counts["dropped"].values()) + sum(counts["failed"].values())
+
+
+def test_dropped_documents_come_with_value_threshold_and_start(report: dict[str, Any]) -> None:
+    reasons = {row["reason"]: row for row in report["dropped"]}
+    assert {reason: row["records"] for reason, row in reasons.items()} == {"exact_duplicate": 1, "too_few_words": 1}
+    short = reasons["too_few_words"]["samples"][0]
+    assert (short["value"], short["threshold"], short["text_start"]) == (5, 100, "Too short <b>to be</b> kept.")
+
+
+def test_a_cluster_names_the_document_that_stays_and_those_dropped_for_it(report: dict[str, Any]) -> None:
+    (cluster,) = report["clusters"]
+    assert cluster["dropped"] == 1
+    assert cluster["kept"]["url"].startswith("http://kept.example/")
+    assert [member["url"].startswith("http://copy.example/") for member in cluster["members"]] == [True]
+
+
+def test_what_takes_out_more_than_a_fifth_of_the_documents_raises_an_alarm(report: dict[str, Any], page: str) -> None:
+    """One of four documents is a duplicate and one is too short: 25 % each; 1 of 6 pages is empty, 1 too deep: 17 %."""
+    assert [(a.get("reason", "a cluster"), a["ratio"]) for a in report["alarms"]] == [
+        ("exact_duplicate", 0.25),
+        ("too_few_words", 0.25),
+        ("a cluster", 0.25),
+    ]
+    assert all(alarm["ratio"] > ALARM_RATIO for alarm in report["alarms"])
+    assert page.count('role="alert"') == 3
+    assert "25% of what came into corpus" in page
+
+
+def test_failures_corpus_tokens_and_training_are_told(report: dict[str, Any]) -> None:
+    assert report["n_failures"] == 1
+    assert report["failures"][0]["reason"] == "too_deep"
+    assert report["corpus"]["splits"] == {"train": 1, "validation": 1}
+    assert report["corpus"]["domains"] == [("held.example", 1), ("kept.example", 1)]
+    assert {row["characters"] for row in report["corpus"]["samples"]} == {1560, 2640}
+    assert report["tokens"] == {
+        "tokens": {"train": 2641, "validation": 1561},
+        "documents": {"train": 1, "validation": 1},
+    }
+    assert report["training"]["validation_loss"][0] == (0, 5.6)
+    assert report["training"]["evaluation"]["perplexity"] == 40.5
+
+
+def test_a_long_curve_is_thinned_to_means_and_keeps_its_end(report: dict[str, Any]) -> None:
+    curve = report["training"]["training_loss"]
+    assert len(curve) <= CURVE_POINTS
+    assert curve[-1][0] == 1000
+    assert curve[0] == (3, pytest.approx(5.6 - 2 * 2 / 1000))  # the mean of steps 1, 2 and 3
+
+
+def test_the_histogram_counts_every_document_once_beside_the_threshold(report: dict[str, Any]) -> None:
+    """5 words: the first bin (up to 8); 320 and 360 words: the bin up to 461."""
+    bins = {bound: (kept, dropped) for bound, kept, dropped in report["lengths"]["bins"] if kept or dropped}
+    assert bins == {8: (0, 1), 461: (2, 1)}
+    assert report["lengths"]["thresholds"] == [("too_few_words", 100.0)]
+    assert report["lengths"]["kept_characters"] == 1560 + 2640
+    assert len(BOUNDS) == BINS
+
+
+class _Page(HTMLParser):
+    """Collects what a page could fetch or run, and checks that its tags are balanced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def parsed(page: str) -> _Page:
+    found = _Page()
+    found.feed(page)
+    found.close()
+    assert found.open == []
+    return found
+
+
+def test_the_page_stands_alone(page: str) -> None:
+    found = parsed(page)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"} & found.tags
+    names = {name for name, _ in found.attributes}
+    assert not {"src", "href", "xlink:href", "srcset", "action", "data", "background"} & names
+    assert not [name for name in names if name.startswith("on")]
+    style = "".join(re.findall(r"<style>(.*?)</style>", page, re.DOTALL))
+    assert "@import" not in style
+    assert "url(" not in page
+
+
+def test_every_text_from_outside_is_shown_as_it_is_and_is_no_markup(page: str) -> None:
+    assert "<script" not in page
+    text = "".join(parsed(page).texts)
+    for place in (
+        f"The model says {SCRIPT}",
+        f"http://kept.example/?q={SCRIPT}",
+        f"Title {SCRIPT}",
+        f"{SCRIPT} and the words",
+        f"100,000 levels {SCRIPT}",
+        "Too short <b>to be</b> kept.",
+    ):
+        assert place in text
+
+
+def test_hostile_names_are_escaped_wherever_a_report_holds_text(report: dict[str, Any]) -> None:
+    """Every string of the report made hostile, keys of counts too: nothing becomes markup, whatever it came from."""
+
+    def hostile(value: Any) -> Any:
+        if isinstance(value, str):
+            return f"{value}{SCRIPT}"
+        if isinstance(value, (list, tuple)):
+            return [hostile(item) for item in value]
+        if isinstance(value, dict):
+            return {key: hostile(item) for key, item in value.items()}
+        return value
+
+    stages = [
+        stage
+        | {
+            "counts": {
+                key: {f"{reason}{SCRIPT}": n for reason, n in value.items()} if isinstance(value, dict) else value
+                for key, value in stage["counts"].items()
+            },
+            "recipe": {"settings": {SCRIPT: SCRIPT}, "versions": {SCRIPT: SCRIPT}},
+        }
+        for stage in report["stages"]
+    ]
+    rest = {key: hostile(value) for key, value in report.items() if key not in ("stages", "tokens", "alarms")}
+    alarms = [hostile(alarm) for alarm in report["alarms"]]
+    page = render(rest | {"stages": stages, "tokens": report["tokens"], "alarms": alarms})
+    assert "<script" not in page
+    parsed(page)
+
+
+def test_people_read_what_each_perplexity_is_of(page: str) -> None:
+    rows = re.findall(r'<td>([^<]*)</td><td class="n"><b>([\d.,]+)</b>', page)
+    assert rows == [
+        ("model before training", "270.40"),
+        ("unigram table", "120.25"),
+        ("interpolated bigram", "61.50"),
+        ("model", "40.50"),
+    ]
+
+
+def test_the_command_writes_page_and_json_which_agree(
+    written_build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = tmp_path / "build"
+    shutil.copytree(written_build, build)
+    assert run(["report", str(build), "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert Path(written["report"]).read_text() == render(json.loads((build / "report.json").read_text()))
+    first = (build / "report.html").read_bytes()
+    assert run(["report", str(build), "--quiet"]) == 0
+    assert (build / "report.html").read_bytes() == first
+
+
+def test_a_build_that_went_no_further_than_its_links_has_a_report(only_links: Path) -> None:
+    report = make_report(str(only_links))
+    assert [stage["name"] for stage in report["stages"]] == ["links"]
+    assert (report["corpus"], report["lengths"], report["tokens"], report["training"]) == (None, None, None, None)
+    page = render(report)
+    parsed(page)
+    assert "too_little_karma" in page
+    assert "Training" not in page
+    assert "The corpus" not in page
+
+
+def test_a_training_under_way_is_drawn_as_far_as_it_is(written_build: Path, tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    shutil.copytree(written_build / "links", build / "links")
+    (build / "model").mkdir()
+    (build / "model" / "metrics.jsonl").write_text('{"step": 0, "validation_loss": 5.0}\n{"step": 1, "lo')
+    report = make_report(str(build))
+    assert report["training"] == {"training_loss": [], "validation_loss": [(0, 5.0)], "evaluation": None}
+    assert "too few steps for a curve" in render(report)
+
+
+def test_drawings_hold_for_one_value_and_for_none() -> None:
+    assert "<svg" in loss_curves([(1, 4.0), (2, 4.0)], [])
+    assert "<svg" in loss_curves([(0, 0.0)], [(0, 0.0)])
+    assert length_bars({"bins": [[8, 0, 0], [12, 0, 0]], "thresholds": []}) == ""
+    assert length_bars({"bins": [[8, 1, 0], [12, 0, 0]], "thresholds": [("too_few_words", 0.0)]}).count("<rect") == 1
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if not CHROMIUM.exists():
+        pytest.skip(f"needs chromium at '{CHROMIUM}'")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET_BROWSER))
+        yield launched
+        launched.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_draws_the_page_and_asks_nobody_for_anything(
+    browser: Any, written_build: Path, tmp_path: Path, scheme: str
+) -> None:
+    build = tmp_path / "build"
+    shutil.copytree(written_build, build)
+    address = Path(write_report(str(build))).as_uri()
+    shown = browser.new_page(viewport={"width": 1000, "height": 800}, color_scheme=scheme)
+    asked: list[str] = []
+    complaints: list[str] = []
+    shown.on("request", lambda request: asked.append(request.url))
+    shown.on("console", lambda message: complaints.append(message.text))
+    shown.on("pageerror", lambda error: complaints.append(str(error)))
+    shown.on("dialog", lambda dialog: complaints.append(dialog.message))
+    shown.goto(address)
+    for summary in shown.query_selector_all("summary"):
+        summary.click()
+    assert asked == [address]
+    assert complaints == []
+    assert shown.locator("svg").count() == 2
+    assert shown.locator("text=too_few_words: 100").is_visible()
+    assert shown.locator("article pre", has_text="Too short").is_visible()
+    for width in (1000, 380):  # nothing sticks out sideways, on a phone neither
+        shown.set_viewport_size({"width": width, "height": 800})
+        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    shown.close()
