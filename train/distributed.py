@@ -12,6 +12,10 @@ from torch import Tensor, distributed, nn
 
 from webtext.base.errors import ConfigError, EnvironmentError_
 
+MIN_BFLOAT16_WIDTH_ON_CPU = 128
+"""One step of 2 layers, 4,096 tokens: float32 / bfloat16 = 1.3 at width 128, 1.5 at 256, 1.6 at 6 layers of 384."""
+_ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -68,9 +72,6 @@ def join_world(device: str) -> Iterator[World]:
             distributed.destroy_process_group()
 
 
-_ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-
-
 def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtype:
     """The dtype of matrix products: 'auto' is bfloat16 where the machine multiplies it faster than float32."""
     if setting != "auto":
@@ -80,6 +81,3 @@ def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtyp
     else:
         fast = n_embd >= MIN_BFLOAT16_WIDTH_ON_CPU and torch.cpu._is_avx512_bf16_supported()
     return torch.bfloat16 if fast else torch.float32
-
-
-MIN_BFLOAT16_WIDTH_ON_CPU = 256

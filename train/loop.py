@@ -64,7 +64,7 @@ def train_model(tokens: str, out: str, settings: TrainSettings, run: Run) -> Tra
     recipe = make_recipe(settings, train)
     with join_world(settings.device) as world:
         console = run.console if world.is_main else Console("quiet")
-        checkpoint = latest_checkpoint(model_dir, console.say)
+        checkpoint = latest_checkpoint(model_dir, console.warn if world.is_main else console.say)
         if checkpoint is not None:
             _check_same_run(checkpoint, recipe, model_dir)
             if checkpoint.step >= settings.steps:
@@ -112,7 +112,7 @@ def _plan(
     start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
     tokens = settings.steps * settings.batch_size * settings.context
     return (
-        f"would train {config.n_parameters:,} parameters {start} to step {settings.steps:,} in {n_processes} processes: "
+        f"would train {config.n_parameters:,} parameters {start} to step {settings.steps:,}, processes: {n_processes}; "
         f"{tokens:,} tokens, {tokens / train.n_tokens:.2f} passes over {train.n_tokens:,}; "
         f"held out are {validation.n_tokens:,}"
     )

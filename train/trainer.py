@@ -202,7 +202,7 @@ class Trainer:
         self.console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {self.settings.steps:,} steps of {self.settings.batch_size * config.context:,} tokens "
-            f"out of {self.sampler.shards.n_tokens:,}; {where['dtype']} on {where['device']}, {self.world.size} processes"
+            f"out of {self.sampler.shards.n_tokens:,}; {where['dtype']} on {where['device']}, processes: {self.world.size}"
         )
 
     def _autocast(self) -> AbstractContextManager[Any]:

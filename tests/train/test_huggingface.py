@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from webtext.app.main import run
 from webtext.base.errors import InputError
+from webtext.tokenizer import Tokenizer
 from webtext.train.model import GPT2, GPT2Config
 
 transformers = pytest.importorskip("transformers")
@@ -101,3 +103,21 @@ def test_missing_or_cut_files_are_named(tmp_path: Path) -> None:
     weights.unlink()
     with pytest.raises(InputError, match="pickled or split weights are not read"):
         GPT2.from_huggingface(tmp_path)
+
+
+def test_the_tokenizer_beside_the_model_is_loaded_by_transformers_and_by_sample(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = Tokenizer.train(["the cat sat on the mat, the cat sat"] * 9, vocab_size=300)
+    torch.manual_seed(5)
+    model = GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=16, context=16, vocab_size=tokenizer.vocab_size))
+    model.to_huggingface(tmp_path, tokenizer=tokenizer)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "the cat\n\nsat on Zoë's mat"
+    assert theirs.encode(text) == tokenizer.encode(text)
+    assert theirs.eos_token_id == tokenizer.eot_id
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    assert loaded.config.eos_token_id == tokenizer.eot_id
+    assert run(["train", "sample", str(tmp_path), "--prompt", "the cat", "--max-tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("the cat")
+    assert run(["train", "sample", str(tmp_path / "nowhere")]) == 3

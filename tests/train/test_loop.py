@@ -194,7 +194,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     run.dry_run, run.console.mode = True, "human"
     with pytest.raises(DryRun):
         train_model(tokens, str(tmp_path / "model"), SETTINGS, run)
-    assert "from the start to step 40 in 1 processes: 10,240 tokens, 1.05 passes over 9,720" in capsys.readouterr().err
+    assert "from the start to step 40, processes: 1; 10,240 tokens, 1.05 passes over 9,720" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
 
 

@@ -91,6 +91,8 @@ def test_training_falls_below_the_unigram_and_a_shorter_stride_sees_more(trained
     answer = evaluate_model(model, tokens, EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
     assert answer["perplexity"] < answer["unigram_perplexity"] < answer["perplexity_before"]
     assert answer["bigram_perplexity"] < answer["unigram_perplexity"]
+    first = json.loads((Path(model) / "metrics.jsonl").read_text().splitlines()[0])
+    assert answer["perplexity_before"] == pytest.approx(first["perplexity"], rel=1e-6)
     assert answer["tokens"] == 2 * 6 * 81
     assert answer["bytes"] == 2 * 6 * 80 * 3
     bits = math.log2(answer["perplexity"]) * answer["tokens"] / answer["bytes"]

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.recipe import canonical_json, sha256_json
+from webtext.base.progress import Progress
+from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
@@ -46,17 +47,20 @@ class HeldOut:
     vocab_size: int
     eot_id: int
     tokenizer_hash: str
-    hash: str
     token_bytes: Tokens | None  # id -> bytes of text; 0 for special tokens
 
 
-def total_loss(model: Judged, windows: Windows, batch_size: int, world: World) -> tuple[float, int]:
+def total_loss(
+    model: Judged, windows: Windows, batch_size: int, world: World, progress: Progress | None = None
+) -> tuple[float, int]:
     """Sum of -log p in nats over the scored tokens of all processes, and how many they are."""
     total = torch.zeros(2, dtype=torch.float64)
     for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):
         likelihood_bt = model.log_likelihood(torch.from_numpy(tokens_bt).to(world.device)).double().cpu()
         total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
         total[1] += sum(n_scored)
+        if progress is not None:
+            progress.advance(len(n_scored))
     total = world.sum(total.to(world.device)).cpu()
     return float(total[0]), int(total[1])
 
@@ -94,7 +98,8 @@ def evaluate_model(
             torch.manual_seed(facts["seed"])
             judged["_before"] = GPT2(model.config).eval()
         for suffix, one in judged.items():
-            loss, n_tokens = total_loss(one.to(world.device), windows, settings.batch_size, world)
+            with run.console.progress(len(windows), f"eval{suffix.replace('_', ' ')}", "windows") as progress:
+                loss, n_tokens = total_loss(one.to(world.device), windows, settings.batch_size, world, progress)
             answer |= {"tokens": n_tokens, f"perplexity{suffix}": math.exp(loss / n_tokens)}
             answer |= _per_byte(loss, suffix, windows, held_out.token_bytes)
     if settings.baselines and Folder(data).exists("manifest.json"):
@@ -171,7 +176,7 @@ def _token_set(data: str, tokenizer: Any) -> HeldOut:
         shards.check_tokenizer(tokenizer)
     streams = [shards.tokens(i) for i in range(len(shards))]
     token_bytes = _token_bytes(tokenizer) if tokenizer is not None else None
-    return HeldOut(streams, shards.vocab_size, shards.eot_id, shards.tokenizer_hash, shards.hash, token_bytes)
+    return HeldOut(streams, shards.vocab_size, shards.eot_id, shards.tokenizer_hash, token_bytes)
 
 
 def _text_file(data: str, tokenizer: Any) -> HeldOut:
@@ -185,8 +190,7 @@ def _text_file(data: str, tokenizer: Any) -> HeldOut:
     except UnicodeDecodeError as error:
         raise InputError(f"'{data}' is no UTF-8: byte {error.start}", "convert it first") from None
     stream = tokenizer.encode_numpy(text)
-    digest = sha256_json([tokenizer.hash, canonical_json(text).hex()])
-    return HeldOut([stream], tokenizer.vocab_size, tokenizer.eot_id, tokenizer.hash, digest, _token_bytes(tokenizer))
+    return HeldOut([stream], tokenizer.vocab_size, tokenizer.eot_id, tokenizer.hash, _token_bytes(tokenizer))
 
 
 def _token_bytes(tokenizer: Any) -> Tokens:
