@@ -119,12 +119,26 @@ def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], An
     flag = "--" + field.name.replace("_", "-")
     help_ = f"{field.metadata.get('help', '')}  [default: {_shown(field.default)}]"
     if isinstance(type_, types.UnionType):
-        type_ = next(choice for choice in type_.__args__ if choice is not type(None))
+        type_ = _OrNone(next(choice for choice in type_.__args__ if choice is not type(None)))
     if type_ is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=help_)
     if typing.get_origin(type_) is tuple:
         return click.option(flag, field.name, multiple=True, help=help_)
     return click.option(flag, field.name, type=type_, default=None, help=help_)
+
+
+class _OrNone(click.ParamType):
+    """Another type, or the word `none`, which turns the setting off; `from_table` reads it."""
+
+    def __init__(self, inner: type) -> None:
+        self._inner = click.types.convert_type(inner)
+        self.name = self._inner.name
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"{self._inner.name.upper()}|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "none" else self._inner.convert(value, param, ctx)
 
 
 def _shown(default: Any) -> str:

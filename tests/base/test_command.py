@@ -1,0 +1,220 @@
+"""A verb: where a setting's value comes from, which options it has, and what its function is given."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from webtext.base.command import need_out, verb
+from webtext.base.config import setting
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    min_karma: int = setting(3, "keep posts with at least this score")
+    delay: float = setting(1.5, "seconds between requests")
+    before: str | None = setting("2018", "cutoff")
+    max_bytes: int | None = setting(None, "upper bound")
+    host: tuple[str, ...] = setting((), "hosts")
+    obey: bool = setting(True, "obey robots.txt")
+
+    def __post_init__(self) -> None:
+        if self.min_karma < 0:
+            raise ConfigError(f"min_karma is {self.min_karma}", "it must not be below 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    rows: int = setting(5, "rows of a band")
+
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def seen() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def call(seen: dict[str, Any]) -> Call:
+    """Runs `webtext ARGUMENTS` over three verbs that note what they were given."""
+    group = click.Group("webtext")
+
+    @verb(group, "links", settings=Settings, section="crawl.links")
+    @click.argument("inputs", nargs=-1)
+    @click.option("--out")
+    def links(run: Run, settings: Settings, inputs: tuple[str, ...], out: str | None) -> None:
+        """Collect."""
+        seen.update(run=run, settings=settings, inputs=inputs, out=out, workers=run.engine.workers)
+        run.console.say("talk")
+        run.console.result({"kept": 1}, "kept 1")
+
+    @verb(group, "clean", settings={"clean.rules": Settings, "clean.dedup": Other})
+    def clean(run: Run, settings: dict[str, Any]) -> None:
+        seen.update(settings=settings)
+
+    @verb(group, "build", config_argument=True)
+    def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
+        seen.update(config_path=config_path, overrides=overrides)
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(group, list(arguments))
+
+    return invoke
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "build.toml"
+    path.write_text('[crawl.links]\nmin_karma = 10\ndelay = 10\nbefore = "2010"\nhost = ["ten"]\nobey = false\n')
+    return str(path)
+
+
+def test_the_default_stands_under_the_file_under_set_under_the_flag(
+    call: Call, seen: dict[str, Any], config: str
+) -> None:
+    def value_after(*arguments: str) -> int:
+        assert call("links", *arguments).exit_code == 0
+        return int(seen["settings"].min_karma)
+
+    override, flag = ("--set", "crawl.links.min_karma=20"), ("--min-karma", "30")
+    assert value_after() == 3
+    assert value_after("--config", config) == 10
+    assert value_after("--config", config, *override) == 20
+    assert value_after("--config", config, *override, *flag) == 30
+    assert value_after(*flag, *override) == 30  # wherever it stands
+    assert seen["settings"].delay == 1.5  # what nobody named stays
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["--delay", "2"], "delay", 2.0),
+        (["--set", "crawl.links.delay=2"], "delay", 2.0),
+        (["--before", "2012"], "before", "2012"),
+        (["--before", "none"], "before", None),
+        (["--set", "crawl.links.before=none"], "before", None),
+        (["--max-bytes", "7"], "max_bytes", 7),
+        (["--set", "crawl.links.max_bytes=7", "--max-bytes", "none"], "max_bytes", None),
+        (["--set", "crawl.links.max_bytes=7"], "max_bytes", 7),
+        (["--set", "crawl.links.max_bytes=none"], "max_bytes", None),
+        (["--host", "a", "--host", "b"], "host", ("a", "b")),
+        (["--set", 'crawl.links.host=["a", "b"]'], "host", ("a", "b")),
+        (["--no-obey"], "obey", False),
+        (["--set", "crawl.links.obey=false", "--obey"], "obey", True),
+        (["--config", "CONFIG", "--obey"], "obey", True),
+        (["--config", "CONFIG", "--host", "flag"], "host", ("flag",)),
+        (["--config", "CONFIG"], "host", ("ten",)),
+    ],
+)
+def test_every_type_of_setting_is_an_option(
+    call: Call, seen: dict[str, Any], config: str, arguments: list[str], field: str, value: object
+) -> None:
+    answer = call("links", *(config if argument == "CONFIG" else argument for argument in arguments))
+    assert answer.exit_code == 0, answer.output
+    assert getattr(seen["settings"], field) == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["--set", "crawl.lnks.min_karma=3"], ConfigError, "no section 'crawl.lnks'\ndid you mean 'crawl.links'?"),
+        (["--set", "crawl.links.min_karm=3"], ConfigError, "unknown key 'min_karm' in [crawl.links]"),
+        (["--set", "crawl.links.min_karma=many"], ConfigError, "min_karma = 'many': expected a whole number"),
+        (["--set", "min_karma=3"], ConfigError, "no section ''"),
+        (["--min-karma", "-1"], ConfigError, "min_karma is -1"),
+        (["--config", "/no/such.toml"], InputError, "no config file '/no/such.toml'"),
+    ],
+)
+def test_a_wrong_setting_is_an_error_before_the_verb_runs(
+    call: Call, seen: dict[str, Any], arguments: list[str], error: type[Exception], message: str
+) -> None:
+    answer = call("links", *arguments)
+    assert isinstance(answer.exception, error)
+    assert message in str(answer.exception)
+    assert seen == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--min-karma", "many"],
+        ["--max-bytes", "many"],
+        ["--min-karma", "none"],
+        ["--no-such"],
+        ["--workers", "0"],
+        ["--engine", "slurm"],
+        ["--obey", "--host"],
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(call: Call, seen: dict[str, Any], arguments: list[str]) -> None:
+    assert call("links", *arguments).exit_code == 2
+    assert seen == {}
+
+
+def test_a_verb_of_several_sections_gets_each(call: Call, seen: dict[str, Any]) -> None:
+    assert call("clean", "--set", "clean.dedup.rows=7", "--min-karma", "9").exit_code == 0
+    assert seen["settings"]["clean.rules"].min_karma == 9
+    assert seen["settings"]["clean.dedup"] == Other(rows=7)
+
+
+def test_a_verb_over_a_whole_config_gets_it_as_it_is(call: Call, seen: dict[str, Any]) -> None:
+    assert call("build", "build.toml", "--set", "train.steps=3", "--set", "shards.x=y").exit_code == 0
+    assert seen == {"config_path": "build.toml", "overrides": ("train.steps=3", "shards.x=y")}
+    assert call("build").exit_code == 2
+
+
+def test_own_arguments_and_the_run_reach_the_function(call: Call, seen: dict[str, Any]) -> None:
+    assert call("links", "a", "b", "--out", "c", "--workers", "3", "--dry-run").exit_code == 0
+    assert (seen["inputs"], seen["out"], seen["workers"], seen["run"].dry_run) == (("a", "b"), "c", 3, True)
+    assert call("links").exit_code == 0
+    assert (seen["run"].dry_run, seen["workers"]) == (False, len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(
+    ("flags", "out", "err"),
+    [
+        ([], "kept 1\n", "talk\n"),
+        (["--json"], '{"kept": 1}\n', ""),
+        (["--quiet"], "", ""),
+        (["--json", "--quiet"], "", ""),
+    ],
+)
+def test_the_mode_decides_what_is_shown(call: Call, flags: list[str], out: str, err: str) -> None:
+    answer = call("links", *flags)
+    assert (answer.stdout, answer.stderr) == (out, err)
+
+
+def test_the_help_tells_each_setting_with_its_default(call: Call) -> None:
+    text = " ".join(call("links", "--help").output.split())
+    for line in (
+        "--min-karma INTEGER keep posts with at least this score [default: 3]",
+        "--max-bytes INTEGER|none upper bound [default: off]",
+        "--host TEXT hosts [default: none]",
+        "--obey / --no-obey obey robots.txt [default: true]",
+        "--set SECTION.KEY=VALUE",
+        "--config FILE",
+    ):
+        assert line in text
+
+
+def test_no_out_is_an_error_that_says_what_to_give() -> None:
+    assert need_out("x") == "x"
+    for nothing in (None, ""):
+        with pytest.raises(ConfigError, match="no --out given\nname the folder to write: --out DIR"):
+            need_out(nothing)
+
+
+def test_the_answer_under_json_parses(call: Call) -> None:
+    assert json.loads(call("links", "--json").stdout) == {"kept": 1}
