@@ -252,11 +252,17 @@ def _share(n: int, total: int) -> str:
 
 
 def _short(n: int) -> str:
-    """A count in at most four digits: 4,321 or 12.3 M."""
-    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if n >= 10 * size:
-            return f"{n / size:.3g} {unit}"
-    return f"{n:,}"
+    """A count in three or four digits.
+
+    >>> [_short(n) for n in (9_999, 16_234, 606_400, 1_912_000)]
+    ['9,999', '16.2 k', '606 k', '1.91 M']
+    """
+    if n < 10_000:
+        return f"{n:,}"
+    unit, size = next(
+        (unit, size) for unit, size in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)) if n >= size
+    )
+    return f"{n / size:.{max(0, 3 - len(str(n // size)))}f} {unit}"
 
 
 def _bytes(n: int) -> str:

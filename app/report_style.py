@@ -37,6 +37,7 @@ margin:.6rem 0}
 ul.reasons{display:flex;flex-wrap:wrap;gap:.1rem 1.6rem;list-style:none;margin:.35rem 0 0;padding:0}
 ul.reasons i,.key i{display:inline-block;width:.62rem;height:.62rem;border-radius:2px;margin-right:.4rem}
 .key{color:var(--soft);font-size:.86rem}.key span{margin-right:1.2rem}
+figcaption.key span{margin:0 0 0 1rem}
 figure{margin:1rem 0}
 figcaption{color:var(--soft);font-size:.86rem}
 svg{display:block;width:100%;height:auto;overflow:visible}

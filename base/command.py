@@ -101,7 +101,7 @@ def resolve(
         if named not in classes:
             raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, classes))
     config = load_config(config_path, overrides)
-    resolved = {}
+    resolved: dict[str, Any] = {}
     for section, cls in classes.items():
         given = {key: value for key, value in flags[section].items() if value is not None and value != ()}
         resolved[section] = from_table(cls, section_of(config, section) | given, section)
@@ -127,7 +127,7 @@ def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], An
     return click.option(flag, field.name, type=type_, default=None, help=help_)
 
 
-class _OrNone(click.ParamType):
+class _OrNone(click.ParamType[Any]):
     """Another type, or the word `none`, which turns the setting off; `from_table` reads it."""
 
     def __init__(self, inner: type) -> None:
