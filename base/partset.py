@@ -206,6 +206,11 @@ class PartSet:
         return PartSet, (self.folder, (json.dumps(self.manifest, indent=1, sort_keys=True) + "\n").encode())
 
     @property
+    def complete(self) -> bool:
+        """False while the run that writes the set has more to add, as a crawl of weeks has."""
+        return bool(self.manifest.get("complete", True))
+
+    @property
     def records(self) -> int:
         """Rows in all parts."""
         return sum(part.records for part in self.parts)

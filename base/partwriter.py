@@ -185,9 +185,17 @@ class SetWriter:
         self.folder.remove(MANIFEST)
 
     def seal(
-        self, parts: Sequence[Part], *, reproducible: bool = True, run: Mapping[str, Any] | None = None
+        self,
+        parts: Sequence[Part],
+        *,
+        complete: bool = True,
+        reproducible: bool = True,
+        run: Mapping[str, Any] | None = None,
     ) -> PartSet:
-        """Gather the entries of `parts` in one manifest and publish it. The same parts give the same bytes."""
+        """Gather the entries of `parts` in one manifest and publish it. The same parts give the same bytes.
+
+        `complete=False` seals a generation of a set that is still growing: it can be read, and says that more is to come.
+        """
         parts = sorted(parts, key=lambda part: part.index)
         manifest = {
             "format": FORMAT_VERSION,
@@ -196,6 +204,7 @@ class SetWriter:
             "recipe": self.recipe.to_json(),
             "recipe_hash": self.recipe.hash,
             "parents": [{"kind": parent.kind, "hash": parent.hash} for parent in self.parents],
+            "complete": complete,
             "reproducible": reproducible,
             "records": sum(part.records for part in parts),
             "counts": sum((part.counts for part in parts), Counts()).to_json(),

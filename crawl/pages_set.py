@@ -1,7 +1,8 @@
 """The part set of a crawl while it grows: rolling parts, each published whole, until every link has its row.
 
 A part is closed after so many pages, bytes or seconds; what is not published when a run dies is fetched again. Links are
-never in two parts, since a run starts from the published rows. The set is sealed, as a new generation, when all is done.
+never in two parts, since a run starts from the published rows. Each part is sealed as a new generation, so a crawl of
+weeks is readable all along; the last one says that the set is complete.
 """
 
 from __future__ import annotations
@@ -93,11 +94,13 @@ class PagesSet:
             self.publish()
 
     def publish(self) -> None:
-        """Publish the part under way, if there is one."""
+        """Publish the part under way, if there is one, and seal what there is: a crawl of weeks is readable all along."""
         if self._open is not None:
             part = self._open.publish(self._generation)
             self._open = None
             self._parts[part.index] = part
+            self._generation += 1
+            self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
 
     def _discard(self) -> None:
         if self._open is not None:
