@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.config import BuildConfig
+from webtext.base.errors import DryRun
+from webtext.base.partset import MANIFEST, PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 
@@ -47,7 +49,10 @@ class Layout:
 
 
 def build(config: BuildConfig, run: Run) -> Layout:
-    """Links to tokens. Raises what the stages raise; what is done stays."""
+    """Links to tokens. Raises what the stages raise; what is done stays.
+
+    A dry run tells what is to do and ends with DryRun at the first stage that has work: what follows depends on it.
+    """
     from webtext.clean.pipeline import CleanSettings, clean_pages
     from webtext.shards.pack import pack_shards
     from webtext.tokenizer.corpus import train_tokenizer
@@ -67,13 +72,15 @@ def build(config: BuildConfig, run: Run) -> Layout:
 
 
 def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
-    """Build, train, evaluate, export. Returns the layout and what the evaluation says."""
+    """Build, train, evaluate, export. Returns the layout and what the evaluation says; a dry run ends as in `build`."""
     from webtext.train.evaluate.perplexity import evaluate_run
     from webtext.train.loop import train_model
 
     layout = build(config, run)
     run.console.say(STAGE_TITLES["model"])
     train_model(layout.tokens, layout.model, config["train"], run)
+    if run.dry_run:
+        raise DryRun
     return layout, evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run)
 
 
@@ -88,5 +95,13 @@ def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     run.console.say(STAGE_TITLES["links"])
     collect_links(settings.links, layout.links, config["crawl.links"], run)
     run.console.say(STAGE_TITLES["pages"])
-    fetch_pages(layout.links, layout.pages, config["crawl.fetch"], run)
+    fetched = fetch_pages(layout.links, layout.pages, config["crawl.fetch"], run)
+    if fetched is None and not _all_fetched(layout):
+        raise DryRun
     return [layout.pages]
+
+
+def _all_fetched(layout: Layout) -> bool:
+    """Whether every link has its row in a sealed set: what a dry run must know, which opens no pages set."""
+    pages = PartSet.open(layout.pages, "pages") if Folder(layout.pages).exists(MANIFEST) else None
+    return pages is not None and pages.records == PartSet.open(layout.links, "links").records

@@ -29,6 +29,9 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     from webtext.app.report import write_report
 
     layout = run_build(BuildConfig.read(config_path, overrides), run)
+    if run.dry_run:
+        run.console.say(f"all parts of '{layout.root}' are done")
+        return
     path = write_report(layout.root)
     run.console.result({"build": layout.root, "report": path}, f"built '{layout.root}'; the report: {path}")
 
@@ -46,12 +49,11 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     from webtext.app.chain import pretrain as run_pretrain
     from webtext.app.config import BuildConfig
     from webtext.app.report import write_report
+    from webtext.train.evaluate.perplexity import perplexity_text
 
     layout, evaluation = run_pretrain(BuildConfig.read(config_path, overrides), run)
     path = write_report(layout.root)
-    text = "\n".join(
-        f"{key.replace('_', ' ')}: {value:,.1f}" for key, value in evaluation.items() if "perplexity" in key
-    )
+    text = perplexity_text(dict(evaluation))
     value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
     run.console.result(value, f"{text}\nbuilt and trained '{layout.root}'; the report: {path}")
 

@@ -103,7 +103,7 @@ def _ticks(low: float, high: float) -> list[float]:
     """Round numbers that enclose low … high.
 
     >>> _ticks(0, 1000), _ticks(3.61, 5.6)
-    ([0, 200, 400, 600, 800, 1000], [3.5, 4.0, 4.5, 5.0, 5.5, 6.0])
+    ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [3.5, 4.0, 4.5, 5.0, 5.5, 6.0])
     """
     rough = (high - low or abs(high) or 1) / TICKS
     magnitude = 10.0 ** math.floor(math.log10(rough))

@@ -135,16 +135,15 @@ def _canary_shards(layout: Layout) -> int:
 
 def summary(result: dict[str, Any], layout: Layout) -> str:
     """What happened and where everything lies, for people."""
+    from webtext.train.evaluate.perplexity import perplexity_text
+
     lines = ["", "What was planted, and where it ended:"]
     for fate in result["fates"]:
         lines.append(f"  {'met   ' if fate['met'] else 'MISSED'}  {fate['label']:<40} {fate['found']}")
         if not fate["met"]:
             lines.append(f"{'':<10}expected {fate['expected']}")
     evaluation = result["evaluation"]
-    lines += ["", "Held-out perplexity per token:"]
-    lines += [
-        f"  {key.replace('_', ' '):<40} {value:>10,.1f}" for key, value in evaluation.items() if "perplexity" in key
-    ]
+    lines += ["", perplexity_text(evaluation)]
     if evaluation.get("sample"):
         lines += ["", "The model says:", *(f"  | {line}" for line in str(evaluation["sample"]).splitlines()[:12])]
     lines += [

@@ -1,0 +1,80 @@
+"""`--dry-run` over the chain: it says what is to do, stops at the first stage with work, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from webtext.app.main import run
+
+
+def write_config(folder: Path, inputs: str) -> str:
+    path = folder / "build.toml"
+    path.write_text(f'[build]\n{inputs}\nout = "{folder}/build"\n[tokenizer]\nvocab_size = 600\n')
+    return str(path)
+
+
+def files(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    path = tmp_path / "RS_2017-01"
+    post = {"id": "a", "url": "http://127.0.0.1:9/", "score": 5, "created_utc": 1_483_228_800, "is_self": False}
+    path.write_text(json.dumps(post) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("verb", ["build", "pretrain"])
+def test_nothing_is_there_so_the_links_are_to_do_and_nothing_is_written(
+    verb: str, dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, f'links = ["{dump}"]')
+    before = files(tmp_path)
+    assert run([verb, config, "--dry-run"]) == 0
+    assert files(tmp_path) == before
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == ["1/6 links: who voted for what", "links: 1 parts, 0 done, 1 to do"]
+    assert captured.out == ""
+
+
+def test_links_are_there_so_the_pages_are_to_do(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, f'links = ["{dump}"]')
+    assert run(["crawl", "links", str(dump), "--out", str(tmp_path / "build/links"), "--quiet"]) == 0
+    before = files(tmp_path)
+    assert run(["build", config, "--dry-run"]) == 0
+    assert files(tmp_path) == before
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "2/6 pages: fetch what they voted for",
+        "crawl.fetch: 1 links, 0 done, 1 to fetch",
+    ]
+
+
+def test_a_missing_input_is_an_error_in_a_dry_run_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["build", write_config(tmp_path, f'links = ["{tmp_path}/RS_none"]'), "--dry-run"]) == 3
+    assert "RS_none" in capsys.readouterr().err
+
+
+def test_what_is_done_is_passed_and_the_first_work_told(
+    small_demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A whole demo has nothing to do; another rule means that the corpus is made again, and no more is known."""
+    build = tmp_path / "build"
+    shutil.copytree(small_demo / "build", build)
+    config = (small_demo / "build.toml").read_text().replace(f'out = "{small_demo}/build"', f'out = "{build}"')
+    path = tmp_path / "build.toml"
+    path.write_text(config)
+    before = files(build)
+    assert run(["build", str(path), "--dry-run"]) == 0
+    assert capsys.readouterr().err.endswith(f"all parts of '{build}' are done\n")
+    assert run(["pretrain", str(path), "--dry-run"]) == 0
+    assert "all 30 steps are done" in capsys.readouterr().err
+    assert run(["pretrain", str(path), "--dry-run", "--set", "train.steps=31"]) == 3
+    capsys.readouterr()
+    assert run(["build", str(path), "--dry-run", "--set", "clean.rules.rule=['too_few_words=50']"]) == 0
+    assert capsys.readouterr().err.splitlines()[-2] == "3/6 documents: extract, judge, deduplicate"
+    assert files(build) == before
