@@ -8,8 +8,10 @@ read. After damage, reading goes on where the next record starts, and the damage
 from __future__ import annotations
 
 import calendar
+import gzip
 import io
 import re
+import uuid
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -28,10 +30,19 @@ MAX_RECORD_BYTES = 64 << 20  # a record above this is 'record_too_large'; Common
 
 _LENGTH_IS_WRONG = ("damaged_record", "record_cut_short")
 _GZIP_START = b"\x1f\x8b\x08"
+_LZ4_START = b"\x04\x22\x4d\x18"
 _PLAIN_START = b"WARC/"
-_STARTS = (_GZIP_START, b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", _PLAIN_START)  # gzip, zstd, lz4, not compressed
+_STARTS = (_GZIP_START, b"\x28\xb5\x2f\xfd", _LZ4_START, _PLAIN_START)  # gzip, zstd, lz4, not compressed
 _START_BYTES = 512  # enough of a gzip member to see what it starts with
 _SEARCH_BYTES = 1 << 20
+
+_END_ID = uuid.uuid4().urn  # of this process, so that no archive can hold it
+_END = f"WARC/1.1\r\nWARC-Record-ID: {_END_ID}\r\nContent-Length: 0\r\n\r\n\r\n\r\n".encode()
+_END_MEMBERS = {
+    _GZIP_START: gzip.compress(_END, mtime=0),
+    # an LZ4 frame: flags, block size, header checksum, one block that is stored, end mark
+    _LZ4_START: _LZ4_START + b"\x60\x40\x82" + (len(_END) | 1 << 31).to_bytes(4, "little") + _END + bytes(4),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +93,16 @@ def read_responses(folder: Folder, name: str) -> Iterator[Response]:
     with folder.open(name) as file:
         if not file.read(1):
             return  # what a writer with nothing to write leaves
-        damage_at_start: Response | None = None
-        n_records = 0
+        waiting: list[Response] = []  # damage before the first record
+        holds_records = False
         for stretch in _with_lengths(_stretches(file), file):
-            if not stretch.is_record and not n_records:
-                damage_at_start = stretch.response
-                continue
-            n_records += stretch.is_record
-            if damage_at_start:
-                yield damage_at_start
-                damage_at_start = None
+            holds_records |= stretch.is_record
             if stretch.response:
-                yield stretch.response
-        if damage_at_start:
+                waiting.append(stretch.response)
+            if holds_records:
+                yield from waiting
+                waiting.clear()
+        if waiting:
             raise _no_warc(folder.location(name), file)
 
 
@@ -121,8 +129,6 @@ class _Stretch:
 
 def _stretches(file: BinaryIO) -> Iterator[_Stretch]:
     """The whole file. fastwarc stops at the first damage; this begins anew where the next record starts."""
-    from fastwarc.warc import ArchiveIterator
-
     file.seek(0)
     kind = file.read(_START_BYTES)
     start: int | None = 0
@@ -133,7 +139,7 @@ def _stretches(file: BinaryIO) -> Iterator[_Stretch]:
         reached = start
         n_read = 0
         try:
-            for record in ArchiveIterator(tail, parse_http=False):
+            for record in _records(tail):
                 starts_member = tail.shows_start(record.stream_pos)
                 reached = record.stream_pos if starts_member else reached
                 stretch = _read(record, reached, starts_member)
@@ -147,6 +153,8 @@ def _stretches(file: BinaryIO) -> Iterator[_Stretch]:
             else:
                 return
         except OSError:
+            if tail.failure:  # of the disk or the network: it says nothing about the data
+                raise tail.failure from None
             if n_read:
                 unreported = reached
             else:  # so this is where it is
@@ -155,6 +163,25 @@ def _stretches(file: BinaryIO) -> Iterator[_Stretch]:
         start = _next_start(file, reached + 1, kind)
     if unreported is not None:
         yield _damage(unreported, before=file.seek(0, io.SEEK_END))
+
+
+def _records(tail: _Tail) -> Iterator[WarcRecord]:
+    """The records up to the end of the file; OSError at the first damage.
+
+    fastwarc takes a gzip member or LZ4 frame that breaks off before its text for the end of the file. It need not be
+    the file that breaks off: a flipped bit says that a name or an extra field stands before the text, and that swallows
+    all that follows. So one more record is put after the file's last byte; where it is not met, something is lost.
+    """
+    from fastwarc.warc import ArchiveIterator
+
+    for record in ArchiveIterator(tail, parse_http=False):
+        if record.record_id == _END_ID:
+            return
+        tail.is_in_record = True  # a body that the file's end cuts short has to stay short
+        yield record
+        tail.is_in_record = False
+    if tail.marks_end:
+        raise OSError("damage up to the end of the file")
 
 
 def _damage(offset: int, *, before: int) -> _Stretch:
@@ -193,10 +220,22 @@ class _Tail:
         self._file = file
         self._read_to = file.tell()
         self._older = self._newer = b""
+        start = file.read(len(_PLAIN_START))
+        file.seek(self._read_to)
+        self._end_member = next((end for kind, end in _END_MEMBERS.items() if start.startswith(kind)), b"")
+        self.marks_end = bool(self._end_member)
+        self.is_in_record = False
+        self.failure: OSError | None = None
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read on."""
-        data = self._file.read(size)
+        """Read on; after the file, once, the member that marks its end."""
+        try:
+            data = self._file.read(size)
+        except OSError as error:
+            self.failure = error
+            raise
+        if not data and not self.is_in_record:
+            data, self._end_member = self._end_member, b""
         self._older, self._newer = self._newer, data
         self._read_to += len(data)
         return data
@@ -250,14 +289,15 @@ def _read(record: WarcRecord, start: int, starts_member: bool) -> _Stretch:
     headers = Headers(tuple((_text(name), _text(value)) for name, value in record.headers.items_bytes()))
     block = record.reader.read(MAX_RECORD_BYTES + 1)
     stated = headers.get("Content-Length").strip()
+    kind = headers.get("WARC-Type").strip().lower()
     damage = None
-    if stated != str(record.content_length):
+    if stated != str(record.content_length) or not kind:
         damage = "damaged_record"
     elif len(block) > MAX_RECORD_BYTES:
         damage = "record_too_large"
     elif len(block) < record.content_length:
         damage = "record_cut_short"
-    is_response = headers.get("WARC-Type").strip().lower() == "response" and record.is_http
+    is_response = kind == "response" and record.is_http
     if not is_response and damage not in _LENGTH_IS_WRONG:
         return _Stretch(start, starts_member, None)
     response = Response(
