@@ -2,7 +2,8 @@
 
 What each bound is for, measured with lxml 6.1.3 (libxml2 2.14.6):
 
-nodes       extraction makes several copies of the tree; every `<` can begin at most one node
+nodes       extraction makes several copies of the tree; every `<` can begin at most one node. Above MAX_FALLBACK_NODES
+            trafilatura's second opinion (justext) is not asked: its time grows with the square of the paragraphs
 attributes  attributes of one tag are compared pairwise: 20,000 take 0.4 s, 500,000 take minutes; the bound is on the
             sum of squares, since a script with a `<` looks like a tag to a scan this plain (10,546 "attributes" met)
 depth       at 256 levels the parser leaves out the rest of the page without a word, so a tree that deep is refused
@@ -28,7 +29,10 @@ from trafilatura.utils import load_html
 PARSER_DEPTH = 256
 """libxml2 opens no element deeper than this: a tree as deep may have lost the rest of its page."""
 MAX_ATTRIBUTE_PAIRS = 30_000**2  # about a second
-MAX_SPAN = 1_000  # the HTML standard caps colspan at 1,000, and rowspan at 65,534
+MAX_SPANNED_CELLS = 10_000
+"""Over a page. 5,000 cells of 1,000 columns, as many as the HTML standard allows one, took 12 s."""
+MAX_FALLBACK_NODES = 20_000
+"""The largest of 467 evaluation pages has 19,629; 32,000 tags in tables took 5 s, nearly all of it in justext."""
 MAX_TITLE_CHARACTERS = 500
 
 _LONG_STRETCH = re.compile(r"<[^<]{16384,}")
@@ -55,7 +59,10 @@ class Extracted:
 
 def extract_html(html: str, *, max_nodes: int, max_depth: int) -> Extracted:
     """Main text and title of a page. TooMuch when the page is above a bound; empty text when there is none."""
-    _check_before_parsing(html, max_nodes)
+    n_nodes = html.count("<")
+    if n_nodes > max_nodes:
+        raise TooMuch("too_many_nodes", f"{n_nodes:,} tags")
+    _check_attributes(html)
     tree = load_html(html, len(html) + 1)
     if tree is None:
         return Extracted("", None)
@@ -63,21 +70,18 @@ def extract_html(html: str, *, max_nodes: int, max_depth: int) -> Extracted:
         raise TooMuch("too_deep", f"elements nested deeper than {max_depth}")
     _cap_spans(tree)
     title = _title(tree)
-    document = bare_extraction(tree, options=_options())
+    document = bare_extraction(tree, options=_options(fast=n_nodes > MAX_FALLBACK_NODES))
     return Extracted((document.text or "") if isinstance(document, Document) else "", title)
 
 
 @functools.cache
-def _options() -> Any:
+def _options(*, fast: bool) -> Any:
     """Chosen by `tests/bench/bench_extract.py`: see the table in clean/README.md."""
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it reports each page it finds nothing on
-    return Extractor(output_format="python", comments=False, tables=True, formatting=False, dedup=False)
+    return Extractor(output_format="python", comments=False, tables=True, formatting=False, dedup=False, fast=fast)
 
 
-def _check_before_parsing(html: str, max_nodes: int) -> None:
-    n_nodes = html.count("<")
-    if n_nodes > max_nodes:
-        raise TooMuch("too_many_nodes", f"{n_nodes:,} tags")
+def _check_attributes(html: str) -> None:
     n_pairs = sum(_n_attributes(html, *stretch.span()) ** 2 for stretch in _LONG_STRETCH.finditer(html))
     if n_pairs > MAX_ATTRIBUTE_PAIRS:
         raise TooMuch("too_many_nodes", f"tags with about {int(n_pairs**0.5):,} attributes")
@@ -99,11 +103,18 @@ def _depth_path(depth: int) -> Any:
 
 
 def _cap_spans(tree: Any) -> None:
-    for cell in tree.iter("td", "th"):
-        for name in _SPAN:
-            value = cell.get(name)
-            if value is not None and not (value.strip().isdecimal() and len(value) < 6 and int(value) <= MAX_SPAN):
-                del cell.attrib[name]
+    """Take the spans away where one is no number or all together promise too many cells."""
+    spans = [(cell, name) for cell in tree.iter("td", "th") for name in _SPAN if cell.get(name) is not None]
+    promised = 0
+    for cell, name in spans:
+        value = cell.get(name).strip()
+        if value.isascii() and value.isdecimal() and len(value) < 6:
+            promised += int(value)
+        else:
+            del cell.attrib[name]
+    if promised > MAX_SPANNED_CELLS:
+        for cell, name in spans:
+            cell.attrib.pop(name, None)
 
 
 def _title(tree: Any) -> str | None:

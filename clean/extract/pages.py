@@ -144,7 +144,8 @@ def _end(url: str, forward: Mapping[str, str]) -> str:
 
 def _extract_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
-    prepare()  # before the journal looks: loading libraries is no record's time
+    prepare()  # before the journal looks: loading libraries and models is no record's time
+    detect_language("a language")
     records = _pages_of_set(task.payload) if isinstance(task.payload, SetTask) else _pages_of_file(task.payload)
     writer = context.main
     seen: set[str] = set()  # an archive may hold the same capture twice; an id is unique in a set
