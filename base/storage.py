@@ -155,13 +155,18 @@ class Folder:
 
 @contextlib.contextmanager
 def no_space_is_an_error(location: str) -> Iterator[None]:
-    """Turn 'no space left' and 'not allowed to write' into short errors that name `location`."""
+    """Turn 'no space left', 'file too large' and 'not allowed to write' into short errors that name `location`."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise EnvironmentError_(
                 f"no space left while writing '{location}'", "free some space and give the same command again"
+            ) from None
+        if error.errno == errno.EFBIG:
+            raise EnvironmentError_(
+                f"'{location}' may not grow so large: {os.strerror(error.errno)}",
+                "raise the limit (ulimit -f), or choose another --out",
             ) from None
         if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR):
             raise EnvironmentError_(

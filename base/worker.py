@@ -116,7 +116,9 @@ def stopping_error(error: BaseException) -> WebtextError | None:
     """
     if isinstance(error, WebtextError):
         return error if error.exit_code in (2, 3) or isinstance(error, EnvironmentError_) else None
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         place = f" for '{error.filename}'" if error.filename else ""
+        if error.errno == errno.EFBIG:
+            return EnvironmentError_(f"a file may not grow so large{place}", "raise the limit (ulimit -f)")
         return EnvironmentError_(f"no space left on the disk{place}", "free space and give the same command again")
     return None
