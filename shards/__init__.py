@@ -8,9 +8,8 @@ from typing import Any
 _PUBLIC_NAMES = {
     "TokenShards": "webtext.shards.reader",
     "Sampler": "webtext.shards.sampler",
-    "validation_windows": "webtext.shards.sampler",
 }
-__all__ = ["Sampler", "TokenShards", "validation_windows"]
+__all__ = ["Sampler", "TokenShards"]
 
 
 def __getattr__(name: str) -> Any:

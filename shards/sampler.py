@@ -155,27 +155,6 @@ class Sampler:
         }
 
 
-def validation_windows(
-    shards: TokenShards,
-    context: int = 1024,
-    batch_size: int = 8,
-    max_windows: int | None = None,
-    rank: int = 0,
-    world_size: int = 1,
-) -> Iterator[Batch]:
-    """The split in order, once: batches [at most batch_size, context + 1], always the same.
-
-    Every token but the first and the last (N - 1) mod context is a target once. `max_windows` takes that many, evenly
-    spread. Of each world_size windows, each rank gets the one at its place; together they see every window once.
-    """
-    check_context(shards, context)
-    n_windows = (shards.n_tokens - 1) // context
-    n_taken = min(n_windows, max_windows or n_windows)
-    starts = [i * n_windows // n_taken * context for i in range(rank, n_taken, world_size)]
-    for at in range(0, len(starts), batch_size):
-        yield np.stack([shards.read(start, context + 1) for start in starts[at : at + batch_size]]).astype(np.int64)
-
-
 def check_context(shards: TokenShards, context: int) -> None:
     """InputError when the split is not longer than a context, ConfigError when that is no length."""
     if context < 1:

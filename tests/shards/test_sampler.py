@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.shards import Sampler, TokenShards, validation_windows
+from webtext.shards import Sampler, TokenShards
 from webtext.shards.sampler import ORDER_VERSION, WindowOrder
 
 Make = Callable[..., TokenShards]
@@ -150,31 +150,11 @@ def test_settings_that_cannot_be_are_refused(shards: TokenShards, wrong: dict[st
         Sampler(shards, **({"context": 8} | wrong))
 
 
-def test_validation_windows_go_through_the_split_once_in_order(shards: TokenShards) -> None:
-    """97 tokens have 96 targets: 12 windows of 8, in batches of 5, 5 and 2."""
-    batches = list(validation_windows(shards, context=8, batch_size=5))
-    assert [len(batch) for batch in batches] == [5, 5, 2]
-    assert np.concatenate(batches).tolist() == [ring(shards)[i : i + 9].tolist() for i in range(0, 96, 8)]
-
-
-def test_ranks_share_the_validation_windows(shards: TokenShards) -> None:
-    whole = np.concatenate(list(validation_windows(shards, context=8)))
-    shares = [np.concatenate(list(validation_windows(shards, context=8, rank=r, world_size=5))) for r in range(5)]
-    assert [len(share) for share in shares] == [3, 3, 2, 2, 2]
-    assert sorted(np.concatenate(shares).tolist()) == sorted(whole.tolist())
-
-
-def test_a_few_validation_windows_are_spread_over_the_split(shards: TokenShards) -> None:
-    some = np.concatenate(list(validation_windows(shards, context=8, max_windows=3)))
-    assert some.tolist() == [ring(shards)[i : i + 9].tolist() for i in (0, 32, 64)]
-    assert len(np.concatenate(list(validation_windows(shards, context=8, max_windows=99)))) == 12
-
-
-def test_an_empty_validation_split_is_refused_when_it_is_read(shards: TokenShards) -> None:
+def test_an_empty_validation_split_is_refused(shards: TokenShards) -> None:
     empty = TokenShards(shards.set.folder.url, "validation")
     assert (len(empty), empty.n_tokens, empty.n_documents) == (0, 0, 0)
     with pytest.raises(InputError, match="the validation split .* has 0 tokens"):
-        next(validation_windows(empty, context=8))
+        Sampler(empty, context=8)
 
 
 def test_the_order_of_a_seed_is_the_same_on_every_machine() -> None:
