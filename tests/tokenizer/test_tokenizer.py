@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import multiprocessing
 import pickle
 import random
@@ -398,3 +400,9 @@ def test_damaged_vocabularies_are_errors(extra: list[bytes], merges: list[tuple[
 def test_a_special_token_cannot_take_the_id_of_another() -> None:
     with pytest.raises(InputError, match="special token 65 has the id of another token"):
         Tokenizer(Vocabulary(tokens=[bytes([byte]) for byte in range(256)], merges=[], special_tokens={"<s>": 65}))
+
+
+@pytest.mark.parametrize("name", ["patterns", "stream", "text", "tokenizer", "vocabulary"])
+def test_examples_in_docstrings_hold(name: str) -> None:
+    module = importlib.import_module(f"webtext.tokenizer.{name}")
+    assert doctest.testmod(module).failed == 0

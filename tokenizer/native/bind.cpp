@@ -9,11 +9,11 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "bpe.hpp"
 #include "piece_counts.hpp"
+#include "threads.hpp"
 #include "trainer.hpp"
 
 namespace nb = nanobind;
@@ -158,15 +158,13 @@ nb::bytes decode(const Bpe& bpe, nb::handle ids) {
 void count_texts(PieceCounts& counts, const std::vector<std::string_view>& texts, unsigned n_threads) {
   const webtext::Gpt2Scanner scanner;
   std::vector<PieceCounts> parts(std::max(1u, n_threads) - 1);
-  const auto count = [&](PieceCounts& into, std::size_t first) {
-    for (std::size_t text = first; text < texts.size(); text += parts.size() + 1) {
+  const std::size_t n = parts.size() + 1;
+  webtext::in_threads(n, [&](std::size_t thread) {
+    PieceCounts& into = thread == 0 ? counts : parts[thread - 1];
+    for (std::size_t text = thread; text < texts.size(); text += n) {
       into.add_text(scanner, begin_of(texts[text]), end_of(texts[text]));
     }
-  };
-  std::vector<std::thread> threads;
-  for (std::size_t part = 0; part < parts.size(); ++part) threads.emplace_back(count, std::ref(parts[part]), part + 1);
-  count(counts, 0);
-  for (std::thread& thread : threads) thread.join();
+  });
   for (const PieceCounts& part : parts) counts.add_all(part);
 }
 

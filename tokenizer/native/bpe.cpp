@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <new>
 #include <stdexcept>
-#include <system_error>
-#include <thread>
+
+#include "threads.hpp"
 
 namespace webtext {
 namespace {
@@ -264,33 +264,16 @@ void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_thr
     runs.push_back({first, last, {}});
   }
   std::atomic<std::size_t> next{0};
-  std::atomic<bool> failed{false};
-  const auto work = [&]() noexcept {
-    try {
-      for (std::size_t index; !failed && (index = next++) < runs.size();) {
-        Run& run = runs[index];
-        for (std::size_t text = run.first; text < run.last; ++text) {
-          const auto* bytes = reinterpret_cast<const Byte*>(texts[text].data());
-          encode(bytes, bytes + texts[text].size(), run.tokens);
-          offsets[text + 1] = static_cast<std::int64_t>(run.tokens.size());  // from the run's start, for now
-        }
+  in_threads(std::min<std::size_t>(n_threads, runs.size()), [&](std::size_t) {
+    for (std::size_t index; (index = next++) < runs.size();) {
+      Run& run = runs[index];
+      for (std::size_t text = run.first; text < run.last; ++text) {
+        const auto* bytes = reinterpret_cast<const Byte*>(texts[text].data());
+        encode(bytes, bytes + texts[text].size(), run.tokens);
+        offsets[text + 1] = static_cast<std::int64_t>(run.tokens.size());  // from the run's start, for now
       }
-    } catch (const std::bad_alloc&) {
-      failed = true;
-    } catch (const std::length_error&) {
-      failed = true;
     }
-  };
-  std::vector<std::thread> threads;
-  try {
-    for (unsigned thread = 1; thread < std::min<std::size_t>(n_threads, runs.size()); ++thread) {
-      threads.emplace_back(work);
-    }
-  } catch (const std::system_error&) {  // no more threads to be had: those there are do the work
-  }
-  work();
-  for (std::thread& thread : threads) thread.join();
-  if (failed) throw std::bad_alloc();
+  });
 
   offsets[0] = 0;
   if (runs.size() == 1) {
