@@ -8,7 +8,8 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
 STAGES := base crawl clean tokenizer shards train app
-NATIVE := CMakeLists.txt $(wildcard */native/*.cpp */native/*.hpp) app/_package.py
+CXX_FILES := $(filter-out build/%,$(wildcard */native/*.cpp */native/*.hpp))
+NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*.py)) clean/dedup/key.py app/_package.py
 
 .PHONY: venv demo test check format bench clean
 
@@ -24,14 +25,14 @@ bench: venv
 check: venv build/typing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/clang-format --dry-run --Werror $(wildcard */native/*.cpp */native/*.hpp)
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	MYPYPATH=build/typing $(BIN)/mypy -p webtext
 	cd build/typing && ../../$(BIN)/lint-imports --config ../../pyproject.toml --no-cache
 
 format: venv
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i $(wildcard */native/*.cpp */native/*.hpp)
+	$(BIN)/clang-format -i $(CXX_FILES)
 
 venv: .venv/native
 

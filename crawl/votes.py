@@ -178,9 +178,10 @@ def _spill_dump(journal: Journal, job: SpillJob) -> None:
                     fail(position, post.reason, post.cause)
                     continue
                 url, reason = judge(post, job.settings)
-                if url is None:
+                if reason is not None:
                     counts.drop(reason)
                 else:
+                    assert url is not None, "a post without a reason has a URL"
                     writer.add(part_of(link_id(url), job.n_parts), Vote(url, post))
         for position, cause in sorted(journal.set_aside.items()):
             fail(position, KILLED_WORKER, cause)
