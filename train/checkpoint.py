@@ -56,8 +56,6 @@ def save_checkpoint(
     model_dir: Path, step: int, config: GPT2Config, files: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]
 ) -> Checkpoint:
     """Publish one checkpoint: `files` maps file names to tensors, `state` is JSON beside them."""
-    from safetensors.torch import save_file
-
     folder = model_dir / "checkpoints"
     target = folder / f"step-{step:06d}"
     temporary = folder / f".{target.name}.{os.getpid()}.tmp"
@@ -66,7 +64,7 @@ def save_checkpoint(
             temporary.mkdir(parents=True, exist_ok=True)
             digests = {}
             for name, tensors in files.items():
-                save_file(dict(tensors), temporary / name)
+                write_tensors(temporary / name, tensors)
                 digests[name] = _synced_sha256(temporary / name)
             whole = {"format": FORMAT, "step": step, "config": asdict(config), "files": digests, **state}
             (temporary / STATE).write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n")
@@ -78,6 +76,20 @@ def save_checkpoint(
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return Checkpoint(target, step, whole)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file; what the system says (no space left) is an OSError, as of any other file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), str(error), str(path)) from None
 
 
 def latest_checkpoint(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:

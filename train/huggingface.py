@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
+from webtext.train.checkpoint import write_tensors
 from webtext.train.model import GPT2, GPT2Config
 
 WEIGHTS = "model.safetensors"
@@ -65,7 +66,7 @@ def write_huggingface(model: GPT2, folder: str | os.PathLike[str], tokenizer: An
     """Write `model` (and `tokenizer`, a `webtext.tokenizer.Tokenizer`); config.json appears last."""
     place = Folder(folder)
     with place.scratch(WEIGHTS) as path:
-        save_file(_to_theirs(model), path, metadata={"format": "pt"})
+        write_tensors(path, _to_theirs(model))
     eot_id = model.config.vocab_size - 1
     if tokenizer is not None:
         eot_id = tokenizer.eot_id

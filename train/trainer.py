@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from webtext.base.console import Console
 from webtext.base.errors import RunFailed
 from webtext.base.recipe import Recipe, sha256_json
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.shards import Sampler, TokenShards
 from webtext.train import checkpoint as checkpoints
 from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
@@ -105,6 +105,7 @@ class Trainer:
         """Train to the last step; returns the last checkpoint."""
         settings = self.settings
         with contextlib.ExitStack() as stack:
+            stack.enter_context(no_space_is_an_error(str(self.model_dir / METRICS)))
             self._metrics = stack.enter_context(self._open_metrics())
             progress = stack.enter_context(self.console.progress(settings.steps, "train", "steps"))
             self._announce()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
-from webtext.base.errors import InputError
+from webtext.base.errors import EnvironmentError_, InputError
 from webtext.train import checkpoint as checkpoints
 from webtext.train.checkpoint import Checkpoint, latest_checkpoint, list_checkpoints, prune_checkpoints, save_checkpoint
 from webtext.train.model import GPT2Config
@@ -74,6 +75,18 @@ def test_a_checkpoint_that_fails_to_be_written_leaves_nothing(tmp_path: Path) ->
     bad = {"model.safetensors": {"weight": "no tensor"}}
     with pytest.raises(Exception, match="expected torch.Tensor"):
         save_checkpoint(tmp_path, 1, CONFIG, bad, {})  # type: ignore[dict-item]
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_a_full_disk_is_told_in_two_lines_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is what safetensors 0.8 says on a full file system."""
+
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(EnvironmentError_, match="no space left while writing .*step-000001'\nfree some space"):
+        save(tmp_path, 1)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
