@@ -13,6 +13,8 @@ from webtext.base.console import Console
 from webtext.base.engine import Limits, LocalEngine
 from webtext.base.errors import DryRun, InputError
 from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import link_id, page_document_id, split_of, text_digest
 from webtext.base.storage import Folder
@@ -174,6 +176,16 @@ def test_an_altered_warc_or_part_is_refused(tmp_path: Path, run: Run) -> None:
         path.write_bytes(data)
         with pytest.raises(InputError, match=f"{name}' was altered"):
             extract_documents([pages.folder.url], str(tmp_path / name / "out"), SETTINGS, run)
+
+
+def test_a_crawl_under_way_can_be_read_with_a_word_of_warning(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
+    writer = SetWriter(pages.folder.url, "pages", Recipe(stage="test", code_version=1, settings={}))
+    writer.seal(pages.parts, complete=False)
+    assert extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run).records == 1
+    assert "is a crawl under way: 1 links have their row so far" in capsys.readouterr().err
 
 
 def test_inputs_that_are_no_pages_are_refused_by_name(tmp_path: Path, run: Run) -> None:
