@@ -1,0 +1,70 @@
+"""A recipe's hash: equal for equal recipes however they are written, another for any other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.recipe import Recipe, canonical_json, sha256_json
+
+RECIPE: dict[str, Any] = {
+    "stage": "clean.extract",
+    "code_version": 1,
+    "settings": {"max_depth": 250, "extractor": "trafilatura", "before": None},
+    "versions": {"lxml": "6.1.3"},
+}
+
+
+def test_the_hash_is_the_sha256_of_sorted_json_without_blanks() -> None:
+    expected = (
+        '{"code_version":1,"settings":{"before":null,"extractor":"trafilatura","max_depth":250},'
+        '"stage":"clean.extract","versions":{"lxml":"6.1.3"}}'
+    )
+    assert canonical_json(Recipe(**RECIPE).to_json()) == expected.encode()
+    assert Recipe(**RECIPE).hash == hashlib.sha256(expected.encode()).hexdigest()
+
+
+def test_the_order_in_which_settings_are_named_is_nothing() -> None:
+    turned = RECIPE | {"settings": dict(reversed(RECIPE["settings"].items()))}
+    assert Recipe(**turned).hash == Recipe(**RECIPE).hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stage": "clean.filter"},
+        {"code_version": 2},
+        {"settings": RECIPE["settings"] | {"max_depth": 251}},
+        {"settings": RECIPE["settings"] | {"before": "none"}},
+        {"settings": RECIPE["settings"] | {"another": None}},
+        {"versions": {"lxml": "6.1.4"}},
+        {"versions": {}},
+    ],
+)
+def test_whatever_can_change_a_record_changes_the_hash(change: dict[str, Any]) -> None:
+    assert Recipe(**RECIPE | change).hash != Recipe(**RECIPE).hash
+
+
+def test_what_is_no_json_is_refused_instead_of_hashed_in_some_way() -> None:
+    with pytest.raises(ValueError):
+        sha256_json(float("nan"))
+    with pytest.raises(TypeError):
+        sha256_json({"a": {1, 2}})
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(value=values)
+def test_canonical_json_reads_back_and_is_the_same_again(value: Any) -> None:
+    data = canonical_json(value)
+    assert canonical_json(json.loads(data)) == data
