@@ -33,7 +33,9 @@ class _Site:
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder = folder
-        plan = make_plan(json.loads((folder / NAMES).read_text(encoding="utf-8")), port)
+        names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
+        plan = make_plan(names, port)
+        self.names = frozenset(names)
         self._answers: dict[str, Planted] = {page.url: page for page in plan.all}
 
     def planted(self, url: str) -> Planted | None:
@@ -54,8 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
         planted = self.site.planted(host + self.path)
         if path == "/robots.txt":
             self._send(200, robots_txt(self.headers["Host"].partition(":")[0]).encode(), "text/plain")
-        elif path.startswith("/unlinked/"):
-            self._send_html(self.site.page(path.removeprefix("/unlinked/").removesuffix(".html")))
+        elif (name := path.removeprefix("/unlinked/").removesuffix(".html")) in self.site.names:
+            self._send_html(self.site.page(name))
         elif planted is None:
             self._send(404, b"not found", "text/plain")
         else:
@@ -150,6 +152,9 @@ def _page(title: str, body: str, language: str = "en") -> str:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), int(sys.argv[2]))
+    try:
+        serve(Path(sys.argv[1]), int(sys.argv[2]))
+    except OSError as error:
+        sys.exit(f"cannot listen: {error.strerror}")  # whoever started it says the rest
     print("ready", flush=True)
     sys.stdin.read()

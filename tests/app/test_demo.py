@@ -1,0 +1,234 @@
+"""The demo's parts: what is planted, the dump that votes for it, the web that answers."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from webtext.app.demo import web
+from webtext.app.demo.dump import BAD_LINES, ODD_ROWS, write_dump
+from webtext.app.demo.pages import NAMES, render_pages
+from webtext.app.demo.plan import CANARY, HOSTS, RESERVED, Plan, Planted, make_plan, robots_txt
+from webtext.app.demo.run import summary, web_running
+from webtext.base.errors import EnvironmentError_
+from webtext.base.schemas import link_id, split_of
+from webtext.base.urls import canonical_url
+from webtext.crawl.dumps import RedditDump
+from webtext.crawl.karma import judge
+from webtext.crawl.link_settings import LinkSettings
+from webtext.crawl.submission import Submission
+
+MODULES = ("argparse", "json", "logging", "os", "pathlib", "queue", "random", "unittest.mock")
+PAGE = "<html><body><pre>{} is the page, and the words of the page are the text.</pre></body></html>"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made pages under real names."""
+    folder = tmp_path_factory.mktemp("web")
+    names = [*MODULES, *RESERVED]
+    for name in names:
+        (folder / f"{name}.html").write_text(PAGE.format(name))
+    (folder / NAMES).write_text(json.dumps(names))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOSTS[0], 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def plan(port: int) -> Plan:
+    return make_plan([*MODULES, *RESERVED], port)
+
+
+def planted(plan: Plan, label: str) -> Planted:
+    return next(page for page in plan.planted if page.label == label)
+
+
+def test_the_plan_is_a_function_of_names_and_port(plan: Plan) -> None:
+    assert make_plan([*MODULES, *RESERVED], plan.port) == plan
+    assert make_plan([*MODULES, *RESERVED], plan.port + 1) != plan
+
+
+def test_every_url_is_its_own_canonical_one_and_planned_once(plan: Plan) -> None:
+    urls = [page.url for page in plan.all]
+    assert len(set(urls)) == len(urls)
+    assert [canonical_url(url) for url in urls] == urls
+    assert len({page.label for page in plan.all}) == len(urls)
+
+
+def test_the_pages_lie_on_eight_hosts_and_reserved_ones_are_not_plain(plan: Plan) -> None:
+    assert {urlsplit(page.url).hostname for page in plan.plain} == set(HOSTS)
+    assert [page.page for page in plan.plain] == list(MODULES)
+    assert not set(RESERVED) & {page.page for page in plan.plain}
+    assert RESERVED[2] == planted(plan, "held-out page with a canary").page
+
+
+@pytest.mark.parametrize("port", [8000, 8001, 8002, 40_000])
+def test_a_copy_is_held_out_exactly_when_its_original_is_and_has_less_karma(port: int) -> None:
+    plan = make_plan([*MODULES, *RESERVED], port)
+    originals = {page.page: page for page in plan.plain}
+    copies = [page for page in plan.planted if page.content in ("copy", "edited")]
+    assert len(copies) == 3
+    for copy in copies:
+        original = originals[copy.page]
+        assert split_of(link_id(copy.url)) == split_of(link_id(original.url))
+        assert copy.score < original.score
+    assert split_of(link_id(planted(plan, "held-out page with a canary").url)) == "validation"
+
+
+def test_the_dump_reads_as_the_plan_voted(plan: Plan, tmp_path: Path) -> None:
+    """Every plain page with an even number has a second post; bad lines and odd rows come on top."""
+    path = tmp_path / "RS_2017-01.zst"
+    write_dump(plan, path)
+    source = RedditDump()
+    with open(path, "rb") as file:
+        records = [source.parse(record) if isinstance(record, bytes) else record for _, record in source.records(file)]
+    second_posts = (len(plan.plain) + 1) // 2
+    assert len(records) == len(plan.all) + second_posts + len(BAD_LINES) + len(ODD_ROWS)
+    posts = [post for post in records if isinstance(post, Submission)]
+    assert len(records) - len(posts) == len(BAD_LINES)
+    verdicts = [judge(post, LinkSettings()) for post in posts]
+    expected = {page.url for page in plan.all if page.stage != "links"}
+    assert {url for url, _ in verdicts if url} == expected
+    planned = Counter(page.reason for page in plan.planted if page.stage == "links")
+    assert Counter(reason for _, reason in verdicts if reason) == planned + Counter(["null_score", "null_url"])
+    best = {url: post.score for (url, _), post in zip(verdicts, posts, strict=True) if url and post.score != 4}
+    assert best == {page.url: page.score for page in plan.all if page.stage != "links" and page.score != 4}
+
+
+def test_the_same_plan_gives_the_same_dump(plan: Plan, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_dump(plan, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+Get = Callable[[str], tuple[int, dict[str, str], bytes]]
+
+
+@pytest.fixture(scope="module")
+def get(pages: Path, port: int) -> Iterator[Get]:
+    """Asks the demo's web for one URL; no redirect is followed."""
+    servers = web.serve(pages, port)
+
+    def ask(url: str) -> tuple[int, dict[str, str], bytes]:
+        parts = urlsplit(url)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=20)
+        connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else ""))
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer.status, dict(answer.getheaders()), body
+
+    yield ask
+    with ThreadPoolExecutor(len(servers)) as pool:  # each takes up to half a second to hear of it
+        list(pool.map(lambda server: (server.shutdown(), server.server_close()), servers))
+
+
+def text(answer: tuple[int, dict[str, str], bytes]) -> str:
+    status, headers, body = answer
+    assert (status, headers["Content-Encoding"]) == (200, "gzip")
+    return gzip.decompress(body).decode()
+
+
+def test_plain_pages_and_copies_are_served_on_their_hosts(plan: Plan, get: Get) -> None:
+    for page in plan.plain:
+        assert text(get(page.url)) == PAGE.format(page.page)
+    assert text(get(planted(plan, "mirror of a page").url)) == PAGE.format("argparse")
+    elsewhere = plan.plain[0].url.replace("127.0.0.1", "127.0.0.2")
+    assert get(elsewhere)[0] == 404
+
+
+def test_an_edited_copy_differs_in_a_word_of_a_hundred(pages: Path, plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / NAMES).write_text((pages / NAMES).read_text())
+    (tmp_path / "unittest.mock.html").write_text("the " * 300)
+    site = web._Site(tmp_path, plan.port)
+    sent: list[str] = []
+    handler = type("Handler", (web._Handler,), {"site": site, "__init__": lambda self: None})()
+    handler._send_html = sent.append
+    handler._answer_edited(planted(plan, "lightly edited copy"))
+    assert Counter(sent[0].split()) == {"the": 297, "this": 3}
+
+
+def test_each_hostile_page_answers_as_planted(plan: Plan, get: Get) -> None:
+    status, headers, _ = get(planted(plan, "redirect to a page nobody linked").url)
+    assert (status, headers["Location"]) == (302, planted(plan, "redirect to a page nobody linked").location)
+    assert text(get(headers["Location"])) == PAGE.format(RESERVED[0])
+    assert get(planted(plan, "redirect into a private network").url)[1]["Location"] == "http://10.0.0.1/"
+    assert get(planted(plan, "404").url)[0] == 404
+    assert get(planted(plan, "PDF").url)[2].startswith(b"%PDF-")
+    assert CANARY in text(get(planted(plan, "held-out page with a canary").url))
+    assert text(get(planted(plan, "100,000 nested elements").url)).count("<div>") == 100_000
+    assert "Bäcker" in text(get(planted(plan, "German page").url))
+    assert get(planted(plan, "HTML-escaped URL").url)[0] == 302
+    assert get(f"http://{HOSTS[0]}:{plan.port}/nowhere")[0] == 404
+    assert get(f"http://{HOSTS[0]}:{plan.port}/unlinked/nothing.html")[0] == 404
+    assert get(f"http://{HOSTS[0]}:{plan.port}/unlinked/../names.json.html")[0] == 404
+
+
+def test_robots_closes_the_folder_of_one_host(plan: Plan, get: Get) -> None:
+    bodies = {host: get(f"http://{host}:{plan.port}/robots.txt")[2].decode() for host in HOSTS}
+    assert bodies == {host: robots_txt(host) for host in HOSTS}
+    assert [host for host, body in bodies.items() if "/private/" in body] == [HOSTS[1]]
+    assert urlsplit(planted(plan, "forbidden by robots.txt").url).hostname == HOSTS[1]
+
+
+def test_the_page_that_never_ends_is_bounded_and_outlives_a_reader_who_leaves(
+    plan: Plan, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "ENDLESS_BYTES", 1 << 20)
+    url = planted(plan, "page that never ends").url
+    parts = urlsplit(url)
+    with socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=20) as reader:
+        reader.sendall(f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        assert reader.recv(100)
+    status, headers, body = get(url)
+    assert (status, "Content-Length" in headers) == (200, False)
+    assert (1 << 20) - 65_536 < len(body) <= 1 << 20
+
+
+def test_a_port_that_is_taken_is_a_short_error(pages: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind((HOSTS[3], 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(EnvironmentError_, match=f"could not listen on .* port {port}"), web_running(pages, port):
+            pass
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_pages_are_rendered_from_what_python_carries(tmp_path: Path) -> None:
+    names = render_pages(tmp_path, ["argparse", "no_such_module_at_all"])
+    assert names[0] == "argparse"
+    assert "no_such_module_at_all" not in names
+    assert set(RESERVED) < set(names)
+    assert json.loads((tmp_path / NAMES).read_text()) == names
+    page = (tmp_path / "argparse.html").read_text()
+    assert "ArgumentParser" in page
+    assert "<pre>" in (tmp_path / f"{RESERVED[2]}.html").read_text()  # where the canary is put
+
+
+def test_a_missed_fate_is_told_with_what_was_expected(plan: Plan) -> None:
+    from webtext.app.chain import Layout
+
+    missed = {"label": "404", "expected": "pages: http_404", "found": "corpus", "met": False}
+    evaluation = {"tokens": 9, "perplexity": 2.0, "perplexity_before": 8.0, "sample": "It says\nthis."}
+    result = {"fates": [missed], "evaluation": evaluation, "report": "r.html", "build": "b", "seconds": 3.2}
+    lines = summary(result, Layout("b")).splitlines()
+    at = next(i for i, line in enumerate(lines) if "MISSED" in line)
+    assert lines[at].split() == ["MISSED", "404", "corpus"]
+    assert lines[at + 1].split(maxsplit=1) == ["expected", "pages: http_404"]
+    assert "  | It says" in lines
