@@ -34,18 +34,15 @@ format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-venv: .venv/native
+venv: .venv/ready
 
 # torch first and by its exact version: a range would take the newest build and gigabytes with it.
-.venv/installed: pyproject.toml constraints.txt
+# What is installed already costs pip a look; the C++ cores are built again.
+.venv/ready: pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
 	$(PIP) scikit-build-core nanobind cmake ninja
 	$(PIP) --no-build-isolation --editable '.[dev]'
-	touch $@ .venv/native
-
-.venv/native: .venv/installed $(NATIVE)
-	$(PIP) --no-build-isolation --no-deps --editable .
 	touch $@
 
 # Type checkers and import-linter do not follow the editable install: they read the package through links.
