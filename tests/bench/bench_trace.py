@@ -1,0 +1,81 @@
+"""How long it takes to find documents by key among a million, and the memory that takes.
+
+    python tests/bench/bench_trace.py [DOCUMENTS]
+
+The peer is what is usual: the whole set as a pandas frame, and a selection in it. Both must give the same rows.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from webtext.app.lookup import find_rows
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.schemas import SCHEMAS, text_digest
+
+ROWS_PER_PART = 100_000
+WANTED = 450
+
+
+def make_set(folder: Path, n: int) -> None:
+    """Write a dropped set of n rows, each with the start of a text."""
+    writer = SetWriter(str(folder), "dropped", Recipe(stage="bench", code_version=1, settings={}))
+    parts = []
+    for index, first in enumerate(range(0, n, ROWS_PER_PART)):
+        ids = [text_digest(str(i)) for i in range(first, min(first + ROWS_PER_PART, n))]
+        columns = {
+            "id": ids,
+            "url": [f"http://host.example/{each}" for each in ids],
+            "stage": ["filter"] * len(ids),
+            "reason": ["too_few_words"] * len(ids),
+            "value": [5.0] * len(ids),
+            "threshold": [100.0] * len(ids),
+            "duplicate_of": pa.nulls(len(ids), pa.string()),
+            "text_start": [each * 6 for each in ids],
+        }
+        with writer.part(index, key=str(index)) as part:
+            part.write_table(pa.table(columns, schema=SCHEMAS["dropped"]))
+            parts.append(part.publish())
+    writer.seal(parts)
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    n = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # its memory is not ours
+            pool.submit(make_set, Path(folder), n).result()
+        opened = PartSet.open(folder, "dropped")
+        wanted = {text_digest(str(i)) for i in range(0, n, max(1, n // WANTED))}
+        opened.verify()
+        before, started = peak_mib(), time.perf_counter()
+        found = list(find_rows(opened, "id", wanted))
+        seconds, grown = time.perf_counter() - started, peak_mib() - before
+        print(f"find_rows: {len(found):,} of {n:,} rows in {seconds:.2f} s, peak memory +{grown:,.0f} MiB")
+        before, started = peak_mib(), time.perf_counter()
+        frame = pq.read_table(
+            sorted(map(str, Path(folder).glob("*.parquet"))), columns=SCHEMAS["dropped"].names
+        ).to_pandas()
+        theirs = frame[frame["id"].isin(wanted)]
+        seconds, grown = time.perf_counter() - started, peak_mib() - before
+        print(f"pandas:    {len(theirs):,} of {n:,} rows in {seconds:.2f} s, peak memory +{grown:,.0f} MiB")
+        if sorted(row["url"] for row in found) != sorted(theirs["url"]):
+            sys.exit("the two differ")
+
+
+if __name__ == "__main__":
+    main()
