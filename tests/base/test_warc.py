@@ -287,7 +287,9 @@ def test_an_empty_file_has_no_responses(tmp_path: Path) -> None:
     assert read(tmp_path, b"") == []
 
 
-@pytest.mark.parametrize("data", [b"<html>no archive</html>", b"\0" * 1000, gzip.compress(b"no archive"), b"\x1f\x8b"])
+@pytest.mark.parametrize(
+    "data", [b"<html>no archive</html>", b"\0" * 1000, gzip.compress(b"no archive", mtime=0), b"\x1f\x8b"]
+)
 def test_a_file_that_is_no_warc_is_an_error_with_a_remedy(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.warc\.gz' holds no WARC record\ngive a \.warc"):
         read(tmp_path, data)
