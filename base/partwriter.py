@@ -184,6 +184,11 @@ class SetWriter:
         """Remove the manifest before parts are replaced, so that no reader takes a mixture."""
         self.folder.remove(MANIFEST)
 
+    def remove_leftovers(self) -> None:
+        """Remove the temporary files of runs that were killed, among parts and among entries."""
+        self.folder.remove_leftovers()
+        self.folder.child(ENTRIES).remove_leftovers()
+
     def seal(
         self,
         parts: Sequence[Part],

@@ -154,7 +154,7 @@ def run_parts(
     if missing or not all(_sealed(writer, done[name]) for name, writer in writers.items()):
         for writer in writers.values():
             writer.unseal()
-            writer.folder.remove_leftovers()
+            writer.remove_leftovers()
     if 0 < len(missing) < len(tasks):
         run.console.say(f"{label}: going on, {len(tasks) - len(missing):,} of {len(tasks):,} parts are done")
     _remove_others(writers, done, keys)

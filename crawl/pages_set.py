@@ -71,7 +71,7 @@ class PagesSet:
         with _held(self._writer.folder):
             if self._entries != self._entry_names():
                 raise InputError(f"another run has just written '{self._writer.folder.url}'", "give the command again")
-            self._writer.folder.remove_leftovers()
+            self._writer.remove_leftovers()
             try:
                 yield
             finally:

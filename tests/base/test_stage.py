@@ -178,3 +178,13 @@ def test_killed_with_9_and_run_again_gives_the_same_bytes(tmp_path: Path, parts_
     double(tmp_path / "killed", tasks(numbers, seconds=0.1), run)
     double(tmp_path / "whole", tasks(numbers, seconds=0.1), run)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
+
+
+def test_what_a_killed_run_left_half_written_is_cleared(tmp_path: Path, run: Run) -> None:
+    entries = tmp_path / "kept" / "_parts"
+    entries.mkdir(parents=True)
+    leftovers = [entries / ".00000.json.1.tmp", tmp_path / "kept" / ".part-00000.parquet.1.tmp"]
+    for path in leftovers:
+        path.write_bytes(b"half")
+    double(tmp_path, tasks([range(10)]), run)
+    assert not any(path.exists() for path in leftovers)
