@@ -81,7 +81,16 @@ def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
     train_model(layout.tokens, layout.model, config["train"], run)
     if run.dry_run:
         raise DryRun
-    return layout, evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run)
+    sections = (config["train.eval"], config["train.sample"])
+    return layout, evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run, *sections)
+
+
+def check_links(layout: Layout) -> None:
+    """RunFailed when a dump of the build could not be read to its end: the rest is built, and nobody may overlook it."""
+    from webtext.crawl.links import check_dumps
+
+    if Folder(layout.links).exists(MANIFEST):
+        check_dumps(PartSet.open(layout.links, "links"))
 
 
 def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:

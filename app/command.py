@@ -25,6 +25,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     Reads the dumps (or pages) named in [build]; writes one folder per stage into its `out`.
     """
     from webtext.app.chain import build as run_build
+    from webtext.app.chain import check_links
     from webtext.app.config import BuildConfig
     from webtext.app.report import write_report
 
@@ -34,6 +35,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
         return
     path = write_report(layout.root)
     run.console.result({"build": layout.root, "report": path}, f"built '{layout.root}'; the report: {path}")
+    check_links(layout)
 
 
 @verb(_commands, "pretrain", config_argument=True)
@@ -46,6 +48,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
 
     Reads and writes what `build` does, and the model's folder.
     """
+    from webtext.app.chain import check_links
     from webtext.app.chain import pretrain as run_pretrain
     from webtext.app.config import BuildConfig
     from webtext.app.report import write_report
@@ -56,6 +59,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     text = perplexity_text(dict(evaluation))
     value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
     run.console.result(value, f"{text}\nbuilt and trained '{layout.root}'; the report: {path}")
+    check_links(layout)
 
 
 @verb(_commands, "report")

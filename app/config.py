@@ -37,7 +37,7 @@ def settings_classes() -> dict[str, type]:
     from webtext.crawl.link_settings import LinkSettings
     from webtext.shards.settings import PackSettings
     from webtext.tokenizer.corpus import TokenizerSettings
-    from webtext.train.settings import TrainSettings
+    from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
 
     return {
         "build": BuildSettings,
@@ -50,6 +50,8 @@ def settings_classes() -> dict[str, type]:
         "tokenizer": TokenizerSettings,
         "shards": PackSettings,
         "train": TrainSettings,
+        "train.eval": EvalSettings,
+        "train.sample": SampleSettings,
     }
 
 

@@ -36,21 +36,13 @@ Writes: DIR, a part set of links
 def links(run: Run, settings: LinkSettings, inputs: tuple[str, ...], out: str | None) -> None:
     """Collect the links that people voted for: one row a URL, with all its posts."""
     from webtext.base.console import funnel_text
-    from webtext.base.errors import RunFailed
-    from webtext.crawl.links import broken_dumps, collect_links
+    from webtext.crawl.links import check_dumps, collect_links
 
     found = collect_links(inputs, need_out(out), settings, run)
     counts = found.counts.to_json()
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
     run.console.result(answer, f"{funnel_text('posts', counts)}\n{found.records:,} links in '{found.folder.url}'")
-    broken = broken_dumps(found)
-    if broken:
-        name = broken[0].id.rpartition(":")[0]
-        raise RunFailed(
-            f"{len(broken)} dumps could not be read to the end; '{name}': {broken[0].reason} ({broken[0].cause})",
-            "the links of what could be read are written",
-            "download the files again and give the same command",
-        )
+    check_dumps(found)
 
 
 FETCH_EXAMPLES = """\b

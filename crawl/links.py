@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from webtext.base.config import recipe_settings
+from webtext.base.errors import RunFailed
 from webtext.base.partset import Counts, Failure, PartSet, Source
 from webtext.base.partwriter import SetWriter, part_key
 from webtext.base.recipe import Recipe
@@ -75,6 +76,18 @@ def broken_dumps(links: PartSet) -> list[Failure]:
     """The dumps that could not be read to their end, as the set's manifest tells."""
     reasons = ("truncated_stream", "damaged_stream")
     return [failure for part in links.parts for failure in part.failures if failure.reason in reasons]
+
+
+def check_dumps(links: PartSet) -> None:
+    """RunFailed when a dump could not be read to its end: what could be read is written, and nobody may overlook it."""
+    broken = broken_dumps(links)
+    if broken:
+        name = broken[0].id.rpartition(":")[0]
+        raise RunFailed(
+            f"{len(broken)} dumps could not be read to the end; '{name}': {broken[0].reason} ({broken[0].cause})",
+            "what could be read is written",
+            "download the files again and give the same command",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,8 @@ def train_model(tokens: str, out: str, settings: TrainSettings, run: Run) -> Tra
         if run.dry_run:
             console.say(_plan(settings, train, validation, checkpoint, world.size))
             raise DryRun
+        if world.is_main:
+            train.set.verify()  # a flipped bit would train on, unseen, for days
         trainer = Trainer(settings, recipe, train, validation, model_dir, world, console)
         if checkpoint is not None:
             trainer.resume(checkpoint)

@@ -42,9 +42,18 @@ vocab_size = 4096
 {train}
 """
 TRAIN = """\
-n_layer = 4
-n_head = 4
+n_layer = 2
+n_head = 2
 n_embd = 128
+context = 128
+batch_size = 8
+microbatch_size = 8
+steps = 1800
+warmup_steps = 90
+learning_rate = 6e-3
+min_learning_rate_ratio = 0.05
+eval_interval = 200
+checkpoint_interval = 200
 """
 
 

@@ -16,7 +16,14 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.train import GPT2, GPT2Config, TrainSettings, train_model
 from webtext.train.distributed import World
-from webtext.train.evaluate.perplexity import EvalSettings, evaluate_model, evaluate_run, perplexity_text, total_loss
+from webtext.train.evaluate.perplexity import (
+    EvalSettings,
+    SampleSettings,
+    evaluate_model,
+    evaluate_run,
+    perplexity_text,
+    total_loss,
+)
 from webtext.train.evaluate.windows import Windows
 
 HERE = World(0, 1, torch.device("cpu"))
@@ -140,7 +147,7 @@ def test_a_run_is_evaluated_once(trained: tuple[str, str], tmp_path: Path, monke
         "webtext.tokenizer.Tokenizer", type("T", (), {"load": lambda _: WordTokenizer()}), raising=False
     )
     export = tmp_path / "export"
-    answer = evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet())
+    answer = evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet(), EvalSettings(), SampleSettings())
     written = json.loads((Path(model) / "evaluation.json").read_text())
     assert written == answer
     assert answer["sample"]
@@ -151,7 +158,10 @@ def test_a_run_is_evaluated_once(trained: tuple[str, str], tmp_path: Path, monke
         "tokenizer_config.json",
     ]
     monkeypatch.setattr("webtext.train.evaluate.perplexity.evaluate_model", None)
-    assert evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet()) == answer
+    assert (
+        evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet(), EvalSettings(), SampleSettings())
+        == answer
+    )
 
 
 @pytest.mark.parametrize("path", ["export", "nothing"])

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.progress import Progress
 from webtext.base.recipe import sha256_json
@@ -109,7 +110,9 @@ def evaluate_model(
     return answer
 
 
-def evaluate_run(model_dir: str, tokens: str, tokenizer: str, export: str, run: Run) -> dict[str, Any]:
+def evaluate_run(
+    model_dir: str, tokens: str, tokenizer: str, export: str, run: Run, settings: EvalSettings, sampling: SampleSettings
+) -> dict[str, Any]:
     """What ends a pretraining run: evaluation.json with perplexities and a sample, and the model in Hugging Face form.
 
     Skipped when evaluation.json says that it was made of this very checkpoint and these tokens.
@@ -117,10 +120,10 @@ def evaluate_run(model_dir: str, tokens: str, tokenizer: str, export: str, run: 
     from webtext.tokenizer import Tokenizer
     from webtext.train.sample import sample_text
 
-    folder, settings, sampling = Folder(model_dir), EvalSettings(), SampleSettings()
+    folder = Folder(model_dir)
     facts = _facts(Path(model_dir))
     parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
-    key = sha256_json([*parts, settings.stride, settings.windows, sampling.seed])
+    key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
     if folder.exists("evaluation.json") and Folder(export).exists("config.json"):
         done: dict[str, Any] = json.loads(folder.read_bytes("evaluation.json"))
         if done.get("key") == key:
