@@ -287,7 +287,9 @@ def _next_start(file: BinaryIO, position: int, kind: bytes) -> int | None:
 
 def _read(record: WarcRecord, start: int, starts_member: bool) -> _Stretch:
     headers = Headers(tuple((_text(name), _text(value)) for name, value in record.headers.items_bytes()))
-    block = record.reader.read(MAX_RECORD_BYTES + 1)
+    # One byte more than there is: so damage that follows is met here, as OSError; fastwarc panics when it meets it later.
+    # (Not simply MAX_RECORD_BYTES + 1: fastwarc makes room for as many bytes as it is asked for, which costs 30 µs.)
+    block = record.reader.read(min(record.content_length, MAX_RECORD_BYTES) + 1)
     stated = headers.get("Content-Length").strip()
     kind = headers.get("WARC-Type").strip().lower()
     damage = None
