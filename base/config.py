@@ -52,8 +52,12 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
             config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise InputError(f"no config file '{path}'", "check the path") from None
+        except OSError as error:
+            raise InputError(f"the config file '{path}' cannot be read: {error.strerror}", "name a TOML file") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"'{path}' is no TOML: {error}") from None
+            raise ConfigError(
+                f"'{path}' is no TOML: {error}", "mend that line; the README shows a whole file"
+            ) from None
     for override in overrides:
         key, separator, value = override.partition("=")
         *sections, name = key.strip().split(".")

@@ -135,13 +135,18 @@ class Part:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Part:
-        """The inverse of `to_json`; KeyError or TypeError when it is no entry."""
+        """The inverse of `to_json`; KeyError, TypeError or ValueError when it is no entry."""
         values = dict(entry)
         values["sources"] = tuple(Source(**source) for source in entry["sources"])
         values["attachments"] = tuple(Attachment(**attachment) for attachment in entry["attachments"])
         values["failures"] = tuple(Failure(**failure) for failure in entry["failures"])
         values["counts"] = Counts(**entry["counts"])
-        return cls(**values)
+        part = cls(**values)
+        if any("/" in name or name.startswith(".") for name, _, _ in _files(part)) or part.name != part_name(
+            part.index
+        ):
+            raise ValueError(f"'{part.name}' is no part of this folder")
+        return part
 
 
 def part_name(index: int) -> str:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from webtext.base.digest import DIGEST_ROWS, RecordDigest, file_sha256
+from webtext.base.errors import InputError
 from webtext.base.partset import (
     ENTRIES,
     FORMAT_VERSION,
@@ -154,6 +155,23 @@ class SetWriter:
         self.recipe = recipe
         self.parents = tuple(parents)
 
+    def check_place(self) -> None:
+        """InputError when the folder is one that is read, or holds a set of another kind: both would be lost."""
+        for parent in self.parents:
+            if _same_place(parent.folder, self.folder):
+                raise InputError(f"'{self.folder.url}' would be read and written", "choose another --out")
+        if not self.folder.exists(MANIFEST):
+            return
+        try:
+            kind = json.loads(self.folder.read_bytes(MANIFEST))["kind"]
+        except (ValueError, KeyError, TypeError):
+            return  # damaged: made again
+        if kind != self.kind:
+            raise InputError(
+                f"'{self.folder.url}' holds {kind}, which {self.kind} would replace",
+                "choose another --out, or remove that folder first",
+            )
+
     def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
         """A writer of part `index`."""
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
@@ -226,6 +244,12 @@ class SetWriter:
 def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
     """What a part was made from, as one hash: another recipe, source or dependency means another key."""
     return sha256_json([recipe.hash, [[s.set, s.part, s.record_digest] for s in sources], depends])
+
+
+def _same_place(one: Folder, other: Folder) -> bool:
+    if one.is_local and other.is_local:
+        return one.local_path().resolve() == other.local_path().resolve()
+    return one.url == other.url
 
 
 def _size_and_sha256(path: Path) -> tuple[int, str]:

@@ -7,6 +7,7 @@ a changed source redoes that part and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import time
@@ -142,12 +143,28 @@ def run_parts(
     Raises RunFailed when parts failed as a whole (the finished ones stay), and whatever breaks an input's contract.
     With `run.dry_run` nothing is written: DryRun is raised where there is work to do.
     """
-    started = time.time()
     writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
+    for writer in writers.values():
+        writer.check_place()
+    with contextlib.ExitStack() as held:
+        if not run.dry_run:
+            for writer in writers.values():
+                held.enter_context(writer.folder.held())
+        return _run_parts(function, tasks, recipe, writers, run, label or recipe.stage)
+
+
+def _run_parts(
+    function: Callable[[PartContext, PartTask], None],
+    tasks: Sequence[PartTask],
+    recipe: Recipe,
+    writers: Mapping[str, SetWriter],
+    run: Run,
+    label: str,
+) -> dict[str, PartSet]:
+    started = time.time()
     keys = {task.index: part_key(recipe, task.sources, task.depends) for task in tasks}
     done = {name: _still_valid(writer, keys) for name, writer in writers.items()}
     missing = [task for task in tasks if any(task.index not in parts for parts in done.values())]
-    label = label or recipe.stage
     if run.dry_run and missing:
         run.console.say(f"{label}: {len(tasks):,} parts, {len(tasks) - len(missing):,} done, {len(missing):,} to do")
         raise DryRun

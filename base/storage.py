@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
@@ -92,6 +93,11 @@ class Folder:
             return cast(BinaryIO, self._remote.open(self.location(name), "rb"))
         except FileNotFoundError:
             raise InputError(f"no file '{self.location(name)}'", "check the path") from None
+        except (IsADirectoryError, PermissionError) as error:
+            raise InputError(
+                f"'{self.location(name)}' cannot be read: {os.strerror(error.errno or errno.EIO)}",
+                "name a file you may read",
+            ) from None
 
     def read_bytes(self, name: str) -> bytes:
         """All bytes of file `name`."""
@@ -132,6 +138,29 @@ class Folder:
                 self._remote.put_file(str(path), self.location(name))
                 path.unlink()
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder against other runs on this machine (nobody guards a remote one); InputError when one has it.
+
+        The folder itself is locked: no lock file is left behind, and the lock dies with its process.
+        """
+        if not self.is_local:
+            yield
+            return
+        with no_space_is_an_error(self.url):
+            self._path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"another run is writing '{self.url}'", "wait for it, or choose another --out"
+                ) from None
+            yield
+        finally:
+            os.close(handle)
+
     def remove(self, name: str) -> None:
         """Remove file `name`; a missing one is fine."""
         if self.is_local:
@@ -153,6 +182,18 @@ class Folder:
                 path.unlink(missing_ok=True)
 
 
+_NOT_WRITABLE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENOENT,
+    errno.ENAMETOOLONG,
+)
+
+
 @contextlib.contextmanager
 def no_space_is_an_error(location: str) -> Iterator[None]:
     """Turn 'no space left', 'file too large' and 'not allowed to write' into short errors that name `location`."""
@@ -168,7 +209,7 @@ def no_space_is_an_error(location: str) -> Iterator[None]:
                 f"'{location}' may not grow so large: {os.strerror(error.errno)}",
                 "raise the limit (ulimit -f), or choose another --out",
             ) from None
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR):
+        if error.errno in _NOT_WRITABLE:
             raise EnvironmentError_(
                 f"cannot write '{location}': {os.strerror(error.errno)}", "choose another --out"
             ) from None

@@ -8,9 +8,7 @@ weeks is readable all along; the last one says that the set is complete.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -49,6 +47,7 @@ class PagesSet:
     def __init__(self, url: str, recipe: Recipe, links: PartSet, settings: FetchSettings) -> None:
         self._writer = SetWriter(url, KIND, recipe, [links])
         self._settings = settings
+        self._writer.check_place()
         self._check_recipe(recipe)
         self._entries = self._entry_names()
         self._parts: dict[int, Part] = self._writer.done()
@@ -68,7 +67,7 @@ class PagesSet:
         """
         data = (json.dumps(self._writer.recipe.to_json(), indent=1, sort_keys=True) + "\n").encode()
         self._writer.folder.write_bytes(RECIPE, data)
-        with _held(self._writer.folder):
+        with self._writer.folder.held():
             if self._entries != self._entry_names():
                 raise InputError(f"another run has just written '{self._writer.folder.url}'", "give the command again")
             self._writer.remove_leftovers()
@@ -143,23 +142,6 @@ class PagesSet:
                 f"'{folder.url}' was begun with other settings: {'; '.join(differences)}",
                 "restore the setting, or choose another --out",
             )
-
-
-@contextlib.contextmanager
-def _held(folder: Folder) -> Iterator[None]:
-    """Lock the folder itself: no lock file is left behind, and the lock dies with its process."""
-    if not folder.is_local:
-        yield
-        return
-    handle = os.open(folder.local_path(), os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another run is writing '{folder.url}'", "wait for it, or choose another --out") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 class _OpenPart:

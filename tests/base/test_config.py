@@ -85,3 +85,8 @@ def test_a_file_that_is_missing_or_no_toml_is_a_short_error(tmp_path: Path) -> N
 def test_an_override_of_another_form_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match="not of the form section.key=value"):
         load_config(None, [override])
+
+
+def test_a_folder_in_place_of_a_config_file_is_a_short_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        load_config(str(tmp_path))

@@ -20,6 +20,7 @@ from webtext.base.partset import Counts, Failure, PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.stage import PartTask, run_parts
+from webtext.base.storage import Folder
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -188,3 +189,54 @@ def test_what_a_killed_run_left_half_written_is_cleared(tmp_path: Path, run: Run
         path.write_bytes(b"half")
     double(tmp_path, tasks([range(10)]), run)
     assert not any(path.exists() for path in leftovers)
+
+
+def test_a_folder_that_holds_another_kind_is_left_alone(tmp_path: Path, run: Run) -> None:
+    double(tmp_path, tasks([[1, 2]]), run)
+    before = files(tmp_path)
+    with pytest.raises(InputError, match="holds dropped, which corpus would replace"):
+        run_parts(
+            stage_functions.double,
+            tasks([[3]]),
+            recipe=Recipe(stage="test.other", code_version=1, settings={}),
+            outputs={"kept": (str(tmp_path / "kept"), "corpus"), "dropped": (str(tmp_path / "more"), "dropped")},
+            parents=[],
+            run=run,
+        )
+    assert files(tmp_path) == before
+
+
+def test_a_set_is_never_written_over_while_it_is_read(tmp_path: Path, run: Run) -> None:
+    parent = double(tmp_path, tasks([[1, 2]]), run)["kept"]
+    before = files(tmp_path)
+    with pytest.raises(InputError, match="would be read and written"):
+        run_parts(
+            stage_functions.double,
+            tasks([[3]]),
+            recipe=Recipe(stage="test.other", code_version=1, settings={}),
+            outputs={"kept": (f"{tmp_path}/x/../kept", "dropped"), "dropped": (str(tmp_path / "more"), "dropped")},
+            parents=[parent],
+            run=run,
+        )
+    assert files(tmp_path) == before
+
+
+def test_a_second_run_on_the_same_folder_is_refused_and_disturbs_nothing(tmp_path: Path, run: Run) -> None:
+    with Folder(tmp_path / "kept").held(), pytest.raises(InputError, match="another run is writing"):
+        double(tmp_path, tasks([[1, 2]]), run)
+    assert files(tmp_path) == {}
+    double(tmp_path, tasks([[1, 2]]), run)
+
+
+@pytest.mark.parametrize("name", ["../part-00000.parquet", "sub/part-00000.parquet", "nonsense", ".."])
+def test_an_entry_that_names_files_elsewhere_is_no_entry(name: str, tmp_path: Path, run: Run) -> None:
+    made = double(tmp_path, tasks([[1, 2]]), run)
+    before = files(tmp_path)
+    entry = tmp_path / "kept" / "_parts" / "00000.json"
+    entry.write_text(entry.read_text().replace('"part-00000.parquet"', f'"{name}"'))
+    assert double(tmp_path, tasks([[1, 2]]), run)["kept"].hash == made["kept"].hash
+    assert files(tmp_path) == before
+    manifest = tmp_path / "kept" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"part-00000.parquet"', f'"{name}"'))
+    with pytest.raises(InputError, match="is damaged"):
+        PartSet.open(str(tmp_path / "kept"))

@@ -145,3 +145,9 @@ def test_leftovers_of_killed_runs_are_removed(tmp_path: Path) -> None:
 def test_an_unknown_address_is_a_short_error() -> None:
     with pytest.raises(InputError, match="unknown kind of address 'gopher://'"):
         Folder("gopher://host/x")
+
+
+def test_a_folder_in_place_of_a_file_is_a_short_error(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="'.*folder' cannot be read: Is a directory"):
+        Folder(tmp_path).open("folder")
