@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from webtext import __version__
 from webtext.base.errors import ConfigError, DryRun, EnvironmentError_, WebtextError, did_you_mean, missing_extra
+
+if TYPE_CHECKING:
+    from webtext.base.console import Console
 
 STAGES = {
     "crawl": ("webtext.crawl.command:group", "Votes to links, links to pages."),
@@ -28,6 +31,8 @@ STAGES = {
 
 EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "tensorboard": "train", "s3fs": "s3"}
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+SHOW_TRACEBACK = "WEBTEXT_TRACEBACK"  # in the environment, not empty: an unexpected error shows where it came from
+MAX_CAUSE_CHARACTERS = 300
 
 
 class CommandTable(click.Group):
@@ -81,6 +86,24 @@ def run(arguments: list[str] | None = None) -> int:
 
     console = Console()
     try:
+        return _run(arguments, console)
+    except OSError as error:  # a file of the user's that no stage has a better word for
+        console.error(EnvironmentError_(_os_error_text(error), "check that path, and what the disk allows"))
+        return EnvironmentError_.exit_code
+    except Exception as error:  # the outermost boundary: a fault of webtext's own, or a remote service's
+        if os.environ.get(SHOW_TRACEBACK):
+            raise
+        console.error(
+            WebtextError(
+                f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:MAX_CAUSE_CHARACTERS]}",
+                f"to see where, for a bug report: {SHOW_TRACEBACK}=1 webtext ...",
+            )
+        )
+        return WebtextError.exit_code
+
+
+def _run(arguments: list[str] | None, console: Console) -> int:
+    try:
         result = cli.main(args=arguments, prog_name="webtext", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -109,6 +132,11 @@ def run(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # `webtext ... | head`: whoever reads has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _os_error_text(error: OSError) -> str:
+    reason = (os.strerror(error.errno) if error.errno else str(error))[:MAX_CAUSE_CHARACTERS]
+    return f"{reason}: '{os.fsdecode(error.filename)}'" if isinstance(error.filename, (str, bytes)) else reason
 
 
 def _usage_hint(error: click.UsageError) -> list[str]:

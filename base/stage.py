@@ -183,7 +183,7 @@ def _run_parts(
         "host": platform.node(),
         "workers": run.engine.workers,
     }
-    return {name: _seal(writer, done[name], about) for name, writer in reversed(writers.items())}
+    return {name: _seal(writer, done[name], about) for name, writer in reversed(list(writers.items()))}
 
 
 def _make(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from webtext.base.errors import EnvironmentError_, InputError, missing_extra
+from webtext.base.errors import EnvironmentError_, InputError, NetworkError, missing_extra
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -34,7 +34,7 @@ class Folder:
             self._remote: Any = None
         else:
             self._path = Path()
-            self._remote = _file_system(self.url)
+            self._remote = _Remote(_file_system(self.url), self.url)
 
     def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
         return type(self), (self.url,)
@@ -225,6 +225,30 @@ def _publish_local(temporary: Path, target: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+class _Remote:
+    """A remote file system whose every failure names the address: no two kinds fail with the same exceptions."""
+
+    def __init__(self, system: Any, url: str) -> None:
+        self._system = system
+        self._url = url
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._system, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            try:
+                return method(*arguments, **options)
+            except FileNotFoundError:
+                raise
+            except Exception as error:
+                raise NetworkError(
+                    f"'{self._url}' gives no answer: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+                    "check the address, the credentials and the network, and give the same command again",
+                ) from None
+
+        return call
 
 
 def _file_system(url: str) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.corpus import TokenizerSettings, train_tokenizer
 from webtext.tokenizer.tokenizer import Tokenizer
 
@@ -146,6 +146,8 @@ def _write(file: str, data: bytes) -> None:
     from webtext.base.storage import Folder
 
     parent, slash, name = file.rpartition("/")
+    if name in ("", ".", ".."):
+        raise ConfigError(f"--out '{file}' names no file", "name the file to write, e.g. --out ids.npy")
     Folder(parent or slash or ".").write_bytes(name, data)
 
 

@@ -22,12 +22,13 @@ from webtext.app.trace import Trace, Tracer
 from webtext.base.errors import EnvironmentError_, RunFailed
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
+from webtext.base.storage import no_space_is_an_error
 
 CONFIG = """\
 # What the demo ran. The same again: webtext pretrain {config}
 [build]
-links = ["{dump}"]
-out = "{out}"
+links = [{dump}]
+out = {out}
 
 [crawl.fetch]
 contact = "the demo on this machine"
@@ -69,13 +70,16 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
     if not (web / NAMES).is_file():
         run.console.say("rendering the documentation that Python carries, as pydoc shows it")
         command = [sys.executable, "-m", "webtext.app.demo.pages", str(web), *modules]
+        with no_space_is_an_error(str(web)):
+            web.mkdir(parents=True, exist_ok=True)
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     port = _port(folder)
     plan = make_plan(json.loads((web / NAMES).read_text(encoding="utf-8")), port)
     dump = folder / "RS_2017-01.zst"
     write_dump(plan, dump)
     config_path = folder / "build.toml"
-    text = CONFIG.format(config=config_path, dump=dump, out=folder / "build", port=port, train=train)
+    quoted = {"config": config_path, "dump": dump, "out": folder / "build"}  # a JSON string is a TOML string
+    text = CONFIG.format(port=port, train=train, **{key: json.dumps(str(path)) for key, path in quoted.items()})
     config_path.write_text(text, encoding="utf-8")
     config = BuildConfig.read(str(config_path))
     with web_running(web, port):

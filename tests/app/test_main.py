@@ -125,3 +125,24 @@ def test_json_stands_alone_on_stdout(tmp_path: Path) -> None:
     assert answer.stderr == ""
     shown = webtext("inspect", "set", str(tmp_path / "links"), "--json")
     assert json.loads(shown.stdout)["counts"]["kept"] == 1
+
+
+def test_an_error_nobody_foresaw_is_short_and_can_show_where_it_came_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def break_(folder: str) -> str:
+        raise ZeroDivisionError("a\nb")
+
+    monkeypatch.setattr("webtext.app.report.write_report", break_)
+    assert run(["report", "x"]) == 1
+    assert capsys.readouterr().err == (
+        "error: unexpected ZeroDivisionError: a b\n  to see where, for a bug report: WEBTEXT_TRACEBACK=1 webtext ...\n"
+    )
+    monkeypatch.setenv("WEBTEXT_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        run(["report", "x"])
+
+
+def test_what_the_system_says_of_a_file_is_a_short_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["crawl", "fetch", "x" * 300, "--out", "y"]) == 1
+    assert capsys.readouterr().err.startswith("error: File name too long: 'xxx")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from webtext.base.errors import EnvironmentError_, InputError
+from webtext.base.errors import EnvironmentError_, InputError, NetworkError
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
@@ -151,3 +151,14 @@ def test_a_folder_in_place_of_a_file_is_a_short_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="'.*folder' cannot be read: Is a directory"):
         Folder(tmp_path).open("folder")
+
+
+def test_a_remote_that_fails_is_a_short_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder("memory://bucket/deep")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("no\ncredentials")
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.exists", refuse)
+    with pytest.raises(NetworkError, match="'memory://bucket/deep' gives no answer: ValueError: no credentials"):
+        folder.exists("x")
