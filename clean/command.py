@@ -132,7 +132,11 @@ def _show(run: Run, result: CleanResult, before: str = "") -> None:
         "documents": result.corpus.records,
         "counts": counts,
     }
+    came_from = result.documents.counts.to_json()
     if before:
-        answer["pages"] = result.documents.counts.to_json()
+        answer["pages"] = came_from
+    elif result.documents.recipe["stage"] == "clean.import":
+        answer["rows"] = came_from
+        before = funnel_text("rows", came_from)
     lines = [before, funnel_text("documents", counts), f"written to '{result.corpus.folder.url}'"]
     run.console.result(answer, "\n".join(line for line in lines if line))

@@ -31,7 +31,7 @@ from webtext.base.urls import canonical_url, library_versions, registrable_domai
 from webtext.clean.extract.body import Dropped, Refused
 from webtext.clean.inputs import InputFile
 from webtext.clean.language import detect_language
-from webtext.clean.text import clean_text
+from webtext.clean.text import clean_text, has_surrogates
 
 CODE_VERSION = 1
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
@@ -107,31 +107,43 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
     if isinstance(record.values, str):
         return Refused("not_json", record.values)
     values = record.values
-    text, url = values.get("text"), values.get("url")
+    text, url = values.get("text"), _string(values.get("url"))
     if not isinstance(text, str):
         return Refused("no_text", f"text is {type(text).__name__}")
     text = clean_text(text)
     if not text.strip():
         return Dropped("empty_text")
     place = f"{record.file.sha256}\n{record.row}"
-    identifier = str(values.get("id") or hashlib.sha256(place.encode()).hexdigest()[:ID_HEX_DIGITS])
-    canonical = canonical_url(url) if isinstance(url, str) else None
+    given = values.get("id")
+    named = _whole_number(given) if isinstance(given, int) else _string(given)
+    identifier = str(named or hashlib.sha256(place.encode()).hexdigest()[:ID_HEX_DIGITS])
+    canonical = canonical_url(url) if url else None
     language, score = detect_language(text) or (None, None)
     split = values.get("split")
     return {
         "id": identifier,
         "link_ids": [],
-        "url": url if isinstance(url, str) else None,
+        "url": url,
         "text": text,
         "text_digest": text_digest(text),
-        "title": values["title"] if isinstance(values.get("title"), str) else None,
-        "date": values["date"] if isinstance(values.get("date"), int) else None,
+        "title": _string(values.get("title")),
+        "date": _whole_number(values.get("date")),
         "domain": registrable_domain(canonical) if canonical else None,
         "language": language,
         "language_score": score,
-        "karma": values["karma"] if isinstance(values.get("karma"), int) else None,
+        "karma": _whole_number(values.get("karma")),
         "split": split if split in ("train", "validation") else split_of(identifier),
     }
+
+
+def _string(value: Any) -> str | None:
+    """The value if it is a string that a column can hold: lone surrogates, which JSON can write, no column takes."""
+    return value if isinstance(value, str) and not has_surrogates(value) else None
+
+
+def _whole_number(value: Any) -> int | None:
+    """The value if it is a whole number that a column can hold."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
 
 
 def _parquet_rows(file: InputFile) -> Iterator[dict[str, Any]]:
@@ -146,8 +158,18 @@ def _parquet_rows(file: InputFile) -> Iterator[dict[str, Any]]:
             raise InputError(
                 f"'{file.location}' has no column 'text'", f"its columns: {', '.join(parquet.schema_arrow.names)}"
             )
-        for batch in parquet.iter_batches(batch_size=256, columns=columns):
+        batches = parquet.iter_batches(batch_size=256, columns=columns)
+        while (batch := _next_batch(batches, file)) is not None:
             yield from batch.to_pylist()
+
+
+def _next_batch(batches: Iterator[pa.RecordBatch], file: InputFile) -> pa.RecordBatch | None:
+    try:
+        return next(batches, None)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(
+            f"'{file.location}' is a damaged Parquet file: {error}", "write or download it again"
+        ) from None
 
 
 def _json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:

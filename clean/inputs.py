@@ -64,6 +64,9 @@ def find_inputs(
             files += _files_of(name, what, suffixes)
     if not sets and not files:
         raise InputError(f"no {what} given", "name a part set, or files")
+    for file in files:
+        if file.folder.size(file.name) == 0:
+            raise InputError(f"'{file.location}' is empty", "write or download it again, or leave it out")
     return sets, files
 
 

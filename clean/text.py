@@ -23,9 +23,14 @@ def clean_text(text: str) -> str:
     >>> clean_text("def f():\\r\\n    return 1  \\r\\n\\r\\n\\r\\n\\x00end\\n")
     'def f():\\n    return 1\\n\\nend'
     """
-    if _SURROGATES.search(text):
+    if has_surrogates(text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = _CONTROLS.sub("", _LINE_ENDS.sub("\n", text))
     # Not one regex for the blanks: `[^\S\n]+$` takes quadratic time on a long run of blanks inside a line.
     text = "\n".join(line.rstrip() for line in text.split("\n"))
     return _EMPTY_LINES.sub("\n\n", text).strip("\n")
+
+
+def has_surrogates(text: str) -> bool:
+    """Whether the text holds code points that no UTF-8 can."""
+    return _SURROGATES.search(text) is not None

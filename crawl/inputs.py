@@ -10,6 +10,15 @@ from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 from webtext.crawl.dumps import PREFIX
 
+FOREIGN_MAGICS = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "a ZIP archive",
+    b"PAR1": "Parquet",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"Rar!": "a RAR archive",
+}
+"""What is easily given by mistake: read as lines, it would be one `not_json` after the other."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class InputFile:
@@ -30,8 +39,17 @@ def find_files(inputs: Iterable[str]) -> list[InputFile]:
     if not files:
         raise InputError("no dump file is given", "name RS_* files, or a folder that holds some")
     for file in files:
-        if Folder(file.folder).size(file.name) == 0:
+        folder = Folder(file.folder)
+        if folder.size(file.name) == 0:
             raise InputError(f"'{file.location}' is empty", "download it again, or leave it out")
+        with folder.open(file.name) as opened:
+            head = opened.read(max(map(len, FOREIGN_MAGICS)))
+        for magic, what in FOREIGN_MAGICS.items():
+            if head.startswith(magic):
+                raise InputError(
+                    f"'{file.location}' is {what}, no submission dump",
+                    "name lines of JSON: plain, or compressed by xz, bzip2 or Zstandard",
+                )
     return files
 
 

@@ -53,12 +53,15 @@ def collect_links(inputs: Sequence[str], out: str, settings: LinkSettings, run: 
     n_parts = settings.parts or parts_for(sum(dump.n_bytes for dump in dumps))
     tasks = _tasks(dumps, n_parts)
     work = Folder(out).child(WORK)
-    if not run.dry_run and not _all_done(out, recipe, tasks):
+    outputs = {"links": (out, "links")}
+    SetWriter(out, "links", recipe).check_place()
+    if run.dry_run or _all_done(out, recipe, tasks):
+        sets = run_parts(_merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
+        return sets["links"]
+    with work.held():
         jobs = [SpillJob.of(dump, work, recipe, n_parts, settings) for dump in dumps]
         tasks = _with_spills(tasks, spill_dumps(jobs, run), work, settings)
-    outputs = {"links": (out, "links")}
-    sets = run_parts(_merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
-    if not run.dry_run:
+        sets = run_parts(_merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         work.remove_all()
     return sets["links"]
 

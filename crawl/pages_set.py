@@ -20,7 +20,7 @@ from webtext.base.errors import InputError
 from webtext.base.partset import ENTRIES, MANIFEST, Part, PartSet, part_name
 from webtext.base.partwriter import PartWriter, SetWriter, part_key
 from webtext.base.recipe import Recipe
-from webtext.base.storage import Folder, no_space_is_an_error
+from webtext.base.storage import no_space_is_an_error
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.link_table import LinkTable
 from webtext.crawl.reasons import FAILED, FETCHED, outcome_of

@@ -113,30 +113,32 @@ def find_duplicates(
     if run.dry_run:
         run.console.say(f"clean.dedup: {documents.records:,} documents to compare")
         raise DryRun
-    work.remove_leftovers()
-    scratch = work.child("scratch")
-    scratch.remove_all()
-    scratch.local_path().mkdir(parents=True)
-    sign_documents(
-        [
-            SignTask(
-                documents=documents,
-                part=part,
-                work=work,
-                shingle_words=settings.shingle_words,
-                permutations=settings.permutations,
-            )
-            for part in range(len(documents.parts))
-        ],
-        run,
-    )
-    try:
-        nodes = order_texts(work, len(documents.parts), masks)
-        with no_space_is_an_error(scratch.url):
-            verdicts = _settle(documents, nodes, settings, work, scratch, run)
-    finally:
+    with work.held():
+        work.remove_leftovers()
+        scratch = work.child("scratch")
         scratch.remove_all()
-    return _publish(nodes, verdicts, len(documents.parts), settings, work, key, run)
+        with no_space_is_an_error(scratch.url):
+            scratch.local_path().mkdir(parents=True)
+        sign_documents(
+            [
+                SignTask(
+                    documents=documents,
+                    part=part,
+                    work=work,
+                    shingle_words=settings.shingle_words,
+                    permutations=settings.permutations,
+                )
+                for part in range(len(documents.parts))
+            ],
+            run,
+        )
+        try:
+            nodes = order_texts(work, len(documents.parts), masks)
+            with no_space_is_an_error(scratch.url):
+                verdicts = _settle(documents, nodes, settings, work, scratch, run)
+        finally:
+            scratch.remove_all()
+        return _publish(nodes, verdicts, len(documents.parts), settings, work, key, run)
 
 
 @dataclass(slots=True)

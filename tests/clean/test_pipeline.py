@@ -20,6 +20,7 @@ from webtext.base.errors import DryRun, InputError
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
 from webtext.clean.command import group
+from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents, filter_documents
 from webtext.clean.rules.thresholds import RuleSettings
@@ -241,3 +242,30 @@ def test_the_verb_answers_with_both_funnels_as_json_on_stdout(tmp_path: Path) ->
     assert answer["pages"]["kept"] == 6
     assert (answer["documents"], answer["counts"]["kept"]) == (3, 3)
     assert answer["counts"]["dropped"]["near_duplicate"] == 1
+
+
+def test_values_that_no_column_can_hold_cost_themselves_and_not_the_file(tmp_path: Path, run: Run) -> None:
+    rows = [
+        '{"text": "one", "karma": 100000000000000000000, "date": -9223372036854775809}',
+        '{"text": "two", "title": "t \\ud800", "url": "http://x/\\ud800", "id": "\\ud800"}',
+        '{"text": "three", "id": {"a": 1}, "karma": true, "date": NaN}',
+        '{"text": ' + "[" * 100_000 + "}",
+    ]
+    (tmp_path / "odd.jsonl").write_text("\n".join(rows))
+    result = dedup_documents([str(tmp_path / "odd.jsonl")], str(tmp_path / "out"), DedupSettings(), run)
+    assert result.documents.counts.to_json() == {"records_in": 4, "kept": 3, "dropped": {}, "failed": {"not_json": 1}}
+    for row in result.corpus.table(0).to_pylist():
+        assert (row["karma"], row["date"], row["title"], row["url"]) == (None, None, None, None)
+        assert len(row["id"]) == 32
+
+
+def test_an_empty_or_damaged_file_is_named(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(InputError, match="empty.jsonl' is empty"):
+        dedup_documents([str(tmp_path / "empty.jsonl")], str(tmp_path / "out"), DedupSettings(), run)
+    pq.write_table(pa.table({"text": ["some words"]}), tmp_path / "flip.parquet")
+    data = bytearray((tmp_path / "flip.parquet").read_bytes())
+    data[4:40] = bytes(36)
+    (tmp_path / "flip.parquet").write_bytes(data)
+    with pytest.raises(InputError, match="flip.parquet' is a damaged Parquet file"):
+        dedup_documents([str(tmp_path / "flip.parquet")], str(tmp_path / "out"), DedupSettings(), run)

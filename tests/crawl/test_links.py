@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import hashlib
 import json
 import lzma
@@ -425,10 +426,12 @@ def test_a_truncated_dump_gives_its_links_and_says_so(
 
 def test_missing_and_empty_inputs_are_named(tmp_path: Path) -> None:
     (tmp_path / "RS_empty.xz").touch()
+    (tmp_path / "RS_packed.gz").write_bytes(gzip.compress(b"{}\n"))
     (tmp_path / "folder").mkdir()
     for name, said in {
         "RS_missing.xz": "no file",
         "RS_empty.xz": "is empty",
+        "RS_packed.gz": "is gzip, no submission dump",
         "folder": "no RS_* file in the folder",
         "RS_2017-*": "no file is called",
         "nowhere/RS_1": "no file",
