@@ -42,6 +42,7 @@ vocab_size = 4096
 [train]
 {train}
 """
+PREFERRED_PORT = 8420
 TRAIN = """\
 n_layer = 2
 n_head = 2
@@ -170,15 +171,26 @@ def summary(result: dict[str, Any], layout: Layout) -> str:
 
 
 def _port(folder: Path) -> int:
-    """The port of the demo's web: chosen once, kept, since the addresses are part of the dump."""
+    """The port of the demo's web: chosen once, kept, since the addresses are part of the dump.
+
+    The same one wherever it is free, so that two demos have the same links and the same split.
+    """
     stored = folder / "port"
-    if stored.is_file():
-        return int(stored.read_text())
+    if not stored.is_file():
+        stored.write_text(str(_free_port(PREFERRED_PORT) or _free_port(0)))
+    return int(stored.read_text())
+
+
+def _free_port(port: int) -> int | None:
+    """`port` (any, when it is 0) if nobody listens there on any of the demo's addresses."""
     with contextlib.ExitStack() as stack:
-        probe = stack.enter_context(socket.socket())
-        probe.bind((HOSTS[0], 0))
-        port = int(probe.getsockname()[1])
-    stored.write_text(str(port))
+        for host in HOSTS:
+            probe = stack.enter_context(socket.socket())
+            try:
+                probe.bind((host, port))
+            except OSError:
+                return None
+            port = int(probe.getsockname()[1])
     return port
 
 

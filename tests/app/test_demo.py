@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from webtext.app.demo import run as demo
 from webtext.app.demo import web
 from webtext.app.demo.dump import BAD_LINES, ODD_ROWS, write_dump
 from webtext.app.demo.pages import NAMES, render_pages
@@ -232,3 +233,19 @@ def test_a_missed_fate_is_told_with_what_was_expected(plan: Plan) -> None:
     assert lines[at].split() == ["MISSED", "404", "corpus"]
     assert lines[at + 1].split(maxsplit=1) == ["expected", "pages: http_404"]
     assert "  | It says" in lines
+
+
+def test_two_demos_have_the_same_addresses_unless_the_port_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        try:
+            taken.bind((HOSTS[3], demo.PREFERRED_PORT))
+            taken.listen()
+        except OSError:
+            pass  # somebody else has it, which serves as well
+        (tmp_path / "other").mkdir()
+        other = demo._port(tmp_path / "other")
+        assert other != demo.PREFERRED_PORT
+        assert demo._port(tmp_path / "other") == other
+    probe = demo._free_port(demo.PREFERRED_PORT)
+    assert probe in (None, demo.PREFERRED_PORT)
+    assert demo._port(tmp_path) == probe or probe is None
