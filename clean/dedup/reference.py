@@ -111,7 +111,18 @@ def settle(
     """Decide which nodes stay, from all edges at once (the native twin looks only at those it needs).
 
     Nodes are in priority order, the first `n_train` of train, the others of validation. An edge joins two nodes that
-    share a bucket, agree in `min_agreement` places and whose Jaccard is at least `threshold`.
+    share a bucket, agree in `min_agreement` places and whose Jaccard is at least `threshold` (two empty sets have 0).
+    Buckets remember all their nodes; natively a full one (`bucket_limit`) forgets later ones, and so their edges there.
+
+    A train node is dropped if and only if it has an edge to a train node that stays. A validation node is dropped if
+    edges lead from it to a train node, kept or dropped, on any way; the rest of validation is treated as train was.
+
+    Each dropped node names one that stays. Wherever several qualify and are equal, the first in priority is named:
+
+    1. of those that stay and that it has an edge to (for a validation node: of train, if any), the most similar;
+    2. a validation node with edges to dropped train nodes only: what the first of these names;
+    3. one joined to train only through others of validation: the first of what those that edges within validation
+       join to it name by 1 and 2. No edge is asked for here or in 2, so their similarity may be anything.
     """
     edges = _edges(signatures, buckets, sets, threshold, min_agreement)
     verdicts = Verdicts([STAYS] * len(sets), [-1] * len(sets), [0.0] * len(sets))
@@ -127,16 +138,21 @@ def settle(
             else:
                 kept.add(node)
 
+    def train_near(node: int) -> int | None:
+        """The train node that a validation node names by its own edges to train."""
+        train = sorted(other for other in edges[node] if other < n_train)
+        kept = [other for other in train if verdicts.fate[other] == STAYS]
+        if kept:
+            return min(kept, key=lambda other: (-edges[node][other], other))
+        return verdicts.stays[train[0]] if train else None
+
     visit(range(n_train))
-    for component in _components(edges):
-        kept_train = [node for node in component if node < n_train and verdicts.fate[node] == STAYS]
-        for node in component:
-            if kept_train and node >= n_train:
-                near = [(-edges[node][other], other) for other in kept_train if other in edges[node]]
-                # One that is joined to the cluster only through others is said to be a duplicate of the cluster's first.
-                other = min(near)[1] if near else kept_train[0]
-                verdicts.fate[node], verdicts.stays[node] = DUPLICATE_OF_TRAIN, other
-                verdicts.similarity[node] = jaccard(sets[node], sets[other])
+    for component in _components(edges, range(n_train, len(sets))):
+        named = {node: train for node in component if (train := train_near(node)) is not None}
+        for node in component if named else ():
+            other = named.get(node, min(named.values()))
+            verdicts.fate[node], verdicts.stays[node] = DUPLICATE_OF_TRAIN, other
+            verdicts.similarity[node] = jaccard(sets[node], sets[other])
     visit([node for node in range(n_train, len(sets)) if verdicts.fate[node] == STAYS])
     return verdicts
 
@@ -160,16 +176,17 @@ def _edges(
     return edges
 
 
-def _components(edges: Sequence[dict[int, float]]) -> list[list[int]]:
+def _components(edges: Sequence[dict[int, float]], nodes: range) -> list[list[int]]:
+    """The connected components of `nodes`, by edges between two of them."""
     seen: set[int] = set()
     components = []
-    for start in range(len(edges)):
+    for start in nodes:
         component, waiting = [], [start]
         while waiting:
             node = waiting.pop()
             if node not in seen:
                 seen.add(node)
                 component.append(node)
-                waiting.extend(edges[node])
-        components.append(sorted(component))
+                waiting.extend(other for other in edges[node] if other in nodes)
+        components.append(component)
     return components

@@ -7,12 +7,12 @@
 namespace webtext::minhash {
 namespace {
 
-// The nodes that buckets remember, as one linked list per bucket.
+// The nodes that buckets remember, in priority order: one ring of entries per bucket, known by its last.
 class Members {
  public:
-  explicit Members(size_t n_buckets) : head_(n_buckets, -1), length_(n_buckets, 0) {}
+  explicit Members(size_t n_buckets) : last_(n_buckets, -1), length_(n_buckets, 0) {}
 
-  // Returns how many buckets were full.
+  // Nodes come in priority order. Returns how many buckets were full.
   int64_t add(size_t node, std::span<const int32_t> buckets, size_t limit) {
     int64_t full = 0;
     for (const int32_t bucket : buckets) {
@@ -21,30 +21,34 @@ class Members {
         ++full;
         continue;
       }
-      entries_.push_back({static_cast<uint32_t>(node), head_[bucket]});
-      head_[bucket] = static_cast<int64_t>(entries_.size()) - 1;
+      const auto added = static_cast<int64_t>(entries_.size());
+      const int64_t last = last_[bucket];
+      entries_.push_back({static_cast<uint32_t>(node), last < 0 ? added : entries_[last].next});
+      if (last >= 0) entries_[last].next = added;
+      last_[bucket] = added;
       ++length_[bucket];
     }
     return full;
   }
 
-  // Calls visit(node) for each member of the buckets until it returns false.
+  // Calls visit(node) for each bucket's members in priority order; false ends that bucket, and the next one follows.
   template <typename Visit>
   void each(std::span<const int32_t> buckets, Visit visit) const {
     for (const int32_t bucket : buckets) {
-      if (bucket < 0) continue;
-      for (int64_t at = head_[bucket]; at >= 0; at = entries_[at].next) {
-        if (!visit(entries_[at].node)) return;
-      }
+      if (bucket < 0 || last_[bucket] < 0) continue;
+      int64_t at = last_[bucket];
+      do {
+        at = entries_[at].next;
+      } while (visit(entries_[at].node) && at != last_[bucket]);
     }
   }
 
  private:
   struct Entry {
     uint32_t node;
-    int64_t next;
+    int64_t next;  // of the bucket's last member: its first
   };
-  std::vector<int64_t> head_;
+  std::vector<int64_t> last_;
   std::vector<size_t> length_;
   std::vector<Entry> entries_;
 };
@@ -88,11 +92,11 @@ class Settler {
  private:
   void drop_validation_near_train(const Members& kept, const Members& dropped) {
     Members validation(n_buckets_);
-    std::vector<int64_t> train_of(nodes_.size(), -1);  // for a validation cluster's root: a train node that stays
+    std::vector<int64_t> train_of(nodes_.size(), -1);  // for a validation cluster's root: the first train node named
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
       Match match = best(kept, node);
       if (match.node < 0) {
-        const int64_t near = any(dropped, node);
+        const int64_t near = first(dropped, node);
         if (near >= 0) match = exact(node, result_.stays[near]);
       }
       if (match.node >= 0) drop(node, match, Fate::kDuplicateOfTrain);
@@ -107,7 +111,8 @@ class Settler {
     }
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
       int64_t& train = train_of[root(node)];
-      if (train < 0) train = result_.stays[node];
+      const int64_t named = result_.stays[node];
+      if (named >= 0 && (train < 0 || named < train)) train = named;
     }
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
       const int64_t train = train_of[root(node)];
@@ -132,13 +137,15 @@ class Settler {
     return found;
   }
 
-  // Some member with an edge to node, -1 when there is none.
-  int64_t any(const Members& members, size_t node) {
+  // The first member in priority with an edge to node, -1 when there is none.
+  int64_t first(const Members& members, size_t node) {
     int64_t found = -1;
     begin_visit(node);
     members.each(buckets(node), [&](size_t other) {
-      if (first_visit(other) && similarity(node, other) >= rules_.threshold) found = static_cast<int64_t>(other);
-      return found < 0;
+      const auto candidate = static_cast<int64_t>(other);
+      if (found >= 0 && candidate >= found) return false;  // and so are all that follow in this bucket
+      if (first_visit(other) && similarity(node, other) >= rules_.threshold) found = candidate;
+      return true;
     });
     return found;
   }

@@ -38,9 +38,14 @@ struct Verdicts {
 
 // A train node is dropped if and only if it has an edge to a train node that stays, visited in priority order. A
 // validation node is dropped if edges lead from it to a train node, kept or dropped, on any way; what is left of
-// validation is then treated as train was. Among several nodes that stay, the most similar is named, then the first.
+// validation is then treated as train was.
 //
-// Train never has to know more than edges to nodes that stay, so 10^5 pages of one template cost 10^5 comparisons.
+// Each dropped node names one that stays: of those it has an edge to, the most similar, of equals the first in
+// priority. A validation node with edges to dropped train nodes only names what the first of these names; one that is
+// joined to train only through others of validation, the first train node that any of those joined to it names.
+//
+// Train never has to know more than edges to nodes that stay, so 10^5 pages of one template cost 10^5 comparisons:
+// therefore no name depends on an edge between two train nodes that are both dropped.
 Verdicts settle(const Nodes& nodes, const Rules& rules);
 
 }  // namespace webtext::minhash
