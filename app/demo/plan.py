@@ -73,9 +73,13 @@ def _planted(names: Sequence[str], port: int) -> list[Planted]:
     def url(host: int, path: str) -> str:
         return _url(host, port, path)
 
+    def url_beside(host: int, stem: str, name: str) -> str:
+        """Held out if and only if the page `name` is: neither moves the other to its own split."""
+        return _numbered_url(host, port, stem, split_of(link_id(_plain_url(names, name, port))))
+
     def copy_url(host: int, name: str) -> str:
-        """Held out if and only if its original is, so that karma decides between the two."""
-        return _numbered_url(host, port, f"copy-of-{name}", split_of(link_id(_plain_url(names, name, port))))
+        """Karma alone decides between the copy and its original."""
+        return url_beside(host, f"copy-of-{name}", name)
 
     late = 1_514_764_800  # 2018-01-01T00:00:00Z: the first second that is too late
     return [
@@ -94,7 +98,8 @@ def _planted(names: Sequence[str], port: int) -> list[Planted]:
         Planted(label="forbidden by robots.txt", url=url(1, "/private/page.html"), stage="pages", reason="robots_disallowed"),
         Planted(label="redirect to a page nobody linked", url=url(2, "/moved"), content="redirect",
                 location=url(4, f"/unlinked/{behind_redirect}.html"), stage="corpus"),
-        Planted(label="redirect to a page that is a link too", url=url(2, "/also-moved"), content="redirect",
+        Planted(label="redirect to a page that is a link too", url=url_beside(2, "also-moved", second),
+                content="redirect",
                 location=_plain_url(names, second, port), stage="pages", reason="redirects_to_link"),
         Planted(label="redirect into a private network", url=url(2, "/inward"), content="redirect",
                 location="http://10.0.0.1/", stage="pages", reason="address_not_public"),

@@ -78,7 +78,7 @@ def test_the_pages_lie_on_eight_hosts_and_reserved_ones_are_not_plain(plan: Plan
     assert RESERVED[2] == planted(plan, "held-out page with a canary").page
 
 
-@pytest.mark.parametrize("port", [8000, 8001, 8002, 40_000])
+@pytest.mark.parametrize("port", [8000, 8001, 8002, 8420, 40_000])
 def test_a_copy_is_held_out_exactly_when_its_original_is_and_has_less_karma(port: int) -> None:
     plan = make_plan([*MODULES, *RESERVED], port)
     originals = {page.page: page for page in plan.plain}
@@ -88,6 +88,9 @@ def test_a_copy_is_held_out_exactly_when_its_original_is_and_has_less_karma(port
         original = originals[copy.page]
         assert split_of(link_id(copy.url)) == split_of(link_id(original.url))
         assert copy.score < original.score
+    redirect = planted(plan, "redirect to a page that is a link too")  # it gives the page its vote, and so its split
+    assert redirect.location is not None
+    assert split_of(link_id(redirect.url)) == split_of(link_id(redirect.location))
     assert split_of(link_id(planted(plan, "held-out page with a canary").url)) == "validation"
 
 
