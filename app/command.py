@@ -66,8 +66,11 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
 @click.argument("folder")
 def report(run: Run, folder: str) -> None:
     """Write report.html and report.json of the build in FOLDER: funnel, samples, curves; one page, no network."""
-    from webtext.app.report import write_report
+    from webtext.app.report import make_report, write_report
 
+    if run.dry_run:
+        make_report(folder)
+    run.would_write(f"{folder}/report.html")
     path = write_report(folder)
     run.console.result({"report": path}, path)
 
@@ -82,6 +85,7 @@ def demo(run: Run, out: str) -> None:
     """
     from webtext.app.demo.run import run_demo
 
+    run.would_write(out)
     run_demo(out, run)
 
 

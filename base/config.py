@@ -7,6 +7,7 @@ A component's settings stand beside it, as `@dataclass(frozen=True, slots=True, 
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import types
 import typing
@@ -141,11 +142,17 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
         if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
             return tuple(value)
         raise ConfigError(f"{place} = {value!r}: expected a list of strings")
-    if type_ is float and isinstance(value, int) and not isinstance(value, bool):
+    if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
         return float(value)
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
         names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
         raise ConfigError(f"{place} = {value!r}: expected {names[type_]}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(
+            f"{place} = {value!r}: expected a number that ends", "where there is no limit, 'none' says so"
+        )
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{place} = {value!r}: expected a whole number of at most 64 bits")
     return value
 
 

@@ -37,9 +37,10 @@ class Console:
     def result(self, value: Mapping[str, Any], text: str) -> None:
         """The verb's answer, on stdout: the value as JSON under json, the text under human, nothing under quiet."""
         if self.mode == "json":
-            print(json.dumps(value, ensure_ascii=False, sort_keys=True), flush=True)
+            line = json.dumps(value, ensure_ascii=False, sort_keys=True)
+            print(line if _printable(line) == line else json.dumps(value, sort_keys=True), flush=True)
         elif self.mode == "human" and text:
-            print(text, flush=True)
+            print(_printable(text), flush=True)
 
     def error(self, error: WebtextError) -> None:
         """An error, on stderr in every mode."""
@@ -59,6 +60,12 @@ class Console:
             yield progress
         finally:
             progress.close()
+
+
+def _printable(text: str) -> str:
+    """The text with what stdout's encoding cannot say (a file name that is no UTF-8, any letter under ASCII) escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def funnel_text(title: str, counts: Mapping[str, Any]) -> str:

@@ -316,7 +316,7 @@ def _files(part: Part) -> Iterator[tuple[str, int, str]]:
 def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:
     try:
         manifest = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"'{folder.location(MANIFEST)}' is no JSON: {error}", _MEND) from None
     if not isinstance(manifest, dict) or "format" not in manifest or "kind" not in manifest:
         raise InputError(

@@ -164,7 +164,7 @@ class SetWriter:
             return
         try:
             kind = json.loads(self.folder.read_bytes(MANIFEST))["kind"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return  # damaged: made again
         if kind != self.kind:
             raise InputError(
@@ -195,7 +195,7 @@ class SetWriter:
             return (
                 int(json.loads(self.folder.read_bytes(MANIFEST))["generation"]) if self.folder.exists(MANIFEST) else 0
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return 0
 
     def unseal(self) -> None:
@@ -260,7 +260,7 @@ def _size_and_sha256(path: Path) -> tuple[int, str]:
 def _read_entry(entries: Folder, name: str) -> Part | None:
     try:
         return Part.from_json(json.loads(entries.read_bytes(name)))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # no entry, no part: it is made again
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from webtext.base.console import Console
+from webtext.base.errors import DryRun
 
 if TYPE_CHECKING:
     from webtext.base.engine import Engine
@@ -18,6 +19,12 @@ class Run:
     engine: Engine
     console: Console
     dry_run: bool = False
+
+    def would_write(self, location: str) -> None:
+        """Under a dry run, say so and end it; to be called before a verb writes its one output."""
+        if self.dry_run:
+            self.console.say(f"would write '{location}'")
+            raise DryRun
 
     @classmethod
     def quiet(cls, workers: int = 1) -> Run:

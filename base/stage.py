@@ -244,7 +244,7 @@ def _sealed(writer: SetWriter, done: Mapping[int, Part]) -> bool:
     try:
         manifest = json.loads(writer.folder.read_bytes(MANIFEST))
         return [entry["sha256"] for entry in manifest["parts"]] == [done[index].sha256 for index in sorted(done)]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
@@ -273,7 +273,7 @@ class _Quarantine:
             try:
                 stored = json.loads(folder.read_bytes(QUARANTINE))
                 self._records = {key: {int(p): str(c) for p, c in records.items()} for key, records in stored.items()}
-            except (ValueError, AttributeError):
+            except (ValueError, AttributeError, RecursionError):
                 raise InputError(
                     f"'{folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then tried again"
                 ) from None

@@ -147,6 +147,10 @@ class Folder:
         if not self.is_local:
             yield
             return
+        try:
+            self.url.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"the name of the folder {self.url!r} is no UTF-8", "choose another --out") from None
         with no_space_is_an_error(self.url):
             self._path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._path, os.O_RDONLY)

@@ -73,6 +73,7 @@ def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], out: str | 
     if out is None:
         run.console.result({"ids": ids.tolist()}, " ".join(map(str, ids.tolist())))
         return
+    run.would_write(out)
     _write(out, _npy(ids) if out.endswith(".npy") else (" ".join(map(str, ids.tolist())) + "\n").encode())
     run.console.result({"out": out, "tokens": len(ids)}, f"{len(ids):,} tokens in '{out}'")
 
@@ -85,6 +86,7 @@ def decode(run: Run, file: str, path: str, out: str | None) -> None:
     """Turn token ids (an .npy array, or numbers as text from FILE or standard input) into text."""
     data = Tokenizer.load(path).decode_bytes(_ids(_read(file), file))
     if out is not None:
+        run.would_write(out)
         _write(out, data)
         run.console.result({"out": out, "bytes": len(data)}, f"{len(data):,} bytes in '{out}'")
     elif run.console.mode == "human":
@@ -124,6 +126,7 @@ def inspect(run: Run, text: str, path: str, allowed: tuple[str, ...]) -> None:
 def convert(run: Run, source: str, target: str, pattern: str | None, special_tokens: tuple[str, ...]) -> None:
     """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, or a folder."""
     tokenizer = Tokenizer.load(source, pattern, special_tokens or None)
+    run.would_write(target)
     tokenizer.save(target)
     answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")

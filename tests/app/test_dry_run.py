@@ -78,3 +78,22 @@ def test_what_is_done_is_passed_and_the_first_work_told(
     assert run(["build", str(path), "--dry-run", "--set", "clean.rules.rule=['too_few_words=50']"]) == 0
     assert capsys.readouterr().err.splitlines()[-2] == "3/6 documents: extract, judge, deduplicate"
     assert files(build) == before
+
+
+def test_verbs_with_one_output_say_where_it_would_go_and_write_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, tokenizer = tmp_path / "text.txt", tmp_path / "tokenizer.json"
+    text.write_text("one two two")
+    (tmp_path / "ids.txt").write_text("1 2")
+    assert run(["tokenizer", "train", str(text), "--vocab-size", "257", "--out", str(tokenizer), "--quiet"]) == 0
+    before, target = files(tmp_path), str(tmp_path / "new")
+    for verb in (
+        ["tokenizer", "encode", str(text), "--tokenizer", str(tokenizer), "--out", target],
+        ["tokenizer", "decode", str(tmp_path / "ids.txt"), "--tokenizer", str(tokenizer), "--out", target],
+        ["tokenizer", "convert", str(tokenizer), target],
+        ["demo", "--out", target],
+    ):
+        assert run([*verb, "--dry-run"]) == 0
+        assert capsys.readouterr().err == f"would write '{target}'\n"
+    assert files(tmp_path) == before

@@ -90,3 +90,21 @@ def test_an_override_of_another_form_is_refused(override: str) -> None:
 def test_a_folder_in_place_of_a_config_file_is_a_short_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         load_config(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("ratio", float("nan"), "a number that ends"),
+        ("ratio", 10**400, "a number"),
+        ("count", 2**63, "at most 64 bits"),
+    ],
+)
+def test_numbers_that_nothing_can_work_with_are_refused(key: str, value: object, said: str) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Numbers:
+        ratio: float = setting(0.5, "a ratio")
+        count: int = setting(1, "a count")
+
+    with pytest.raises(ConfigError, match=said):
+        from_table(Numbers, {key: value}, "numbers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -68,3 +69,16 @@ def test_a_funnel_reads_as_a_table() -> None:
         "  dropped: over_18                 1",
         "  failed: invalid_json             1",
     ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_what_stdout_cannot_encode_is_escaped_and_json_stays_json(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = {"out": "bad \udcff name, 日本, 😀, é"}
+    for mode in ("json", "human"):
+        raw = io.BytesIO()
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding=encoding))
+        Console(mode).result(value, value["out"])  # type: ignore[arg-type]
+        said = raw.getvalue().decode(encoding)
+        assert json.loads(said) == value if mode == "json" else "bad \\udcff name" in said

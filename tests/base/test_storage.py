@@ -162,3 +162,10 @@ def test_a_remote_that_fails_is_a_short_error_that_names_it(monkeypatch: pytest.
     monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.exists", refuse)
     with pytest.raises(NetworkError, match="'memory://bucket/deep' gives no answer: ValueError: no credentials"):
         folder.exists("x")
+
+
+def test_a_folder_whose_name_is_no_utf8_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    folder = Folder(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    with pytest.raises(InputError, match=r"udcff' is no UTF-8"), folder.held():
+        pass
+    assert not list(tmp_path.iterdir())
