@@ -77,7 +77,18 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with 0 ok, 1 failed parts, 2 usage, 3 broken input or 130 interrupted."""
+    _open_closed_streams()
     sys.exit(run(arguments))
+
+
+def _open_closed_streams() -> None:
+    """Whoever starts us with a closed stream (`>&-`) wants silence: nor may the next file that is opened take its number."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(handle)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -129,7 +140,7 @@ def _run(arguments: list[str] | None, console: Console) -> int:
             raise
         console.error(missing_extra(package, EXTRA_OF_PACKAGE.get(package, "build")))
         return EnvironmentError_.exit_code
-    except BrokenPipeError:  # `webtext ... | head`: whoever reads has had enough
+    except (BrokenPipeError, SystemExit):  # `webtext ... | head`: whoever reads has had enough (click makes it an exit)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

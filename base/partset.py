@@ -11,6 +11,7 @@ Writing is in `base/partwriter.py`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -263,16 +264,18 @@ class PartSet:
             for name, n_bytes, sha256 in _files(part):
                 self._verify_file(name, n_bytes, sha256)
 
-    def _parquet(self, part: Part) -> pq.ParquetFile:
+    @contextlib.contextmanager
+    def _parquet(self, part: Part) -> Iterator[pq.ParquetFile]:
         self._verify_file(part.name, part.bytes, part.sha256)
-        file = pq.ParquetFile(self.folder.open(part.name), pre_buffer=False)
-        expected = SCHEMAS.get(self.kind)
-        if expected is not None and not file.schema_arrow.equals(expected):
-            raise InputError(
-                f"'{self.folder.location(part.name)}' does not have the columns of {self.kind}",
-                "it was made by another version of webtext: make the set again",
-            )
-        return file
+        with self.folder.open(part.name) as opened:
+            file = pq.ParquetFile(opened, pre_buffer=False)
+            expected = SCHEMAS.get(self.kind)
+            if expected is not None and not file.schema_arrow.equals(expected):
+                raise InputError(
+                    f"'{self.folder.location(part.name)}' does not have the columns of {self.kind}",
+                    "it was made by another version of webtext: make the set again",
+                )
+            yield file
 
     def _check_sizes(self) -> None:
         for part in self.parts:

@@ -146,3 +146,26 @@ def test_an_error_nobody_foresaw_is_short_and_can_show_where_it_came_from(
 def test_what_the_system_says_of_a_file_is_a_short_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crawl", "fetch", "x" * 300, "--out", "y"]) == 1
     assert capsys.readouterr().err.startswith("error: File name too long: 'xxx")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_silence_and_no_error(closed: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("one two two")
+    line = (
+        f"{sys.executable} -m webtext.app.main tokenizer train text.txt --vocab-size 257 --out t.json --json {closed}"
+    )
+    answer = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert json.loads((tmp_path / "t.json").read_text())["model"]["type"] == "BPE"
+
+
+def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("one two two " * 100_000)
+    webtext = f"{sys.executable} -m webtext.app.main tokenizer"
+    line = (
+        f"{webtext} train text.txt --vocab-size 257 --out t.json && {webtext} encode text.txt --tokenizer t.json | true"
+    )
+    answer = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
