@@ -22,7 +22,9 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
       webtext build build.toml
       webtext build build.toml --set crawl.links.min_karma=5 --workers 8
 
-    Reads the dumps (or pages) named in [build]; writes one folder per stage into its `out`.
+    \b
+    Reads:  the dumps (or pages) that CONFIG names in [build]
+    Writes: one folder per stage into its `out`, and report.html
     """
     from webtext.app.chain import build as run_build
     from webtext.app.chain import check_links
@@ -46,7 +48,9 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
       webtext pretrain build.toml
       torchrun --nproc-per-node 8 -m webtext.app.main train run build/tokens --out build/model --config build.toml
 
-    Reads and writes what `build` does, and the model's folder.
+    \b
+    Reads:  what `build` reads
+    Writes: what `build` writes, and model/ with the export to Hugging Face
     """
     from webtext.app.chain import check_links
     from webtext.app.chain import pretrain as run_pretrain
@@ -62,7 +66,17 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     check_links(layout)
 
 
-@verb(_commands, "report")
+REPORT_EXAMPLES = """\b
+Examples:
+  webtext report build
+
+\b
+Reads:  the folder of a build
+Writes: FOLDER/report.html and FOLDER/report.json
+"""
+
+
+@verb(_commands, "report", epilog=REPORT_EXAMPLES)
 @click.argument("folder")
 def report(run: Run, folder: str) -> None:
     """Write report.html and report.json of the build in FOLDER: funnel, samples, curves; one page, no network."""
@@ -75,7 +89,18 @@ def report(run: Run, folder: str) -> None:
     run.console.result({"report": path}, path)
 
 
-@verb(_commands, "demo")
+DEMO_EXAMPLES = """\b
+Examples:
+  webtext demo
+  webtext demo --out /tmp/demo
+
+\b
+Reads:  the documentation that Python carries
+Writes: DIR/web, the dump DIR/RS_2017-01.zst, DIR/build.toml, and the build in DIR/build
+"""
+
+
+@verb(_commands, "demo", epilog=DEMO_EXAMPLES)
 @click.option("--out", default=DEMO_FOLDER, show_default=True, help="Folder for everything the demo makes.")
 def demo(run: Run, out: str) -> None:
     """The whole way on a small web of this machine's own: voted links, pages, corpus, tokens, a trained GPT-2, a report.
@@ -94,7 +119,17 @@ def inspect() -> None:
     """Why a record is here, or is not."""
 
 
-@verb(inspect, "set")
+SET_EXAMPLES = """\b
+Examples:
+  webtext inspect set build/corpus
+
+\b
+Reads:  a part set of any kind: every byte
+Writes: nothing
+"""
+
+
+@verb(inspect, "set", epilog=SET_EXAMPLES)
 @click.argument("folder")
 def inspect_set(run: Run, folder: str) -> None:
     """The funnel, recipe and size of the part set in FOLDER; every byte is verified."""
@@ -119,6 +154,10 @@ def inspect_doc(run: Run, build_folder: str, url_or_id: str) -> None:
     \b
       webtext inspect doc build http://example.com/
       webtext inspect doc build 0f115db062b7c0dd030b16878c99dea5
+
+    \b
+    Reads:  the folder of a build
+    Writes: nothing
     """
     from webtext.app.trace import Tracer
     from webtext.app.trace_text import trace_text
@@ -142,6 +181,10 @@ def inspect_token(run: Run, build_folder: str, place: str) -> None:
 
     \b
       webtext inspect token build train-00000.tok:4096
+
+    \b
+    Reads:  the folder of a build
+    Writes: nothing
     """
     from dataclasses import asdict
 
@@ -165,7 +208,17 @@ def inspect_token(run: Run, build_folder: str, place: str) -> None:
     run.console.result({"origin": asdict(origin), "trace": found.to_json() if found else None}, text)
 
 
-@verb(inspect, "cluster")
+CLUSTER_EXAMPLES = """\b
+Examples:
+  webtext inspect cluster build 0f115db062b7c0dd030b16878c99dea5
+
+\b
+Reads:  the folder of a build
+Writes: nothing
+"""
+
+
+@verb(inspect, "cluster", epilog=CLUSTER_EXAMPLES)
 @click.argument("build_folder", metavar="BUILD")
 @click.argument("identifier", metavar="ID")
 def inspect_cluster(run: Run, build_folder: str, identifier: str) -> None:
@@ -182,7 +235,18 @@ def inspect_cluster(run: Run, build_folder: str, identifier: str) -> None:
     run.console.result({"kept": found.kept, "dropped": found.dropped}, cluster_text(found))
 
 
-@verb(inspect, "drop")
+DROP_EXAMPLES = """\b
+Examples:
+  webtext inspect drop build
+  webtext inspect drop build --reason too_few_words -n 20
+
+\b
+Reads:  the folder of a build
+Writes: nothing
+"""
+
+
+@verb(inspect, "drop", epilog=DROP_EXAMPLES)
 @click.argument("build_folder", metavar="BUILD")
 @click.option("--reason", default=None, help="Only documents dropped for this reason.")
 @click.option("-n", "limit", type=click.IntRange(1), default=5, show_default=True, help="How many to show.")

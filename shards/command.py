@@ -16,7 +16,17 @@ def group() -> None:
     """Pack a corpus into token shards; look into them."""
 
 
-@verb(group, "pack", settings=PackSettings, section="shards")
+PACK_EXAMPLES = """\b
+Examples:
+  webtext shards pack build/corpus --tokenizer build/tokenizer/tokenizer.json --out build/tokens
+
+\b
+Reads:  a part set of corpus or documents, and a tokenizer
+Writes: DIR, a part set of tokens: .tok files, and a row for every document
+"""
+
+
+@verb(group, "pack", settings=PackSettings, section="shards", epilog=PACK_EXAMPLES)
 @click.argument("documents", metavar="DOCUMENTS")
 @click.option(
     "--tokenizer", required=True, metavar="FILE", help="The tokenizer: tokenizer.json, or another known form."
@@ -35,7 +45,17 @@ def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: 
     run.console.result(found, describe_text(tokens.folder.url, found))
 
 
-@verb(group, "info")
+INFO_EXAMPLES = """\b
+Examples:
+  webtext shards info build/tokens
+
+\b
+Reads:  a part set of tokens: headers only
+Writes: nothing
+"""
+
+
+@verb(group, "info", epilog=INFO_EXAMPLES)
 @click.argument("folder", metavar="DIR")
 def info(run: Run, folder: str) -> None:
     """Say what a token set holds: its headers."""
@@ -45,7 +65,17 @@ def info(run: Run, folder: str) -> None:
     run.console.result(found, describe_text(folder, found))
 
 
-@verb(group, "verify")
+VERIFY_EXAMPLES = """\b
+Examples:
+  webtext shards verify build/tokens
+
+\b
+Reads:  a part set of tokens: every byte
+Writes: nothing
+"""
+
+
+@verb(group, "verify", epilog=VERIFY_EXAMPLES)
 @click.argument("folder", metavar="DIR")
 def verify(run: Run, folder: str) -> None:
     """Read every byte of a token set.
@@ -60,7 +90,18 @@ def verify(run: Run, folder: str) -> None:
     run.console.result(found | {"verified": True}, f"{folder} is whole: {n_tokens:,} tokens, {n_shards:,} token files")
 
 
-@verb(group, "sample")
+SAMPLE_EXAMPLES = """\b
+Examples:
+  webtext shards sample build/tokens --tokenizer build/tokenizer/tokenizer.json -n 3
+  webtext shards sample build/tokens --tokenizer tokenizer.json --at train-00000.tok:4096
+
+\b
+Reads:  a part set of tokens, and the tokenizer that packed it
+Writes: nothing
+"""
+
+
+@verb(group, "sample", epilog=SAMPLE_EXAMPLES)
 @click.argument("folder", metavar="DIR")
 @click.option("--tokenizer", required=True, metavar="FILE", help="The tokenizer that packed DIR.")
 @_SPLIT

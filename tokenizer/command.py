@@ -60,7 +60,18 @@ def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: s
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
 
 
-@verb(group, "encode")
+ENCODE_EXAMPLES = """\b
+Examples:
+  webtext tokenizer encode text.txt --tokenizer build/tokenizer --out ids.npy
+  echo 'some words' | webtext tokenizer encode --tokenizer tokenizer.json
+
+\b
+Reads:  a text file or standard input, and a tokenizer
+Writes: FILE, or standard output
+"""
+
+
+@verb(group, "encode", epilog=ENCODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE]")
 @_TOKENIZER
 @_ALLOW
@@ -78,7 +89,18 @@ def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], out: str | 
     run.console.result({"out": out, "tokens": len(ids)}, f"{len(ids):,} tokens in '{out}'")
 
 
-@verb(group, "decode")
+DECODE_EXAMPLES = """\b
+Examples:
+  webtext tokenizer decode ids.npy --tokenizer tokenizer.json --out text.txt
+  echo 464 | webtext tokenizer decode --tokenizer tokenizer.json
+
+\b
+Reads:  token ids from a file or standard input, and a tokenizer
+Writes: FILE, or standard output
+"""
+
+
+@verb(group, "decode", epilog=DECODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE]")
 @_TOKENIZER
 @click.option("--out", metavar="FILE", help="Write the text here instead of standard output.")
@@ -95,7 +117,17 @@ def decode(run: Run, file: str, path: str, out: str | None) -> None:
         run.console.result({"text": data.decode("utf-8", "replace")}, "")
 
 
-@verb(group, "inspect")
+INSPECT_EXAMPLES = """\b
+Examples:
+  webtext tokenizer inspect 'some words' --tokenizer tokenizer.json
+
+\b
+Reads:  a text, and a tokenizer
+Writes: nothing
+"""
+
+
+@verb(group, "inspect", epilog=INSPECT_EXAMPLES)
 @click.argument("text")
 @_TOKENIZER
 @_ALLOW
@@ -118,7 +150,18 @@ def inspect(run: Run, text: str, path: str, allowed: tuple[str, ...]) -> None:
     run.console.result(answer, "\n".join([_coloured(pieces), *rows, total]))
 
 
-@verb(group, "convert")
+CONVERT_EXAMPLES = """\b
+Examples:
+  webtext tokenizer convert tokenizer.json gpt2.tiktoken
+  webtext tokenizer convert gpt2/ tokenizer.json
+
+\b
+Reads:  a tokenizer of any form: tokenizer.json, *.tiktoken, a folder with vocab.json and merges.txt
+Writes: TARGET, in the form that its name says
+"""
+
+
+@verb(group, "convert", epilog=CONVERT_EXAMPLES)
 @click.argument("source")
 @click.argument("target")
 @_PATTERN

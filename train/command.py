@@ -28,6 +28,10 @@ def run_(run: Run, settings: TrainSettings, tokens: str, out: str | None) -> Non
     \b
       webtext train run build/tokens --out build/model
       torchrun --nproc-per-node 8 -m webtext.app.main train run build/tokens --out build/model
+
+    \b
+    Reads:  a part set of tokens
+    Writes: DIR: checkpoints/step-*, metrics.jsonl
     """
     from webtext.train import train_model
 
@@ -49,6 +53,10 @@ def eval_(run: Run, settings: EvalSettings, model: str, data: str, tokenizer: st
     \b
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
       webtext train eval build/model/export wikitext.txt --tokenizer tokenizer.json --stride 256
+
+    \b
+    Reads:  a trained or exported model, and a part set of tokens or a text file
+    Writes: DIR/evaluation.json, where --out is given
     """
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text, write_evaluation
@@ -68,6 +76,10 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
 
     \b
       webtext train sample build/model/export --prompt "The meaning of life is"
+
+    \b
+    Reads:  a trained or exported model, and its tokenizer
+    Writes: nothing
     """
     _plan(run, f"would draw {settings.max_tokens:,} tokens from '{model}'")
     from webtext.train import load_model
@@ -93,6 +105,10 @@ def export(run: Run, model: str, tokenizer: str | None, out: str | None) -> None
 
     \b
       webtext train export build/model --tokenizer build/tokenizer/tokenizer.json --out build/model/export
+
+    \b
+    Reads:  a trained model, and its tokenizer
+    Writes: DIR: config.json, model.safetensors, and the tokenizer's files
     """
     target = need_out(out)
     _plan(run, f"would write '{model}' to '{target}'")

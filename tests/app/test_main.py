@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from webtext.app.main import STAGES, run
+from webtext.app.main import STAGES, cli, run
 
 
 def webtext(
@@ -37,6 +38,19 @@ print("LOADED", heavy, stages)
 def test_every_command_has_a_help_page(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name, "--help"]) == 0
     assert len(capsys.readouterr().out) > 80
+
+
+def test_every_verb_has_an_example_and_says_what_it_reads_and_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    for stage in STAGES:
+        command = cli.get_command(click.Context(cli), stage)
+        assert command is not None
+        verbs = sorted(command.commands) if isinstance(command, click.Group) else [""]
+        for verb in verbs:
+            words = [stage, verb] if verb else [stage]
+            assert run([*words, "--help"]) == 0
+            said = capsys.readouterr().out
+            for needed in (f"webtext {' '.join(words)}", "Reads:", "Writes:"):
+                assert needed in said.partition("\n\n")[2], (words, needed)
 
 
 def test_the_help_of_a_verb_loads_nothing_heavy() -> None:
