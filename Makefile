@@ -20,7 +20,7 @@ test: venv
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: venv
-	for bench in tests/bench/bench_*.py; do $(BIN)/python $$bench || exit 1; done
+	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
 check: venv build/typing
 	$(BIN)/ruff format --check .

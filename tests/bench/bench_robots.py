@@ -1,14 +1,14 @@
 """robots.txt verdicts over the whole corpus of real files: how many agree with Google's reference parser, and at what cost.
 
-    python tests/bench/bench_robots.py FOLDER     the folder of protego_robots_corpus.tar.gz and google_verdicts.tsv.gz
+    python tests/bench/bench_robots.py [DATA]
 
+Reads DATA/crawl/robots (DATA: else WEBTEXT_TEST_DATA): protego_robots_corpus.tar.gz and google_verdicts.tsv.gz.
 Anchors in the same run: Protego on the file as it is, and the standard library's parser.
 """
 
 from __future__ import annotations
 
 import gzip
-import sys
 import tarfile
 import time
 import urllib.robotparser
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from protego import Protego
+from real_data import first_argument, real_data
 
 from webtext.crawl.robots import Robots
 
@@ -63,4 +64,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(real_data(first_argument()) / "crawl" / "robots")

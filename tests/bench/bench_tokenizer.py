@@ -1,10 +1,10 @@
 """How fast the tokenizer is beside tiktoken (encoding) and HF tokenizers (training), in the same run on the same text.
 
-    python tests/bench/bench_tokenizer.py DATA [--megabytes N]
+    python tests/bench/bench_tokenizer.py [DATA] [--megabytes N]
 
-DATA holds gpt2/ (vocab.bpe, encoder.json, r50k_base.tiktoken) and corpora/{en,multi,code}.txt.xz. Results are compared
-before a figure is printed. Times are CPU time of one thread, so that other work on the machine disturbs little; of
-encoding and decoding the best of three, of training the only one.
+DATA (else WEBTEXT_TEST_DATA) holds gpt2/ (vocab.bpe, encoder.json, r50k_base.tiktoken) and corpora/{en,multi,code}.txt.xz.
+Results are compared before a figure is printed. Times are CPU time of one thread, so that other work on the machine
+disturbs little; of encoding and decoding the best of three, of training the only one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import lzma
 import os
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import tiktoken
 import tokenizers
+from real_data import real_data
 from tiktoken.load import load_tiktoken_bpe
 from tokenizers import models, pre_tokenizers, trainers
 
@@ -31,22 +33,26 @@ from webtext.tokenizer.training import train_vocabulary
 PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 DOCUMENT_CHARACTERS = 4096
 REPEATS = 3
-TRAIN_SIZES = (32_000, 50_257)
+VOCAB_SIZE = 50_257
+LONG_PIECE = 1_000_000
 
 
 def main() -> None:
     """Print one line per corpus and task, with the ratio to the peer."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--megabytes", type=int, default=8, help="how much of each corpus to take")
     arguments = parser.parse_args()
-    gpt2 = Tokenizer.load(arguments.data / "gpt2")
-    ranks = load_tiktoken_bpe(str(arguments.data / "gpt2" / "r50k_base.tiktoken"))
+    data = real_data(arguments.data)
+    gpt2 = Tokenizer.load(data / "gpt2")
+    ranks = load_tiktoken_bpe(str(data / "gpt2" / "r50k_base.tiktoken"))
     peer = tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
     for name in ("en", "multi", "code"):
-        documents = read(arguments.data / "corpora" / f"{name}.txt.xz", arguments.megabytes * 1_000_000)
+        documents = read(data / "corpora" / f"{name}.txt.xz", arguments.megabytes * 1_000_000)
         bench_encoding(name, documents, gpt2, peer)
         bench_training(name, documents)
+    bench_training("en whole", read(data / "corpora" / "en.txt.xz", -1))
+    bench_long_pieces(gpt2, peer)
 
 
 def read(path: Path, n_bytes: int) -> list[str]:
@@ -83,28 +89,37 @@ def bench_encoding(name: str, documents: list[str], ours: Tokenizer, peer: tikto
 
 
 def bench_training(name: str, documents: list[str]) -> None:
-    """Learn vocabularies of 32,000 and of GPT-2's size."""
+    """Learn a vocabulary of GPT-2's size."""
     n_bytes = sum(len(document.encode()) for document in documents)
-    for size in TRAIN_SIZES:
-        start = time.process_time()
-        merges = train_vocabulary(documents, vocab_size=size, special_tokens=[], threads=1).merges
-        ours = time.process_time() - start
-        start = time.process_time()
-        model = hf_train(documents, size)
-        peer = time.process_time() - start
-        found = json.loads(model.to_str())["model"]
-        if merges != [(found["vocab"][left], found["vocab"][right]) for left, right in found["merges"]]:
-            raise SystemExit(f"{name}: merges differ from HF tokenizers'")
-        report(name, f"train {size:,}", n_bytes, ours, "HF tokenizers", peer)
+    start = time.process_time()
+    merges = train_vocabulary(documents, vocab_size=VOCAB_SIZE, special_tokens=[], threads=1).merges
+    ours = time.process_time() - start
+    start = time.process_time()
+    model = hf_train(documents)
+    peer = time.process_time() - start
+    found = json.loads(model.to_str())["model"]
+    if merges != [(found["vocab"][left], found["vocab"][right]) for left, right in found["merges"]]:
+        raise SystemExit(f"{name}: merges differ from HF tokenizers'")
+    report(name, f"train {n_bytes / 1e6:.1f} MB", n_bytes, ours, "HF tokenizers", peer)
 
 
-def hf_train(documents: list[str], size: int) -> tokenizers.Tokenizer:
-    """HF tokenizers' byte-level BPE of that size."""
+def bench_long_pieces(ours: Tokenizer, peer: tiktoken.Encoding) -> None:
+    """What a page may hold to hurt: one piece of a million characters, or blanks without end."""
+    digits = "".join(random.Random(0).choices("0123456789", k=LONG_PIECE))
+    for name, text in (("digits", digits), ("letters", "a" * LONG_PIECE), ("blanks", " " * LONG_PIECE)):
+        if ours.encode(text) != peer.encode_ordinary(text):
+            raise SystemExit(f"{name}: ids differ from tiktoken's")
+        seconds, other = best(lambda text=text: ours.encode(text)), best(lambda text=text: peer.encode_ordinary(text))
+        report(name, f"{seconds:.3f} s a million", LONG_PIECE, seconds, "tiktoken", other)
+
+
+def hf_train(documents: list[str]) -> tokenizers.Tokenizer:
+    """HF tokenizers' byte-level BPE of the same size."""
     model = tokenizers.Tokenizer(models.BPE())
     model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     model.train_from_iterator(
-        documents, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+        documents, trainers.BpeTrainer(vocab_size=VOCAB_SIZE, initial_alphabet=alphabet, show_progress=False)
     )
     return model
 
@@ -120,9 +135,9 @@ def best(work: Callable[[], Any]) -> float:
 
 
 def report(name: str, task: str, n_bytes: int, seconds: float, peer_name: str, peer_seconds: float) -> None:
-    """One line: our speed, the peer's, and how many times as fast that is."""
+    """One line: our speed, the peer's, and how many times as fast we are."""
     ours, peer = n_bytes / seconds / 1e6, n_bytes / peer_seconds / 1e6
-    print(f"{name:5}  {task:15}  {ours:7.1f} MB/s  {peer_name} {peer:6.1f} MB/s  {peer_seconds / seconds:5.1f} times")
+    print(f"{name:8}  {task:17}  {ours:7.1f} MB/s  {peer_name} {peer:6.1f} MB/s  {peer_seconds / seconds:5.1f} times")
 
 
 if __name__ == "__main__":
