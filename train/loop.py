@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,12 +74,13 @@ def train_model(tokens: str, out: str, settings: TrainSettings, run: Run) -> Tra
         if run.dry_run:
             console.say(_plan(settings, train, validation, checkpoint, world.size))
             raise DryRun
-        if world.is_main:
-            train.set.verify()  # a flipped bit would train on, unseen, for days
-        trainer = Trainer(settings, recipe, train, validation, model_dir, world, console)
-        if checkpoint is not None:
-            trainer.resume(checkpoint)
-        return TrainResult.of(trainer.run(), skipped=False)
+        with Folder(out).held() if world.is_main else contextlib.nullcontext():
+            if world.is_main:
+                train.set.verify()  # a flipped bit would train on, unseen, for days
+            trainer = Trainer(settings, recipe, train, validation, model_dir, world, console)
+            if checkpoint is not None:
+                trainer.resume(checkpoint)
+            return TrainResult.of(trainer.run(), skipped=False)
 
 
 def make_recipe(settings: TrainSettings, train: TokenShards) -> Recipe:

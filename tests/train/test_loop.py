@@ -19,6 +19,7 @@ import torch
 
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
+from webtext.base.storage import Folder
 from webtext.train import TrainResult, TrainSettings, load_model, train_model
 
 SETTINGS = TrainSettings(
@@ -212,3 +213,9 @@ def test_the_checkpoint_loads_as_the_model_that_was_trained(tokens: str, tmp_pat
     assert torch.equal(load_model(tmp_path / "export")(tokens_bt), model(tokens_bt))
     with pytest.raises(InputError, match="holds no model"):
         load_model(tmp_path / "nothing")
+
+
+def test_a_second_run_on_the_same_folder_is_refused(tokens: str, tmp_path: Path) -> None:
+    with Folder(tmp_path / "model").held(), pytest.raises(InputError, match="another run is writing"):
+        train(tokens, tmp_path / "model")
+    assert not list((tmp_path / "model").iterdir())
