@@ -73,7 +73,9 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
     """Write the documents set `out` from pages sets and WARC files; document for document in the order of the input."""
     sets, files = find_inputs(pages, "pages", WARC_SUFFIXES)
     for growing in (opened for opened in sets if not opened.complete):
-        run.console.warn(f"'{growing.folder.url}' is a crawl under way: {growing.records:,} links have their row so far")
+        run.console.warn(
+            f"'{growing.folder.url}' is a crawl under way: {growing.records:,} links have their row so far"
+        )
     tasks = [*_set_tasks(sets, settings), *((FileTask(file, settings), (), file.sha256()) for file in files)]
     return run_parts(
         _extract_part,
