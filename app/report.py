@@ -19,7 +19,7 @@ from webtext.app.report_lengths import length_histogram
 from webtext.base.errors import InputError
 from webtext.base.partset import RUN, Counts, PartSet
 from webtext.base.schemas import DECISION
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, json_object
 
 UNITS = {"links": "posts", "pages": "links", "documents": "pages", "corpus": "documents", "tokens": "documents"}
 """Stage -> what its funnel counts."""
@@ -63,6 +63,9 @@ def make_report(root: str) -> dict[str, Any]:
     }
 
 
+_REMEDY = "give the command that made it again, or remove the file"
+
+
 def write_report(root: str) -> str:
     """Write `report.json` and `report.html` into the build's folder; returns where the page lies."""
     from webtext.app.report_html import render
@@ -76,7 +79,7 @@ def write_report(root: str) -> str:
 
 
 def _stage(name: str, opened: PartSet) -> dict[str, Any]:
-    run = json.loads(opened.folder.read_bytes(RUN)) if opened.folder.exists(RUN) else {}
+    run = opened.folder.read_object(RUN, _REMEDY) if opened.folder.exists(RUN) else {}
     return {
         "name": name,
         "unit": UNITS[name],
@@ -197,12 +200,16 @@ def _training(model: Folder) -> dict[str, Any] | None:
     if not model.exists("metrics.jsonl"):
         return None
     lines = model.read_bytes("metrics.jsonl").splitlines(keepends=True)
-    rows = [json.loads(line) for line in lines if line.endswith(b"\n")]  # a running training may be within a line
-    evaluation = model.read_bytes("evaluation.json") if model.exists("evaluation.json") else b"null"
+    place = model.location("metrics.jsonl")
+    rows = [
+        json_object(line, place, _REMEDY) for line in lines if line.endswith(b"\n")
+    ]  # training may be within a line
     return {
-        "training_loss": _thinned([(row["step"], row["loss"]) for row in rows if "loss" in row]),
-        "validation_loss": [(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row],
-        "evaluation": json.loads(evaluation),
+        "training_loss": _thinned([(row["step"], row["loss"]) for row in rows if row.keys() >= {"step", "loss"}]),
+        "validation_loss": [
+            (row["step"], row["validation_loss"]) for row in rows if row.keys() >= {"step", "validation_loss"}
+        ],
+        "evaluation": model.read_object("evaluation.json", _REMEDY) if model.exists("evaluation.json") else None,
     }
 
 

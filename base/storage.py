@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import shutil
 import tempfile
@@ -104,6 +105,10 @@ class Folder:
         with self.open(name) as file:
             return file.read()
 
+    def read_object(self, name: str, remedy: str = "make it again") -> dict[str, Any]:
+        """The JSON object that file `name` holds; InputError with the remedy when it holds none."""
+        return json_object(self.read_bytes(name), self.location(name), remedy)
+
     def write_bytes(self, name: str, data: bytes) -> None:
         """Publish `data` under `name`: whole or not at all."""
         with self.scratch(name) as path:
@@ -184,6 +189,17 @@ class Folder:
         if self.is_local and self._path.is_dir():
             for path in self._path.glob(f".*{TEMPORARY_SUFFIX}"):
                 path.unlink(missing_ok=True)
+
+
+def json_object(data: bytes, location: str, remedy: str) -> dict[str, Any]:
+    """The JSON object in `data`, which was read at `location`; InputError with the remedy when there is none."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"'{location}' is no JSON: {error}", remedy) from None
+    if not isinstance(value, dict):
+        raise InputError(f"'{location}' holds no JSON object", remedy)
+    return value
 
 
 _NOT_WRITABLE = (

@@ -123,7 +123,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
     try:
         state = json.loads((path / STATE).read_text())
         step, files, version = int(state["step"]), dict(state["files"]), state["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"'{path / STATE}' cannot be read ({error!r})", remedy) from None
     if version != FORMAT:
         raise InputError(f"'{path}' is of checkpoint format {version}", f"this webtext reads format {FORMAT}")

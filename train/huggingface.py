@@ -80,10 +80,7 @@ def write_huggingface(model: GPT2, folder: str | os.PathLike[str], tokenizer: An
 
 def _read_config(place: Folder) -> GPT2Config:
     location = place.location("config.json")
-    try:
-        raw = json.loads(place.read_bytes("config.json"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"'{location}' is no JSON ({error})", "copy the folder again") from None
+    raw = place.read_object("config.json", "copy the folder again")
     for name, value in _FIXED.items():
         if raw.get(name, value) != value:
             raise InputError(f"'{location}' says {name} = {raw[name]!r}", f"a GPT-2 has {value!r}")
@@ -94,6 +91,8 @@ def _read_config(place: Folder) -> GPT2Config:
         return GPT2Config(**sizes, context=int(raw["n_positions"]), dropout=float(raw.get("resid_pdrop", 0.0)))
     except KeyError as error:
         raise InputError(f"'{location}' has no {error}", "is this a GPT-2 folder?") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"'{location}' is damaged: {error}", "copy the folder again") from None
 
 
 def _their_config(config: GPT2Config, eot_id: int) -> dict[str, Any]:

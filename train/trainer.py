@@ -251,5 +251,5 @@ def _seed_of(seed: int, step: int, rank: int) -> int:
 def _is_upto(row: bytes, step: int) -> bool:
     try:
         return row.endswith(b"\n") and json.loads(row)["step"] <= step
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False

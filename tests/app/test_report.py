@@ -17,6 +17,7 @@ from webtext.app.report import ALARM_RATIO, CURVE_POINTS, make_report, write_rep
 from webtext.app.report_html import render
 from webtext.app.report_lengths import BINS, BOUNDS
 from webtext.app.report_svg import length_bars, loss_curves
+from webtext.base.errors import InputError
 
 SCRIPT = "<script>alert('&\"')</script>"  # stands in titles, URLs, texts, causes and the model's sample
 VOID = {"meta", "br"}
@@ -294,3 +295,12 @@ def test_a_browser_draws_the_page_and_asks_nobody_for_anything(
         shown.set_viewport_size({"width": width, "height": 800})
         assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     shown.close()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluation.json"])
+@pytest.mark.parametrize("data", [b"[1]\n", b'{"step": 1,\n', b"\xff\n"])
+def test_a_damaged_record_of_the_training_is_named(name: str, data: bytes, written_build: Path, tmp_path: Path) -> None:
+    build = shutil.copytree(written_build, tmp_path / "build")
+    (build / "model" / name).write_bytes(data)
+    with pytest.raises(InputError, match=name):
+        make_report(str(build))

@@ -169,3 +169,11 @@ def test_a_folder_whose_name_is_no_utf8_is_refused_before_anything_is_written(tm
     with pytest.raises(InputError, match=r"udcff' is no UTF-8"), folder.held():
         pass
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("data", [b"", b"[1]", b"null", b"{", b"[" * 100_000, b"\xff", b"{}\n{}"])
+def test_a_file_that_holds_no_json_object_is_a_short_error(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(data)
+    with pytest.raises(InputError, match=r"x\.json' (is no JSON|holds no JSON object)") as error:
+        Folder(tmp_path).read_object("x.json", "mend it")
+    assert error.value.lines[1] == "mend it"

@@ -11,6 +11,7 @@ import torch
 from webtext.app.main import run
 from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer
+from webtext.train.checkpoint import load_model
 from webtext.train.model import GPT2, GPT2Config
 
 transformers = pytest.importorskip("transformers")
@@ -121,3 +122,13 @@ def test_the_tokenizer_beside_the_model_is_loaded_by_transformers_and_by_sample(
     assert run(["train", "sample", str(tmp_path), "--prompt", "the cat", "--max-tokens", "5"]) == 0
     assert capsys.readouterr().out.startswith("the cat")
     assert run(["train", "sample", str(tmp_path / "nowhere")]) == 3
+
+
+@pytest.mark.parametrize(
+    "data", ["[1]", "{", "[" * 100_000, '{"n_layer": "x", "n_head": 1, "n_embd": 1, "vocab_size": 1}']
+)
+def test_a_damaged_config_is_named(data: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(data)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(InputError, match=r"config\.json"):
+        load_model(tmp_path)

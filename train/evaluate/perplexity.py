@@ -5,6 +5,7 @@ A judge needs nothing of a model but `log_likelihood(tokens_bt)`, natural logari
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Sequence
@@ -125,9 +126,10 @@ def evaluate_run(
     parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
     if folder.exists("evaluation.json") and Folder(export).exists("config.json"):
-        done: dict[str, Any] = json.loads(folder.read_bytes("evaluation.json"))
-        if done.get("key") == key:
-            return done
+        with contextlib.suppress(InputError):  # a damaged one is made again
+            done = folder.read_object("evaluation.json")
+            if done.get("key") == key:
+                return done
     tok = Tokenizer.load(tokenizer)
     answer = evaluate_model(model_dir, tokens, settings, run, tokenizer=tok)
     model = load_model(model_dir)
