@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
         first = first or seconds
         print(
             f"{name:20} {right} of {len(given)} files right, {len(given) / seconds:6,.0f} files a CPU second, "
-            f"webtext {seconds / first:.1f} times"
+            f"webtext {seconds / first:.1f} times as fast"
         )
 
 

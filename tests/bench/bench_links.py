@@ -29,11 +29,13 @@ from webtext.crawl.links import collect_links
 
 MEGABYTES = 300
 WINDOW_LOG = 31
-TITLE = "the of and to in is that for it was as with on by this from at are but not you have we all they their"
+WORDS = "the of and to in is that for it was as with on by this from at are but not you have we all they their"
 ALIKE = dict.fromkeys(("archived", "brand_safe", "can_gild", "send_replies", "is_crosspostable", "no_follow"), True)
 ALIKE |= dict.fromkeys(("contest_mode", "edited", "hidden", "hide_score", "is_video", "locked", "spoiler"), False)
-ALIKE |= {f"{where}_flair_{what}": None for where in ("author", "link") for what in ("css_class", "text", "richtext")}
-EMPTY: dict[str, object] = {"media": None, "secure_media": None, "media_embed": {}, "secure_media_embed": {}}
+EMPTY: dict[str, object] = {
+    f"{where}_flair_{what}": None for where in ("author", "link") for what in ("css_class", "text", "richtext")
+}
+EMPTY |= {"media": None, "secure_media": None, "media_embed": {}, "secure_media_embed": {}}
 
 
 def made_post(number: int, chance: random.Random) -> bytes:
@@ -41,7 +43,7 @@ def made_post(number: int, chance: random.Random) -> bytes:
     host = f"site{number % 5000}.example"
     post = ALIKE | EMPTY | {"id": f"{number:x}", "created_utc": 1_480_000_000 + number, "gilded": 0, "over_18": False}
     post |= {"is_self": number % 8 == 0, "score": number % 5 * 2 - 2, "num_comments": number % 90, "domain": host}
-    post |= {"subreddit": f"board{number % 300}", "title": " ".join(chance.choices(TITLE.split(), k=12))}
+    post |= {"subreddit": f"board{number % 300}", "title": " ".join(chance.choices(WORDS.split(), k=12))}
     post |= {"url": f"https://{host}/{number}/story?a=1&amp;b=2", "author": f"person{number % 70_000}"}
     post |= {"preview": {"images": [{"id": f"{chance.getrandbits(128):032x}", "width": 640, "height": 480}] * 13}}
     return json.dumps(post | {"selftext": ""}, separators=(",", ":")).encode() + b"\n"
@@ -65,7 +67,7 @@ def count_plainly(path: Path) -> tuple[int, int, int]:
     posts = kept = n_bytes = 0
     with path.open("rb") as file:
         reader = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG).stream_reader(file)
-        for line in io.BufferedReader(reader, 1 << 20):  # type: ignore[type-var]
+        for line in io.BufferedReader(reader, 1 << 20):
             post = json.loads(line)
             posts, n_bytes = posts + 1, n_bytes + len(line)
             kept += post["score"] >= 3 and not post["is_self"] and not post["over_18"]
