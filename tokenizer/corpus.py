@@ -210,7 +210,7 @@ def _is_done(output: _Output, recipe: Recipe, parents: list[dict[str, str]]) -> 
         found = json.loads(output.folder.read_bytes(output.manifest))
         wanted = {"format": MANIFEST_FORMAT, "recipe_hash": recipe.hash, "parents": parents}
         return {key: found[key] for key in wanted} == wanted and found["file"] == _file(output)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

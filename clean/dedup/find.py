@@ -26,8 +26,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.config import recipe_settings
-from webtext.base.digest import DIGEST_ROWS, RecordDigest
-from webtext.base.errors import DryRun
+from webtext.base.digest import DIGEST_ROWS, RecordDigest, file_sha256
+from webtext.base.errors import DryRun, InputError
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
@@ -206,7 +206,14 @@ def _publish(
             writer.write_table(table)
         digests.append(_digest(table))
     clusters = _clusters(nodes, stays, dropped, reasons, verdicts)
-    result = {"key": key, "digests": digests, "threshold": settings.threshold, "clusters": asdict(clusters)}
+    files = [_file_digest(work, part) for part in range(n_parts)]
+    result = {
+        "key": key,
+        "digests": digests,
+        "files": files,
+        "threshold": settings.threshold,
+        "clusters": asdict(clusters),
+    }
     work.write_bytes(RESULT, (json.dumps(result, indent=1, sort_keys=True) + "\n").encode())
     if clusters.largest and clusters.largest[0][1] >= GIANT_CLUSTER:
         name, size = clusters.largest[0]
@@ -259,10 +266,15 @@ def _known_result(work: Folder, key: str, n_parts: int) -> Duplicates | None:
             **(result["clusters"] | {"largest": [tuple(pair) for pair in result["clusters"]["largest"]]})
         )
         known = Duplicates(work, tuple(result["digests"]), result["threshold"], clusters)
-        intact = all(_digest(known.table(part)) == known.digest(part) for part in range(n_parts))
-    except (ValueError, KeyError, TypeError, OSError):  # ArrowInvalid is a ValueError
+        intact = result["files"] == [_file_digest(work, part) for part in range(n_parts)]  # before anything parses them
+    except (ValueError, KeyError, TypeError, InputError, RecursionError):
         return None
     return known if intact else None
+
+
+def _file_digest(work: Folder, part: int) -> str:
+    with work.open(_rows_name(part)) as file:
+        return file_sha256(file)
 
 
 def _rows_name(part: int) -> str:

@@ -241,6 +241,11 @@ def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path
     unchanged = {name for name, stamp in signed.items() if work.local_path(name).stat().st_mtime_ns == stamp}
     assert unchanged == {"part-00000.signed", "part-00001.signed"}
 
+    data = bytearray(rows.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    rows.write_bytes(data)
+    assert by_id(documents, find_duplicates(documents, DedupSettings(), work, run)) == expected
+
     other = find_duplicates(documents, DedupSettings(threshold=0.9), work, run)
     assert len(by_id(documents, other)) < len(expected)
     assert {name for name, stamp in signed.items() if work.local_path(name).stat().st_mtime_ns == stamp} == unchanged
