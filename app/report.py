@@ -16,8 +16,9 @@ from typing import Any
 from webtext.app.chain import Layout
 from webtext.app.lookup import find_rows, open_if_there
 from webtext.app.report_lengths import length_histogram
+from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import RUN, Counts, PartSet
+from webtext.base.partset import RUN, PartSet
 from webtext.base.schemas import DECISION
 from webtext.base.storage import Folder, json_object
 

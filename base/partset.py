@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from webtext.base.counts import Counts
 from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
 from webtext.base.schemas import SCHEMAS
@@ -31,54 +32,6 @@ MANIFEST = "manifest.json"
 RUN = "run.json"
 ENTRIES = "_parts"
 QUARANTINE = "quarantine.json"
-
-
-@dataclass(slots=True)
-class Counts:
-    """A funnel: records in = kept + dropped (by reason) + failed (by reason)."""
-
-    records_in: int = 0
-    kept: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    failed: dict[str, int] = field(default_factory=dict)
-
-    def keep(self, n: int = 1) -> None:
-        """Count n records that stay."""
-        self.records_in += n
-        self.kept += n
-
-    def drop(self, reason: str, n: int = 1) -> None:
-        """Count n records that a rule takes out."""
-        self.records_in += n
-        self.dropped[reason] = self.dropped.get(reason, 0) + n
-
-    def fail(self, reason: str, n: int = 1) -> None:
-        """Count n records that could not be processed."""
-        self.records_in += n
-        self.failed[reason] = self.failed.get(reason, 0) + n
-
-    @property
-    def balanced(self) -> bool:
-        """Whether records in = kept + dropped + failed."""
-        return self.records_in == self.kept + sum(self.dropped.values()) + sum(self.failed.values())
-
-    def __add__(self, other: Counts) -> Counts:
-        total = Counts(
-            self.records_in + other.records_in, self.kept + other.kept, dict(self.dropped), dict(self.failed)
-        )
-        for mine, theirs in ((total.dropped, other.dropped), (total.failed, other.failed)):
-            for reason, n in theirs.items():
-                mine[reason] = mine.get(reason, 0) + n
-        return total
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; reasons sorted."""
-        return {
-            "records_in": self.records_in,
-            "kept": self.kept,
-            "dropped": dict(sorted(self.dropped.items())),
-            "failed": dict(sorted(self.failed.items())),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from webtext.base.counts import Counts
 from webtext.base.digest import DIGEST_ROWS, RecordDigest, file_sha256
 from webtext.base.errors import InputError
 from webtext.base.partset import (
@@ -24,7 +25,6 @@ from webtext.base.partset import (
     MANIFEST,
     RUN,
     Attachment,
-    Counts,
     Failure,
     Part,
     PartSet,

@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from webtext.base.config import recipe_settings
+from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import Counts, PartSet
+from webtext.base.partset import PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import DECISION

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from webtext.base.config import recipe_settings
+from webtext.base.counts import Counts
 from webtext.base.errors import RunFailed
-from webtext.base.partset import Counts, Failure, PartSet, Source
+from webtext.base.partset import Failure, PartSet, Source
 from webtext.base.partwriter import SetWriter, part_key
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run

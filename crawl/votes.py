@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from webtext.base.counts import Counts
 from webtext.base.digest import file_sha256
 from webtext.base.engine import Engine, Limits, LocalEngine
 from webtext.base.errors import RunFailed
 from webtext.base.journal import Journal
-from webtext.base.partset import Counts
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.run import Run
 from webtext.base.schemas import link_id

@@ -23,7 +23,8 @@ from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT
 
 if TYPE_CHECKING:
-    from webtext.base.partset import Counts, PartSet
+    from webtext.base.counts import Counts
+    from webtext.base.partset import PartSet
     from webtext.base.progress import Progress
     from webtext.base.run import Run
 
@@ -125,11 +126,12 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
 
 
 def _open(url: str) -> _Input:
-    from webtext.base.partset import MANIFEST, PartSet
-
     folder = Folder(url)
-    if folder.exists(MANIFEST) or (folder.is_local and folder.local_path().is_dir()):
-        return _Input(url, PartSet.open(url, ("corpus", "documents")), "")
+    if not (folder.is_local and folder.local_path().is_file()):  # a file needs no pyarrow
+        from webtext.base.partset import MANIFEST, PartSet
+
+        if folder.exists(MANIFEST) or (folder.is_local and folder.local_path().is_dir()):
+            return _Input(url, PartSet.open(url, ("corpus", "documents")), "")
     if url.endswith(_NO_PLAIN_TEXT):
         raise InputError(f"'{url}' is no plain text", "name a part set, or text files")
     parent, name = _split(url)
@@ -241,7 +243,7 @@ def _manifest(
 
 
 def _counts(sources: Sequence[_Input]) -> Counts:
-    from webtext.base.partset import Counts
+    from webtext.base.counts import Counts
 
     counts = Counts()
     counts.keep(sum(source.texts for source in sources))

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from webtext.base.partset import Counts, Failure, PartSet
+from webtext.base.counts import Counts
+from webtext.base.partset import Failure, PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.schemas import SCHEMAS, link_id, text_digest

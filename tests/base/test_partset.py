@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import Counts, PartSet
+from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter, part_key
 from webtext.base.recipe import Recipe
 

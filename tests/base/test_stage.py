@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from webtext.base.console import Console
+from webtext.base.counts import Counts
 from webtext.base.engine import LocalEngine
 from webtext.base.errors import DryRun, EnvironmentError_, InputError, RunFailed
-from webtext.base.partset import Counts, Failure, PartSet
+from webtext.base.partset import Failure, PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.stage import PartTask, run_parts

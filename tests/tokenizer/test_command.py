@@ -118,3 +118,17 @@ def test_importing_and_using_the_tokenizer_loads_nothing_heavy(tmp_path: Path) -
     path = str(tmp_path / "tokenizer.json")
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_the_verbs_on_text_files_need_the_core_packages_alone(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the dog chased the other dogs\n" * 20)
+    code = """
+import sys
+for name in ("pyarrow", "fsspec", "msgspec", "rich", "aiohttp", "torch"):
+    sys.modules[name] = None  # as if it were not installed
+from webtext.app.main import run
+assert run(["tokenizer", "train", "text.txt", "--out", "t.json", "--vocab-size", "270", "--quiet"]) == 0
+assert run(["tokenizer", "encode", "text.txt", "--tokenizer", "t.json", "--out", "ids.npy", "--quiet"]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+    assert (tmp_path / "ids.npy").is_file()
