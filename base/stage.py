@@ -165,10 +165,13 @@ def _run_parts(
     keys = {task.index: part_key(recipe, task.sources, task.depends) for task in tasks}
     done = {name: _still_valid(writer, keys) for name, writer in writers.items()}
     missing = [task for task in tasks if any(task.index not in parts for parts in done.values())]
-    if run.dry_run and missing:
+    sealed = not missing and all(_sealed(writer, done[name]) for name, writer in writers.items())
+    if run.dry_run:
+        if sealed:
+            return {name: PartSet.open(writer.folder.url, writer.kind) for name, writer in writers.items()}
         run.console.say(f"{label}: {len(tasks):,} parts, {len(tasks) - len(missing):,} done, {len(missing):,} to do")
         raise DryRun
-    if missing or not all(_sealed(writer, done[name]) for name, writer in writers.items()):
+    if not sealed:
         for writer in writers.values():
             writer.unseal()
             writer.remove_leftovers()

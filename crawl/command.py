@@ -42,6 +42,10 @@ def links(run: Run, settings: LinkSettings, inputs: tuple[str, ...], out: str | 
     counts = found.counts.to_json()
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
     run.console.result(answer, f"{funnel_text('posts', counts)}\n{found.records:,} links in '{found.folder.url}'")
+    reasons = counts["dropped"] | counts["failed"]
+    if reasons and not found.records:
+        most = max(reasons, key=lambda reason: reasons[reason])
+        run.console.warn(f"no post became a link; {reasons[most]:,} of {counts['records_in']:,} are '{most}'")
     check_dumps(found)
 
 

@@ -183,3 +183,10 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
         ["bash", "-c", f"set -o pipefail; {line}"], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_a_dump_that_gives_no_link_is_said_even_when_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = tmp_path / "RS_2017-01"
+    dump.write_text("no json\nno json either\n")
+    assert run(["crawl", "links", str(dump), "--out", str(tmp_path / "links"), "--quiet"]) == 0
+    assert capsys.readouterr().err == "warning: no post became a link; 2 of 2 are 'invalid_json'\n"

@@ -145,6 +145,16 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, run: Run) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_removes_no_part_that_the_real_run_would(tmp_path: Path, run: Run) -> None:
+    double(tmp_path, tasks([[1, 2], [3, 4]]), run)
+    before = files(tmp_path)
+    dry = Run(run.engine, run.console, dry_run=True)
+    with pytest.raises(DryRun):
+        double(tmp_path, tasks([[1, 2]]), dry)
+    assert files(tmp_path) == before
+    assert double(tmp_path, tasks([[1, 2], [3, 4]]), dry)["kept"].records == 2
+
+
 def test_one_worker_and_two_give_the_same_bytes(tmp_path: Path, run: Run) -> None:
     numbers = [range(i, i + 30) for i in range(0, 120, 30)]
     double(tmp_path / "two", tasks(numbers), run)
