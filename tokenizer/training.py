@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer import _bpe
+from webtext.tokenizer import _trainer
 from webtext.tokenizer.patterns import GPT2, cut, pattern_name
 from webtext.tokenizer.text import Text, bytes_of_piece, encodable, readable
 from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
@@ -42,16 +42,16 @@ def train_vocabulary(
     if min_frequency < 1:
         raise ConfigError(f"min_frequency is {min_frequency}", "expected 1 or more")
     counts = count_pieces(texts, pattern_name(pattern), thread_count(threads))
-    merges = _bpe.train(counts, n_tokens, min_frequency)
+    merges = _trainer.train(counts, n_tokens, min_frequency)
     tokens = tokens_of(merges)
     return Vocabulary(
         tokens=tokens, merges=merges, pattern=pattern, special_tokens=special_ids(specials, first=len(tokens))
     )
 
 
-def count_pieces(texts: Iterable[Text], pattern: str, threads: int) -> _bpe.PieceCounts:
+def count_pieces(texts: Iterable[Text], pattern: str, threads: int) -> _trainer.PieceCounts:
     """How often each piece of the texts occurs."""
-    counts = _bpe.PieceCounts()
+    counts = _trainer.PieceCounts()
     for batch in _batches(texts):
         if pattern != GPT2:
             pieces = collections.Counter(piece for text in batch for piece in cut(pattern, readable(text)))

@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer import Tokenizer, _bpe, reference
+from webtext.tokenizer import Tokenizer, _bpe, _trainer, reference
 from webtext.tokenizer.training import train_vocabulary
 
 from .conftest import CORPORA
@@ -92,10 +92,10 @@ def test_another_pattern_learns_what_the_reference_learns() -> None:
 
 def test_counts_do_not_overflow_32_bits() -> None:
     """`ab` occurs 3 * 2^31 times, more than 32 bits hold, `cd` twice as often."""
-    counts = _bpe.PieceCounts()
+    counts = _trainer.PieceCounts()
     counts.add_pieces([b"ab", b"cd"], [3 << 31, 6 << 31])
     order = _bpe.byte_order()
-    assert _bpe.train(counts, 258, 1) == [tuple(map(order.index, b"cd")), tuple(map(order.index, b"ab"))]
+    assert _trainer.train(counts, 258, 1) == [tuple(map(order.index, b"cd")), tuple(map(order.index, b"ab"))]
 
 
 def test_special_tokens_get_the_ids_after_the_merges() -> None:

@@ -12,47 +12,24 @@
 #include <vector>
 
 #include "bpe.hpp"
-#include "piece_counts.hpp"
-#include "threads.hpp"
-#include "trainer.hpp"
+#include "byte_order.hpp"
+#include "texts.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using webtext::begin_of;
 using webtext::Bpe;
 using webtext::Byte;
-using webtext::PieceCounts;
+using webtext::end_of;
+using webtext::Scanner;
+using webtext::Texts;
+using webtext::view;
 
 namespace {
 
 template <class Item>
 using Array = nb::ndarray<const Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
-
-const Byte* begin_of(std::string_view text) { return reinterpret_cast<const Byte*>(text.data()); }
-const Byte* end_of(std::string_view text) { return begin_of(text) + text.size(); }
-
-// The UTF-8 of a str, which lives as long as the str does, or the bytes of a bytes object.
-std::string_view view(nb::handle text) {
-  Py_ssize_t n_bytes = 0;
-  if (PyUnicode_Check(text.ptr())) {
-    const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &n_bytes);
-    if (!bytes) throw nb::python_error();
-    return {bytes, static_cast<std::size_t>(n_bytes)};
-  }
-  char* bytes = nullptr;
-  if (PyBytes_AsStringAndSize(text.ptr(), &bytes, &n_bytes)) throw nb::python_error();
-  return {bytes, static_cast<std::size_t>(n_bytes)};
-}
-
-// Views of many texts, kept alive by a tuple that no other thread can change.
-struct Texts {
-  explicit Texts(nb::handle sequence) : items(nb::steal<nb::tuple>(PySequence_Tuple(sequence.ptr()))) {
-    if (!items.is_valid()) throw nb::python_error();
-    for (nb::handle item : items) views.push_back(view(item));
-  }
-  nb::tuple items;
-  std::vector<std::string_view> views;
-};
 
 template <class Item>
 nb::object to_array(std::vector<Item> items) {
@@ -155,39 +132,9 @@ nb::bytes decode(const Bpe& bpe, nb::handle ids) {
   return decode_sequence(bpe, ids);
 }
 
-void count_texts(PieceCounts& counts, const std::vector<std::string_view>& texts, unsigned n_threads) {
-  const webtext::Gpt2Scanner scanner;
-  std::vector<PieceCounts> parts(std::max(1u, n_threads) - 1);
-  const std::size_t n = parts.size() + 1;
-  webtext::in_threads(n, [&](std::size_t thread) {
-    PieceCounts& into = thread == 0 ? counts : parts[thread - 1];
-    for (std::size_t text = thread; text < texts.size(); text += n) {
-      into.add_text(scanner, begin_of(texts[text]), end_of(texts[text]));
-    }
-  });
-  for (const PieceCounts& part : parts) counts.add_all(part);
-}
-
-Pairs train(const PieceCounts& counts, std::size_t n_tokens, std::int64_t min_frequency) {
-  constexpr std::size_t kMergesPerSignalCheck = 256;
-  std::vector<webtext::TrainedMerge> merges;
-  bool interrupted = false;
-  {
-    nb::gil_scoped_release release;
-    merges = webtext::train_merges(counts, n_tokens, min_frequency, [&](std::size_t n_merges) {
-      if (n_merges % kMergesPerSignalCheck) return true;
-      nb::gil_scoped_acquire acquire;
-      return !(interrupted = PyErr_CheckSignals() != 0);
-    });
-  }
-  if (interrupted) throw nb::python_error();
-  Pairs pairs;
-  for (const auto& merge : merges) pairs.emplace_back(merge.left, merge.right);
-  return pairs;
-}
-
 Bpe* make_bpe(const std::vector<nb::bytes>& tokens, const std::optional<Pairs>& merges, bool whole_pieces,
-              const std::vector<std::pair<std::uint32_t, nb::bytes>>& special_tokens) {
+              const std::vector<std::pair<std::uint32_t, nb::bytes>>& special_tokens, const std::string& pattern,
+              const std::string& unicode_version) {
   const auto text = [](const nb::bytes& bytes) { return std::string(bytes.c_str(), bytes.size()); };
   std::vector<std::string> texts;
   for (const nb::bytes& token : tokens) texts.push_back(text(token));
@@ -198,7 +145,7 @@ Bpe* make_bpe(const std::vector<nb::bytes>& tokens, const std::optional<Pairs>& 
     rules.emplace();
     for (const auto& [left, right] : *merges) rules->push_back({left, right});
   }
-  return new Bpe(std::move(texts), rules, whole_pieces, std::move(specials));
+  return new Bpe(Scanner(pattern, unicode_version), std::move(texts), rules, whole_pieces, std::move(specials));
 }
 
 }  // namespace
@@ -227,53 +174,22 @@ NB_MODULE(_bpe, m) {
 
   m.def(
       "split",
-      [](nb::handle text) {
+      [](nb::handle text, const std::string& pattern, const std::string& unicode_version) {
         const std::string_view whole = view(text);
-        const webtext::Gpt2Scanner scanner;
         nb::list pieces;
-        for (const Byte *at = begin_of(whole), *end = end_of(whole); at < end;) {
-          const Byte* after = scanner.piece_end(at, end);
-          pieces.append(nb::bytes(at, static_cast<std::size_t>(after - at)));
-          at = after;
-        }
+        Scanner(pattern, unicode_version)
+            .each_piece(begin_of(whole), end_of(whole),
+                        [&](const Byte* piece, std::size_t n_bytes) { pieces.append(nb::bytes(piece, n_bytes)); });
         return pieces;
       },
-      "text"_a, nb::sig("def split(text: str | bytes) -> list[bytes]"),
-      "The pieces that GPT-2's pattern cuts a text into, as bytes.");
-
-  nb::class_<PieceCounts>(m, "PieceCounts", "How often each distinct piece occurs; what training needs of a corpus.")
-      .def(nb::init<>())
-      .def("__len__", &PieceCounts::size)
-      .def(
-          "add_texts",
-          [](PieceCounts& counts, nb::handle texts, unsigned threads) {
-            const Texts all(texts);
-            nb::gil_scoped_release release;
-            count_texts(counts, all.views, threads);
-          },
-          "texts"_a, "threads"_a = 1,
-          nb::sig("def add_texts(self, texts: Sequence[str | bytes], threads: int = 1) -> None"),
-          "Cut texts (str or bytes) by GPT-2's pattern and count the pieces.")
-      .def(
-          "add_pieces",
-          [](PieceCounts& counts, nb::handle pieces, const std::vector<std::int64_t>& times) {
-            const Texts all(pieces);
-            if (all.views.size() != times.size()) throw std::invalid_argument("as many counts as pieces are needed");
-            for (std::size_t index = 0; index < times.size(); ++index) {
-              counts.add(begin_of(all.views[index]), all.views[index].size(), times[index]);
-            }
-          },
-          "pieces"_a, "counts"_a,
-          nb::sig("def add_pieces(self, pieces: Sequence[str | bytes], counts: Sequence[int]) -> None"),
-          "Add pieces that were cut and counted elsewhere.");
-
-  m.def(
-      "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a,
-      "Byte-pair merges in order, each as two token ids; bytes are tokens 0 to 255 in `byte_order`, every other token\n"
-      "is new with its merge unless an earlier merge gave the same bytes. Equal to HF tokenizers' merges.");
+      "text"_a, "pattern"_a = "gpt2", "unicode_version"_a = webtext::kUnicodeVersion,
+      nb::sig(
+          "def split(text: str | bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> list[bytes]"),
+      "The pieces that a pattern, told by name, cuts a text into.");
 
   nb::class_<Bpe>(m, "Bpe", "Byte-level BPE with a fixed vocabulary. Safe to use from many threads.")
       .def(nb::new_(&make_bpe), "tokens"_a, "merges"_a.none(), "whole_pieces"_a, "special_tokens"_a,
+           "pattern"_a = "gpt2", "unicode_version"_a = webtext::kUnicodeVersion,
            "tokens[id] are a token's bytes, b'' where text gives none; merges None: the smallest id merges first.")
       .def(
           "encode", [](const Bpe& bpe, nb::handle text) { return to_list(encode<std::uint32_t>(bpe, view(text))); },

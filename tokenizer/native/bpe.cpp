@@ -93,9 +93,9 @@ class Bpe::Lease {
   Worker* worker_ = nullptr;
 };
 
-Bpe::Bpe(std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges, bool whole_pieces,
-         std::vector<std::pair<std::uint32_t, std::string>> special_tokens)
-    : whole_pieces_(whole_pieces) {
+Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges,
+         bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens)
+    : whole_pieces_(whole_pieces), scanner_(scanner) {
   build_index(tokens);
   for (int byte = 0; byte < 256; ++byte) {
     const Byte bytes[] = {static_cast<Byte>(byte)};
@@ -233,11 +233,8 @@ void Bpe::encode_piece(Worker& worker, const Byte* bytes, std::size_t n_bytes, s
 template <class Token>
 void Bpe::encode(const Byte* begin, const Byte* end, std::vector<Token>& out) const {
   const Lease lease(*this);
-  while (begin < end) {
-    const Byte* after = scanner_.piece_end(begin, end);
-    encode_piece(*lease, begin, static_cast<std::size_t>(after - begin), out);
-    begin = after;
-  }
+  scanner_.each_piece(begin, end,
+                      [&](const Byte* piece, std::size_t n_bytes) { encode_piece(*lease, piece, n_bytes, out); });
 }
 
 void Bpe::encode_pieces(const Byte* begin, const std::int64_t* piece_ends, std::size_t n_pieces,

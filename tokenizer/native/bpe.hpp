@@ -30,11 +30,11 @@ class Bpe {
   // and only decoding knows them. `merges` are in order of rank; without them any two tokens merge whose joined bytes
   // are a token, the smallest id first. With `whole_pieces` a piece that is a token is not merged but taken as it is.
   // Throws std::invalid_argument when this is no byte-level vocabulary.
-  Bpe(std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges, bool whole_pieces,
-      std::vector<std::pair<std::uint32_t, std::string>> special_tokens);
+  Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges,
+      bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens);
   ~Bpe();
 
-  // Appends the tokens of a text, cut as GPT-2 cuts it. `Token` is uint16_t or uint32_t.
+  // Appends the tokens of a text, cut by the scanner. `Token` is uint16_t or uint32_t.
   template <class Token>
   void encode(const Byte* begin, const Byte* end, std::vector<Token>& out) const;
 
@@ -74,7 +74,7 @@ class Bpe {
   std::array<std::uint32_t, 256> byte_tokens_;
   MergeRules rules_;
   bool whole_pieces_;
-  Gpt2Scanner scanner_;
+  Scanner scanner_;
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork cannot inherit a held lock
 
   std::uint32_t find(const Byte* bytes, std::size_t n_bytes) const;

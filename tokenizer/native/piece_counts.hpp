@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "characters.hpp"
 #include "hashing.hpp"
+#include "scanner.hpp"
 
 namespace webtext {
 
@@ -26,14 +26,9 @@ class PieceCounts {
     }
   }
 
-  // Cuts a document into pieces and counts them.
-  template <class Scanner>
+  // Cuts a text into pieces and counts them.
   void add_text(const Scanner& scanner, const Byte* begin, const Byte* end) {
-    while (begin < end) {
-      const Byte* after = scanner.piece_end(begin, end);
-      add(begin, static_cast<std::size_t>(after - begin), 1);
-      begin = after;
-    }
+    scanner.each_piece(begin, end, [&](const Byte* piece, std::size_t n_bytes) { add(piece, n_bytes, 1); });
   }
 
   std::size_t size() const { return n_pieces_; }

@@ -1,66 +1,66 @@
-// GPT-2's split of text into pieces, by hand instead of by regular expression:
-//
-//   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-//
-// Alternatives are tried in this order at each place; no piece crosses a character class, except over one leading
-// space.
+// How text is cut into pieces before any merge: a pattern, told by name, over the character classes of one Unicode
+// version.
 #pragma once
+
+#include <stdexcept>
+#include <string_view>
 
 #include "characters.hpp"
 
 namespace webtext {
 
-class Gpt2Scanner {
+class Scanner {
  public:
-  // One past the last byte of the piece that starts at `begin` (< end).
-  const Byte* piece_end(const Byte* begin, const Byte* end) const {
-    if (*begin == '\'') {
-      if (const int n_bytes = contraction(begin, end)) return begin + n_bytes;
+  // The scanner of a pattern ("gpt2") by the tables of a Unicode version ("16.0.0"); throws std::invalid_argument where
+  // there is none by hand, or no such table.
+  Scanner(std::string_view pattern, std::string_view unicode_version);
+
+  // Cuts the text [begin, end), whose first byte begins a piece: writes where pieces end, as distances from `begin`,
+  // until the text ends or `max` of them are written, and returns how many. What comes after the last end can be cut by
+  // another call, since no piece depends on what stands before it. Throws std::length_error for a piece of 4 GiB.
+  std::size_t cut(const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max) const {
+    return cut_(classes_, begin, end, ends, max);
+  }
+
+  // Calls use(begin, n_bytes) for every piece of a text.
+  template <class Use>
+  void each_piece(const Byte* begin, const Byte* end, const Use& use) const {
+    std::uint32_t ends[kWindow];
+    while (begin < end) {
+      std::uint32_t start = 0;
+      const std::size_t n_pieces = cut(begin, end, ends, kWindow);
+      for (std::size_t index = 0; index < n_pieces; start = ends[index++]) use(begin + start, ends[index] - start);
+      begin += start;
     }
-    const Character first = character_at(classes_, begin, end);
-    if (first.kind != CharClass::kSpace) return run_end(begin + first.n_bytes, end, first.kind);
-    const Byte* next = begin + first.n_bytes;
-    if (next == end) return end;
-    const Character second = character_at(classes_, next, end);
-    if (second.kind == CharClass::kSpace) return blank_end(next, second.n_bytes, end);
-    return *begin == ' ' ? run_end(next + second.n_bytes, end, second.kind) : next;
   }
 
  private:
-  static int contraction(const Byte* begin, const Byte* end) {
-    const auto left = end - begin;
-    if (left >= 2) {
-      const Byte one = begin[1];
-      if (one == 's' || one == 't' || one == 'm' || one == 'd') return 2;
-      if (left >= 3) {
-        const Byte two = begin[2];
-        if ((two == 'e' && (one == 'r' || one == 'v')) || (one == 'l' && two == 'l')) return 3;
-      }
-    }
-    return 0;
-  }
+  using Cut = std::size_t (*)(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends,
+                              std::size_t max);
+  static constexpr std::size_t kWindow = 1024;
 
-  const Byte* run_end(const Byte* at, const Byte* end, CharClass kind) const {
-    while (at < end) {
-      const Character character = character_at(classes_, at, end);
-      if (character.kind != kind) break;
-      at += character.n_bytes;
-    }
-    return at;
-  }
-
-  // The end of a run of at least two blanks whose second is at `last`: the run gives its last blank to what follows.
-  const Byte* blank_end(const Byte* last, std::uint32_t n_bytes, const Byte* end) const {
-    for (const Byte* after = last + n_bytes; after < end;) {
-      const Character character = character_at(classes_, after, end);
-      if (character.kind != CharClass::kSpace) return last;
-      last = after;
-      after += character.n_bytes;
-    }
-    return end;
-  }
-
-  const ClassTable& classes_ = ClassTable::instance();
+  const ClassTable& classes_;
+  Cut cut_;
 };
+
+inline constexpr std::ptrdiff_t kFarthestEnd = ~std::uint32_t{0};
+
+// One piece after the other: `piece_end(classes, begin, end)` is one past the last byte of the piece at `begin`.
+template <class PieceEnd>
+std::size_t cut_by_pieces(const PieceEnd& piece_end, const Byte* begin, const Byte* end, std::uint32_t* ends,
+                          std::size_t max) {
+  const Byte* at = begin;
+  std::size_t n_pieces = 0;
+  while (at < end && n_pieces < max) {
+    const Byte* after = piece_end(at, end);
+    if (after - begin > kFarthestEnd) {
+      if (n_pieces == 0) throw std::length_error("a piece of 4 GiB or more");
+      break;
+    }
+    ends[n_pieces++] = static_cast<std::uint32_t>(after - begin);
+    at = after;
+  }
+  return n_pieces;
+}
 
 }  // namespace webtext

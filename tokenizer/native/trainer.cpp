@@ -177,17 +177,6 @@ class Trainer {
 
 }  // namespace
 
-const std::array<Byte, 256>& byte_order() {
-  static const std::array<Byte, 256> order = [] {
-    std::array<Byte, 256> bytes;
-    for (int byte = 0; byte < 256; ++byte) bytes[byte] = static_cast<Byte>(byte);
-    const auto visible = [](Byte byte) { return (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD); };
-    std::stable_partition(bytes.begin(), bytes.end(), visible);
-    return bytes;
-  }();
-  return order;
-}
-
 std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, std::size_t n_tokens, std::int64_t min_frequency,
                                        const std::function<bool(std::size_t)>& keep_going) {
   std::vector<std::string> tokens;

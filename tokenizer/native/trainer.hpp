@@ -1,17 +1,14 @@
 // Byte-pair training over counted pieces, equal to HF tokenizers' BpeTrainer merge for merge.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "byte_order.hpp"
 #include "piece_counts.hpp"
 
 namespace webtext {
-
-// GPT-2's order of the 256 bytes, which are tokens 0 to 255: those with a visible Latin-1 character first.
-const std::array<Byte, 256>& byte_order();
 
 struct TrainedMerge {
   std::uint32_t left, right, token;

@@ -1,0 +1,20 @@
+#include "scanner.hpp"
+
+#include <string>
+
+#include "scan_gpt2.hpp"
+
+namespace webtext {
+
+Scanner::Scanner(std::string_view pattern, std::string_view unicode_version) : classes_(ClassTable::instance()) {
+  if (unicode_version != kUnicodeVersion) {
+    throw std::invalid_argument("no tables of Unicode " + std::string(unicode_version));
+  }
+  if (pattern == "gpt2") {
+    cut_ = &cut_gpt2;
+  } else {
+    throw std::invalid_argument("no scanner for the pattern " + std::string(pattern));
+  }
+}
+
+}  // namespace webtext
