@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "piece_counts.hpp"
+#include "safe_cut.hpp"
 #include "texts.hpp"
 #include "threads.hpp"
 #include "trainer.hpp"
@@ -91,6 +92,18 @@ NB_MODULE(_trainer, m) {
           "pieces"_a, "counts"_a,
           nb::sig("def add_pieces(self, pieces: Sequence[str | bytes], counts: Sequence[int]) -> None"),
           "Add pieces that were cut and counted elsewhere.");
+
+  m.def(
+      "safe_cut",
+      [](nb::bytes text, std::size_t at, const std::string& unicode_version) {
+        const std::string_view bytes(text.c_str(), text.size());
+        if (at > bytes.size()) throw std::invalid_argument("no place in the text");
+        const Scanner scanner("gpt2", unicode_version);
+        const Byte* begin = begin_of(bytes);
+        return webtext::safe_cut(scanner.classes(), begin, begin + at, end_of(bytes)) - begin;
+      },
+      "text"_a, "at"_a, "unicode_version"_a = webtext::kUnicodeVersion,
+      "The first place at or after `at` where every pattern with a scanner cuts, else the length of the text.");
 
   m.def(
       "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a,

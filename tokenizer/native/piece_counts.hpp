@@ -31,6 +31,14 @@ class PieceCounts {
     scanner.each_piece(begin, end, [&](const Byte* piece, std::size_t n_bytes) { add(piece, n_bytes, 1); });
   }
 
+  // Calls use(bytes, n_bytes, count) for every distinct piece, in no particular order.
+  template <class Use>
+  void each(const Use& use) const {
+    for (const Piece& piece : slots_) {
+      if (piece.count) use(bytes(piece), piece.n_bytes, piece.count);
+    }
+  }
+
   std::size_t size() const { return n_pieces_; }
   const std::vector<Piece>& slots() const { return slots_; }  // those with count 0 are empty
   const Byte* bytes(const Piece& piece) const { return arena_.data() + piece.start; }

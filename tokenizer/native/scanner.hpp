@@ -22,6 +22,8 @@ class Scanner {
     return cut_(classes_, begin, end, ends, max);
   }
 
+  const ClassTable& classes() const { return classes_; }
+
   // Calls use(begin, n_bytes) for every piece of a text.
   template <class Use>
   void each_piece(const Byte* begin, const Byte* end, const Use& use) const {

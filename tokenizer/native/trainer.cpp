@@ -58,14 +58,13 @@ Words make_words(const PieceCounts& pieces) {
   std::array<std::uint32_t, 256> token_of;
   for (std::uint32_t token = 0; token < 256; ++token) token_of[byte_order()[token]] = token;
   Words words;
-  for (const PieceCounts::Piece& piece : pieces.slots()) {
-    if (!piece.count || piece.n_bytes < 2) continue;
+  pieces.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+    if (n_bytes < 2) return;
     words.starts.push_back(words.symbols.size());
-    words.lengths.push_back(static_cast<std::uint32_t>(piece.n_bytes));
-    words.counts.push_back(piece.count);
-    const Byte* bytes = pieces.bytes(piece);
-    for (std::size_t index = 0; index < piece.n_bytes; ++index) words.symbols.push_back(token_of[bytes[index]]);
-  }
+    words.lengths.push_back(static_cast<std::uint32_t>(n_bytes));
+    words.counts.push_back(count);
+    for (std::size_t index = 0; index < n_bytes; ++index) words.symbols.push_back(token_of[bytes[index]]);
+  });
   return words;
 }
 

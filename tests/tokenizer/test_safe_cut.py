@@ -1,0 +1,68 @@
+"""A text may be cut at a safe place: the pieces of its two parts are the pieces of the whole, whatever the pattern."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from webtext.tokenizer import _trainer
+from webtext.tokenizer.patterns import CL100K_REGEX, GPT2, O200K_REGEX, cut
+from webtext.tokenizer.text import readable
+
+LLAMA3_REGEX = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+QWEN2_REGEX = LLAMA3_REGEX.replace("{1,3}", "")
+PATTERNS = [GPT2, CL100K_REGEX, O200K_REGEX, LLAMA3_REGEX, QWEN2_REGEX]
+NASTY = st.text(st.sampled_from(list("aBs1 9'/!\n\r\t。京é\u0301\xa0\u3000²Ⅷʰ")), max_size=24)
+
+
+def safe_places(text: bytes) -> list[int]:
+    places = {_trainer.safe_cut(text, at) for at in range(len(text) + 1)} - {len(text)}
+    return sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("ab cd", [2]),  # between a letter and a blank
+        ("12\n", [2]),
+        ("ab!\ncd", [4]),  # after the line end, not before it: cl100k joins it to the "!"
+        ("中。\n中。\n", [7]),
+        ("! ?", []),
+        ("a", []),
+        ("ab!\n\ncd", []),  # GPT-2's pattern cuts "\n" and "\n" where "cd" follows, and joins them where nothing does
+        ("", []),
+    ],
+)
+def test_safe_places_are_those_of_the_rule(text: str, places: list[int]) -> None:
+    assert safe_places(text.encode()) == places
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=["gpt2", "cl100k", "o200k", "llama3", "qwen2"])
+@given(text=NASTY)
+@example(text="it's 'S \n's")
+@example(text="a/\n/b\n!c \n d")
+def test_both_parts_give_the_pieces_of_the_whole(pattern: str, text: str) -> None:
+    data = text.encode()
+    whole = list(cut(pattern, text))
+    for place in safe_places(data):
+        left, right = data[:place].decode(), data[place:].decode()
+        assert [*cut(pattern, left), *cut(pattern, right)] == whole, place
+
+
+@given(text=st.lists(st.sampled_from([b"a", b" ", b"\n", b"!", b"\xff", b"\xe4\xba", b"\xc3\xa9", b"\x80", b"7"])))
+def test_invalid_bytes_are_cut_safely_too(text: list[bytes]) -> None:
+    data = b"".join(text)
+    whole = list(cut(GPT2, readable(data)))
+    for place in safe_places(data):
+        assert [*cut(GPT2, readable(data[:place])), *cut(GPT2, readable(data[place:]))] == whole
+
+
+def test_the_next_place_is_the_first_at_or_after() -> None:
+    text = b"one two three"
+    assert [_trainer.safe_cut(text, at) for at in (0, 3, 4, 7, 8)] == [3, 3, 7, 7, 13]
+    with pytest.raises(ValueError, match="no place in the text"):
+        _trainer.safe_cut(text, 14)

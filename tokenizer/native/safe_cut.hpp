@@ -1,0 +1,59 @@
+// Where a long text may be cut into texts of their own: blocks of a file, or shares of threads.
+//
+// A place is safe where every pattern that has a scanner here ends a piece, and where the pieces on either side are the
+// same whether or not the other side is there:
+//
+//   (1) between a letter or number and white space: no piece of any of these patterns goes on with white space after
+//       one, and none looks back;
+//   (2) after a "\n" that stands between a character that is no white space and a letter or number: "\n" is a piece, or
+//       ends the piece of the punctuation before it, and never begins a piece with a letter or number in it.
+//
+// (2) is for scripts that put no blanks between words. White space other than ASCII's is not looked for.
+#pragma once
+
+#include "characters.hpp"
+
+namespace webtext {
+
+// The character that ends at `at` (> begin). As UTF-8 can be read backwards, it is the one that reading from `begin`
+// finds there, also among invalid bytes.
+inline Character character_before(const ClassTable& classes, const Byte* begin, const Byte* at) {
+  for (std::ptrdiff_t n_bytes = 1; n_bytes <= 4 && n_bytes <= at - begin; ++n_bytes) {
+    const Byte first = at[-n_bytes];
+    if ((first & 0xC0) == 0x80) continue;
+    const Character character = character_at(classes, at - n_bytes, at);
+    if (character.n_bytes == n_bytes) return character;
+    break;
+  }
+  return {CharClass::kOther, 1};
+}
+
+// The first safe place at or after `at` in the text [begin, end), else `end`. Never `begin`.
+inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end) {
+  const auto is_word = [](CharClass kind) { return kind == CharClass::kLetter || kind == CharClass::kNumber; };
+  // Starts one byte early: a "\n" just before `at` may be what makes `at` safe.
+  for (const Byte* blank = at > begin ? at - 1 : at; blank < end; ++blank) {
+    if (*blank != ' ' && (*blank < '\t' || *blank > '\r')) continue;
+    if (blank == begin) continue;
+    const CharClass before = character_before(classes, begin, blank).kind;
+    if (blank >= at && is_word(before)) return blank;
+    if (*blank == '\n' && before != CharClass::kSpace && blank + 1 < end &&
+        is_word(character_at(classes, blank + 1, end).kind)) {
+      return blank + 1;
+    }
+  }
+  return end;
+}
+
+// The last safe place found by looking further and further back from the end, else `begin`: what a reader of a file
+// may hand on before it knows what follows.
+inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* end) {
+  for (std::ptrdiff_t reach = 1 << 12;; reach *= 4) {
+    const Byte* from = reach < end - begin ? end - reach : begin;
+    const Byte* cut = safe_cut(classes, begin, from, end);
+    if (cut < end) return cut;
+    if (from == begin) return begin;
+  }
+}
+
+}  // namespace webtext
