@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
-import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +12,6 @@ from webtext.tokenizer.patterns import CL100K_REGEX, GPT2_REGEX, O200K_REGEX, cu
 
 from .conftest import TIKTOKEN_GPT2_PATTERN
 
-SCALARS = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 TRICKY = "aZé中ǅ०9Ⅷ²①_.'’!́ \t\n\r\v\f\x1c\x85\xa0\u1680\u180e\u2003\u2028\u200b\u3000\ufeff\U0001f600stmdlrev"
 
 
@@ -70,33 +66,6 @@ def test_native_scanner_equals_the_regular_expression(text: str) -> None:
 def test_any_bytes_are_cut_as_python_decodes_them(data: bytes) -> None:
     expected = [p.encode("utf-8", "surrogateescape") for p in cut("gpt2", data.decode("utf-8", "surrogateescape"))]
     assert _bpe.split(data) == expected
-
-
-@pytest.fixture(scope="module")
-def pairs() -> tuple[Tokenizer, tiktoken.Encoding]:
-    """A vocabulary of all single bytes and byte pairs, whose ids show where a text was cut."""
-    tokens = [bytes([byte]) for byte in range(256)] + [bytes([a, b]) for a in range(256) for b in range(256)]
-    from webtext.tokenizer import Vocabulary
-
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    reference = tiktoken.Encoding("pairs", pat_str=TIKTOKEN_GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={})
-    return Tokenizer(Vocabulary(tokens=tokens, merges=None, whole_pieces=True)), reference
-
-
-def test_every_unicode_scalar_is_cut_as_by_tiktoken(pairs: tuple[Tokenizer, tiktoken.Encoding]) -> None:
-    """All 1,112,064 scalars: after a letter and before two blanks, after them and before a contraction."""
-    tokenizer, reference = pairs
-    for start in range(0, len(SCALARS), 4096):
-        text = "".join(f"a{c}  {c}'s1" for c in map(chr, SCALARS[start : start + 4096]))
-        assert tokenizer.encode(text) == reference.encode_ordinary(text), hex(SCALARS[start])
-
-
-def test_random_mixtures_are_cut_as_by_tiktoken(pairs: tuple[Tokenizer, tiktoken.Encoding]) -> None:
-    tokenizer, reference = pairs
-    random_ = random.Random(1)
-    for _ in range(3000):
-        text = "".join(random_.choices(TRICKY, k=random_.randint(1, 40)))
-        assert tokenizer.encode(text) == reference.encode_ordinary(text), repr(text)
 
 
 def test_spellings_of_the_gpt2_rule_are_known() -> None:

@@ -1,0 +1,100 @@
+"""Other libraries with any pattern and vocabulary, and comparisons of many texts with them in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import tiktoken
+import tokenizers
+from tokenizers import AddedToken, Regex, models, pre_tokenizers
+
+from webtext.tokenizer import Tokenizer, Vocabulary
+from webtext.tokenizer.format_gpt2 import written
+
+SEPARATOR = "<|separator|>"
+"""A special token of the peers: they cut text at it before anything else, so what lies between is a text of its own."""
+
+_TEXTS_PER_CALL = 50_000
+_THREADS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A pattern by our name and as each peer spells it."""
+
+    name: str
+    tiktoken: str
+    hf: str | None = None
+    """None: the ByteLevel pre-tokenizer's own."""
+
+
+GPT2_RULE = Rule(
+    name="gpt2",
+    tiktoken=r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
+)
+
+
+def pairs_vocabulary(*, reverse: bool) -> Vocabulary:
+    """All bytes and all 65,536 pairs of bytes, so that ids show where a text was cut.
+
+    Pairs that reach into the next character merge first. A cut inside "abc" may still not show, when the pair beside it
+    would have merged anyway: what one order of the pairs hides the reverse order shows.
+    """
+    pairs = sorted((bytes([a, b]) for a in range(256) for b in range(256)), reverse=reverse)
+    pairs.sort(key=lambda pair: 0x80 <= pair[1] < 0xC0)
+    return Vocabulary(tokens=[*(bytes([byte]) for byte in range(256)), *pairs], merges=None, whole_pieces=True)
+
+
+def tiktoken_of(vocabulary: Vocabulary, rule: Rule) -> tiktoken.Encoding:
+    """tiktoken with the vocabulary's ranks; the separator has the id after the largest."""
+    ranks = {token: rank for rank, token in enumerate(vocabulary.tokens) if token}
+    n_tokens = len(vocabulary.tokens)
+    return tiktoken.Encoding(
+        rule.name, pat_str=rule.tiktoken, mergeable_ranks=ranks, special_tokens={SEPARATOR: n_tokens}
+    )
+
+
+def hf_of(vocabulary: Vocabulary, rule: Rule) -> tokenizers.Tokenizer:
+    """HF tokenizers with the vocabulary's merges; the separator has the id after the largest."""
+    ids, merges = written(Vocabulary(tokens=vocabulary.tokens, merges=vocabulary.merges))
+    hf = tokenizers.Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=vocabulary.whole_pieces))
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.hf is None)
+    if rule.hf is None:
+        hf.pre_tokenizer = byte_level
+    else:
+        hf.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(rule.hf), "isolated"), byte_level])
+    hf.add_special_tokens([AddedToken(SEPARATOR, normalized=False)])
+    return hf
+
+
+def assert_ids_equal_tiktoken(ours: Tokenizer, peer: tiktoken.Encoding, texts: Sequence[str]) -> None:
+    """Both give the same ids for every text; names the first text where they do not."""
+    separator = peer.encode_single_token(SEPARATOR)
+
+    def compare(chunk: Sequence[str]) -> None:
+        ids = peer.encode_to_numpy(SEPARATOR.join(chunk) + SEPARATOR, allowed_special={SEPARATOR})
+        is_separator = ids == separator
+        ends = np.flatnonzero(is_separator) - np.arange(len(chunk))
+        tokens, offsets = ours.encode_flat(chunk, threads=1)
+        if not np.array_equal(ends, offsets[1:]) or not np.array_equal(ids[~is_separator], tokens):
+            for text in chunk:
+                assert ours.encode(text) == peer.encode_ordinary(text), repr(text)
+            raise AssertionError("a batch and its texts one by one give different ids")
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(compare, _chunks(texts)))
+
+
+def assert_ids_equal_hf(ours: Tokenizer, peer: tokenizers.Tokenizer, texts: Sequence[str]) -> None:
+    """Both give the same ids for every text; names the first text where they do not."""
+    for chunk in _chunks(texts):
+        expected = peer.encode_batch_fast(list(chunk), add_special_tokens=False)
+        for text, ids, encoding in zip(chunk, ours.encode_batch(chunk), expected, strict=True):
+            assert ids == encoding.ids, repr(text)
+
+
+def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
+    return [texts[start : start + _TEXTS_PER_CALL] for start in range(0, len(texts), _TEXTS_PER_CALL)]

@@ -1,0 +1,217 @@
+"""Ids equal those of tiktoken 0.14 and HF tokenizers 0.23: every Unicode scalar, whole corpora, a million random texts.
+
+Peers read str only, so bytes that are no UTF-8 are held to the readable rule (`patterns.cut`) instead.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import pickle
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from webtext.tokenizer import Tokenizer, Vocabulary, _bpe
+from webtext.tokenizer.patterns import cut
+from webtext.tokenizer.text import bytes_of_piece, readable
+
+from .conftest import CORPORA
+from .fuzz import random_bytes, random_texts, texts_at_batch_edges
+from .peers import GPT2_RULE, Rule, assert_ids_equal_hf, assert_ids_equal_tiktoken, hf_of, pairs_vocabulary, tiktoken_of
+
+SCALARS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+CONTEXTS = ("{}", "a{}b", " {}", "1{}1", "!{} ", "\n{}'s")
+DOCUMENT_CHARACTERS = 4096
+HF_CHARACTERS = 300_000  # HF tokenizers would take a minute for all corpora
+
+RULES = [GPT2_RULE]
+every_rule = pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
+GPT2_AND_PAIRS = pytest.mark.parametrize("vocabulary", ["gpt2", "pairs"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(request: pytest.FixtureRequest, gpt2: Tokenizer) -> Vocabulary:
+    """GPT-2's, or the bytes and all pairs of bytes."""
+    if request.param == "gpt2":
+        return gpt2._vocabulary
+    return pairs_vocabulary(reverse=request.param == "pairs_reversed")
+
+
+def ours(vocabulary: Vocabulary, rule: Rule) -> Tokenizer:
+    return Tokenizer(replace(vocabulary, pattern=rule.name))
+
+
+# Every character
+
+
+@pytest.mark.slow
+@every_rule
+@GPT2_AND_PAIRS
+def test_every_unicode_scalar_in_six_contexts_equals_tiktoken(vocabulary: Vocabulary, rule: Rule) -> None:
+    tokenizer, peer = ours(vocabulary, rule), tiktoken_of(vocabulary, rule)
+    for context in CONTEXTS:
+        assert_ids_equal_tiktoken(tokenizer, peer, [context.format(scalar) for scalar in SCALARS])
+
+
+@every_rule
+def test_every_unicode_scalar_has_the_class_that_hf_tokenizers_gives_it(rule: Rule) -> None:
+    """All scalars after one another: a wrong class would break or join a run. (HF needs a minute for all contexts.)"""
+    pre_tokenizer = hf_of(pairs_vocabulary(reverse=False), rule).pre_tokenizer
+    text = "".join(SCALARS)
+    expected = [text[start:end].encode() for _, (start, end) in pre_tokenizer.pre_tokenize_str(text)]
+    assert _bpe.split(text, rule.name) == expected
+
+
+@pytest.mark.slow
+@every_rule
+@GPT2_AND_PAIRS
+def test_scalars_at_the_borders_of_classes_in_six_contexts_equal_hf_tokenizers(
+    vocabulary: Vocabulary, rule: Rule
+) -> None:
+    """The first 4,096 scalars, and the first and last of every run of one general category."""
+    category = list(map(unicodedata.category, SCALARS))
+    borders = [place for place in range(4096, len(SCALARS)) if category[place - 1] != category[place]]
+    chosen = [SCALARS[place] for place in [*range(4096), *(p - 1 for p in borders), *borders]]
+    texts = [context.format(scalar) for context in CONTEXTS for scalar in chosen]
+    assert_ids_equal_hf(ours(vocabulary, rule), hf_of(vocabulary, rule), texts)
+
+
+# Random texts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vocabulary", ["gpt2", "pairs", "pairs_reversed"], indirect=True)
+def test_a_million_random_texts_equal_tiktoken_with_gpt2_rule(vocabulary: Vocabulary) -> None:
+    """A million with GPT-2's vocabulary, 200,000 of them with each that shows the cuts."""
+    tokenizer, peer = ours(vocabulary, GPT2_RULE), tiktoken_of(vocabulary, GPT2_RULE)
+    is_gpt2 = len(vocabulary.tokens) < 65_536
+    for seed in range(10 if is_gpt2 else 2):
+        assert_ids_equal_tiktoken(tokenizer, peer, random_texts(100_000, seed))
+
+
+@every_rule
+@GPT2_AND_PAIRS
+def test_random_texts_equal_hf_tokenizers(vocabulary: Vocabulary, rule: Rule) -> None:
+    assert_ids_equal_hf(ours(vocabulary, rule), hf_of(vocabulary, rule), random_texts(8000, seed=100))
+
+
+@every_rule
+@pytest.mark.parametrize("vocabulary", ["gpt2", "pairs", "pairs_reversed"], indirect=True)
+def test_runs_that_end_at_the_edge_of_a_batch_equal_tiktoken(vocabulary: Vocabulary, rule: Rule) -> None:
+    """Native code reads 16 or 64 bytes at a time."""
+    assert_ids_equal_tiktoken(ours(vocabulary, rule), tiktoken_of(vocabulary, rule), texts_at_batch_edges())
+
+
+@every_rule
+def test_bytes_that_are_no_utf8_are_cut_as_the_regular_expression_says(gpt2: Tokenizer, rule: Rule) -> None:
+    """Each such byte is one character that is no letter, number or blank; the ids are those of the pieces."""
+    native = ours(gpt2._vocabulary, rule)._native
+    for data in random_bytes(20_000, seed=1):
+        pieces = [bytes_of_piece(piece) for piece in cut(rule.name, readable(data))]
+        assert _bpe.split(data, rule.name) == pieces
+        assert native.encode(data) == native.encode_pieces(data, list(accumulate(map(len, pieces))))
+
+
+# Real text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CORPORA)
+def test_whole_corpora_equal_tiktoken_with_gpt2_vocabulary(gpt2: Tokenizer, shared_data: Path, name: str) -> None:
+    texts = documents(lzma.decompress((shared_data / "corpora" / f"{name}.txt.xz").read_bytes()).decode())
+    assert_ids_equal_tiktoken(gpt2, tiktoken_of(gpt2._vocabulary, GPT2_RULE), texts)
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_slices_of_corpora_equal_hf_tokenizers_with_gpt2_vocabulary(
+    gpt2: Tokenizer, corpus_slice: Callable[[str], str], name: str
+) -> None:
+    texts = documents(corpus_slice(name)[:HF_CHARACTERS])
+    assert_ids_equal_hf(gpt2, hf_of(gpt2._vocabulary, GPT2_RULE), texts)
+
+
+def documents(text: str) -> list[str]:
+    return [text[start : start + DOCUMENT_CHARACTERS] for start in range(0, len(text), DOCUMENT_CHARACTERS)]
+
+
+# Ugly inputs
+
+
+@every_rule
+def test_lone_surrogates_empty_texts_and_nul_equal_tiktoken(gpt2: Tokenizer, rule: Rule) -> None:
+    tokenizer, peer = ours(gpt2._vocabulary, rule), tiktoken_of(gpt2._vocabulary, rule)
+    for text in (
+        "",
+        "\0",
+        "a\0b\0\0 \0",
+        "\ud83d",
+        "a\udc00b",
+        "\ud83d\ude00",
+        "\udc00\ud800 \ud83dx",
+        "'\udfffs \ud800",
+    ):
+        assert tokenizer.encode(text) == tokenizer.encode_batch([text])[0] == peer.encode_ordinary(text), repr(text)
+
+
+READ_AT_THE_END_OF_A_PAGE = """
+import ctypes, itertools, mmap, sys
+import numpy as np
+from webtext.tokenizer import Tokenizer
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+page = mmap.PAGESIZE
+start = libc.mmap(None, 3 * page, 3, 0x22, -1, 0)  # read and write, private and anonymous
+assert libc.mprotect(start, page, 0) == libc.mprotect(start + 2 * page, page, 0) == 0
+middle = np.frombuffer((ctypes.c_char * page).from_address(start + page), np.uint8)
+tokenizer = Tokenizer.load(sys.argv[1])
+texts = ["a", " ", "1", "!", "\\n", "é", "中", "😀", "'", "a'", "the dog ", "a'll", "  x", "0 \\r\\n"]
+for text in texts:
+    for n in [*range(1, 35), *range(60, 70), 127, 128, 129, 255, 256, 257]:
+        data = (text * n).encode()[:n]  # the last character may be cut short
+        for view in (middle[page - n :], middle[:n]):
+            view[:] = np.frombuffer(data, np.uint8)
+            assert tokenizer.encode_buffer(view, [0, n])[0].tolist() == tokenizer.encode(data)
+"""
+
+
+def test_nothing_outside_a_text_is_read_with_gpt2_vocabulary(shared_data: Path) -> None:
+    """Texts that begin or end where a page that must not be read ends or begins: one byte too far ends the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", READ_AT_THE_END_OF_A_PAGE, str(shared_data / "gpt2")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+DIGEST_OF_IDS = """
+import hashlib, sys, pickle
+from webtext.tokenizer import Tokenizer
+
+texts = pickle.load(sys.stdin.buffer)
+tokens, offsets = Tokenizer.load(sys.argv[1]).encode_flat(texts, threads=1)
+print(hashlib.sha256(tokens.tobytes() + offsets.tobytes()).hexdigest())
+"""
+
+
+def test_all_instruction_sets_give_equal_ids_with_gpt2_vocabulary(shared_data: Path) -> None:
+    """WEBTEXT_SIMD names the best that may be used; a machine that lacks it takes the next."""
+    texts = pickle.dumps([*random_texts(20_000, seed=3), *random_bytes(20_000, seed=4), *texts_at_batch_edges()])
+    digests = {
+        simd: subprocess.run(
+            [sys.executable, "-c", DIGEST_OF_IDS, str(shared_data / "gpt2")],
+            input=texts,
+            capture_output=True,
+            check=True,
+            env=os.environ | {"WEBTEXT_SIMD": simd},
+        ).stdout
+        for simd in ("avx512", "avx2", "scalar")
+    }
+    assert len(set(digests.values())) == 1, digests
