@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import heapq
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from webtext.base.errors import InputError
 from webtext.tokenizer.patterns import cut
@@ -17,6 +17,8 @@ from webtext.tokenizer.text import Text, bytes_of_piece, readable
 from webtext.tokenizer.vocabulary import BYTE_ORDER, Vocabulary
 
 Pair = tuple[int, int]
+
+GAMMA = 0x9E3779B97F4A7C15  # SplitMix64's step: 2**64 divided by the golden ratio, made odd
 
 
 def train_merges(texts: Iterable[Text], n_tokens: int, pattern: str = "gpt2", min_frequency: int = 1) -> list[Pair]:
@@ -64,8 +66,25 @@ def train_merges(texts: Iterable[Text], n_tokens: int, pattern: str = "gpt2", mi
     return list(merges)
 
 
-def encode(vocabulary: Vocabulary, text: Text) -> list[int]:
-    """Cut the text into pieces; in each, merge the pair of lowest rank, the leftmost among equals, until none is left."""
+def random_stream(seed: int, index: int) -> Iterator[float]:
+    """Numbers in [0, 1) for the text `index` of a batch: SplitMix64 (Steele et al. 2014, figure 16)."""
+
+    def scrambled(bits: int) -> int:
+        bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        bits = (bits ^ bits >> 27) * 0x94D049BB133111EB % 2**64
+        return bits ^ bits >> 31
+
+    start = scrambled(scrambled(seed) ^ index)
+    return ((scrambled((start + step) % 2**64) >> 11) * 2.0**-53 for step in itertools.count(GAMMA, GAMMA))
+
+
+def encode(vocabulary: Vocabulary, text: Text, dropout: float = 0.0, seed: int = 0, index: int = 0) -> list[int]:
+    """Cut the text into pieces; in each, merge the pair of lowest rank, the leftmost among equals, until none is left.
+
+    BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, algorithm 1): at every step each possible merge is dropped with
+    that probability, and where all are dropped the piece stays as it is.
+    """
+    numbers = random_stream(seed, index)
     id_of = {token: id_ for id_, token in enumerate(vocabulary.tokens) if token}
     rank_of = {pair: rank for rank, pair in enumerate(vocabulary.merges)} if vocabulary.merges is not None else None
 
@@ -77,14 +96,15 @@ def encode(vocabulary: Vocabulary, text: Text) -> list[int]:
     ids: list[int] = []
     for piece in cut(vocabulary.pattern, readable(text)):
         data = bytes_of_piece(piece)
-        if vocabulary.whole_pieces and data in id_of:
+        if vocabulary.whole_pieces and data in id_of and not dropout:
             ids.append(id_of[data])
             continue
         parts = [data[place : place + 1] for place in range(len(data))]
         while len(parts) > 1:
             ranks = [rank(left, right) for left, right in zip(parts, parts[1:], strict=False)]
-            best = ranks.index(min(ranks))
-            if ranks[best] == float("inf"):
+            possible = sorted((rank, place) for place, rank in enumerate(ranks) if rank < float("inf"))
+            best = next((place for _, place in possible if not dropout or next(numbers) >= dropout), None)
+            if best is None:
                 break
             parts[best : best + 2] = [parts[best] + parts[best + 1]]
         ids += [id_of[part] for part in parts]

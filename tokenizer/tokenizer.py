@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
+from webtext.tokenizer import dropout as dropouts
 from webtext.tokenizer.patterns import GPT2, cut, unicode_version
 from webtext.tokenizer.stream import DecodeStream
 from webtext.tokenizer.text import Text, bytes_of_piece, encodable, readable
@@ -98,8 +99,16 @@ class Tokenizer:
 
     # Text to ids
 
-    def encode(self, text: Text, allowed_special: AllowedSpecial = ()) -> list[int]:
-        """The ids of a text."""
+    def encode(
+        self, text: Text, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
+    ) -> list[int]:
+        """The ids of a text.
+
+        With `dropout` each merge is left out with that probability, decided anew by every `seed` (see `dropout.py`).
+        """
+        if dropouts.checked(dropout, seed):
+            ids: list[int] = self._drop_merges([text], dropout, seed, allowed_special, threads=1)[0].tolist()
+            return ids
         if allowed_special:
             return [id_ for _, ids in self._encode_parts(text, allowed_special) for id_ in ids]
         if not self._is_gpt2:
@@ -115,23 +124,38 @@ class Tokenizer:
             return len(self.encode(text, allowed_special))
         return self._native.count(encodable(text))
 
-    def encode_numpy(self, text: Text, allowed_special: AllowedSpecial = ()) -> Tokens:
+    def encode_numpy(
+        self, text: Text, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
+    ) -> Tokens:
         """The ids as an array: uint16 when `vocab_size` is at most 65,536, else uint32."""
+        if dropouts.checked(dropout, seed):
+            return self._drop_merges([text], dropout, seed, allowed_special, threads=1)[0]
         if allowed_special:
             return self._array(self.encode(text, allowed_special))
         return self.encode_flat([text], threads=1)[0]
 
     def encode_batch(
-        self, texts: Sequence[Text], threads: int | None = None, allowed_special: AllowedSpecial = ()
+        self,
+        texts: Sequence[Text],
+        threads: int | None = None,
+        allowed_special: AllowedSpecial = (),
+        *,
+        dropout: float = 0.0,
+        seed: int = 0,
     ) -> list[list[int]]:
         """The ids of each text."""
-        if allowed_special:
+        if dropouts.checked(dropout, seed):
+            tokens, offsets = self._drop_merges(texts, dropout, seed, allowed_special, threads)
+        elif allowed_special:
             return [self.encode(text, allowed_special) for text in texts]
-        tokens, offsets = self.encode_flat(texts, threads)
+        else:
+            tokens, offsets = self.encode_flat(texts, threads)
         ids = tokens.tolist()
         return [ids[start:end] for start, end in itertools.pairwise(offsets.tolist())]
 
-    def encode_flat(self, texts: Sequence[Text], threads: int | None = None) -> tuple[Tokens, Offsets]:
+    def encode_flat(
+        self, texts: Sequence[Text], threads: int | None = None, *, dropout: float = 0.0, seed: int = 0
+    ) -> tuple[Tokens, Offsets]:
         """The ids of all texts one after the other, and the offset where each begins (the last is the end of all).
 
         No Python object is made per token. Threads share the texts out; None means one per core.
@@ -139,6 +163,8 @@ class Tokenizer:
         n_threads = thread_count(threads)
         if isinstance(texts, str | bytes):
             raise ConfigError("texts is one string", "give a list of texts, or use encode_numpy")
+        if dropouts.checked(dropout, seed):
+            return self._drop_merges(texts, dropout, seed, (), threads)
         if not self._is_gpt2:
             return self._flat(self.encode(text) for text in texts)
         try:
@@ -256,6 +282,25 @@ class Tokenizer:
         """A text cut by a regular expression: its bytes and where each piece ends."""
         pieces = [bytes_of_piece(piece) for piece in cut(self.pattern, readable(text))]
         return b"".join(pieces), list(itertools.accumulate(map(len, pieces)))
+
+    def _drop_merges(
+        self, texts: Sequence[Text], dropout: float, seed: int, allowed: AllowedSpecial, threads: int | None
+    ) -> tuple[Tokens, Offsets]:
+        """As `encode_flat`, with dropout and special tokens."""
+        cut = None if self._is_gpt2 else self._cut
+        if not allowed:
+            n_threads = thread_count(threads)
+            return dropouts.encode(self._native, texts, cut, dropout, seed, wide=self._is_wide, threads=n_threads)
+
+        def ids_of(index: int, text: Text) -> Iterator[int]:
+            for part_index, (part, ids) in enumerate(self._encode_parts(text, allowed)):
+                if part in self._vocabulary.special_tokens:
+                    yield from ids
+                else:
+                    indices = [index + part_index * dropouts.INDICES_PER_PART]
+                    yield from dropouts.encode(self._native, [part], cut, dropout, seed, indices=indices)[0].tolist()
+
+        return self._flat(list(ids_of(index, text)) for index, text in enumerate(texts))
 
     def _encode_parts(self, text: Text, allowed: AllowedSpecial) -> Iterator[tuple[str, list[int]]]:
         """The text cut at allowed special tokens (the longest first): each part with its ids."""

@@ -11,9 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "bind_dropout.hpp"
 #include "bpe.hpp"
 #include "byte_order.hpp"
 #include "texts.hpp"
+#include "to_array.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -23,6 +25,7 @@ using webtext::Byte;
 using webtext::end_of;
 using webtext::Scanner;
 using webtext::Texts;
+using webtext::to_array;
 using webtext::view;
 
 namespace {
@@ -30,13 +33,6 @@ namespace {
 template <class Item>
 using Array = nb::ndarray<const Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
-
-template <class Item>
-nb::object to_array(std::vector<Item> items) {
-  auto* owned = new std::vector<Item>(std::move(items));
-  nb::capsule owner(owned, [](void* memory) noexcept { delete static_cast<std::vector<Item>*>(memory); });
-  return nb::cast(nb::ndarray<nb::numpy, Item, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
-}
 
 // The Python int of an id. Each is made once and shared by all lists, which halves the time to make a list.
 nb::object to_int(std::uint32_t id) {
@@ -253,4 +249,5 @@ NB_MODULE(_bpe, m) {
             return pairs;
           },
           "Per token of two bytes or more, in order of id, the two tokens that smaller ids leave of its bytes.");
+  webtext::bind_dropout(m);
 }

@@ -53,6 +53,11 @@ class Bpe {
                                    : std::string_view();
   }
 
+  // What other ways of merging work with.
+  const MergeRules& rules() const { return rules_; }
+  const Scanner& scanner() const { return scanner_; }
+  std::uint32_t byte_token(Byte byte) const { return byte_tokens_[byte]; }
+
   // Per token the two tokens it is merged from when only smaller ids may merge: the merges that a rank file leaves out.
   // Tokens that merging cannot reach are skipped.
   std::vector<Merge> merges_by_rank() const;
