@@ -1,143 +1,165 @@
-"""How fast the tokenizer is beside tiktoken (encoding) and HF tokenizers (training), in the same run on the same text.
+"""How fast the tokenizer is beside its peers, in the same run on the same texts, and whether that is fast enough.
 
-    python tests/bench/bench_tokenizer.py [DATA] [--megabytes N]
+    python tests/bench/bench_tokenizer.py [DATA] [--only NAME] [--repeats N] [--quick] [--json FILE]
 
-DATA (else WEBTEXT_TEST_DATA) holds gpt2/ (vocab.bpe, encoder.json, r50k_base.tiktoken) and corpora/{en,multi,code}.txt.xz.
-Results are compared before a figure is printed. Times are CPU time of one thread, so that other work on the machine
-disturbs little; of encoding and decoding the best of three, of training the only one.
+DATA (else WEBTEXT_TEST_DATA) holds gpt2/ and corpora/{en,multi,code}.txt.xz. Peers are gigatoken, ffbpe, rustbpe,
+fastokens, tiktoken and HF tokenizers (extra [bench]); one that is not installed is left out, and that is said. Every
+measurement has a process of its own, pinned to one core (two, where two threads are measured); ours and the peers' take
+turns; a figure is the median over N processes (one for tiktoken and HF tokenizers, which are slow and steady). Seconds are
+CPU time, but wall time for two threads. "Cold" is a process' first pass over a text, "warm" the median of passes 2 to 4.
+Ids and merges are held to those of tiktoken and HF tokenizers. The table goes to stdout; `tokenizer_rows.py` says what
+its lines are. Counting for training over tens of gigabytes has a bench of its own, bench_counting.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib.metadata
 import json
-import lzma
 import os
-import random
-import time
-from collections.abc import Callable
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-import tiktoken
-import tokenizers
 from real_data import real_data
-from tiktoken.load import load_tiktoken_bpe
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizer_rows import SLOW, Job, Row, reference, rows
+from tokenizer_table import as_json, as_table, line_of
+from tokenizer_texts import unpack
 
-from webtext.tokenizer import Tokenizer
-from webtext.tokenizer.training import train_vocabulary
+CHILD = Path(__file__).with_name("tokenizer_child.py")
+PEERS = ("gigatoken", "ffbpe", "rustbpe", "fastokens", "tiktoken", "tokenizers")
+QUICK_BYTES, QUICK_VOCAB_SIZES, QUICK_CHARACTERS = 2_000_000, (2_000, 4_000), 20_000
+SECONDS_AT_MOST = 600
+"""One measurement may take so long before it is given up."""
 
-PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
-DOCUMENT_CHARACTERS = 4096
-REPEATS = 3
-VOCAB_SIZE = 50_257
-LONG_PIECE = 1_000_000
+Runs = dict[Job, list[dict[str, Any]]]
 
 
 def main() -> None:
-    """Print one line per corpus and task, with the ratio to the peer."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure the rows that were asked for and print them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--megabytes", type=int, default=8, help="how much of each corpus to take")
+    parser.add_argument("--only", action="append", metavar="NAME", help="rows whose name begins so; may be repeated")
+    parser.add_argument("--repeats", type=int, default=5, help="processes for each figure")
+    parser.add_argument("--quick", action="store_true", help="2 MB of each corpus, one process for each figure")
+    parser.add_argument("--json", type=Path, help="write everything there")
     arguments = parser.parse_args()
     data = real_data(arguments.data)
-    gpt2 = Tokenizer.load(data / "gpt2")
-    ranks = load_tiktoken_bpe(str(data / "gpt2" / "r50k_base.tiktoken"))
-    peer = tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
-    for name in ("en", "multi", "code"):
-        documents = read(data / "corpora" / f"{name}.txt.xz", arguments.megabytes * 1_000_000)
-        bench_encoding(name, documents, gpt2, peer)
-        bench_training(name, documents)
-    bench_training("en whole", read(data / "corpora" / "en.txt.xz", -1))
-    bench_long_pieces(gpt2, peer)
+    wanted = rows(QUICK_VOCAB_SIZES, QUICK_CHARACTERS) if arguments.quick else rows()
+    wanted = [row for row in wanted if not arguments.only or row.name.startswith(tuple(arguments.only))]
+    if not wanted:
+        raise SystemExit(f"no row is called {arguments.only}")
+    missing = [peer for peer in PEERS if version_of(peer) is None]
+    with tempfile.TemporaryDirectory() as folder:
+        for corpus in sorted({row.ours.corpus for row in wanted}):
+            source = data / "corpora" / f"{corpus}.txt.xz"
+            unpack(source, Path(folder, f"{corpus}.txt"), QUICK_BYTES if arguments.quick else None)
+        bench = Bench(data / "gpt2", Path(folder), 1 if arguments.quick else arguments.repeats, missing)
+        for row in wanted:
+            bench.measure(row)
+    lines = [line_of(row, measure, bench.runs) for row in wanted for measure in row.measures]
+    header = machine() | {"repeats": bench.repeats, "missing": missing, "quick": arguments.quick}
+    print(in_words(header), as_table(lines), sep="\n\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(as_json(header, lines, bench.runs), indent=1, ensure_ascii=False) + "\n")
 
 
-def read(path: Path, n_bytes: int) -> list[str]:
-    """The start of a corpus as documents of whole lines, about four thousand characters each."""
-    with lzma.open(path) as file:
-        lines = file.read(n_bytes).decode("utf-8", "ignore").splitlines(keepends=True)
-    documents, document = [], ""
-    for line in lines:
-        document += line
-        if len(document) >= DOCUMENT_CHARACTERS:
-            documents.append(document)
-            document = ""
-    return [*documents, document]
+class Bench:
+    """Jobs and what they measured so far."""
+
+    def __init__(self, data: Path, folder: Path, repeats: int, missing: Iterable[str]) -> None:
+        self.data, self.folder, self.repeats = data, folder, repeats
+        self.missing = set(missing)
+        self.runs: Runs = {}
+
+    def measure(self, row: Row) -> None:
+        """Measure what no earlier row has: the reference first, then ours and the peers' in turn."""
+        jobs = [job for job in (row.ours, *row.peers) if job.engine not in self.missing]
+        self.repeat([reference(job) for job in jobs[:1] if reference(job).engine not in self.missing])
+        self.repeat(jobs)
+        for job, runs in self.runs.items():
+            for run in runs:
+                run["right"] = self.is_right(job, run)
+
+    def repeat(self, jobs: list[Job]) -> None:
+        """Run each job as often as it takes, all in turn."""
+        new = [job for job in dict.fromkeys(jobs) if job not in self.runs]
+        for turn in range(self.repeats):
+            for job in new:
+                if turn == 0 or job.engine not in SLOW:
+                    self.runs.setdefault(job, []).append(self.run(job))
+
+    def run(self, job: Job) -> dict[str, Any]:
+        """One process; what it measured, or how it failed."""
+        different = {name: value for name, value in asdict(job).items() if value != getattr(JOB, name)}
+        print(" ".join(map(str, different.values())), file=sys.stderr, flush=True)
+        environment = {**os.environ, "RAYON_NUM_THREADS": str(job.threads), "TOKENIZERS_PARALLELISM": "false"}
+        environment["OMP_NUM_THREADS"] = "1"
+        if job.simd:
+            environment["WEBTEXT_SIMD"] = job.simd
+        command = [sys.executable, str(CHILD), json.dumps(asdict(job)), str(self.data), str(self.folder)]
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_AT_MOST)
+        except subprocess.TimeoutExpired:
+            return {"error": f"took more than {SECONDS_AT_MOST} s"}
+        if done.returncode:
+            return {"error": (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]}
+        return dict(json.loads(done.stdout))
+
+    def is_right(self, job: Job, run: dict[str, Any]) -> bool | None:
+        """Whether ids, merges or bytes are those of the reference; None where there is nothing to hold them to."""
+        if "error" in run:
+            return None
+        if job.task == "decode":
+            return bool(run["sha256"] == hashlib.sha256((self.folder / f"{job.corpus}.txt").read_bytes()).hexdigest())
+        right = next((known for known in self.runs.get(reference(job), ()) if "error" not in known), None)
+        if right is None:
+            return None
+        for name in ("sha256", "digests", "tokens_sha256"):
+            if run.get(name) is not None and right.get(name) is not None:
+                return bool(run[name] == right[name])
+        return None
 
 
-def bench_encoding(name: str, documents: list[str], ours: Tokenizer, peer: tiktoken.Encoding) -> None:
-    """Encode document by document: to lists as tiktoken does, and all at once into one array."""
-    expected = [peer.encode_ordinary(document) for document in documents]
-    if ours.encode_batch(documents, threads=1) != expected:
-        raise SystemExit(f"{name}: ids differ from tiktoken's")
-    n_bytes = sum(len(document.encode()) for document in documents)
-    peer_seconds = best(lambda: [peer.encode_ordinary(document) for document in documents])
-    list_seconds = best(lambda: [ours.encode(document) for document in documents])
-    flat_seconds = best(lambda: ours.encode_flat(documents, threads=1))
-    tokens, _ = ours.encode_flat(documents, threads=1)
-    decode_seconds = best(lambda: ours.decode_bytes(tokens))
-    peer_decode = best(lambda: [peer.decode_bytes(ids) for ids in expected])
-    for task, seconds, other in (
-        ("encode to lists", list_seconds, peer_seconds),
-        ("encode_flat", flat_seconds, peer_seconds),
-        ("decode", decode_seconds, peer_decode),
-    ):
-        report(name, task, n_bytes, seconds, "tiktoken", other)
+JOB = Job(engine="", task="")
 
 
-def bench_training(name: str, documents: list[str]) -> None:
-    """Learn a vocabulary of GPT-2's size."""
-    n_bytes = sum(len(document.encode()) for document in documents)
-    start = time.process_time()
-    merges = train_vocabulary(documents, vocab_size=VOCAB_SIZE, special_tokens=[], threads=1).merges
-    ours = time.process_time() - start
-    start = time.process_time()
-    model = hf_train(documents)
-    peer = time.process_time() - start
-    found = json.loads(model.to_str())["model"]
-    if merges != [(found["vocab"][left], found["vocab"][right]) for left, right in found["merges"]]:
-        raise SystemExit(f"{name}: merges differ from HF tokenizers'")
-    report(name, f"train {n_bytes / 1e6:.1f} MB", n_bytes, ours, "HF tokenizers", peer)
+def version_of(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
-def bench_long_pieces(ours: Tokenizer, peer: tiktoken.Encoding) -> None:
-    """What a page may hold to hurt: one piece of a million characters, or blanks without end."""
-    digits = "".join(random.Random(0).choices("0123456789", k=LONG_PIECE))
-    for name, text in (("digits", digits), ("letters", "a" * LONG_PIECE), ("blanks", " " * LONG_PIECE)):
-        if ours.encode(text) != peer.encode_ordinary(text):
-            raise SystemExit(f"{name}: ids differ from tiktoken's")
-        seconds, other = best(lambda text=text: ours.encode(text)), best(lambda text=text: peer.encode_ordinary(text))
-        report(name, f"{seconds:.3f} s a million", LONG_PIECE, seconds, "tiktoken", other)
+def machine() -> dict[str, Any]:
+    """Processor, cores, system and versions; nothing that names this machine."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    versions = {name: version_of(name) for name in ("webtext", *PEERS, "numpy")}
+    return {
+        "processor": models[0] if models else platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "versions": {name: version for name, version in versions.items() if version},
+    }
 
 
-def hf_train(documents: list[str]) -> tokenizers.Tokenizer:
-    """HF tokenizers' byte-level BPE of the same size."""
-    model = tokenizers.Tokenizer(models.BPE())
-    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    model.train_from_iterator(
-        documents, trainers.BpeTrainer(vocab_size=VOCAB_SIZE, initial_alphabet=alphabet, show_progress=False)
-    )
-    return model
-
-
-def best(work: Callable[[], Any]) -> float:
-    """CPU seconds of the fastest of some runs."""
-    seconds = []
-    for _ in range(REPEATS):
-        start = time.process_time()
-        work()
-        seconds.append(time.process_time() - start)
-    return min(seconds)
-
-
-def report(name: str, task: str, n_bytes: int, seconds: float, peer_name: str, peer_seconds: float) -> None:
-    """One line: our speed, the peer's, and how many times as fast we are."""
-    ours, peer = n_bytes / seconds / 1e6, n_bytes / peer_seconds / 1e6
-    print(f"{name:8}  {task:17}  {ours:7.1f} MB/s  {peer_name} {peer:6.1f} MB/s  {peer_seconds / seconds:5.1f} times")
+def in_words(header: dict[str, Any]) -> str:
+    """The line above the table."""
+    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+    words = f"{header['processor']}, {header['cores']} cores, Python {header['python']}; {versions}; "
+    words += f"median of {header['repeats']}" + (", 2 MB of each corpus" if header["quick"] else "")
+    if header["missing"]:
+        words += f"; not installed: {', '.join(header['missing'])}"
+    return words
 
 
 if __name__ == "__main__":

@@ -1,0 +1,202 @@
+"""Figures of the tokenizer's bench from what its jobs measured: medians, ratios, what is reached, as table and as JSON.
+
+A job's runs are what `tokenizer_child.py` gives, one dictionary a run, with "right" (whether ids or merges are the
+reference's) put in by the parent, or one with "error" alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tokenizer_rows import Job, Measure, Row
+
+Run = Mapping[str, Any]
+Runs = Mapping[Job, Sequence[Run]]
+
+UNITS = {"warm": "MB/s", "cold": "MB/s", "wall": "MB/s", "seconds": "s", "memory": "MB", "worst": "s"}
+LABELS = {"seconds": "CPU time", "memory": "peak memory above input", "worst": "CPU time"}
+LESS_IS_BETTER = ("s", "MB")
+NAMES = {"tokenizers": "HF tokenizers"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table. `ratio` says how many times as good as the peer we are."""
+
+    name: str
+    label: str
+    unit: str
+    ours: float | None
+    peer_name: str
+    peer: float | None
+    ratio: float | None
+    must: float | None
+    aim: float | None
+    against: str
+    reached: str
+    others: dict[str, float | None]
+    notes: list[str]
+
+
+def line_of(row: Row, measure: Measure, runs: Runs) -> Line:
+    """The figures of one measure."""
+    unit = UNITS[measure.kind]
+    ours = figure(runs.get(row.ours, ()), measure.kind)
+    best: dict[str, float | None] = {}
+    for job in row.peers:
+        value, name = figure(runs.get(job, ()), measure.kind), name_of(job, row)
+        best[name] = better(best.get(name), value, unit)
+    peer_name = next(iter(best), "")
+    peer = best.pop(peer_name, None)
+    value = ours if measure.against == "limit" else ratio(ours, peer, unit)
+    right = all(run.get("right", True) for run in runs.get(row.ours, ()))
+    return Line(
+        name=f"{row.name} {measure.kind}",
+        label=f"{row.label}, {LABELS.get(measure.kind, measure.kind)}" if measure.kind != "wall" else row.label,
+        unit=unit,
+        ours=ours,
+        peer_name=peer_name,
+        peer=peer,
+        ratio=ratio(ours, peer, unit),
+        must=measure.must,
+        aim=measure.aim,
+        against=measure.against,
+        reached=reached(value, measure) if right else "wrong ids",
+        others=best,
+        notes=notes(row, runs),
+    )
+
+
+def figure(runs: Sequence[Run], kind: str) -> float | None:
+    """The median over the runs of one job; None where none came to an end.
+
+    >>> run = {"n_bytes": 2e6, "passes": [{"cpu": 4.0}, {"cpu": 1.0}, {"cpu": 2.0}, {"cpu": 9.0}]}
+    >>> figure([run], "cold"), figure([run], "warm")
+    (0.5, 1.0)
+    """
+    done = [run for run in runs if "error" not in run]
+    if not done:
+        return None
+    if kind == "worst":
+        return max(seconds for _, seconds in hostile_seconds(done))
+    if kind == "memory":
+        return statistics.median(run.get("loaded_bytes", 0) + run["peak_bytes"] for run in done) / 1e6
+    if kind == "seconds":
+        return statistics.median(run["passes"][0]["cpu"] for run in done)
+    if kind == "cold":
+        return done[0]["n_bytes"] / 1e6 / statistics.median(run["passes"][0]["cpu"] for run in done)
+    clock = "wall" if kind == "wall" else "cpu"
+    warm = [statistics.median(time[clock] for time in run["passes"][1:] or run["passes"]) for run in done]
+    return done[0]["n_bytes"] / 1e6 / statistics.median(warm)
+
+
+def hostile_seconds(done: Sequence[Run]) -> list[tuple[str, float]]:
+    """For each hostile text, its name and the median of its seconds."""
+    return [(name, statistics.median(run["texts"][name]["cpu"] for run in done)) for name in done[0]["texts"]]
+
+
+def name_of(job: Job, row: Row) -> str:
+    """The column of a peer; where we are our own peer, what is different."""
+    return "one thread" if job.engine == row.ours.engine else NAMES.get(job.engine, job.engine)
+
+
+def better(one: float | None, other: float | None, unit: str) -> float | None:
+    """The better of two figures."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other) if unit in LESS_IS_BETTER else max(one, other)
+
+
+def ratio(ours: float | None, peer: float | None, unit: str) -> float | None:
+    """How many times as fast (or as small) ours is.
+
+    >>> ratio(0.5, 2.0, "s"), ratio(300.0, 200.0, "MB/s"), ratio(300.0, None, "MB/s")
+    (4.0, 1.5, None)
+    """
+    if not ours or not peer:
+        return None
+    return peer / ours if unit in LESS_IS_BETTER else ours / peer
+
+
+def reached(value: float | None, measure: Measure) -> str:
+    """What a figure reaches: "aim", "must", "no", or nothing where nothing is asked or known.
+
+    >>> reached(3.2, Measure("cold", 2, 3)), reached(2.0, Measure("cold", 2, 3)), reached(80, Measure("memory", 100, 60, "limit"))
+    ('aim', 'must', 'must')
+    """
+    if measure.must is None:
+        return ""
+    if value is None:
+        return "?"
+    sign = -1 if measure.against == "limit" else 1
+    for name, bound in (("aim", measure.aim), ("must", measure.must)):
+        if bound is not None and sign * value >= sign * bound:
+            return name
+    return "no"
+
+
+def notes(row: Row, runs: Runs) -> list[str]:
+    """What is to be said of a row's jobs: failures, wrong ids, the slowest hostile text."""
+    said = []
+    for job in (row.ours, *row.peers):
+        name = f"{NAMES.get(job.engine, job.engine)} ({job.task})"
+        errors = {run["error"] for run in runs.get(job, ()) if "error" in run}
+        said += [f"{name}: {error}" for error in sorted(errors)]
+        if any(not run.get("right", True) for run in runs.get(job, ())):
+            said.append(
+                f"{name}: " + ("merges are not HF tokenizers'" if job.task == "train" else "ids are not tiktoken's")
+            )
+    if row.ours.task == "hostile":
+        for job in (row.ours, *row.peers):
+            done = [run for run in runs.get(job, ()) if "error" not in run]
+            slowest = sorted(hostile_seconds(done) if done else [], key=lambda entry: -entry[1])[:3]
+            said.append(f"slowest for {job.engine}: " + ", ".join(f"{text} {_shown(time)} s" for text, time in slowest))
+    return said
+
+
+def as_table(lines: Iterable[Line]) -> str:
+    """The lines as a Markdown table whose columns are aligned, and the notes below it."""
+    lines = list(lines)
+    head = ["", "webtext", "peer", "", "ratio", "must", "aim", "reached", "others"]
+    cells = [head, [], *(_cells(line) for line in lines)]
+    widths = [max(len(row[column]) for row in cells if row) for column in range(len(head))]
+    cells[1] = ["-" * width for width in widths]
+    table = ["| " + " | ".join(map(str.ljust, row, widths)).rstrip() + " |" for row in cells]
+    said = dict.fromkeys(note for line in lines for note in line.notes)
+    return "\n".join([*table, *(f"- {note}" for note in said)])
+
+
+def _cells(line: Line) -> list[str]:
+    """One line's cells: figures with three digits, bounds as the issue of the day writes them."""
+    bound = "≤ {:g}".format if line.against == "limit" else "{:g}x".format
+    return [
+        f"{line.label}, {line.unit}",
+        _shown(line.ours),
+        _shown(line.peer),
+        line.peer_name,
+        "" if line.ratio is None else f"{line.ratio:.2f}",
+        "" if line.must is None else bound(line.must),
+        "" if line.aim is None else bound(line.aim),
+        line.reached,
+        ", ".join(f"{name} {_shown(value)}" for name, value in line.others.items()),
+    ]
+
+
+def _shown(value: float | None) -> str:
+    """Three digits and no more.
+
+    >>> _shown(0.0123456), _shown(1234.5), _shown(None)
+    ('0.0123', '1234', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def as_json(header: Mapping[str, Any], lines: Iterable[Line], runs: Runs) -> dict[str, Any]:
+    """Everything: the machine, the lines, and each run of each job."""
+    jobs = [{"job": asdict(job), "runs": list(done)} for job, done in runs.items()]
+    return {**header, "rows": [asdict(line) for line in lines], "jobs": jobs}

@@ -1,0 +1,134 @@
+"""What the tokenizer's bench encodes: corpora cut into documents, hostile texts, vocabularies by name."""
+
+from __future__ import annotations
+
+import functools
+import lzma
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DOCUMENT_BYTES = 4096
+SEPARATOR = b"\n\xff\xfe\n"  # in no text that is UTF-8
+
+
+@dataclass(frozen=True)
+class NamedVocabulary:
+    """A file of ranks and the rule that cuts texts for it; `scheme` is gigatoken's name of that rule."""
+
+    file: str
+    pattern: str
+    scheme: str
+
+
+GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+CL100K = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|"""
+    r"""\s+(?!\S)|\s"""
+)
+O200K = (
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"""
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"""
+    r"""\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+)
+LLAMA3 = (
+    r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"""
+    r"""\s+(?!\S)|\s+"""
+)
+VOCABULARIES = {
+    "gpt2": NamedVocabulary("r50k_base.tiktoken", GPT2, "gpt2"),
+    "cl100k": NamedVocabulary("cl100k_base.tiktoken", CL100K, "gpt4"),
+    "o200k": NamedVocabulary("o200k_base.tiktoken", O200K, "o200k"),
+    "llama3": NamedVocabulary("cl100k_base.tiktoken", LLAMA3, "gpt4"),
+    "qwen2": NamedVocabulary("cl100k_base.tiktoken", LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"), "qwen2"),
+}
+"""Llama 3's and Qwen 2's own tokens are not published as rank files: their patterns are timed with those of cl100k."""
+
+
+class Texts:
+    """One corpus in the forms that engines take; each is made when a job first asks for it, outside of all timing."""
+
+    def __init__(self, file: Path, ids_file: Path) -> None:
+        self.data = file.read_bytes()
+        self._ids_file = ids_file
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The whole corpus."""
+        return self.data.decode()
+
+    @functools.cached_property
+    def documents(self) -> list[str]:
+        """Whole lines up to at least 4,096 bytes each."""
+        return [part.decode() for part in cut_documents(self.data)]
+
+    @functools.cached_property
+    def joined_documents(self) -> bytes:
+        """The documents in one buffer for a trainer that wants one."""
+        return SEPARATOR.join(cut_documents(self.data))
+
+    @functools.cached_property
+    def bounds(self) -> NDArray[np.int64]:
+        """Where the only text of the buffer begins and ends."""
+        return np.array([0, len(self.data)], np.int64)
+
+    def room(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+        """A caller's buffer for ids, with room for one a byte; its pages have been touched."""
+        return np.ones(len(self.data), dtype)
+
+    def ids(self, dtype: type[np.unsignedinteger[Any]] = np.uint32) -> NDArray[Any]:
+        """The right ids of all documents, one after the other."""
+        return np.load(self._ids_file).astype(dtype)
+
+
+def cut_documents(data: bytes) -> list[bytes]:
+    """A buffer cut after the first line end at or behind every 4,096th byte of a document.
+
+    >>> [len(part) for part in cut_documents(b"x" * 4095 + b"\\n" + b"yz\\n")]
+    [4096, 3]
+    """
+    documents, start = [], 0
+    while start < len(data):
+        end = data.find(b"\n", start + DOCUMENT_BYTES - 1) + 1 or len(data)
+        documents.append(data[start:end])
+        start = end
+    return documents
+
+
+def unpack(source: Path, target: Path, max_bytes: int | None) -> None:
+    """Write a corpus out of its archive, or its start up to a line end."""
+    with lzma.open(source) as file:
+        data = file.read(-1 if max_bytes is None else max_bytes)
+    target.write_bytes(data if max_bytes is None else data[: data.rfind(b"\n") + 1])
+
+
+def hostile_texts(n: int) -> dict[str, Callable[[], str]]:
+    """What a page may hold to hurt, n characters each, by name. Random ones are the same in every run."""
+
+    def randomly(first: int, last: int) -> Callable[[], str]:
+        return lambda: "".join(map(chr, random.Random(0).choices(range(first, last + 1), k=n)))
+
+    def scalars() -> str:
+        drawn = random.Random(0).choices(range(sys.maxunicode - 0x7FF), k=n)
+        return "".join(chr(value + 0x800 * (value >= 0xD800)) for value in drawn)
+
+    repeated = {"letter a": "a", "blanks": " ", "^": "^", "newline and blank": "\n ", "a and U+0301": "a\u0301"}
+    more = {"apostrophe and s": "'s", "ab": "ab", "blank and a": " a", "newlines": "\n", "zero": "0"}
+    texts = {name: (lambda unit=unit: (unit * n)[:n]) for name, unit in (repeated | more).items()}
+    return texts | {
+        "random letters": randomly(0x61, 0x7A),
+        "random digits": randomly(0x30, 0x39),
+        "random ASCII": randomly(0x20, 0x7E),
+        "random Latin-1": randomly(0x00, 0xFF),
+        "random Latin-1 letters": randomly(0xD8, 0xF6),
+        "random Cyrillic letters": randomly(0x410, 0x44F),
+        "random CJK": randomly(0x4E00, 0x9FFF),
+        "random emoji": randomly(0x1F300, 0x1F64F),
+        "random code points": scalars,
+    }
