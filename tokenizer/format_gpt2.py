@@ -6,17 +6,20 @@ Tokens are written in visible characters, one per byte (`byte_characters`). Also
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from webtext.base.errors import InputError
+from webtext.tokenizer.bounded_json import dump_json, parse_json
+from webtext.tokenizer.findings import unmerged
 from webtext.tokenizer.patterns import GPT2
 from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, special_ids
 
 _SPECIAL_NAME = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # what a token may be that no merge gives
 _HEADER = "#version:"
+_SKIPPED = "#version"  # tokenizers 0.23, BPE::read_file: such a line is a header wherever it stands
+_SAVE_AS_JSON = "save as tokenizer.json"
 
 Named = tuple[bytes, str]  # a file's bytes, and where it lies
 Pair = tuple[str, str]
@@ -44,31 +47,25 @@ def parse(
 
 
 def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
-    """Both files; InputError for a tokenizer they cannot hold."""
+    """Both files; InputError for a tokenizer they cannot hold: what is read back would give other ids."""
     if vocabulary.pattern != GPT2:
-        raise InputError(f"'{place}': a folder of vocab.json and merges.txt names no pattern", "save as tokenizer.json")
+        raise InputError(f"'{place}': a folder of vocab.json and merges.txt names no pattern", _SAVE_AS_JSON)
     ids, merges = written(vocabulary)
-    n_merged = len(set(merges))
-    if n_merged < sum(len(token) > 1 for token in vocabulary.tokens):
-        raise InputError(f"'{place}': merges alone do not reach every token", "save as tokenizer.json")
+    made = {left + right for left, right in merges}
+    without = [token for token in ids if token not in made and token not in byte_characters()[0]]
+    lost = [token for token in without if token not in vocabulary.special_tokens]
+    if lost or (vocabulary.whole_pieces and unmerged(vocabulary)):
+        raise InputError(f"'{place}': merges alone do not reach every token, not {lost[:1]}", _SAVE_AS_JSON)
+    hidden = [name for name in vocabulary.special_tokens if name in made or not _SPECIAL_NAME.fullmatch(name)]
+    if hidden:
+        raise InputError(
+            f"'{place}': nothing in a folder tells that {hidden[0]!r} is a special token",
+            f"{_SAVE_AS_JSON}, or name it like <...> or [...]",
+        )
+    if any(left.startswith(_SKIPPED) for left, _ in merges):
+        raise InputError(f"'{place}': other libraries skip merges that begin with '{_SKIPPED}'", _SAVE_AS_JSON)
     text = "".join(f"{left} {right}\n" for left, right in merges)
     return dump_json(ids), f"{_HEADER} 0.2\n{text}".encode()
-
-
-def parse_json(data: bytes, place: str) -> dict[str, Any]:
-    """The JSON object of a file; InputError when it is none."""
-    try:
-        found = json.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"'{place}' is no JSON: {error}", "write or download it again") from None
-    if not isinstance(found, dict):
-        raise InputError(f"'{place}' holds a JSON {type(found).__name__}, not an object", "name a tokenizer file")
-    return found
-
-
-def dump_json(value: Any) -> bytes:
-    """JSON with a line per token."""
-    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
 
 
 def checked_ids(ids: Any, place: str) -> dict[str, int]:
@@ -86,6 +83,11 @@ def named_specials(names: Iterable[str] | Mapping[str, int] | None, ids: Mapping
     if names is None:
         return {}
     if isinstance(names, Mapping):
+        for name, id_ in names.items():
+            if ids.get(name, id_) != id_:
+                raise InputError(
+                    f"the special token {name!r} has the id {ids[name]} in the file, not {id_}", "leave its id out"
+                )
         return dict(names)
     wanted = special_ids(names, 0)
     new = [name for name in wanted if name not in ids]
@@ -100,8 +102,16 @@ def make_vocabulary(
     pattern: str,
     whole_pieces: bool,
     place: str,
+    extras: Mapping[str, Any] | None = None,
 ) -> Vocabulary:
     """A Vocabulary from tokens as they are written in a file."""
+    made = {left + right for left, right in merges or ()}
+    for name, id_ in specials.items():
+        if ids.get(name) == id_ and (name in made or name in byte_characters()[0]):
+            raise InputError(
+                f"'{place}': the special token {name!r} (id {id_}) is also a token that text gives",
+                "give it a name of its own",
+            )
     texts = {token: id_ for token, id_ in ids.items() if specials.get(token) != id_}
     tokens = [b""] * (max(texts.values(), default=-1) + 1)
     for token, id_ in texts.items():
@@ -116,7 +126,14 @@ def make_vocabulary(
             raise InputError(
                 f"'{place}': a merge names {error.args[0]!r}, which is no token", "write or download it again"
             ) from None
-    return Vocabulary(tokens=tokens, merges=pairs, pattern=pattern, special_tokens=specials, whole_pieces=whole_pieces)
+    return Vocabulary(
+        tokens=tokens,
+        merges=pairs,
+        pattern=pattern,
+        special_tokens=specials,
+        whole_pieces=whole_pieces,
+        extras=extras or {},
+    )
 
 
 def written(vocabulary: Vocabulary) -> tuple[dict[str, int], list[Pair]]:

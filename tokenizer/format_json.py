@@ -1,7 +1,9 @@
 """Hugging Face's tokenizer.json: everything about a tokenizer in one file, read by `tokenizers` and `transformers`.
 
 Ours has one field more, "webtext" in the model (they ignore it there, and nowhere at the top): the pattern, the Unicode
-version that decides categories, and whether merging goes by the list of merges or by rank.
+version that decides categories, and whether merging goes by the list of merges or by rank. Parts that decide no id of a
+text (post-processor, truncation, padding, decoder, flags of added tokens) are kept as they are in `Vocabulary.extras`
+and written back; `findings.py` says what they do elsewhere and not here.
 """
 
 from __future__ import annotations
@@ -9,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from webtext.base.errors import ConfigError, InputError
-from webtext.tokenizer.format_gpt2 import (
-    Pair,
-    checked_ids,
-    dump_json,
-    make_vocabulary,
-    named_specials,
-    parse_json,
-    written,
-)
+from webtext.base.errors import ConfigError, InputError, WebtextError
+from webtext.tokenizer.bounded_json import dump_json, parse_json
+from webtext.tokenizer.format_gpt2 import Pair, checked_ids, make_vocabulary, named_specials, written
 from webtext.tokenizer.patterns import GPT2, pattern_name, unicode_version
+from webtext.tokenizer.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
 from webtext.tokenizer.vocabulary import Vocabulary
+
+FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+"""What an added token is unless extras["added_tokens"] says otherwise."""
 
 _OWN_FIELD = "webtext"
 _NOT_READ = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}  # unless null, "", 0, false
+_KEPT = ("truncation", "padding", "normalizer", "post_processor", "decoder")
+_NFC = ({"type": "NFC"}, {"type": "Sequence", "normalizers": [{"type": "NFC"}]})
+_NO_NORMALIZER = (None, {"type": "Sequence", "normalizers": []})
 
 
 def parse(
@@ -31,27 +33,21 @@ def parse(
 ) -> Vocabulary:
     """The tokenizer of a file; InputError when it does more than byte-level BPE, or another thing."""
     found = parse_json(data, place)
-    model = found.get("model")
-    if not isinstance(model, dict):
+    model = _model(found, place)
+    if found.get("normalizer") not in (*_NO_NORMALIZER, *_NFC):
         raise InputError(
-            f"'{place}' is no tokenizer.json: it has no model", "for vocab.json name the folder it lies in"
+            f"'{place}' normalises text: {str(found['normalizer'])[:80]}", "only NFC or no normalizer can be read"
         )
-    if model.get("type", "BPE") != "BPE":
-        raise InputError(f"'{place}' holds a {model['type']} model", "only byte-level BPE can be read")
-    for name in sorted(_NOT_READ):
-        if model.get(name):
-            raise InputError(f"'{place}' has {name} {model[name]!r} in its model", "only plain BPE can be read")
-    if found.get("normalizer") is not None:
-        raise InputError(f"'{place}' normalises text", "only tokenizers that keep text as it is can be read")
-    own_pattern = _pattern(found.get("pre_tokenizer"), place)
+    own = _own_field(model, place)
+    own_pattern = _pattern(found.get("pre_tokenizer"), own, place)
     if pattern is not None and pattern_name(pattern) != pattern_name(own_pattern):
         raise ConfigError(f"'{place}' names its own pattern {own_pattern!r}", "leave out pattern=")
-    own = _own_field(model, own_pattern, place)
 
     ids = checked_ids(model.get("vocab"), place)
-    specials = _added_tokens(found.get("added_tokens") or [], place)
+    specials, flags = _added_tokens(found.get("added_tokens"), ids, place)
     specials |= named_specials(special_tokens, ids | specials)
     by_rank = own.get("rules") == "ranks"
+    extras = {key: found[key] for key in _KEPT if found.get(key) not in (None, _default(key))}
     return make_vocabulary(
         ids,
         None if by_rank else _merges(model.get("merges"), place),
@@ -59,33 +55,28 @@ def parse(
         pattern=own_pattern,
         whole_pieces=by_rank or bool(model.get("ignore_merges")),
         place=place,
+        extras=extras | ({"added_tokens": flags} if flags else {}),
     )
 
 
 def dump(vocabulary: Vocabulary) -> bytes:
     """The file. A vocabulary by rank gets the merges that its order of ids implies."""
     ids, merges = written(vocabulary)
+    flags = vocabulary.extras.get("added_tokens", {})
+    kept = {key: vocabulary.extras.get(key, _default(key)) for key in _KEPT}
     return dump_json(
         {
             "version": "1.0",
-            "truncation": None,
-            "padding": None,
+            "truncation": kept["truncation"],
+            "padding": kept["padding"],
             "added_tokens": [
-                {
-                    "id": id_,
-                    "content": name,
-                    "single_word": False,
-                    "lstrip": False,
-                    "rstrip": False,
-                    "normalized": False,
-                    "special": True,
-                }
+                {"id": id_, "content": name, **FLAGS, **flags.get(name, {})}
                 for name, id_ in sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
             ],
-            "normalizer": None,
-            "pre_tokenizer": _pre_tokenizer(vocabulary.pattern),
-            "post_processor": None,
-            "decoder": _byte_level(use_regex=True),
+            "normalizer": kept["normalizer"],
+            "pre_tokenizer": pre_tokenizer_of(vocabulary.pattern),
+            "post_processor": kept["post_processor"],
+            "decoder": kept["decoder"],
             "model": {
                 "type": "BPE",
                 _OWN_FIELD: {
@@ -108,55 +99,75 @@ def dump(vocabulary: Vocabulary) -> bytes:
     )
 
 
-def _byte_level(use_regex: bool) -> dict[str, Any]:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+def _default(key: str) -> Any:
+    return byte_level(use_regex=True) if key == "decoder" else None
 
 
-def _pre_tokenizer(pattern: str) -> dict[str, Any]:
-    if pattern == GPT2:
-        return _byte_level(use_regex=True)
-    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, _byte_level(use_regex=False)]}
+def _model(found: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """The model, plain BPE."""
+    model = found.get("model")
+    if not isinstance(model, dict):
+        raise InputError(
+            f"'{place}' is no tokenizer.json: it has no model", "for vocab.json name the folder it lies in"
+        )
+    if model.get("type", "BPE") != "BPE":
+        raise InputError(f"'{place}' holds a {str(model['type'])[:60]} model", "only byte-level BPE can be read")
+    for name in sorted(_NOT_READ):
+        if model.get(name):
+            raise InputError(f"'{place}' has {name} {str(model[name])[:60]} in its model", "only plain BPE can be read")
+    return model
 
 
-def _pattern(pre_tokenizer: Any, place: str) -> str:
-    """The pattern that a pre-tokenizer cuts by; the inverse of `_pre_tokenizer`."""
-    match pre_tokenizer:
-        case {"type": "ByteLevel", "add_prefix_space": False} if pre_tokenizer.get("use_regex", True):
-            return GPT2
-        case {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated", "invert": False},
-                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-            ],
-        }:
-            return regex
-    raise InputError(
-        f"'{place}' has a pre-tokenizer that cannot be read: {str(pre_tokenizer)[:80]}",
-        "expected ByteLevel without add_prefix_space, or one isolated Split by regex before it",
-    )
-
-
-def _own_field(model: Mapping[str, Any], pattern: str, place: str) -> Mapping[str, Any]:
+def _own_field(model: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     own = model.get(_OWN_FIELD)
     if own is None:
         return {}
     if not isinstance(own, dict) or own.get("format") != 1:
         raise InputError(f"'{place}' was written by another version of webtext", "update webtext")
-    pinned = unicode_version(GPT2)
-    if pattern_name(pattern) == GPT2 and own.get("unicode_version") != pinned:
-        raise InputError(
-            f"'{place}' cuts text by Unicode {own.get('unicode_version')}, this webtext by {pinned}", "update webtext"
-        )
     return own
 
 
-def _added_tokens(added: Any, place: str) -> dict[str, int]:
+def _pattern(pre_tokenizer: Any, own: Mapping[str, Any], place: str) -> str:
+    """The pattern, as our own field has it where the pre-tokenizer is the one that we write for it."""
+    named = own.get("pattern")
+    if not isinstance(named, str):
+        return pattern_of(pre_tokenizer, place)
     try:
-        return {str(token["content"]): int(token["id"]) for token in added}
-    except (KeyError, TypeError, ValueError):
-        raise InputError(f"'{place}' has damaged added_tokens", "write or download it again") from None
+        is_ours = pre_tokenizer == pre_tokenizer_of(pattern_name(named))
+    except WebtextError:
+        is_ours = False
+    if not is_ours and pattern_of(pre_tokenizer, place) != named:
+        raise InputError(f"'{place}': its pre-tokenizer is not the one of its pattern {named[:60]!r}", "write it again")
+    known = unicode_version(named)
+    if named == GPT2 and own.get("unicode_version") != known:
+        raise InputError(
+            f"'{place}' cuts text by Unicode {own.get('unicode_version')}, this webtext by {known}", "update webtext"
+        )
+    return named
+
+
+def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[str, int], dict[str, dict[str, bool]]]:
+    """Names and ids of added tokens, and the flags of those that are not as ours are."""
+    specials: dict[str, int] = {}
+    flags: dict[str, dict[str, bool]] = {}
+    if not isinstance(added or [], list):
+        raise InputError(f"'{place}' has damaged added_tokens: {str(added)[:60]}", "download it again")
+    for token in added or []:
+        match token:
+            case {"content": str(name), "id": int(id_)} if (
+                name and type(id_) is int and all(isinstance(token.get(flag, False), bool) for flag in FLAGS)
+            ):
+                found = {flag: token.get(flag, False) for flag in FLAGS}
+            case _:
+                raise InputError(f"'{place}' has damaged added_tokens: {str(token)[:60]}", "download it again")
+        if name in specials or ids.get(name, id_) != id_:
+            raise InputError(
+                f"'{place}' gives the added token {name[:60]!r} two ids or names it twice", "write or download it again"
+            )
+        specials[name] = id_
+        if found != FLAGS:
+            flags[name] = found
+    return specials, flags
 
 
 def _merges(merges: Any, place: str) -> list[Pair]:

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from webtext.base.errors import InputError
+from webtext.tokenizer.findings import larger_first, unmerged
 from webtext.tokenizer.patterns import CL100K_REGEX, GPT2, O200K_REGEX
 from webtext.tokenizer.vocabulary import EOT, MAX_ID, Vocabulary, special_ids
-
-MAX_TOKEN_BYTES = 4096  # reading is quadratic in a token's length; published tokens have up to 128 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +62,16 @@ def parse(
             f"'{place}' is none of OpenAI's published rank files, and a rank file names no pattern",
             "name the one it was made with: pattern='gpt2' or a regular expression",
         )
-    ranks = dict(_rank(line, number, place) for number, line in enumerate(data.splitlines(), 1) if line)
-    tokens = [b""] * (max(ranks.values(), default=-1) + 1)
-    for token, rank in ranks.items():
+    ranks = [_rank(line, number, place) for number, line in enumerate(data.splitlines(), 1) if line]
+    tokens = [b""] * (max((rank for _, rank in ranks), default=-1) + 1)
+    known: set[bytes] = set()
+    for token, rank in ranks:
         if tokens[rank]:
             raise InputError(f"'{place}' gives two tokens the rank {rank}", "write or download it again")
+        if token in known:
+            raise InputError(f"'{place}' gives {token[:60]!r} two ranks", "write or download it again")
         tokens[rank] = token
+        known.add(token)
     if special_tokens is None:
         special_tokens = published.special_tokens if published else {}
     return Vocabulary(
@@ -82,10 +85,16 @@ def parse(
 
 def dump(vocabulary: Vocabulary, place: str) -> bytes:
     """The file; InputError when merging by rank would not be the same."""
-    if vocabulary.merges is not None and list(vocabulary.merges) != vocabulary.merges_by_rank():
-        raise InputError(f"'{place}': a rank file cannot hold these merges", "save as tokenizer.json")
-    if max(map(len, vocabulary.tokens)) > MAX_TOKEN_BYTES:
-        raise InputError(f"'{place}': a token is longer than {MAX_TOKEN_BYTES:,} bytes", "save as tokenizer.json")
+    if vocabulary.merges is not None:
+        if list(vocabulary.merges) != vocabulary.merges_by_rank():
+            raise InputError(f"'{place}': a rank file cannot hold these merges", "save as tokenizer.json")
+        alone = larger_first(vocabulary) or ([] if vocabulary.whole_pieces else unmerged(vocabulary))
+        if alone:
+            token = vocabulary.tokens[alone[0]]
+            raise InputError(
+                f"'{place}': by rank text would give {len(alone):,} tokens that no merge gives, the first {token!r}",
+                "save as tokenizer.json",
+            )
     return b"".join(b"%b %d\n" % (base64.b64encode(token), id_) for id_, token in enumerate(vocabulary.tokens) if token)
 
 
@@ -93,7 +102,7 @@ def _rank(line: bytes, number: int, place: str) -> tuple[bytes, int]:
     try:
         encoded, rank = line.split()
         token, id_ = base64.b64decode(encoded, validate=True), int(rank)
-        if token and 0 <= id_ < MAX_ID and len(token) <= MAX_TOKEN_BYTES:
+        if token and 0 <= id_ < MAX_ID:
             return token, id_
     except (ValueError, binascii.Error):
         pass

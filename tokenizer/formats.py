@@ -10,15 +10,18 @@ Paths may be fsspec URLs. What is read is bounded in size and checked; whatever 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
-from webtext.tokenizer import format_gpt2, format_json, format_ranks
+from webtext.tokenizer import findings, format_gpt2, format_json, format_ranks
 from webtext.tokenizer.vocabulary import Vocabulary
 
-MAX_FILE_BYTES = 256 << 20  # the largest tokenizer.json in use are about 35 MB
+MAX_FILE_BYTES = 128 << 20  # the largest tokenizer.json in use are about 35 MB
+MAX_SQUARED_BYTES = 2**36  # sum over tokens: some work on a vocabulary is quadratic in their lengths
+_BLOCK_BYTES = 1 << 20  # read first; then as much again as there is, since reading takes the memory it asks for
 
 SpecialTokens = Iterable[str] | Mapping[str, int]
 
@@ -28,31 +31,24 @@ _MERGES_NAMES = ("merges.txt", "vocab.bpe")
 _EXPECTED = "expected tokenizer.json, *.tiktoken, or a folder with vocab.json and merges.txt"
 
 
+logger = logging.getLogger(__name__)
+
+
 def load(
     path: str | os.PathLike[str], pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Vocabulary:
-    """Read the tokenizer at `path`; `pattern` and `special_tokens` say what the file does not."""
-    parent, name = _split(path)
-    if name.endswith(".tiktoken"):
-        return format_ranks.parse(_read(parent, name), parent.location(name), pattern, special_tokens)
-    if name.endswith(".json"):
-        return format_json.parse(_read(parent, name), parent.location(name), pattern, special_tokens)
-    folder = Folder(path)
-    if folder.exists(_TOKENIZER_JSON):
-        return load(folder.location(_TOKENIZER_JSON), pattern, special_tokens)
-    if not folder.exists(""):
-        raise InputError(f"there is no tokenizer '{folder.url}'", "check the path")
-    vocabulary, merges = (
-        next((name for name in names if folder.exists(name)), None) for names in (_VOCABULARY_NAMES, _MERGES_NAMES)
-    )
-    if vocabulary is None or merges is None:
-        raise InputError(f"'{folder.url}' is no tokenizer", _EXPECTED)
-    return format_gpt2.parse(
-        (_read(folder, vocabulary), folder.location(vocabulary)),
-        (_read(folder, merges), folder.location(merges)),
-        pattern,
-        special_tokens,
-    )
+    """Read the tokenizer at `path`; `pattern` and `special_tokens` say what the file does not.
+
+    Logs a warning where Hugging Face's libraries give other ids for plain text than `encode` (`findings.py`).
+    """
+    vocabulary = _load(path, pattern, special_tokens)
+    if sum(len(token) ** 2 for token in vocabulary.tokens) > MAX_SQUARED_BYTES:
+        raise InputError(
+            f"'{os.fspath(path)}' has a token of {max(map(len, vocabulary.tokens)):,} bytes", "name a tokenizer file"
+        )
+    for remark in findings.other_ids(vocabulary):
+        logger.warning("'%s': %s", os.fspath(path), remark)
+    return vocabulary
 
 
 def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
@@ -66,9 +62,38 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"'{path}' names no format of tokenizers", _EXPECTED.replace("expected", "name", 1))
     else:
         folder = Folder(path)
+        for other in (_TOKENIZER_JSON, *_VOCABULARY_NAMES[1:], *_MERGES_NAMES[1:]):
+            if folder.exists(other):
+                raise ConfigError(f"'{folder.location(other)}' is of another tokenizer", "name another folder")
         vocabulary_json, merges_txt = format_gpt2.dump(vocabulary, folder.location())
         folder.write_bytes(_VOCABULARY_NAMES[0], vocabulary_json)
         folder.write_bytes(_MERGES_NAMES[0], merges_txt)
+
+
+def _load(path: str | os.PathLike[str], pattern: str | None, special_tokens: SpecialTokens | None) -> Vocabulary:
+    parent, name = _split(path)
+    if name.endswith(".tiktoken"):
+        return format_ranks.parse(_read(parent, name), parent.location(name), pattern, special_tokens)
+    if name.endswith(".json"):
+        return format_json.parse(_read(parent, name), parent.location(name), pattern, special_tokens)
+    folder = Folder(path)
+    if folder.exists(_TOKENIZER_JSON):
+        return _load(folder.location(_TOKENIZER_JSON), pattern, special_tokens)
+    if not folder.exists(""):
+        raise InputError(f"there is no tokenizer '{folder.url}'", "check the path")
+    found = [[name for name in names if folder.exists(name)] for names in (_VOCABULARY_NAMES, _MERGES_NAMES)]
+    if not all(found):
+        raise InputError(f"'{folder.url}' is no tokenizer", _EXPECTED)
+    for names in found:
+        if len(names) > 1:
+            raise InputError(f"'{folder.url}' holds both {names[0]} and {names[1]}", "remove the one not meant")
+    vocabulary, merges = found[0][0], found[1][0]
+    return format_gpt2.parse(
+        (_read(folder, vocabulary), folder.location(vocabulary)),
+        (_read(folder, merges), folder.location(merges)),
+        pattern,
+        special_tokens,
+    )
 
 
 def _split(path: str | os.PathLike[str]) -> tuple[Folder, str]:
@@ -79,8 +104,10 @@ def _split(path: str | os.PathLike[str]) -> tuple[Folder, str]:
 
 def _read(folder: Folder, name: str) -> bytes:
     place = folder.location(name)
+    data = b""
     with folder.open(name) as file:
-        data = file.read(MAX_FILE_BYTES + 1)
+        while len(data) <= MAX_FILE_BYTES and (block := file.read(max(len(data), _BLOCK_BYTES))):
+            data += block
     if len(data) > MAX_FILE_BYTES:
         raise InputError(f"'{place}' has more than {MAX_FILE_BYTES >> 20} MiB", "name a tokenizer file")
     if not data:

@@ -266,6 +266,13 @@ class Tokenizer:
         """SHA-256 that names the vocabulary, the pattern and the special tokens; the same whatever file they came from."""
         return self._vocabulary.hash()
 
+    @functools.cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What is odd about the vocabulary (unused ids, tokens that no text gives), and where other libraries differ."""
+        from webtext.tokenizer.findings import remarks
+
+        return tuple(remarks(self._vocabulary))
+
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary]]:
         return type(self), (self._vocabulary,)
 

@@ -6,13 +6,14 @@ import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.patterns import pattern_name, unicode_version
 
-MAX_ID = 2**24
-"""Ids stay below this: a table of all ids must fit in memory whatever a file says."""
+MAX_ID = 2**22
+"""Ids stay below this: a table of all ids must fit in memory whatever a file says. The largest in use are near 2**18."""
 
 BYTE_ORDER = _bpe.byte_order()
 """The bytes of tokens 0 to 255, in GPT-2's order."""
@@ -34,12 +35,14 @@ class Vocabulary:
     pattern: str = "gpt2"
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     whole_pieces: bool = False
+    extras: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Parts of a tokenizer.json that decide no id of a text (format_json.py), kept to be written back."""
 
     def __post_init__(self) -> None:
-        """Normalise the pattern and refuse ids that are too large."""
+        """Normalise the pattern and refuse special tokens that are no text and ids that are too large."""
         object.__setattr__(self, "pattern", pattern_name(self.pattern))
         for name, id_ in self.special_tokens.items():
-            if not name or not 0 <= id_ < MAX_ID:
+            if not name or not 0 <= id_ < MAX_ID or any("\ud800" <= character <= "\udfff" for character in name):
                 raise InputError(
                     f"the special token {name!r} has the id {id_}", f"expected a name and an id below {MAX_ID:,}"
                 )

@@ -137,6 +137,47 @@ def test_a_folder_cannot_hold_another_pattern(tmp_path: Path) -> None:
         Tokenizer.train([], pattern=r"\w+").save(tmp_path / "folder")
 
 
+@pytest.mark.parametrize("other", ["tokenizer.json", "encoder.json", "vocab.bpe"])
+def test_a_folder_never_mixes_two_tokenizers(small: Tokenizer, tmp_path: Path, other: str) -> None:
+    """What lies there would be read instead, or together with what we write."""
+    (tmp_path / other).write_bytes(b"{}")
+    with pytest.raises(ConfigError, match=f"{other}' is of another tokenizer\nname another folder"):
+        small.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [other]
+
+
+def test_a_folder_with_two_vocabularies_is_not_guessed_at(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    (tmp_path / "encoder.json").write_bytes(b"{}")
+    with pytest.raises(InputError, match="holds both vocab.json and encoder.json"):
+        Tokenizer.load(tmp_path)
+
+
+def test_merges_that_others_skip_are_not_written_to_a_folder(tmp_path: Path) -> None:
+    """A line that begins with '#version' is a header for tokenizers' BPE.read_file, wherever it stands."""
+    text = "#version!" * 9
+    tokenizer = Tokenizer.train([text], pattern="gpt2", vocab_size=300)
+    assert b"#version" not in tokenizer._vocabulary.tokens  # GPT-2's pattern parts the letters from the sign
+    from webtext.tokenizer import Vocabulary
+
+    tokens = [bytes([byte]) for byte in range(256)]
+    for character in b"#version!":
+        tokens.append((tokens[-1] if len(tokens) > 256 else b"") + bytes([character]))
+    del tokens[256]
+    merges = [(ord("#"), ord("v")), *((256 + at, ord("ersion!"[at])) for at in range(7))]
+    with pytest.raises(InputError, match="other libraries skip merges that begin with '#version'"):
+        Tokenizer(Vocabulary(tokens=tokens, merges=merges)).save(tmp_path / "folder")
+
+
+def test_a_special_token_in_a_folder_must_look_like_one(small: Tokenizer, tmp_path: Path) -> None:
+    named = Tokenizer.train(SAMPLES, vocab_size=300, special_tokens=["PAD"])
+    with pytest.raises(InputError, match="nothing in a folder tells that 'PAD' is a special token"):
+        named.save(tmp_path / "folder")
+    small.save(tmp_path)
+    with pytest.raises(InputError, match=r"'<\|endoftext\|>' has the id 399 in the file, not 5"):
+        Tokenizer.load(tmp_path, special_tokens={"<|endoftext|>": 5})
+
+
 def test_a_name_of_no_format_is_an_error(small: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="names no format"):
         small.save(tmp_path / "tokenizer.txt")
@@ -161,6 +202,23 @@ def test_a_damaged_line_of_a_rank_file_is_named(tmp_path: Path, line: bytes) -> 
     (tmp_path / "bad.tiktoken").write_bytes(good + line + b"\n")
     with pytest.raises(InputError, match=r"line 257 of '.*bad.tiktoken' is b'.*'\nexpected a token in base64"):
         Tokenizer.load(tmp_path / "bad.tiktoken", pattern="gpt2")
+
+
+def test_a_rank_file_with_a_token_twice_is_an_error(tmp_path: Path) -> None:
+    """tiktoken's reader keeps the last rank and leaves a hole at the first."""
+    good = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
+    (tmp_path / "twice.tiktoken").write_bytes(good + b"YQ== 256\n")
+    with pytest.raises(InputError, match="gives b'a' two ranks"):
+        Tokenizer.load(tmp_path / "twice.tiktoken", pattern="gpt2")
+
+
+def test_ids_of_a_rank_file_may_stand_in_any_order_and_leave_holes(tmp_path: Path) -> None:
+    lines = [base64.b64encode(bytes([byte])) + b" %d\n" % (3 * byte) for byte in range(256)]
+    (tmp_path / "own.tiktoken").write_bytes(b"".join(reversed([*lines, b"YWI= 900\n"])))
+    tokenizer = Tokenizer.load(tmp_path / "own.tiktoken", pattern="gpt2", special_tokens=["<s>"])
+    assert tokenizer.encode("abc <s>", allowed_special="all") == [900, 297, 96, 901]
+    assert tokenizer.vocab_size == 902
+    assert tokenizer.remarks[0].startswith("644 ids name no token: 1-2, 4-5, 7-8")
 
 
 def test_a_truncated_rank_file_is_an_error(shared_data: Path, tmp_path: Path) -> None:
@@ -192,7 +250,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "WordPiece": (lambda d: d["model"].update(type="WordPiece"), "holds a WordPiece model"),
     "dropout": (lambda d: d["model"].update(dropout=0.1), "has dropout 0.1"),
     "byte fallback": (lambda d: d["model"].update(byte_fallback=True), "has byte_fallback True"),
-    "normalizer": (lambda d: d.update(normalizer={"type": "NFC"}), "normalises text"),
+    "normalizer": (lambda d: d.update(normalizer={"type": "NFKC"}), "normalises text"),
     "prefix space": (lambda d: d["pre_tokenizer"].update(add_prefix_space=True), "has a pre-tokenizer"),
     "no pre-tokenizer": (lambda d: d.update(pre_tokenizer=None), "has a pre-tokenizer"),
     "vocabulary of strings": (lambda d: d["model"]["vocab"].update(a="1"), "the id of 'a' is '1'"),

@@ -1,0 +1,124 @@
+"""What is odd about a vocabulary is found and said: unused ids, unreachable tokens, rules that only ranks know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webtext.base.errors import InputError
+from webtext.tokenizer import Tokenizer, Vocabulary, reference
+from webtext.tokenizer.findings import larger_first, remarks, unmerged, unreachable, unused_ids
+
+BYTES = [bytes([byte]) for byte in range(256)]
+A, B, C, D = b"abcd"
+
+
+def test_a_token_that_its_own_merges_miss_is_unreachable() -> None:
+    """'abc' (258) is merged from 'ab' and 'c', but 'bc' merges earlier: 'abc' ends as 'a', 'bc'."""
+    odd = Vocabulary(tokens=[*BYTES, b"ab", b"bc", b"abc"], merges=[(B, C), (A, B), (256, C)])
+    assert unmerged(odd) == unreachable(odd) == [258]
+    assert remarks(odd) == ["1 tokens that no text gives: 258 b'abc'"]
+    assert Tokenizer(odd).encode("abc") == [A, 257]
+
+
+def test_a_whole_piece_reaches_what_merging_does_not() -> None:
+    """' ab' is one piece of GPT-2's pattern, 'a b' is two, so that no text gives it even as a whole piece."""
+    whole = Vocabulary(tokens=[*BYTES, b" ab", b"a b"], merges=[], whole_pieces=True)
+    assert unmerged(whole) == [256, 257]
+    assert unreachable(whole) == [257]
+
+
+def test_by_rank_a_token_may_merge_by_way_of_a_larger_one() -> None:
+    """'abc' (256) comes before 'ab' (257): by rank 'a','b','c' becomes 'ab','c', then 'abc'; no rising list does that."""
+    backwards = Vocabulary(tokens=[*BYTES, b"abc", b"ab"], merges=None)
+    assert Tokenizer(backwards).encode("abcabc") == [256, 256]
+    assert backwards.merges_by_rank() == [(A, B)]
+    assert larger_first(backwards) == [256]
+    assert unreachable(backwards) == []
+    (remark,) = remarks(backwards)
+    assert remark.startswith("1 tokens merge by way of larger ids: 256 b'abc'; libraries that go by a list of merges")
+
+
+def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_a_folder(tmp_path: Path) -> None:
+    backwards = Tokenizer(Vocabulary(tokens=[*BYTES, b"abc", b"ab"], merges=None))
+    backwards.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json").encode("abcabc") == [256, 256]
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert theirs.encode("abcabc").ids == [257, C, 257, C]  # what the remark warns of
+    with pytest.raises(InputError, match=r"merges alone do not reach every token, not \['abc'\]"):
+        backwards.save(tmp_path / "folder")
+
+
+def test_unused_ids_and_merges_that_stand_twice_are_told() -> None:
+    tokens = [*BYTES, b"", b"ab", b"", b"", b"cd"]
+    odd = Vocabulary(tokens=tokens, merges=[(A, B), (C, D), (A, B)], special_tokens={"<x>": 258, "<y>": 265})
+    assert unused_ids(odd) == [256, 259, 261, 262, 263, 264]
+    assert remarks(odd) == [
+        "6 ids name no token: 256, 259, 261-264",
+        "1 merges stand twice in the list: the last place counts",
+    ]
+
+
+def test_a_sound_vocabulary_has_no_remarks(gpt2: Tokenizer, small: Tokenizer) -> None:
+    assert gpt2.remarks == small.remarks == ()
+
+
+def test_cl100k_has_holes_only(shared_data: Path) -> None:
+    """tiktoken_ext/openai_public.py: special tokens at 100257-100260 and 100276."""
+    tokenizer = Tokenizer.load(shared_data / "gpt2" / "cl100k_base.tiktoken")
+    assert tokenizer.remarks == ("16 ids name no token: 100256, 100261-100275",)
+
+
+vocabularies = st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max_size=12).map(
+    lambda tokens: Vocabulary(tokens=[*BYTES, *(token.encode() for token in tokens)], merges=None)
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(ranks=vocabularies, text=st.text("abc", max_size=30))
+def test_ranks_are_a_list_of_merges_unless_something_is_found(ranks: Vocabulary, text: str) -> None:
+    """The theorem of findings.py: where no token needs a larger one, both rules give the same ids for every text."""
+    listed = Vocabulary(tokens=ranks.tokens, merges=ranks.merges_by_rank())
+    same = reference.encode(listed, text) == reference.encode(ranks, text)
+    assert same or larger_first(ranks)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    ranks=vocabularies,
+    pairs=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=12),
+    text=st.text("abc", max_size=30),
+    whole=st.booleans(),
+)
+def test_no_text_gives_an_unreachable_token(
+    ranks: Vocabulary, pairs: list[tuple[int, int]], text: str, whole: bool
+) -> None:
+    """For lists of merges in any order, and by rank."""
+    short = [A, B, C, *range(256, len(ranks.tokens))]
+    merges = [(short[left % len(short)], short[right % len(short)]) for left, right in pairs]
+    known = set(ranks.tokens)
+    merges = [pair for pair in merges if ranks.tokens[pair[0]] + ranks.tokens[pair[1]] in known]
+    for rules in (merges, None):
+        vocabulary = Vocabulary(tokens=ranks.tokens, merges=rules, whole_pieces=whole)
+        assert not set(Tokenizer(vocabulary).encode(text)) & set(unreachable(vocabulary))
+
+
+@pytest.mark.parametrize(
+    ("merges", "message"),
+    [
+        ([(B, C), (A, B), (256, C)], "a rank file cannot hold these merges"),
+        ([(A, B), (B, C)], "by rank text would give 1 tokens that no merge gives, the first b'xyz'"),
+    ],
+)
+def test_a_rank_file_is_refused_where_ranks_would_change_ids(
+    tmp_path: Path, merges: list[tuple[int, int]], message: str
+) -> None:
+    """The last: tiktoken takes a piece that is a token as it is, so 'xyz', which no merge gives, would appear."""
+    tokens = [*BYTES, b"ab", b"bc", b"abc" if len(merges) == 3 else b"xyz"]
+    with pytest.raises(InputError, match=message):
+        Tokenizer(Vocabulary(tokens=tokens, merges=merges)).save(tmp_path / "r.tiktoken")
+    assert not (tmp_path / "r.tiktoken").exists()

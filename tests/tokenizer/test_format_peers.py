@@ -1,0 +1,167 @@
+"""What we write, tokenizers, transformers and tiktoken read, with equal ids on real and on ugly text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from webtext.base.errors import InputError
+from webtext.tokenizer import Tokenizer
+
+from .conftest import CORPORA, SAMPLES, tiktoken_of
+
+UGLY = [
+    "",
+    " ",
+    "\n \n\n  \t x  ",
+    "1234567890 12345 1 22 333 4444",
+    "don't DON'T don’t 'S '\u017f x'll'",
+    "a\x00b\x1cc\x85d\u180ee\u200bf\ufefff",
+    "e\u0301 \u0915\u094d\u0937 \ud55c\uae00 \U0001f469\u200d\U0001f4bb\U0001f1e9\U0001f1ea",
+    "<|endoftext|><|endoftext|> <|endoftext|",
+    "\u00a0\u00a0y \u3000\u2003z",
+    "x" * 1000 + " " * 1000 + "=" * 1000,
+]
+PUBLISHED = ("r50k_base", "cl100k_base", "o200k_base")
+
+
+@pytest.fixture(scope="module", params=PUBLISHED)
+def published(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
+    return Tokenizer.load(shared_data / "gpt2" / f"{request.param}.tiktoken")
+
+
+def texts_of(corpus_slice: Callable[[str], str]) -> list[str]:
+    """100 lines of every corpus, each with those that follow it, and ugly strings."""
+    found = []
+    for name in CORPORA:
+        lines = corpus_slice(name)[:60_000].splitlines(keepends=True)
+        found += ["".join(lines[start : start + 5]) for start in range(0, 500, 5)]
+    return found + UGLY
+
+
+def test_tokenizers_reads_openais_vocabularies_as_we_write_them(
+    published: Tokenizer, tmp_path: Path, corpus_slice: Callable[[str], str]
+) -> None:
+    """cl100k and o200k too: their pattern has a possessive interval, which Oniguruma would read as a repeated one."""
+    published.save(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = texts_of(corpus_slice)
+    assert [encoding.ids for encoding in theirs.encode_batch(texts)] == [
+        published.encode(text, allowed_special="all") for text in texts
+    ]
+
+
+def test_transformers_reads_what_we_write(gpt2: Tokenizer, tmp_path: Path, corpus_slice: Callable[[str], str]) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    gpt2.save(tmp_path / "tokenizer.json")
+    gpt2.save(tmp_path / "folder")
+    peers = [
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json")),
+        transformers.GPT2Tokenizer.from_pretrained(tmp_path / "folder"),
+    ]
+    texts = [text for text in texts_of(corpus_slice) if text]
+    wanted = [gpt2.encode(text, allowed_special="all") for text in texts]
+    for theirs in peers:
+        assert theirs(texts)["input_ids"] == wanted
+        assert theirs.decode(wanted[0], clean_up_tokenization_spaces=False) == texts[0]
+
+
+def test_tiktoken_reads_what_we_write(
+    gpt2: Tokenizer,
+    small: Tokenizer,
+    tmp_path: Path,
+    corpus_slice: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")  # else it keeps what it once read from a path
+    texts = texts_of(corpus_slice)
+    for tokenizer in (gpt2, small):
+        tokenizer.save(tmp_path / "ranks.tiktoken")
+        theirs = tiktoken_of(tmp_path / "ranks.tiktoken")
+        assert [theirs.encode_ordinary(text) for text in texts] == [tokenizer.encode(text) for text in texts]
+
+
+LETTERS = "abc aé1'\n東😀="
+PATTERNS = [
+    "gpt2",
+    r"\s?\S+|\s+",
+    r"[a-z]+|[^a-z]+",
+    r"[^\r\n]{1,4}|[\r\n]+",
+    r"\p{N}{1,3}+| ?[^\s\p{N}]++|\s+(?!\S)|\s+",
+]
+trained = st.builds(
+    lambda texts, size, pattern, specials: Tokenizer.train(
+        texts, vocab_size=256 + size + len(specials), pattern=pattern, special_tokens=specials
+    ),
+    st.lists(st.text(LETTERS, max_size=40), max_size=8),
+    st.integers(0, 60),
+    st.sampled_from(PATTERNS),
+    st.lists(st.text(LETTERS + "<|>[]Ġ\u0122", min_size=1, max_size=6), unique=True, max_size=3)
+    | st.just(["<|endoftext|>", "[é 東]"]),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tokenizer=trained, texts=st.lists(st.text(LETTERS + "<|>[]x", max_size=60), max_size=5))
+def test_every_format_gives_the_tokenizer_back_or_says_why_not(
+    tmp_path: Path, tokenizer: Tokenizer, texts: list[str]
+) -> None:
+    texts += ["".join(tokenizer.special_tokens), *(f"a{name} b" for name in tokenizer.special_tokens)]
+    wanted = [tokenizer.encode(text, allowed_special="all") for text in texts]
+
+    ranks = tmp_path / "ranks.tiktoken"
+    tokenizer.save(ranks)
+    assert same(Tokenizer.load(ranks, tokenizer.pattern, tokenizer.special_tokens), tokenizer, texts, wanted)
+
+    for name in ("tokenizer.json", "folder"):
+        if why_not := refusal(tokenizer, tmp_path / name):
+            assert any(reason in why_not for reason in ("also a token of text", "names no pattern", "a special token"))
+            assert tokenizer.special_tokens or tokenizer.pattern != "gpt2"
+            continue
+        assert same(Tokenizer.load(tmp_path / name), tokenizer, texts, wanted)
+        if name == "tokenizer.json":
+            theirs = tokenizers.Tokenizer.from_file(str(tmp_path / name))
+            assert [theirs.encode(text).ids for text in texts] == wanted
+
+
+def refusal(tokenizer: Tokenizer, path: Path) -> str:
+    """Save, and say why not where that is an error."""
+    try:
+        tokenizer.save(path)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def same(again: Tokenizer, tokenizer: Tokenizer, texts: list[str], wanted: list[list[int]]) -> bool:
+    return (
+        again.hash == tokenizer.hash
+        and again.special_tokens == tokenizer.special_tokens
+        and [again.encode(text, allowed_special="all") for text in texts] == wanted
+    )
+
+
+def test_a_pattern_that_oniguruma_reads_another_way_is_not_written(tmp_path: Path) -> None:
+    """`(?:\\p{N}{1,3}+x)` there is one or more intervals; only at the end of an alternative are both the same."""
+    with pytest.raises(InputError, match="Hugging Face's libraries read it another way\nwrite"):
+        Tokenizer.train([], pattern=r"(?:\p{N}{1,3}+|x)y|\s|\S", vocab_size=257).save(tmp_path / "t.json")
+    Tokenizer.train([], pattern=r"[{1,3}+]\p{N}{2}+|\\{1,3}+|\s|\S", vocab_size=257).save(tmp_path / "t.json")
+    split = json.loads((tmp_path / "t.json").read_text())["pre_tokenizer"]["pretokenizers"][0]
+    assert split["pattern"]["Regex"] == r"[{1,3}+]\p{N}{2}|\\{1,3}|\s|\S"
+
+
+@pytest.mark.parametrize("text", [*SAMPLES, *UGLY])
+def test_special_tokens_are_found_as_hugging_face_finds_them(tmp_path: Path, text: str) -> None:
+    """The longest of those that begin at the leftmost place."""
+    names = ["<|endoftext|>", "dog", "dog sees", "sees the", " ", "\n\n"]
+    tokenizer = Tokenizer.train(SAMPLES, vocab_size=262, special_tokens=names)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert theirs.encode(text).ids == tokenizer.encode(text, allowed_special="all")

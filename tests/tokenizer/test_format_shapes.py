@@ -1,0 +1,277 @@
+"""tokenizer.json files as the world writes them: Llama 3's, Qwen 2's, GPT-2's, GPT-NeoX's shape; and hostile ones."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import re
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+
+from webtext.base.errors import InputError
+from webtext.tokenizer import Tokenizer
+
+from .conftest import SAMPLES
+
+LLAMA3_REGEX = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2_REGEX = LLAMA3_REGEX.replace("{1,3}", "")
+Json = dict[str, Any]
+
+
+def added(id_: int, content: str, **flags: bool) -> Json:
+    defaults = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    return {"id": id_, "content": content} | defaults | flags
+
+
+def byte_level(**changes: bool) -> Json:
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False} | changes
+
+
+def split(regex: str, **changes: Any) -> Json:
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False} | changes
+
+
+def file_of(pattern: str, n_tokens: int = 340) -> Json:
+    """A tokenizer.json of plain parts, trained on SAMPLES, without our own field."""
+    tokenizer = Tokenizer.train(SAMPLES * 2, vocab_size=n_tokens, pattern=pattern, special_tokens=[])
+    theirs = json.loads(_json_of(tokenizer))
+    del theirs["model"]["webtext"]
+    return theirs
+
+
+def _json_of(tokenizer: Tokenizer) -> bytes:
+    from webtext.tokenizer import format_json
+
+    return format_json.dump(tokenizer._vocabulary)
+
+
+def llama3() -> Json:
+    """A post-processor that adds <|begin_of_text|>; whole pieces first; merges as pairs; a token no merge gives."""
+    file = file_of(LLAMA3_REGEX)
+    file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split(LLAMA3_REGEX), byte_level()]}
+    file["added_tokens"] = [added(341, "<|begin_of_text|>"), added(342, "<|end_of_text|>")]
+    template = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {
+            "<|begin_of_text|>": {"id": "<|begin_of_text|>", "ids": [341], "tokens": ["<|begin_of_text|>"]}
+        },
+    }
+    file["post_processor"] = {"type": "Sequence", "processors": [byte_level(), template]}
+    file["model"]["ignore_merges"] = True
+    file["model"]["merges"] = [merge.split(" ") for merge in file["model"]["merges"]]
+    file["model"]["vocab"]["Ġcaf"] = 340
+    return file
+
+
+def qwen2() -> Json:
+    """NFC; added tokens that are not special; prefixes and suffixes as empty strings."""
+    file = file_of(QWEN2_REGEX)
+    file["normalizer"] = {"type": "NFC"}
+    file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split(QWEN2_REGEX), byte_level()]}
+    file["added_tokens"] = [added(340, "<|im_start|>"), added(341, "<think>", special=False)]
+    file["post_processor"] = byte_level()
+    file["model"] |= {"continuing_subword_prefix": "", "end_of_word_suffix": "", "unk_token": None}
+    return file
+
+
+def gpt2_of_hugging_face() -> Json:
+    file = file_of("gpt2")
+    file["added_tokens"] = [added(340, "<|endoftext|>", normalized=True)]
+    file["model"]["vocab"]["<|endoftext|>"] = 340
+    file["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    file["post_processor"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
+    del file["model"]["ignore_merges"], file["model"]["type"]
+    return file
+
+
+def gpt_neox() -> Json:
+    """Runs of blanks as added tokens, which Hugging Face's libraries find in every text."""
+    file = file_of("gpt2")
+    blanks = [added(340 + n, " " * (24 - n), special=False, normalized=True) for n in range(23)]
+    file["added_tokens"] = [*blanks, added(363, "<|endoftext|>")]
+    return file
+
+
+SHAPES: dict[str, Callable[[], Json]] = {
+    "Llama 3": llama3,
+    "Qwen 2": qwen2,
+    "GPT-2": gpt2_of_hugging_face,
+    "GPT-NeoX": gpt_neox,
+}
+TEXTS = [
+    *SAMPLES,
+    "a<think>b <|im_start|>\n\n    x",
+    "café  <|endoftext|><|begin_of_text|> 1234567 ",
+    "don't DON'T\r\n\n a",
+]
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(SHAPES[request.param]()), encoding="utf-8")
+    return path
+
+
+def test_every_shape_gives_hugging_faces_ids_with_all_added_tokens(shape: Path, tmp_path: Path) -> None:
+    """And so does the file that we write after reading it, for them and for us; Llama 3's template stays in it."""
+    ours = Tokenizer.load(shape)
+    theirs = tokenizers.Tokenizer.from_file(str(shape))
+    ours.save(tmp_path / "again.json")
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
+    for text in TEXTS:
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, allowed_special="all") == ids
+        assert again.encode(text, add_special_tokens=False).ids == ids
+        assert again.encode(text).ids == theirs.encode(text).ids
+        assert again.decode(ids) == theirs.decode(ids)
+    assert Tokenizer.load(tmp_path / "again.json").hash == ours.hash
+    assert [str(token) for token in again.get_added_tokens_decoder().values()] == [
+        str(token) for token in theirs.get_added_tokens_decoder().values()
+    ]
+
+
+WARNED = {
+    "Qwen 2": ["bring text into NFC first", r"1 added tokens are not special \('<think>'\)"],
+    "GPT-NeoX": [r"23 added tokens are not special"],
+}
+
+
+def test_what_other_libraries_do_with_plain_text_is_said_on_loading(
+    shape: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = request.node.callspec.params["shape"]
+    with caplog.at_level(logging.WARNING):
+        Tokenizer.load(shape)
+    assert len(caplog.messages) == len(WARNED.get(name, []))
+    for message, wanted in zip(caplog.messages, WARNED.get(name, []), strict=True):
+        assert re.search(wanted, message)
+        assert message.startswith(f"'{shape}': ")
+
+
+def test_a_token_that_only_a_whole_piece_gives_stays_a_token(tmp_path: Path) -> None:
+    """Llama 3's " caf" (340) is no merge's result: the piece gives it, a longer piece does not."""
+    (tmp_path / "t.json").write_text(json.dumps(llama3()), encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path / "t.json")
+    assert tokenizer.encode("a caf b").count(340) == 1
+    assert 340 not in tokenizer.encode("a cafe b")
+    assert not any("no text gives" in remark for remark in tokenizer.remarks)
+    for name in ("ranks.tiktoken", "folder"):
+        with pytest.raises(InputError, match="save as tokenizer.json|names no pattern"):
+            tokenizer.save(tmp_path / name)
+
+
+def test_a_split_that_removes_what_lies_between_matches_is_read_for_a_known_pattern_only(tmp_path: Path) -> None:
+    gpt2_regex = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    file = file_of("gpt2")
+    for regex, known in ((gpt2_regex, True), (r"\w+", False)):
+        steps = [split(regex, behavior="Removed", invert=True), byte_level()]
+        file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+        (tmp_path / "t.json").write_text(json.dumps(file), encoding="utf-8")
+        if known:
+            assert Tokenizer.load(tmp_path / "t.json").pattern == "gpt2"
+        else:
+            with pytest.raises(InputError, match="has a pre-tokenizer that cannot be read"):
+                Tokenizer.load(tmp_path / "t.json")
+
+
+CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {
+    "added token is a byte": (lambda f: f["added_tokens"].append(added(64, "a")), "also a token that text gives"),
+    "added token is merged": (
+        lambda f: f["added_tokens"].append(added(f["model"]["vocab"]["the"], "the")),
+        r"the special token 'the' \(id \d+\) is also a token that text gives",
+    ),
+    "added token has another id": (lambda f: f["added_tokens"].append(added(999, "the")), "'the' two ids"),
+    "added token twice": (lambda f: f["added_tokens"].append(f["added_tokens"][0]), "two ids or names it twice"),
+    "added id of a text token": (lambda f: f["added_tokens"].append(added(300, "<x>")), "has the id of another token"),
+    "added ids equal": (lambda f: f["added_tokens"].append(added(340, "<x>")), "has the id of another token"),
+    "added without name": (lambda f: f["added_tokens"].append(added(341, "")), "damaged added_tokens"),
+    "added flag no bool": (lambda f: f["added_tokens"].append(added(341, "x", lstrip=1)), "damaged added_tokens"),
+    "added id true": (lambda f: f["added_tokens"].append(added(True, "x")), "damaged added_tokens"),
+    "added half a character": (lambda f: f["added_tokens"].append(added(341, "\ud800")), "the special token '.ud800'"),
+    "added no list": (lambda f: f.update(added_tokens={"a": 1}), "damaged added_tokens"),
+    "two splits": (
+        lambda f: f.update(
+            pre_tokenizer={"type": "Sequence", "pretokenizers": [split(r"\d"), split(r"\w+"), byte_level()]}
+        ),
+        "a pre-tokenizer that cannot be read",
+    ),
+    "no bytes": (lambda f: f.update(pre_tokenizer=split(r"\w+")), "a pre-tokenizer that cannot be read"),
+    "bad regex": (
+        lambda f: f.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split("(" * 50), byte_level()]}),
+        "a pattern that cannot be read",
+    ),
+    "huge regex": (
+        lambda f: f.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a" * 10**6), byte_level()]}),
+        "a pattern of 1,000,000 characters",
+    ),
+    "two readings": (
+        lambda f: f.update(
+            pre_tokenizer={"type": "Sequence", "pretokenizers": [split(r"\p{N}{1,3}+|\D"), byte_level()]}
+        ),
+        r"has '\{1,3\}\+' in its pattern, which libraries read in two ways",
+    ),
+    "lower case": (lambda f: f.update(normalizer={"type": "Lowercase"}), "normalises text: {'type': 'Lowercase'}"),
+    "float id": (lambda f: f["model"]["vocab"].update(zz=1e9), "the id of 'zz' is 1000000000.0"),
+    "bool id": (lambda f: f["model"]["vocab"].update(zz=True), "the id of 'zz' is True"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_contradiction_is_refused_with_its_name(tmp_path: Path, name: str) -> None:
+    change, message = CHANGES[name]
+    file = copy.deepcopy(gpt2_of_hugging_face())
+    change(file)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file))
+    with pytest.raises(InputError, match=message) as caught:
+        Tokenizer.load(tmp_path / "tokenizer.json")
+    assert len(str(caught.value)) < 500
+
+
+BOMBS = {
+    "deep lists": (b'{"a":' + b"[" * 10**6, "is no JSON"),
+    "deep objects": (b'{"a":' * 10**6, "is no JSON"),
+    "many values": (b'{"a":[' + b"[]," * 10**7 + b"[]]}", "holds more than 8,388,608 JSON values"),
+    "a key twice": (b'{"model": {"vocab": {"a": 1, "b": 2, "a": 3}}}', "the key 'a' stands twice"),
+    "NaN": (b'{"model": {"vocab": {"a": NaN}}}', "NaN is no JSON number"),
+    "infinity": (b'{"model": {"vocab": {"a": -Infinity}}}', "-Infinity is no JSON number"),
+    "a huge number": (b'{"model": {"vocab": {"a": 1' + b"0" * 10**6 + b"}}}", "is no JSON"),
+    "a large float": (b'{"model": {"vocab": {"a": 1e999}}}', "the id of 'a' is inf"),
+    "half a character": (
+        b'{"model": {"vocab": {"\\ud800": 1}}, "pre_tokenizer": {"type": "ByteLevel"}}',
+        "cannot be read",
+    ),
+    "no UTF-8": (b'{"\xff": 1}', "is no JSON"),
+    "a list": (b"[1]", "holds a JSON list"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
+    """Less than ten times its size: what was read is dropped before it becomes Python objects without bound."""
+    data, message = BOMBS[name]
+    if "pre_tokenizer" not in data.decode("latin-1"):
+        data = data.replace(b'{"model"', b'{"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "model"')
+    (tmp_path / "tokenizer.json").write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=message) as caught:
+            Tokenizer.load(tmp_path / "tokenizer.json")
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(data) + (1 << 22)
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 500
