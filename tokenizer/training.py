@@ -58,9 +58,9 @@ def count_pieces(texts: Iterable[Text], pattern: str, threads: int) -> _trainer.
             counts.add_pieces([bytes_of_piece(piece) for piece in pieces], list(pieces.values()))
             continue
         try:
-            counts.add_texts(batch, threads)
+            counts.add_texts(batch, threads=threads)
         except UnicodeEncodeError:  # raised before anything is counted
-            counts.add_texts([encodable(text) for text in batch], threads)
+            counts.add_texts([encodable(text) for text in batch], threads=threads)
     return counts
 
 

@@ -1,0 +1,152 @@
+// Bindings of counting.
+#include "bind_counts.hpp"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <system_error>
+
+#include "texts.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace webtext {
+namespace {
+
+std::vector<TextShare> shares_of(const Texts& texts) {
+  std::vector<TextShare> all;
+  for (const std::string_view text : texts.views) all.push_back({begin_of(text), end_of(text)});
+  return all;
+}
+
+// The memory of a bytearray or the like, held for as long as this lives.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE)) throw nb::python_error();
+  }
+  Buffer(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&buffer_); }
+  TextShare share() const {
+    const auto* begin = static_cast<const Byte*>(buffer_.buf);
+    return {begin, begin + buffer_.len};
+  }
+
+ private:
+  Py_buffer buffer_;
+};
+
+std::size_t add_block(LockedCounts& counts, nb::handle block, bool is_last, std::int64_t weight, unsigned threads) {
+  const Buffer buffer(block);
+  return counts.with([&](PieceCounts& all, const auto& keep_going) {
+    if (!is_last) return all.add_start_of(buffer.share(), weight, threads, keep_going);
+    all.add_texts({buffer.share()}, weight, threads, keep_going);
+    return static_cast<std::size_t>(buffer.share().end - buffer.share().begin);
+  });
+}
+
+void add_pieces(LockedCounts& counts, nb::handle pieces, const std::vector<std::int64_t>& times) {
+  const Texts texts(pieces);
+  if (texts.views.size() != times.size()) throw std::invalid_argument("as many counts as pieces are needed");
+  counts.with([&](PieceCounts& all, const auto&) {
+    for (std::size_t index = 0; index < times.size(); ++index) {
+      all.add(begin_of(texts.views[index]), texts.views[index].size(), times[index]);
+    }
+    return true;
+  });
+}
+
+nb::list items(LockedCounts& counts) {
+  nb::list found;
+  std::string names;
+  std::vector<std::pair<std::size_t, std::int64_t>> pieces;
+  counts.with([&](PieceCounts& all, const auto&) {
+    all.settle();
+    all.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+      names.append(reinterpret_cast<const char*>(bytes), n_bytes);
+      pieces.emplace_back(n_bytes, count);
+    });
+    return true;
+  });
+  const char* at = names.data();
+  for (const auto& [n_bytes, count] : pieces) {
+    found.append(nb::make_tuple(nb::bytes(at, n_bytes), count));
+    at += n_bytes;
+  }
+  return found;
+}
+
+// System errors as OSError, with the number that says which.
+void translate(const std::exception_ptr& exception, void*) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::system_error& error) {
+    const std::string message = error.code().message();
+    PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), message.c_str()).ptr());
+  }
+}
+
+}  // namespace
+
+void bind_counts(nb::module_& m) {
+  nb::register_exception_translator(translate);
+  nb::exception<CountFileError>(m, "CountFileError", PyExc_ValueError);
+
+  nb::class_<LockedCounts>(m, "PieceCounts", "How often each distinct piece occurs; what training needs of a corpus.")
+      .def(nb::init<std::string, std::string, std::size_t, std::string>(), "pattern"_a = "gpt2",
+           "unicode_version"_a = kUnicodeVersion, "max_memory"_a = PieceCounts::kDefaultMemory, "folder"_a = "/tmp",
+           "Tables take at most `max_memory` bytes; what is above is spilled to nameless files in `folder`.")
+      .def("__len__",
+           [](LockedCounts& counts) {
+             return counts.with([](PieceCounts& all, const auto&) {
+               all.settle();
+               return all.size();
+             });
+           })
+      .def(
+          "add_texts",
+          [](LockedCounts& counts, nb::handle texts, std::int64_t weight, unsigned threads) {
+            const Texts all_texts(texts);
+            counts.with([&](PieceCounts& all, const auto& keep_going) {
+              all.add_texts(shares_of(all_texts), weight, threads, keep_going);
+              return true;
+            });
+          },
+          "texts"_a, "weight"_a = 1, "threads"_a = 1,
+          nb::sig("def add_texts(self, texts: Sequence[str | bytes], weight: int = 1, threads: int = 1) -> None"),
+          "Cut texts and count their pieces, `weight` times each. OverflowError when a count could leave 63 bits.")
+      .def("add_block", &add_block, "block"_a, "is_last"_a, "weight"_a = 1, "threads"_a = 1,
+           nb::sig("def add_block(self, block: bytearray | memoryview, is_last: bool, weight: int = 1, "
+                   "threads: int = 1) -> int"),
+           "Count a block of a text that goes on unless it `is_last`; returns how many bytes are done with. The rest\n"
+           "belongs before the next block.")
+      .def("add_pieces", &add_pieces, "pieces"_a, "counts"_a,
+           nb::sig("def add_pieces(self, pieces: Sequence[str | bytes], counts: Sequence[int]) -> None"),
+           "Add pieces that were cut and counted elsewhere.")
+      .def(
+          "add_file",
+          [](LockedCounts& counts, const std::string& path, std::int64_t weight) {
+            return counts.with([&](PieceCounts& all, const auto&) {
+              const auto file = OpenFile::reading(path);
+              const CountReader reader(file);
+              all.add_file(file, weight);
+              return std::make_pair(reader.pattern(), reader.unicode_version());
+            });
+          },
+          "path"_a, "weight"_a = 1,
+          "Add a file of counts, `weight` times; returns its pattern and Unicode version. The file is read, and\n"
+          "CountFileError raised when it is damaged, when the counts are next used.")
+      .def(
+          "save",
+          [](LockedCounts& counts, const std::string& path) {
+            const CountTotals totals =
+                counts.with([&](PieceCounts& all, const auto&) { return all.save(OpenFile::writing(path)); });
+            return std::make_pair(totals.n_pieces, totals.n_bytes);
+          },
+          "path"_a, "Write a file of counts; returns how many pieces it has and how many bytes of text they were.")
+      .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Every piece with its count.");
+}
+
+}  // namespace webtext

@@ -1,0 +1,68 @@
+// A zero-filled array for tables that are read all over: on huge pages where the system has them, so that a look-up
+// misses the cache once and not twice.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+namespace webtext {
+
+// Memory straight from the system: zero until touched, and given back at once. For plain data only.
+template <class T>
+class HugeArray {
+ public:
+  HugeArray() = default;
+
+  explicit HugeArray(std::size_t size) : mapped_(size * sizeof(T)), size_(size) {
+    constexpr std::size_t kHugePage = std::size_t{1} << 21;
+    const bool is_huge = mapped_ >= kHugePage;
+    if (is_huge) mapped_ += kHugePage;  // to begin where a huge page does; what is not touched takes no memory
+    mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping_ == MAP_FAILED) throw std::bad_alloc();
+    auto begin = reinterpret_cast<std::uintptr_t>(mapping_);
+    if (is_huge) {
+      begin = (begin + kHugePage - 1) & ~(kHugePage - 1);
+#ifdef MADV_HUGEPAGE
+      madvise(reinterpret_cast<void*>(begin), size * sizeof(T), MADV_HUGEPAGE);  // only a hint
+#endif
+    }
+    data_ = reinterpret_cast<T*>(begin);
+  }
+
+  HugeArray(HugeArray&& other) noexcept { swap(other); }
+  HugeArray& operator=(HugeArray&& other) noexcept {
+    HugeArray(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~HugeArray() {
+    if (mapping_) munmap(mapping_, mapped_);
+  }
+
+  void swap(HugeArray& other) noexcept {
+    std::swap(mapping_, other.mapping_);
+    std::swap(mapped_, other.mapped_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+
+  T& operator[](std::size_t index) { return data_[index]; }
+  const T& operator[](std::size_t index) const { return data_[index]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+  const T* begin() const { return data_; }
+  const T* end() const { return data_ + size_; }
+  std::size_t size() const { return size_; }
+  std::size_t memory() const { return size_ * sizeof(T); }
+
+ private:
+  void* mapping_ = nullptr;
+  std::size_t mapped_ = 0;
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace webtext
