@@ -19,9 +19,6 @@ from webtext.tokenizer.text import Text, encodable
 Cut = Callable[[Text], tuple[bytes, list[int]]]
 """A text's bytes and where each of its pieces ends."""
 
-INDICES_PER_PART = 1 << 40
-"""Texts in one call stay below this: what lies behind the k-th special token in text i is text i + k * this."""
-
 
 def checked(dropout: float, seed: int) -> bool:
     """Whether anything is to be dropped; ConfigError for a probability or a seed out of range."""

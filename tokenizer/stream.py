@@ -1,9 +1,93 @@
-"""Decoding token by token without ever showing half a character."""
+"""Encoding text as it comes, and decoding ids as they come, without ever showing what a later part would change."""
 
 from __future__ import annotations
 
 import codecs
+import operator
 from collections.abc import Callable, Sequence
+from typing import Any
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer.special import Finder
+from webtext.tokenizer.text import AnyText, Text, as_text, encodable
+
+_LOOK_BACK = 8  # bytes before new text that a cut in it may depend on: a blank between two characters
+
+
+class EncodeStream:
+    """Turns text into ids as it comes; what `push` and `finish` return, joined, is what `encode` gives for all at once.
+
+    Chunks are all str or all bytes, cut anywhere: a character or a surrogate pair may span two. Ids are final once they
+    are returned. Text waits for a place where every pattern cuts, as a letter followed by a blank; where the pattern is
+    a regular expression, of which nothing is known, only special tokens are such places and all else waits for `finish`.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[bytes], list[int]],
+        last_cut: Callable[[bytearray, int, int, int], int] | None,
+        specials: Finder | None = None,
+    ) -> None:
+        self._encode = encode
+        self._last_cut = last_cut
+        self._specials = specials if specials is not None and specials.longest else None
+        self._buffer = bytearray()
+        self._seen = 0  # no cut lies in the buffer before this, and no special token begins there
+        self._half = ""  # the first half of a surrogate pair
+        self._type: type[str] | type[bytes] | None = None
+
+    def push(self, text: AnyText) -> list[int]:
+        """Add text; returns the ids that no later text can change."""
+        self._buffer += self._bytes(as_text(text))
+        cut = self._final()
+        if not cut:
+            return []
+        final = bytes(memoryview(self._buffer)[:cut])
+        del self._buffer[:cut]
+        self._seen -= cut
+        return self._encode(final)
+
+    def finish(self) -> list[int]:
+        """The ids of what was held back. The stream is then as new."""
+        rest = bytes(self._buffer) + (encodable(self._half) or "").encode()  # type: ignore[union-attr]
+        self._buffer.clear()
+        self._seen, self._half, self._type = 0, "", None
+        return self._encode(rest)
+
+    @property
+    def n_waiting(self) -> int:
+        """Bytes of text that are held back."""
+        return len(self._buffer) + len(self._half)
+
+    def _bytes(self, text: Text) -> bytes:
+        """The UTF-8 of a chunk that ends no surrogate pair in the middle."""
+        type_ = str if isinstance(text, str) else bytes
+        if self._type not in (None, type_):
+            raise InputError(f"a chunk is {type_.__name__}, the one before was not", "push str only, or bytes only")
+        self._type = type_
+        if isinstance(text, bytes):
+            return text
+        text = self._half + text
+        self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        well = encodable(text[: len(text) - len(self._half)])
+        return well if isinstance(well, bytes) else well.encode()
+
+    def _final(self) -> int:
+        """How many bytes of the buffer no later text can change."""
+        begin, end = 0, len(self._buffer)
+        if self._specials and self._specials.in_bytes:
+            # A place is decided when the longest name would fit there; the names themselves are found from left to right.
+            decided = max(end - self._specials.longest + 1, 0)
+            for match in self._specials.in_bytes.finditer(self._buffer, self._seen):
+                if match.start() >= decided:
+                    break
+                begin = match.end()
+            end = max(begin, decided)
+        cut = begin
+        if self._last_cut and end > begin:
+            cut = self._last_cut(self._buffer, begin, max(begin, self._seen - _LOOK_BACK), end)
+        self._seen = end
+        return cut
 
 
 class DecodeStream:
@@ -12,16 +96,25 @@ class DecodeStream:
     What `push` and `finish` return, joined, is what `decode` gives for all ids at once.
     """
 
-    def __init__(self, decode_bytes: Callable[[Sequence[int]], bytes], errors: str = "replace") -> None:
+    def __init__(self, decode_bytes: Callable[[Any], bytes], errors: str = "replace") -> None:
+        try:
+            codecs.lookup_error(errors)
+        except LookupError:
+            raise ConfigError(f"errors is {errors!r}", "expected 'replace', 'ignore' or 'strict'") from None
         self._decode_bytes = decode_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
-    def push(self, ids: int | Sequence[int]) -> str:
-        """Add one id or several; returns the characters they complete."""
-        return self._decoder.decode(self._decode_bytes([ids] if isinstance(ids, int) else ids))
+    def push(self, ids: int | Sequence[int] | Any) -> str:
+        """Add one id, or several in a list or an array; returns the characters they complete."""
+        try:
+            ids = [operator.index(ids)]
+        except TypeError:
+            pass
+        return self._decoder.decode(self._decode_bytes(ids))
 
     def finish(self) -> str:
         """The end of the text: what was left of a character, as U+FFFD or by the chosen error handler."""
-        text = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return text
+        try:
+            return self._decoder.decode(b"", final=True)
+        finally:
+            self._decoder.reset()

@@ -1,9 +1,16 @@
-"""Text that is not well-formed: lone surrogates in a str, invalid UTF-8 in bytes."""
+"""What may be encoded: str and bytes, and text that is not well-formed (lone surrogates, invalid UTF-8)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from webtext.base.errors import ConfigError, InputError
+
 Text = str | bytes
 """A str, or bytes that should be UTF-8; a byte that is not counts as one character, neither letter nor number."""
+
+AnyText = str | bytes | bytearray | memoryview
+"""A text as callers may hand it in: any buffer of bytes is read as bytes."""
 
 
 def encodable(text: Text) -> Text:
@@ -21,6 +28,30 @@ def encodable(text: Text) -> Text:
     return text
 
 
+def as_text(text: AnyText, place: str = "the text") -> Text:
+    """The text as str or bytes, a buffer of bytes copied; InputError when it is none."""
+    if isinstance(text, str | bytes):
+        return text
+    try:
+        view = memoryview(text)
+    except TypeError:
+        view = None
+    if view is None or view.itemsize != 1:
+        raise InputError(f"{place} is {_shown(text)}", "expected str or bytes")
+    return view.tobytes()
+
+
+def as_texts(texts: Iterable[AnyText]) -> list[Text]:
+    """Many texts, of any iterable; InputError names the first that is none."""
+    if isinstance(texts, str | bytes | bytearray | memoryview):
+        raise ConfigError("texts is one string", "give a list of texts, or use encode_numpy")
+    try:
+        items = list(texts)
+    except TypeError:
+        raise InputError(f"texts is {_shown(texts)}", "expected a list of str or bytes") from None
+    return [as_text(text, f"text {index}") for index, text in enumerate(items)]
+
+
 def readable(text: Text) -> str:
     """The text as a str in which every invalid byte is a lone surrogate, to be undone by `bytes_of_piece`."""
     text = encodable(text)
@@ -30,3 +61,9 @@ def readable(text: Text) -> str:
 def bytes_of_piece(piece: str) -> bytes:
     """The bytes of a part of a `readable` text."""
     return piece.encode("utf-8", "surrogateescape")
+
+
+def _shown(value: object) -> str:
+    """A value that is no text, for a message: what it is, and its type."""
+    shown = "None" if value is None else f"{value!r:.40} ({type(value).__name__})"
+    return " ".join(shown.split())

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from webtext.base.errors import ConfigError, InputError, did_you_mean
+from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer import _bpe
 from webtext.tokenizer import dropout as dropouts
 from webtext.tokenizer.patterns import GPT2, cut, unicode_version
-from webtext.tokenizer.stream import DecodeStream
-from webtext.tokenizer.text import Text, bytes_of_piece, encodable, readable
+from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
+from webtext.tokenizer.stream import DecodeStream, EncodeStream
+from webtext.tokenizer.text import AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, thread_count, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
@@ -23,16 +24,18 @@ if TYPE_CHECKING:  # numpy takes longer to import than everything here: it is lo
 
     Tokens = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
-
-AllowedSpecial = Literal["all"] | Collection[str]
-"""Names of the special tokens that a text may hold, or 'all'. The names of others are text like any other."""
+    Ids = Sequence[int] | NDArray[np.integer[Any]]
 
 
 class Tokenizer:
     """A byte-level BPE tokenizer, made by `train` or `load`.
 
-    It never changes, can be pickled, and may be used from many threads and after a fork. Texts are str, or bytes that
-    should be UTF-8; every text encodes, and decoding gives its bytes back.
+    It never changes, can be pickled, and may be used from many threads and after a fork. Texts are str, or bytes (any
+    buffer of them) that should be UTF-8; every text encodes, and decoding gives its bytes back. What is no text, or no
+    id, is an InputError that says which.
+
+    Special tokens in text are text, unless `allowed_special` names them or is 'all'; then the longest counts where several
+    begin at one place. Arrays of ids are uint16 when `vocab_size` is at most 65,536, else uint32.
 
     >>> tokenizer = Tokenizer.train(["low lower lowest"] * 2, vocab_size=260)
     >>> tokenizer.encode("lowest")
@@ -45,6 +48,7 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._native = vocabulary.native()
         self._is_gpt2 = vocabulary.pattern == GPT2
+        self._special = SpecialTokens(vocabulary.special_tokens)
 
     @classmethod
     def train(
@@ -100,43 +104,39 @@ class Tokenizer:
     # Text to ids
 
     def encode(
-        self, text: Text, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
+        self, text: AnyText, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
     ) -> list[int]:
         """The ids of a text.
 
         With `dropout` each merge is left out with that probability, decided anew by every `seed` (see `dropout.py`).
         """
-        if dropouts.checked(dropout, seed):
-            ids: list[int] = self._drop_merges([text], dropout, seed, allowed_special, threads=1)[0].tolist()
+        if dropout:
+            ids: list[int] = self.encode_flat((text,), 1, allowed_special, dropout=dropout, seed=seed)[0].tolist()
             return ids
         if allowed_special:
-            return [id_ for _, ids in self._encode_parts(text, allowed_special) for id_ in ids]
+            parts, found = self._special.finder(allowed_special).parts(as_text(text))
+            if found:
+                ids = self.encode(parts[0])
+                for id_, part in zip(found, parts[1:], strict=True):
+                    ids.append(id_)
+                    ids += self.encode(part)
+                return ids
         if not self._is_gpt2:
-            return self._native.encode_pieces(*self._cut(text))
+            return self._native.encode_pieces(*self._cut(as_text(text)))
         try:
-            return self._native.encode(text)
-        except UnicodeEncodeError:
-            return self._native.encode(encodable(text))
-
-    def count(self, text: Text, allowed_special: AllowedSpecial = ()) -> int:
-        """The number of ids `encode` gives, without making a list of them."""
-        if allowed_special or not self._is_gpt2:
-            return len(self.encode(text, allowed_special))
-        return self._native.count(encodable(text))
+            return self._native.encode(text)  # type: ignore[arg-type]
+        except (TypeError, UnicodeEncodeError):
+            return self._native.encode(encodable(as_text(text)))
 
     def encode_numpy(
-        self, text: Text, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
+        self, text: AnyText, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
     ) -> Tokens:
-        """The ids as an array: uint16 when `vocab_size` is at most 65,536, else uint32."""
-        if dropouts.checked(dropout, seed):
-            return self._drop_merges([text], dropout, seed, allowed_special, threads=1)[0]
-        if allowed_special:
-            return self._array(self.encode(text, allowed_special))
-        return self.encode_flat([text], threads=1)[0]
+        """The ids as an array."""
+        return self.encode_flat((text,), 1, allowed_special, dropout=dropout, seed=seed)[0]
 
     def encode_batch(
         self,
-        texts: Sequence[Text],
+        texts: Iterable[AnyText],
         threads: int | None = None,
         allowed_special: AllowedSpecial = (),
         *,
@@ -144,33 +144,40 @@ class Tokenizer:
         seed: int = 0,
     ) -> list[list[int]]:
         """The ids of each text."""
-        if dropouts.checked(dropout, seed):
-            tokens, offsets = self._drop_merges(texts, dropout, seed, allowed_special, threads)
-        elif allowed_special:
-            return [self.encode(text, allowed_special) for text in texts]
-        else:
-            tokens, offsets = self.encode_flat(texts, threads)
+        tokens, offsets = self.encode_flat(texts, threads, allowed_special, dropout=dropout, seed=seed)
         ids = tokens.tolist()
         return [ids[start:end] for start, end in itertools.pairwise(offsets.tolist())]
 
     def encode_flat(
-        self, texts: Sequence[Text], threads: int | None = None, *, dropout: float = 0.0, seed: int = 0
+        self,
+        texts: Iterable[AnyText],
+        threads: int | None = None,
+        allowed_special: AllowedSpecial = (),
+        *,
+        dropout: float = 0.0,
+        seed: int = 0,
     ) -> tuple[Tokens, Offsets]:
         """The ids of all texts one after the other, and the offset where each begins (the last is the end of all).
 
-        No Python object is made per token. Threads share the texts out; None means one per core.
+        No Python object is made per token, and other Python threads run meanwhile. Threads share the texts out; None means
+        one per core.
         """
         n_threads = thread_count(threads)
-        if isinstance(texts, str | bytes):
-            raise ConfigError("texts is one string", "give a list of texts, or use encode_numpy")
-        if dropouts.checked(dropout, seed):
-            return self._drop_merges(texts, dropout, seed, (), threads)
+        if dropouts.checked(dropout, seed) or allowed_special:
+            parts = self._special.finder(allowed_special).cut(as_texts(texts))
+            if not dropout:
+                return parts.joined(*self.encode_flat(parts.texts, n_threads))
+            cut = None if self._is_gpt2 else self._cut
+            options: dict[str, Any] = {"indices": parts.indices, "wide": self._is_wide, "threads": n_threads}
+            return parts.joined(*dropouts.encode(self._native, parts.texts, cut, dropout, seed, **options))
+        if isinstance(texts, str | bytes | bytearray | memoryview):
+            texts = as_texts(texts)
         if not self._is_gpt2:
-            return self._flat(self.encode(text) for text in texts)
+            return self._flat(self.encode(text) for text in as_texts(texts))
         try:
-            return self._native.encode_many(texts, self._is_wide, n_threads)
-        except UnicodeEncodeError:
-            return self._native.encode_many([encodable(text) for text in texts], self._is_wide, n_threads)
+            return self._native.encode_many(texts, self._is_wide, n_threads)  # type: ignore[arg-type]
+        except (TypeError, UnicodeEncodeError):
+            return self._native.encode_many([encodable(text) for text in as_texts(texts)], self._is_wide, n_threads)
 
     def encode_buffer(
         self, data: Any, offsets: Any, out: Tokens | None = None, threads: int | None = 1
@@ -200,23 +207,105 @@ class Tokenizer:
         out[: len(tokens)] = tokens
         return out[: len(tokens)], starts
 
-    def encode_with_offsets(
-        self, text: str, allowed_special: AllowedSpecial = ()
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids, and for each the (start, end) of the characters of `text` that its bytes belong to.
+    def encode_padded(
+        self,
+        texts: Iterable[AnyText],
+        *,
+        max_length: int | None = None,
+        padding: Literal["longest", "max_length"] = "longest",
+        pad_to_multiple_of: int = 1,
+        pad_token: str | None = None,
+        side: Literal["right", "left"] = "right",
+        truncation_side: Literal["right", "left"] = "right",
+        add_eot: bool = False,
+        threads: int | None = None,
+        allowed_special: AllowedSpecial = (),
+    ) -> tuple[Tokens, NDArray[np.uint8]]:
+        """The ids of texts as an array [text, place], and its mask: 1 for an id of the text, 0 for padding.
 
-        Ids that share a character have the same offsets for it, as in HF tokenizers.
+        Texts of more than `max_length` ids are cut at `truncation_side`; shorter ones are filled up at `side` with
+        `pad_token` (a special token; without one <|endoftext|>, as GPT-2 is used) to the longest of the batch, or always to
+        `max_length`. `add_eot` ends each text with <|endoftext|>, which counts in the length and is never cut off.
         """
-        text = str(encodable(text))
-        ids = self.encode(text, allowed_special)
-        character_of = [place for place, character in enumerate(text) for _ in character.encode()]
-        ends = list(itertools.accumulate(len(self.decode_bytes([id_])) for id_ in ids))
-        return ids, [(character_of[start], character_of[end - 1] + 1) for start, end in itertools.pairwise([0, *ends])]
+        from webtext.tokenizer.padding import Shape, rectangle
+
+        shape = Shape(
+            max_length=max_length,
+            padding=padding,
+            multiple_of=pad_to_multiple_of,
+            side=side,
+            truncation_side=truncation_side,
+        )
+        pad_id = self._special.id(EOT if pad_token is None else pad_token)
+        last_id = self._special.id(EOT) if add_eot else None
+        return rectangle(*self.encode_flat(texts, threads, allowed_special), shape, pad_id, last_id)
+
+    def encode_with_offsets(
+        self,
+        text: AnyText,
+        allowed_special: AllowedSpecial = (),
+        unit: Literal["characters", "bytes"] = "characters",
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids, and for each the (start, end) of the characters of `text` that its bytes belong to, or of the bytes.
+
+        Ids that share a character have the same offsets for it, as in HF tokenizers. The characters of bytes are those of
+        `text.decode("utf-8", "surrogateescape")`; the bytes of a str are its UTF-8.
+        """
+        from webtext.tokenizer.offsets import token_offsets
+
+        text = as_text(text)
+        ids = self.encode_numpy(text, allowed_special)
+        starts, ends = token_offsets(text, self._n_bytes[ids], unit)
+        return ids.tolist(), list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+    def encode_stream(self, allowed_special: AllowedSpecial = ()) -> EncodeStream:
+        """An encoder for text that comes in chunks."""
+        finder = self._special.finder(allowed_special)
+        return EncodeStream(
+            functools.partial(self.encode, allowed_special=allowed_special),
+            _bpe.last_safe_cut if self._is_gpt2 else None,
+            finder,
+        )
+
+    # Counting and cutting to a number of ids
+
+    def count(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> int:
+        """The number of ids `encode` gives, without making a list of them."""
+        if allowed_special or not self._is_gpt2:
+            return len(self.encode_numpy(text, allowed_special))
+        try:
+            return self._native.count(text)  # type: ignore[arg-type]
+        except (TypeError, UnicodeEncodeError):
+            return self._native.count(encodable(as_text(text)))
+
+    def count_batch(
+        self, texts: Iterable[AnyText], threads: int | None = None, allowed_special: AllowedSpecial = ()
+    ) -> Offsets:
+        """The number of ids of each text, as an int64 array."""
+        import numpy as np
+
+        return np.diff(self.encode_flat(texts, threads, allowed_special)[1])
+
+    def split(self, text: AnyStr, n: int) -> list[AnyStr]:
+        """Consecutive parts of a text that have at most `n` ids each when they stand alone, and joined are the text.
+
+        No character is cut; parts end where the pattern cuts when there is such a place within `n` ids. ConfigError when a
+        character alone has more than `n` ids (none has more than 4).
+        """
+        from webtext.tokenizer.splitting import split
+
+        return list(split(self, text, n))
+
+    def truncate(self, text: AnyStr, n: int) -> AnyStr:
+        """The first part that `split` gives: the beginning of a text that has at most `n` ids."""
+        from webtext.tokenizer.splitting import split
+
+        return next(split(self, text, n), text)
 
     # Ids to text
 
-    def decode_bytes(self, ids: Sequence[int] | NDArray[Any]) -> bytes:
-        """The bytes of ids. InputError names the first unknown id and its position."""
+    def decode_bytes(self, ids: Ids) -> bytes:
+        """The bytes of ids, special tokens by their names. InputError names the first unknown id and its position."""
         try:
             return self._native.decode(ids)
         except IndexError as error:
@@ -226,7 +315,7 @@ class Tokenizer:
                 f"ids are {type(ids).__name__}", "give a list or a one-dimensional array of integers"
             ) from None
 
-    def decode(self, ids: Sequence[int] | NDArray[Any], errors: str = "replace") -> str:
+    def decode(self, ids: Ids, errors: str = "replace") -> str:
         """The text of ids; `errors` says what becomes of bytes that are no UTF-8, as in `bytes.decode`."""
         return self.decode_bytes(ids).decode("utf-8", errors)
 
@@ -285,44 +374,33 @@ class Tokenizer:
     def _is_wide(self) -> bool:
         return self.vocab_size > 65_536
 
+    @functools.cached_property
+    def _n_bytes(self) -> NDArray[np.int64]:
+        """The number of bytes of every id."""
+        import numpy as np
+
+        n_bytes = np.zeros(self.vocab_size, np.int64)
+        n_bytes[: len(self._vocabulary.tokens)] = [len(token) for token in self._vocabulary.tokens]
+        for name, id_ in self._vocabulary.special_tokens.items():
+            n_bytes[id_] = len(name.encode())
+        return n_bytes
+
+    def token_ends(self, text: bytes) -> Offsets:
+        """The byte after each token of a text."""
+        import numpy as np
+
+        return np.cumsum(self._n_bytes[self.encode_numpy(text)])
+
+    def piece_ends(self, text: bytes) -> Offsets:
+        """The byte after each piece that the pattern cuts a text into."""
+        import numpy as np
+
+        return np.cumsum([len(piece) for piece in _bpe.split(text)]) if self._is_gpt2 else np.array(self._cut(text)[1])
+
     def _cut(self, text: Text) -> tuple[bytes, list[int]]:
         """A text cut by a regular expression: its bytes and where each piece ends."""
         pieces = [bytes_of_piece(piece) for piece in cut(self.pattern, readable(text))]
         return b"".join(pieces), list(itertools.accumulate(map(len, pieces)))
-
-    def _drop_merges(
-        self, texts: Sequence[Text], dropout: float, seed: int, allowed: AllowedSpecial, threads: int | None
-    ) -> tuple[Tokens, Offsets]:
-        """As `encode_flat`, with dropout and special tokens."""
-        cut = None if self._is_gpt2 else self._cut
-        if not allowed:
-            n_threads = thread_count(threads)
-            return dropouts.encode(self._native, texts, cut, dropout, seed, wide=self._is_wide, threads=n_threads)
-
-        def ids_of(index: int, text: Text) -> Iterator[int]:
-            for part_index, (part, ids) in enumerate(self._encode_parts(text, allowed)):
-                if part in self._vocabulary.special_tokens:
-                    yield from ids
-                else:
-                    indices = [index + part_index * dropouts.INDICES_PER_PART]
-                    yield from dropouts.encode(self._native, [part], cut, dropout, seed, indices=indices)[0].tolist()
-
-        return self._flat(list(ids_of(index, text)) for index, text in enumerate(texts))
-
-    def _encode_parts(self, text: Text, allowed: AllowedSpecial) -> Iterator[tuple[str, list[int]]]:
-        """The text cut at allowed special tokens (the longest first): each part with its ids."""
-        if isinstance(text, bytes):
-            raise ConfigError("special tokens are looked for in str only", "decode the bytes first")
-        specials = self._vocabulary.special_tokens
-        names = set(specials if allowed == "all" else allowed)
-        for name in sorted(names - specials.keys()):
-            raise ConfigError(f"there is no special token {name!r}", did_you_mean(name, specials))
-        longest_first = sorted(names, key=lambda name: (-len(name), name))
-        for part in re.split(f"({'|'.join(map(re.escape, longest_first))})", text) if names else [text]:
-            if part in names:
-                yield part, [specials[part]]
-            elif part:
-                yield part, self.encode(part)
 
     def _array(self, ids: Sequence[int]) -> Tokens:
         import numpy as np

@@ -14,6 +14,7 @@
 #include "bind_dropout.hpp"
 #include "bpe.hpp"
 #include "byte_order.hpp"
+#include "safe_cut.hpp"
 #include "texts.hpp"
 #include "to_array.hpp"
 
@@ -182,6 +183,18 @@ NB_MODULE(_bpe, m) {
       nb::sig(
           "def split(text: str | bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> list[bytes]"),
       "The pieces that a pattern, told by name, cuts a text into.");
+
+  m.def(
+      "last_safe_cut",
+      [](const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end) {
+        if (begin > at || at > end || end > data.size()) throw std::invalid_argument("places must rise in the data");
+        const auto* bytes = reinterpret_cast<const Byte*>(data.c_str());
+        return webtext::last_safe_cut(webtext::ClassTable::instance(), bytes + begin, bytes + at, bytes + end) - bytes;
+      },
+      "data"_a, "begin"_a, "at"_a, "end"_a,
+      "The last place of data[at:end] where every pattern that has a scanner cuts, in a text that begins at `begin` "
+      "and "
+      "may\ngo on after `end`; `begin` when there is none.");
 
   nb::class_<Bpe>(m, "Bpe", "Byte-level BPE with a fixed vocabulary. Safe to use from many threads.")
       .def(nb::new_(&make_bpe), "tokens"_a, "merges"_a.none(), "whole_pieces"_a, "special_tokens"_a,

@@ -56,4 +56,16 @@ inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, c
   }
 }
 
+// The last safe place of [at, end) in the text [begin, end), else `begin`: what may be handed on of a text that goes on
+// after `end`, where no place before `at` is safe.
+inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end) {
+  for (std::ptrdiff_t reach = 1 << 8;; reach *= 4) {
+    const Byte* from = reach < end - at ? end - reach : at;
+    const Byte* cut = safe_cut(classes, begin, from, end);
+    if (cut == end && from > at) continue;
+    for (const Byte* next = cut; next < end; next = safe_cut(classes, begin, cut + 1, end)) cut = next;
+    return cut < end ? cut : begin;
+  }
+}
+
 }  // namespace webtext

@@ -1,0 +1,164 @@
+"""Encoding text and decoding ids as they come: joined, the same as for all at once, however the input is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer import Tokenizer
+
+from .conftest import CORPORA
+
+SPECIAL = ["<|endoftext|>", "<a>", "<a>b"]
+PATTERNS = ["gpt2", r"\s?\w+|\W"]
+_texts = st.text(max_size=40)
+_plain = st.text(alphabet="the dog's 12!\n é東😀\t\r", max_size=60)
+_special = st.lists(st.sampled_from(["<|endoftext|>", "<a>", "<a>b", "<a", ">", "b", " x", "<|end", "é", "\n"])).map("".join)
+texts = _texts | _plain | _special
+
+
+@pytest.fixture(scope="module", params=PATTERNS)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return Tokenizer.train(
+        ["the dog's 12 dogs!\n\n été <a>b <|endoftext|>"] * 3, 300, request.param, special_tokens=SPECIAL
+    )
+
+
+def chunks(text: Sequence[str] | bytes, cuts: list[int]) -> list[str | bytes]:
+    """The text cut at places, of any order, modulo its length."""
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[a:b] for a, b in zip(places, places[1:], strict=False)]  # type: ignore[misc]
+
+
+def streamed(tokenizer: Tokenizer, parts: Sequence[str | bytes], allowed: str | list[str]) -> list[int]:
+    stream = tokenizer.encode_stream(allowed)  # type: ignore[arg-type]
+    ids = [id_ for part in parts for id_ in stream.push(part)]
+    return ids + stream.finish()
+
+
+@given(texts, st.lists(st.integers(0, 300), max_size=6), st.sampled_from([[], ["<a>"], "all"]))
+def test_chunks_of_str_give_the_ids_of_the_whole(
+    tokenizer: Tokenizer, text: str, cuts: list[int], allowed: str | list[str]
+) -> None:
+    assert streamed(tokenizer, chunks(text, cuts), allowed) == tokenizer.encode(text, allowed)  # type: ignore[arg-type]
+
+
+@given(
+    texts.map(str.encode) | st.binary(max_size=40),
+    st.lists(st.integers(0, 300), max_size=6),
+    st.sampled_from([[], ["<a>"], "all"]),
+)
+def test_chunks_of_bytes_may_cut_characters(
+    tokenizer: Tokenizer, data: bytes, cuts: list[int], allowed: str | list[str]
+) -> None:
+    assert streamed(tokenizer, chunks(data, cuts), allowed) == tokenizer.encode(data, allowed)  # type: ignore[arg-type]
+
+
+@given(st.text(alphabet=st.sampled_from("\ud83d\ude00 a\n"), max_size=12), st.lists(st.integers(0, 12), max_size=6))
+def test_chunks_may_cut_surrogate_pairs(tokenizer: Tokenizer, text: str, cuts: list[int]) -> None:
+    assert streamed(tokenizer, chunks(text, cuts), []) == tokenizer.encode(text)
+
+
+def test_one_character_at_a_time(tokenizer: Tokenizer) -> None:
+    text = "The dog's\r\n\n 12 dogs <a>b<a> <|endoftext|>\n\nx \ud83d\ude00 \t!"
+    for allowed in ([], ["<a>"], "all"):
+        assert streamed(tokenizer, list(text), allowed) == tokenizer.encode(text, allowed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize("step", [7, 1000, 1 << 16])
+def test_real_text_streams_in_little_memory(
+    gpt2: Tokenizer, corpus_slice: Callable[[str], str], name: str, step: int
+) -> None:
+    """The most text that ever waits, measured: 6 KB beside the chunk, for tables of code and prose in Chinese."""
+    text = corpus_slice(name)[: 30_000 * (1 if step == 7 else 10)]
+    stream = gpt2.encode_stream()
+    ids: list[int] = []
+    for place in range(0, len(text), step):
+        ids += stream.push(text[place : place + step])
+        assert stream.n_waiting < 20_000
+    assert ids + stream.finish() == gpt2.encode(text)
+
+
+def test_words_come_out_as_soon_as_a_blank_follows(gpt2: Tokenizer) -> None:
+    stream = gpt2.encode_stream()
+    assert stream.push("Hello wor") == gpt2.encode("Hello")
+    assert stream.push("ld") == []
+    assert (stream.push(" "), stream.n_waiting) == (gpt2.encode(" world"), 1)
+    assert stream.finish() == gpt2.encode(" ")
+    assert stream.finish() == []
+
+
+def test_a_special_token_over_many_chunks_is_one_id(gpt2: Tokenizer) -> None:
+    stream = gpt2.encode_stream(allowed_special="all")
+    assert [stream.push(character) for character in "a<|endoftext|>"][:-1] == [[]] * 13
+    assert stream.finish() == []
+    assert streamed(gpt2, list("a<|endoftext|>b"), "all") == [64, 50256, 65]
+    assert streamed(gpt2, list("a<|endoftext|>b"), []) == gpt2.encode("a<|endoftext|>b")
+
+
+def test_a_million_letters_in_small_chunks_take_linear_time(gpt2: Tokenizer) -> None:
+    """Each push looks at what is new, not at all that waits: quadratic would be 2.5e9 bytes here."""
+    assert streamed(gpt2, ["a" * 200] * 5_000, "all") == gpt2.encode("a" * 1_000_000)
+
+
+def test_str_and_bytes_do_not_mix_in_one_stream(gpt2: Tokenizer) -> None:
+    stream = gpt2.encode_stream()
+    stream.push("a")
+    with pytest.raises(InputError, match="a chunk is bytes, the one before was not"):
+        stream.push(b"a")
+    stream.finish()
+    stream.push(b"a")
+    with pytest.raises(InputError, match="the text is 5"):
+        stream.push(5)  # type: ignore[arg-type]
+    assert streamed(gpt2, [bytearray(b"\xc3"), memoryview(b"\xa9")], []) == gpt2.encode("é")  # type: ignore[list-item]
+
+
+# Decoding
+
+
+@given(texts, st.integers(1, 4))
+def test_decoding_never_shows_half_a_character(small: Tokenizer, text: str, step: int) -> None:
+    ids = small.encode(text)
+    stream = small.decode_stream()
+    shown = [stream.push(ids[place : place + step]) for place in range(0, len(ids), step)]
+    assert "".join(shown) == text
+    assert stream.finish() == ""
+
+
+@given(
+    st.lists(st.integers(0, 399)),
+    st.lists(st.integers(0, 60), max_size=5),
+    st.sampled_from(["replace", "ignore", "backslashreplace", "surrogateescape"]),
+)
+def test_any_ids_decode_in_parts_as_at_once(small: Tokenizer, ids: list[int], cuts: list[int], errors: str) -> None:
+    stream = small.decode_stream(errors)
+    parts = chunks(ids, cuts)  # type: ignore[arg-type]
+    assert "".join([stream.push(part) for part in parts]) + stream.finish() == small.decode(ids, errors)
+
+
+def test_decoding_one_id_at_a_time_waits_for_the_character(gpt2: Tokenizer) -> None:
+    ids = gpt2.encode("😀")
+    assert len(ids) > 1
+    stream = gpt2.decode_stream()
+    assert [stream.push(id_) for id_ in ids] == [""] * (len(ids) - 1) + ["😀"]
+    assert [stream.push(ids[0]), stream.finish()] == ["", "�"]
+    assert stream.push(gpt2.encode("a")) == "a"
+    assert stream.push(gpt2.encode_numpy("b")[0]) + stream.push(gpt2.encode_numpy("cd")) == "bcd"
+
+
+def test_strict_decoding_says_so_and_begins_anew(gpt2: Tokenizer) -> None:
+    stream = gpt2.decode_stream("strict")
+    stream.push(gpt2.encode("😀")[:1])
+    with pytest.raises(UnicodeDecodeError):
+        stream.finish()
+    assert stream.push(np.array(gpt2.encode("ok"))) + stream.finish() == "ok"
+    with pytest.raises(ConfigError, match="errors is 'strikt'"):
+        gpt2.decode_stream("strikt")
+    with pytest.raises(InputError, match="unknown token id 70000"):
+        stream.push(70_000)

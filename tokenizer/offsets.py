@@ -1,0 +1,58 @@
+"""Where in the text the bytes of each token stand, in bytes or in characters."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+from webtext.base.errors import ConfigError
+from webtext.tokenizer.text import Text, encodable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Unit = Literal["characters", "bytes"]
+
+_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def token_offsets(text: Text, n_bytes: NDArray[Any], unit: Unit) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Start and end of each token of `text`, given the bytes each has; linear, no Python object per token.
+
+    Tokens that share a character have the same offsets for it, as in HF tokenizers. Characters are those of
+    `text[start:end]` for a str; for bytes those of `text.decode("utf-8", "surrogateescape")`, so a byte that is no UTF-8
+    counts as one. Bytes are those of the text, for a str of its UTF-8.
+    """
+    import numpy as np
+
+    ends = np.cumsum(n_bytes, dtype=np.int64)
+    starts = ends - n_bytes
+    if unit == "bytes" or (unit == "characters" and text.isascii()):
+        return starts, ends
+    if unit != "characters":
+        raise ConfigError(f"unit is {unit!r}", "expected 'characters' or 'bytes'")
+    well = encodable(text)
+    begun = np.cumsum(_begins_character(well if isinstance(well, bytes) else well.encode()), dtype=np.int64)
+    starts, ends = begun[starts] - 1, begun[ends - 1]
+    if isinstance(text, str) and isinstance(well, str) and len(well) != len(text):
+        pairs = np.array([match.start() for match in _SURROGATE_PAIR.finditer(text)]) - np.arange(len(text) - len(well))
+        starts, ends = (places + np.searchsorted(pairs, places) for places in (starts, ends))
+    return starts, ends
+
+
+def _begins_character(data: bytes) -> NDArray[np.bool_]:
+    """For every byte whether a character begins there."""
+    import numpy as np
+
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        characters = data.decode("utf-8", "surrogateescape")
+        codes = np.frombuffer(characters.encode("utf-32-le", "surrogatepass"), np.uint32)
+        n_bytes = 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
+        n_bytes[(codes >= 0xDC80) & (codes <= 0xDCFF)] = 1  # a byte that is no UTF-8
+        begins = np.zeros(len(data), np.bool_)
+        begins[np.cumsum(n_bytes) - n_bytes] = True
+        return begins
+    return (np.frombuffer(data, np.uint8) & 0xC0) != 0x80
