@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer.text import Text, encodable
+from webtext.tokenizer.text import SURROGATE_PAIR, Text, encodable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 Unit = Literal["characters", "bytes"]
-
-_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def token_offsets(text: Text, n_bytes: NDArray[Any], unit: Unit) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -36,7 +33,7 @@ def token_offsets(text: Text, n_bytes: NDArray[Any], unit: Unit) -> tuple[NDArra
     begun = np.cumsum(_begins_character(well if isinstance(well, bytes) else well.encode()), dtype=np.int64)
     starts, ends = begun[starts] - 1, begun[ends - 1]
     if isinstance(text, str) and isinstance(well, str) and len(well) != len(text):
-        pairs = np.array([match.start() for match in _SURROGATE_PAIR.finditer(text)]) - np.arange(len(text) - len(well))
+        pairs = np.array([match.start() for match in SURROGATE_PAIR.finditer(text)]) - np.arange(len(text) - len(well))
         starts, ends = (places + np.searchsorted(pairs, places) for places in (starts, ends))
     return starts, ends
 
@@ -55,4 +52,4 @@ def _begins_character(data: bytes) -> NDArray[np.bool_]:
         begins = np.zeros(len(data), np.bool_)
         begins[np.cumsum(n_bytes) - n_bytes] = True
         return begins
-    return (np.frombuffer(data, np.uint8) & 0xC0) != 0x80
+    return np.asarray((np.frombuffer(data, np.uint8) & 0xC0) != 0x80)

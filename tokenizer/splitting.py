@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, AnyStr, Protocol, cast
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer.text import Text, encodable
+from webtext.tokenizer.text import SURROGATE_PAIR, as_text, encodable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ TRIES = 8
 """Ends that are encoded again, of each kind; in English text the first is right except in one chunk of thousands."""
 
 _BYTES_PER_TOKEN = 6  # of the window that is looked at for n tokens; it doubles until it has them
-_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]|.", re.DOTALL)
+_CHARACTER = re.compile(f"{SURROGATE_PAIR.pattern}|.", re.DOTALL)
 
 
 class Encoder(Protocol):
@@ -39,29 +39,28 @@ class Encoder(Protocol):
         """The byte after each piece of a text."""
 
 
-def split(encoder: Encoder, text: Text, n: int) -> Iterator[Text]:
+def split(encoder: Encoder, text: AnyStr, n: int) -> Iterator[AnyStr]:
     """Consecutive parts of at most `n` tokens each; none for an empty text.
 
     ConfigError when a character alone has more than `n` tokens.
     """
     if n < 1:
         raise ConfigError(f"n is {n}", "expected 1 token or more")
-    well = encodable(text)
+    given = as_text(text)
+    well = encodable(given)
     data = well if isinstance(well, bytes) else well.encode()
     parts = (data[start:end] for start, end in itertools.pairwise(itertools.chain([0], _ends(encoder, data, n))))
-    if isinstance(text, bytes):
-        yield from parts
-    elif len(well) == len(text):
-        at = 0
-        for part in parts:  # lone surrogates are not those of `data`: slices of the text itself
-            n_characters = len(part.decode())
-            yield text[at : at + n_characters]
-            at += n_characters
-    else:
-        characters = _CHARACTER.findall(text)
-        for part in parts:
-            here, characters = characters[: len(part.decode())], characters[len(part.decode()) :]
-            yield "".join(here)
+    return cast("Iterator[AnyStr]", parts if isinstance(given, bytes) else _slices(given, parts))
+
+
+def _slices(text: str, parts: Iterable[bytes]) -> Iterator[str]:
+    """The text itself cut as its UTF-8 was, which holds U+FFFD for a lone surrogate and one character for a pair."""
+    characters = _CHARACTER.findall(text) if SURROGATE_PAIR.search(text) else text
+    at = 0
+    for part in parts:
+        n_characters = len(part.decode())
+        yield "".join(characters[at : at + n_characters])
+        at += n_characters
 
 
 def _ends(encoder: Encoder, data: bytes, n: int) -> Iterator[int]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import codecs
-import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.special import Finder
 from webtext.tokenizer.text import AnyText, Text, as_text, encodable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _LOOK_BACK = 8  # bytes before new text that a cut in it may depend on: a blank between two characters
 
@@ -104,13 +107,9 @@ class DecodeStream:
         self._decode_bytes = decode_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
-    def push(self, ids: int | Sequence[int] | Any) -> str:
+    def push(self, ids: int | Sequence[int] | NDArray[np.integer[Any]]) -> str:
         """Add one id, or several in a list or an array; returns the characters they complete."""
-        try:
-            ids = [operator.index(ids)]
-        except TypeError:
-            pass
-        return self._decoder.decode(self._decode_bytes(ids))
+        return self._decoder.decode(self._decode_bytes(ids if hasattr(ids, "__len__") else [ids]))
 
     def finish(self) -> str:
         """The end of the text: what was left of a character, as U+FFFD or by the chosen error handler."""

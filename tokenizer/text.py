@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from webtext.base.errors import ConfigError, InputError
@@ -11,6 +12,8 @@ Text = str | bytes
 
 AnyText = str | bytes | bytearray | memoryview
 """A text as callers may hand it in: any buffer of bytes is read as bytes."""
+
+SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def encodable(text: Text) -> Text:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, AnyStr, Literal
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
@@ -111,8 +111,7 @@ class Tokenizer:
         With `dropout` each merge is left out with that probability, decided anew by every `seed` (see `dropout.py`).
         """
         if dropout:
-            ids: list[int] = self.encode_flat((text,), 1, allowed_special, dropout=dropout, seed=seed)[0].tolist()
-            return ids
+            return self.encode_batch((as_text(text),), 1, allowed_special, dropout=dropout, seed=seed)[0]
         if allowed_special:
             parts, found = self._special.finder(allowed_special).parts(as_text(text))
             if found:
@@ -132,7 +131,7 @@ class Tokenizer:
         self, text: AnyText, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
     ) -> Tokens:
         """The ids as an array."""
-        return self.encode_flat((text,), 1, allowed_special, dropout=dropout, seed=seed)[0]
+        return self.encode_flat((as_text(text),), 1, allowed_special, dropout=dropout, seed=seed)[0]
 
     def encode_batch(
         self,

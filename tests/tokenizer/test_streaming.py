@@ -18,7 +18,9 @@ SPECIAL = ["<|endoftext|>", "<a>", "<a>b"]
 PATTERNS = ["gpt2", r"\s?\w+|\W"]
 _texts = st.text(max_size=40)
 _plain = st.text(alphabet="the dog's 12!\n é東😀\t\r", max_size=60)
-_special = st.lists(st.sampled_from(["<|endoftext|>", "<a>", "<a>b", "<a", ">", "b", " x", "<|end", "é", "\n"])).map("".join)
+_special = st.lists(st.sampled_from(["<|endoftext|>", "<a>", "<a>b", "<a", ">", "b", " x", "<|end", "é", "\n"])).map(
+    "".join
+)
 texts = _texts | _plain | _special
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import multiprocessing
-import pickle
 import random
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer, Vocabulary, reference
 
 from .conftest import CORPORA, SAMPLES, tiktoken_of
@@ -121,129 +118,6 @@ def test_published_rank_files_equal_tiktoken(shared_data: Path, corpus_slice: Ca
     assert tokenizer.encode_numpy("text").dtype == np.uint32
 
 
-# Many texts at once
-
-
-def test_flat_batch_and_single_encoding_agree(small: Tokenizer) -> None:
-    many = [*SAMPLES, "", "x", *SAMPLES] * 50
-    single = [small.encode(text) for text in many]
-    for threads in (1, 3, None):
-        tokens, offsets = small.encode_flat(many, threads=threads)
-        assert (tokens.dtype, offsets.dtype) == (np.uint16, np.int64)
-        assert [tokens[a:b].tolist() for a, b in zip(offsets, offsets[1:], strict=False)] == single
-    assert small.encode_batch(many, threads=2) == single
-
-
-def test_a_large_batch_keeps_its_order_over_threads(gpt2: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
-    lines = corpus_slice("en").splitlines(keepends=True) * 2
-    one, two = gpt2.encode_flat(lines, threads=1), gpt2.encode_flat(lines, threads=4)
-    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-    assert gpt2.decode(one[0]) == "".join(lines)
-
-
-def test_a_buffer_with_offsets_encodes_like_its_texts(small: Tokenizer) -> None:
-    data = [text.encode() for text in [*SAMPLES, ""]]
-    offsets = np.cumsum([0, *map(len, data)])
-    expected, bounds = small.encode_flat(data)
-    for buffer in (b"".join(data), bytearray(b"".join(data)), np.frombuffer(b"".join(data), np.uint8)):
-        tokens, starts = small.encode_buffer(buffer, offsets, threads=2)
-        assert np.array_equal(tokens, expected)
-        assert np.array_equal(starts, bounds)
-    out = np.zeros(len(expected) + 5, np.uint16)
-    tokens, _ = small.encode_buffer(b"".join(data), offsets, out=out)
-    assert np.shares_memory(tokens, out)
-    assert np.array_equal(out[: len(expected)], expected)
-    assert not out[len(expected) :].any()
-
-
-def test_a_buffer_that_is_too_small_or_of_another_type_is_an_error(small: Tokenizer) -> None:
-    with pytest.raises(ConfigError, match="expected uint16 with room for 3 ids"):
-        small.encode_buffer(b"xyz", [0, 3], out=np.zeros(2, np.uint16))
-    with pytest.raises(ConfigError, match="out is uint32"):
-        small.encode_buffer(b"xyz", [0, 3], out=np.zeros(9, np.uint32))
-
-
-@pytest.mark.parametrize("offsets", [[0, 4], [2, 1], [-1, 2]])
-def test_offsets_outside_the_buffer_are_an_error(small: Tokenizer, offsets: list[int]) -> None:
-    with pytest.raises(InputError, match="offsets must rise from 0 to at most 3"):
-        small.encode_buffer(b"xyz", offsets)
-
-
-def test_no_text_gives_no_tokens(small: Tokenizer) -> None:
-    assert small.encode("") == small.encode(b"") == []
-    assert small.decode([]) == ""
-    tokens, offsets = small.encode_flat([])
-    assert (tokens.tolist(), offsets.tolist()) == ([], [0])
-    assert small.encode_batch(["", ""]) == [[], []]
-    assert small.encode_with_offsets("") == ([], [])
-    assert small.encode_numpy("").dtype == np.uint16
-
-
-def test_one_string_instead_of_many_is_an_error(small: Tokenizer) -> None:
-    with pytest.raises(ConfigError, match="texts is one string"):
-        small.encode_flat("text")
-
-
-# Special tokens
-
-
-def test_special_tokens_in_text_are_text_unless_allowed(small: Tokenizer) -> None:
-    text = "a<|endoftext|>b"
-    eot = small.eot_id
-    assert eot not in small.encode(text)
-    assert small.decode(small.encode(text)) == text
-    for allowed in ("all", {"<|endoftext|>"}, ["<|endoftext|>"]):
-        assert small.encode(text, allowed_special=allowed) == [*small.encode("a"), eot, *small.encode("b")]
-        assert small.count(text, allowed_special=allowed) == 3
-        assert small.encode_batch([text], allowed_special=allowed) == [small.encode(text, allowed)]
-    assert small.encode_numpy(text, "all").tolist() == small.encode(text, "all")
-    assert small.encode_with_offsets(text, "all")[1] == [(0, 1), (1, 14), (14, 15)]
-    assert small.decode(small.encode(text, "all")) == text
-
-
-def test_the_longest_special_token_wins() -> None:
-    tokenizer = Tokenizer.train([], special_tokens=["<a>", "<a>b"])
-    assert tokenizer.encode("<a>b<a>", "all") == [257, 256]
-
-
-def test_an_unknown_special_token_is_an_error_with_the_nearest_name(small: Tokenizer) -> None:
-    with pytest.raises(
-        ConfigError, match="no special token '<|endoftxt|>'\ndid you mean '<|endoftext|>'".replace("|", r"\|")
-    ):
-        small.encode("x", allowed_special={"<|endoftxt|>"})
-
-
-# Offsets and streams
-
-
-@given(texts)
-def test_offsets_cover_each_tokens_bytes(small: Tokenizer, text: str) -> None:
-    ids, offsets = small.encode_with_offsets(text)
-    assert ids == small.encode(text)
-    assert all(start < end for start, end in offsets)
-    for id_, (start, end) in zip(ids, offsets, strict=True):
-        assert small.decode_bytes([id_]) in text[start:end].encode()
-    assert {place for start, end in offsets for place in range(start, end)} == set(range(len(text)))
-
-
-@given(texts, st.integers(1, 4))
-def test_streaming_never_shows_half_a_character(small: Tokenizer, text: str, step: int) -> None:
-    ids = small.encode(text)
-    stream = small.decode_stream()
-    shown = [stream.push(ids[place : place + step]) for place in range(0, len(ids), step)]
-    assert "".join(shown) == text
-    assert stream.finish() == ""
-
-
-def test_streaming_one_id_at_a_time_waits_for_the_character(gpt2: Tokenizer) -> None:
-    ids = gpt2.encode("😀")
-    assert len(ids) > 1
-    stream = gpt2.decode_stream()
-    assert [stream.push(id_) for id_ in ids] == [""] * (len(ids) - 1) + ["😀"]
-    assert [stream.push(ids[0]), stream.finish()] == ["", "�"]
-    assert stream.push(gpt2.encode("a")) == "a"
-
-
 # Decoding
 
 
@@ -318,52 +192,6 @@ def test_nul_and_controls_survive(small: Tokenizer) -> None:
     assert small.decode(small.encode(text)) == text
 
 
-# Processes and threads
-
-
-def test_pickling_keeps_everything(small: Tokenizer) -> None:
-    again = pickle.loads(pickle.dumps(small))
-    assert again.encode(SAMPLES[2]) == small.encode(SAMPLES[2])
-    assert (again.hash, again.special_tokens, again.pattern) == (small.hash, small.special_tokens, small.pattern)
-
-
-def test_many_threads_may_use_one_tokenizer(gpt2: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
-    chunks = [corpus_slice(name)[:50_000] for name in CORPORA]
-    expected = [gpt2.encode(chunk) for chunk in chunks]
-    wrong: list[int] = []
-
-    def work(seed: int) -> None:
-        for turn in range(6):
-            place = (seed + turn) % len(chunks)
-            if gpt2.encode(chunks[place]) != expected[place]:
-                wrong.append(place)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-def test_a_forked_child_encodes_while_the_parent_was_encoding(small: Tokenizer) -> None:
-    stop = threading.Event()
-
-    def keep_encoding() -> None:
-        while not stop.is_set():
-            small.encode_flat(SAMPLES * 200, threads=2)
-
-    thread = threading.Thread(target=keep_encoding)
-    thread.start()
-    try:
-        with multiprocessing.get_context("fork").Pool(2) as pool:
-            results = pool.map_async(small.encode, SAMPLES * 4).get(timeout=60)
-    finally:
-        stop.set()
-        thread.join()
-    assert results == [small.encode(text) for text in SAMPLES * 4]
-
-
 # What it is
 
 
@@ -402,7 +230,7 @@ def test_a_special_token_cannot_take_the_id_of_another() -> None:
         Tokenizer(Vocabulary(tokens=[bytes([byte]) for byte in range(256)], merges=[], special_tokens={"<s>": 65}))
 
 
-@pytest.mark.parametrize("name", ["patterns", "stream", "text", "tokenizer", "vocabulary"])
+@pytest.mark.parametrize("name", ["patterns", "text", "tokenizer", "vocabulary"])
 def test_examples_in_docstrings_hold(name: str) -> None:
     module = importlib.import_module(f"webtext.tokenizer.{name}")
     assert doctest.testmod(module).failed == 0

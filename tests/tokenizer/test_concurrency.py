@@ -1,0 +1,153 @@
+"""One tokenizer in many threads and processes: equal results, no lock that a fork could inherit, the GIL set free."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from webtext.tokenizer import Tokenizer
+
+from .conftest import CORPORA, SAMPLES
+
+
+def run_in_threads(works: list[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_eight_threads_may_hammer_one_tokenizer(gpt2: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
+    chunks = [corpus_slice(name)[:20_000] for name in CORPORA]
+    expected = [gpt2.encode(chunk) for chunk in chunks]
+    spans = [gpt2.encode_with_offsets(chunk) for chunk in chunks]
+    wrong: list[str] = []
+
+    def work(seed: int) -> None:
+        for turn in range(6):
+            place = (seed + turn) % len(chunks)
+            chunk, ids = chunks[place], expected[place]
+            stream = gpt2.encode_stream()
+            results = {
+                "encode": gpt2.encode(chunk) == ids,
+                "count": gpt2.count(chunk, "all") == len(ids),
+                "flat": gpt2.encode_flat([chunk, chunk], threads=2)[0].tolist() == ids * 2,
+                "offsets": gpt2.encode_with_offsets(chunk) == spans[place],
+                "stream": stream.push(chunk) + stream.finish() == ids,
+                "decode": gpt2.decode(ids) == chunk,
+            }
+            wrong.extend(name for name, is_right in results.items() if not is_right)
+
+    run_in_threads([lambda seed=seed: work(seed) for seed in range(8)])  # type: ignore[misc]
+    assert not wrong
+
+
+@pytest.mark.parametrize("call", ["encode", "encode_numpy", "encode_flat", "encode_buffer", "count", "decode_bytes"])
+def test_other_python_threads_run_while_one_encodes(
+    gpt2: Tokenizer, corpus_slice: Callable[[str], str], call: str
+) -> None:
+    """This thread notes the time again and again; some of its times must lie in the middle of a call of the other's.
+
+    With the GIL held they could lie but at either end, where Python changes threads; that three of the calls were put to
+    sleep by the machine just there is not to be expected.
+    """
+    data = corpus_slice("en").encode() * 2
+    ids = gpt2.encode_numpy(data)
+    calls: dict[str, Callable[[], object]] = {
+        "encode": lambda: gpt2.encode(data[: 2 << 20]),
+        "encode_numpy": lambda: gpt2.encode_numpy(data),
+        "encode_flat": lambda: gpt2.encode_flat([data] * 2, threads=2),
+        "encode_buffer": lambda: gpt2.encode_buffer(data, [0, 1000, len(data)]),
+        "count": lambda: gpt2.count(data),
+        "decode_bytes": lambda: gpt2.decode_bytes(ids),
+    }
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        n_overlaps = n_calls = 0
+        while n_overlaps < 3 and n_calls < 60:
+            n_calls += 1
+            span: list[float] = []
+
+            def timed(span: list[float] = span) -> None:
+                span.append(time.perf_counter())
+                calls[call]()
+                span.append(time.perf_counter())
+
+            thread = threading.Thread(target=timed)
+            thread.start()
+            ticks = []
+            while thread.is_alive():
+                ticks.append(time.perf_counter())
+            thread.join()
+            middle = [0.7 * span[0] + 0.3 * span[1], 0.4 * span[0] + 0.6 * span[1]]
+            n_overlaps += any(middle[0] < tick < middle[1] for tick in ticks)
+    finally:
+        sys.setswitchinterval(interval)
+    assert n_overlaps == 3
+
+
+def _keep_encoding(tokenizer: Tokenizer, stop: threading.Event) -> None:
+    while not stop.is_set():
+        tokenizer.encode_flat(SAMPLES * 200, threads=2)
+        tokenizer.encode_batch(SAMPLES, allowed_special="all")
+
+
+def test_a_forked_child_encodes_while_the_parent_was_encoding(small: Tokenizer) -> None:
+    stop = threading.Event()
+    threads = [threading.Thread(target=_keep_encoding, args=(small, stop)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            results = pool.map_async(small.encode, SAMPLES * 4).get(timeout=60)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert results == [small.encode(text) for text in SAMPLES * 4]
+
+
+def test_no_lock_is_held_over_any_of_many_forks(small: Tokenizer) -> None:
+    """Each child encodes with two threads of its own, and is killed by an alarm should it wait for ever."""
+    expected = small.encode_batch(SAMPLES)
+    stop = threading.Event()
+    thread = threading.Thread(target=_keep_encoding, args=(small, stop))
+    thread.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                os._exit(0 if small.encode_batch(SAMPLES, threads=2) == expected else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_spawned_process_gets_an_equal_tokenizer(small: Tokenizer) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map_async(small.encode, SAMPLES).get(timeout=60) == [small.encode(text) for text in SAMPLES]
+
+
+def test_copies_and_pickles_keep_everything(small: Tokenizer) -> None:
+    for again in (pickle.loads(pickle.dumps(small)), copy.copy(small), copy.deepcopy(small)):
+        assert again.encode(SAMPLES[2]) == small.encode(SAMPLES[2])
+        assert (again.hash, again.special_tokens, again.pattern) == (small.hash, small.special_tokens, small.pattern)
+
+
+def test_a_pickle_holds_the_vocabulary_and_no_table_made_from_it(gpt2: Tokenizer) -> None:
+    """50,257 tokens of 6.4 bytes on average and two ids a merge: 1.2 MB pickled; the tables have many times that."""
+    gpt2.encode_with_offsets("fill what is made when it is first used")
+    assert len(pickle.dumps(gpt2)) < 1_500_000

@@ -1,0 +1,90 @@
+"""Special tokens in text: text unless they are allowed, in str and bytes, in every way to encode."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.errors import ConfigError
+from webtext.tokenizer import Tokenizer
+
+NAMES = ["<|endoftext|>", "<a>", "<a>b", "é!"]
+texts = st.lists(st.sampled_from([*NAMES, "<a", ">", "b", " dog", "é", "\n", "\ud83d", "<|end"]), max_size=12).map(
+    "".join
+)
+allowed_sets = st.sampled_from(["all", (), ("<a>",), frozenset({"<a>b", "<|endoftext|>"}), ["é!", "<a>"]])
+
+
+@pytest.fixture(scope="module", params=["gpt2", r"\s?\w+|\W"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return Tokenizer.train(["the dog <a>b été"] * 3, 300, request.param, special_tokens=NAMES)
+
+
+def test_special_tokens_in_text_are_text_unless_allowed(small: Tokenizer) -> None:
+    text = "a<|endoftext|>b"
+    eot = small.eot_id
+    assert eot not in small.encode(text)
+    assert small.decode(small.encode(text)) == text
+    for allowed in ("all", {"<|endoftext|>"}, ["<|endoftext|>"]):
+        assert small.encode(text, allowed_special=allowed) == [*small.encode("a"), eot, *small.encode("b")]  # type: ignore[arg-type]
+    assert small.encode_with_offsets(text, "all")[1] == [(0, 1), (1, 14), (14, 15)]
+    assert small.decode(small.encode(text, "all")) == text
+
+
+@given(texts, allowed_sets)
+def test_a_text_is_cut_at_special_tokens_the_longest_first(
+    tokenizer: Tokenizer, text: str, allowed: str | list[str]
+) -> None:
+    names = sorted(NAMES if allowed == "all" else allowed, key=lambda name: -len(name))
+    expected: list[int] = []
+    for part in re.split(f"({'|'.join(map(re.escape, names)) or '(?!)'})", text):
+        expected += [tokenizer.special_tokens[part]] if part in names else tokenizer.encode(part)
+    assert tokenizer.encode(text, allowed) == expected  # type: ignore[arg-type]
+
+
+@given(st.lists(texts, max_size=5), allowed_sets)
+def test_every_way_to_encode_agrees(tokenizer: Tokenizer, many: list[str], allowed: str | list[str]) -> None:
+    expected = [tokenizer.encode(text, allowed) for text in many]  # type: ignore[arg-type]
+    data = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode() for text in many]
+    for batch in (many, data):
+        assert tokenizer.encode_batch(batch, allowed_special=allowed) == expected  # type: ignore[arg-type]
+        tokens, offsets = tokenizer.encode_flat(batch, 2, allowed)  # type: ignore[arg-type]
+        assert [tokens[a:b].tolist() for a, b in zip(offsets, offsets[1:], strict=False)] == expected
+        assert tokenizer.count_batch(batch, 1, allowed).tolist() == list(map(len, expected))  # type: ignore[arg-type]
+        for text, ids in zip(batch, expected, strict=True):
+            assert tokenizer.encode(text, allowed) == tokenizer.encode_numpy(text, allowed).tolist() == ids  # type: ignore[arg-type]
+            assert tokenizer.encode_with_offsets(text, allowed)[0] == ids  # type: ignore[arg-type]
+            assert tokenizer.count(text, allowed) == len(ids)  # type: ignore[arg-type]
+
+
+def test_the_longest_special_token_wins() -> None:
+    tokenizer = Tokenizer.train([], special_tokens=["<a>", "<a>b"])
+    assert tokenizer.encode("<a>b<a>", "all") == [257, 256]
+    assert tokenizer.encode("<a>b<a>", ["<a>"]) == [256, *tokenizer.encode("b"), 256]
+
+
+def test_names_of_special_tokens_are_no_expressions() -> None:
+    tokenizer = Tokenizer.train([], special_tokens=["<.*>", "(", "\n"])
+    assert tokenizer.encode("<.*>(\n", "all") == [256, 257, 258]
+    assert tokenizer.count("<ab>", "all") == 4
+
+
+@pytest.mark.parametrize(
+    ("allowed", "message"),
+    [
+        ({"<|endoftxt|>"}, "no special token '<|endoftxt|>'\ndid you mean '<|endoftext|>'"),
+        ("<|endoftext|>", "allowed_special is the string '<|endoftext|>'\ngive a list of names"),
+        ([1], "no special token 1"),
+        (5, "allowed_special is 5"),
+        (["<|endoftext|>", "x"], "no special token 'x'"),
+    ],
+)
+def test_what_names_no_special_token_is_an_error(small: Tokenizer, allowed: object, message: str) -> None:
+    for encode in (small.encode, small.count, small.encode_numpy, small.encode_with_offsets):
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            encode("x", allowed_special=allowed)  # type: ignore[operator]
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        small.encode_stream(allowed_special=allowed)  # type: ignore[arg-type]
