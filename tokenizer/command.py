@@ -11,6 +11,7 @@ import click
 from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.corpus import TokenizerSettings, train_tokenizer
+from webtext.tokenizer.measures import SELDOM
 from webtext.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -173,6 +174,35 @@ def convert(run: Run, source: str, target: str, pattern: str | None, special_tok
     tokenizer.save(target)
     answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
+
+
+SCORE_EXAMPLES = """\b
+Examples:
+  webtext tokenizer score tokenizer.json gpt2/ --on build/corpus
+  webtext tokenizer score tokenizer.json --on en=english.txt --on de=german.txt --json
+
+\b
+Reads:  tokenizers, and texts: part sets with a column `text` (and `language`), text files, LANG=FILE
+Writes: nothing
+"""
+
+
+@verb(group, "score", epilog=SCORE_EXAMPLES)
+@click.argument("paths", nargs=-1, required=True, metavar="TOKENIZER...")
+@click.option("--on", "inputs", multiple=True, required=True, metavar="SET|FILE|LANG=FILE", help="What to measure on.")
+@click.option("--reference", metavar="LANG", help="Parity is told against this language.  [default: en, or the first]")
+@click.option(
+    "--seldom", type=click.IntRange(1), default=SELDOM, show_default=True, help="Below, an id looks under-trained."
+)
+@_PATTERN
+def score(
+    run: Run, paths: tuple[str, ...], inputs: tuple[str, ...], reference: str | None, seldom: int, pattern: str | None
+) -> None:
+    """Measure how well TOKENIZERs suit texts: compression, fertility, Rényi efficiency, vocabulary use, parity."""
+    from webtext.tokenizer.scoring import score_inputs
+
+    tokenizers = {path: Tokenizer.load(path, pattern if path.endswith(".tiktoken") else None) for path in paths}
+    run.console.result(*score_inputs(tokenizers, inputs, reference, seldom, run))
 
 
 def _allowed(names: tuple[str, ...]) -> Any:
