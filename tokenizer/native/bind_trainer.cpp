@@ -1,9 +1,11 @@
 // Bindings of the trainer: counting pieces and merging pairs.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -28,13 +30,19 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
-Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency) {
-  constexpr std::size_t kMergesPerSignalCheck = 256, kTableMemory = std::size_t{64} << 20;
-  const std::vector<webtext::TrainedMerge> merges = counts.with([&](PieceCounts& all, const auto& keep_going) {
+Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
+            std::optional<std::size_t> max_token_length, const std::optional<nb::callable>& progress) {
+  constexpr std::size_t kTableMemory = std::size_t{64} << 20;
+  webtext::Goal goal{n_tokens, min_frequency};
+  if (max_token_length) goal.max_token_length = *max_token_length;
+  const auto report = [&](std::size_t n_merges) {
+    nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (progress) (*progress)(n_merges);
+  };
+  const std::vector<webtext::TrainedMerge> merges = counts.with([&](PieceCounts& all, const auto&) {
     all.shrink(kTableMemory);
-    return webtext::train_merges(all, n_tokens, min_frequency, [&](std::size_t n_merges) {
-      return n_merges % kMergesPerSignalCheck != 0 || keep_going();
-    });
+    return webtext::train_merges(all, webtext::byte_tokens(), webtext::encode_bytes(), goal, report);
   });
   Pairs pairs;
   for (const auto& merge : merges) pairs.emplace_back(merge.left, merge.right);
@@ -61,7 +69,12 @@ NB_MODULE(_trainer, m) {
       "The first place at or after `at` where every pattern with a scanner cuts, else the length of the text.");
 
   m.def(
-      "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a,
+      "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a = 1, "max_token_length"_a = nb::none(),
+      "progress"_a = nb::none(),
+      nb::sig("def train(counts: PieceCounts, n_tokens: int, min_frequency: int = 1, max_token_length: int | None = "
+              "None, progress: Callable[[int], object] | None = None) -> list[tuple[int, int]]"),
       "Byte-pair merges in order, each as two token ids; bytes are tokens 0 to 255 in `byte_order`, every other token\n"
-      "is new with its merge unless an earlier merge gave the same bytes. Equal to HF tokenizers' merges.");
+      "is new with its merge. Equal to HF tokenizers' merges, also in that\n"
+      "tokens are shorter than `max_token_length` bytes (two bytes may always merge). `progress` gets the number of\n"
+      "merges about a hundred times a second; a signal or an exception ends training.");
 }

@@ -1,210 +1,248 @@
 #include "trainer.hpp"
 
-#include <algorithm>
-#include <queue>
-#include <string>
-#include <unordered_map>
+#include <array>
+#include <chrono>
+#include <optional>
+
+#include "byte_order.hpp"
+#include "candidates.hpp"
+#include "place_lists.hpp"
+#include "words.hpp"
 
 namespace webtext {
 namespace {
 
-using Pair = std::uint64_t;  // left << 32 | right: orders as (left, right)
+// Reports progress now and then.
+class Watch {
+ public:
+  explicit Watch(const Progress& progress) : progress_(progress) {}
 
-Pair make_pair(std::uint32_t left, std::uint32_t right) { return static_cast<Pair>(left) << 32 | right; }
+  void work(std::size_t amount) {
+    if ((done_ += amount) < kBetweenLooks) return;
+    done_ = 0;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(10)) return;
+    last_ = now;
+    progress_(n_merges);
+  }
 
-// Pair -> index of its count; never shrinks.
+  std::size_t n_merges = 0;
+
+ private:
+  static constexpr std::size_t kBetweenLooks = 1 << 14;  // steps at the clock: some hundred microseconds
+
+  const Progress& progress_;
+  std::size_t done_ = 0;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// The number of a pair by its tokens: open addressing over numbers.
 class PairIndex {
  public:
-  std::uint32_t operator[](Pair pair) {
-    if (2 * (pairs_.size() + 1) > slots_.size()) grow();
-    std::uint32_t& slot = find(pair);
-    if (slot == kEmpty) {
-      slot = static_cast<std::uint32_t>(pairs_.size());
-      pairs_.push_back(pair);
+  // The pair's number; `pairs` gets it where it is new.
+  std::uint32_t operator()(Growing<Pair>& pairs, std::uint32_t left, std::uint32_t right) {
+    std::uint32_t& known = slots_[slot(pairs, left, right)];
+    if (known) return known;
+    const auto number = known = static_cast<std::uint32_t>(pairs.size());
+    pairs.push_back({0, left, right});
+    if (2 * pairs.size() > slots_.size()) {
+      slots_.assign(2 * slots_.size(), 0);
+      for (std::uint32_t pair = 1; pair <= number; ++pair)
+        slots_[slot(pairs, pairs[pair].left, pairs[pair].right)] = pair;
     }
-    return slot;
+    return number;
   }
-
-  Pair pair(std::uint32_t index) const { return pairs_[index]; }
-  std::size_t size() const { return pairs_.size(); }
 
  private:
-  static constexpr std::uint32_t kEmpty = ~0u;
-
-  std::uint32_t& find(Pair pair) {
-    std::size_t at = mix(pair, 0) & (slots_.size() - 1);
-    while (slots_[at] != kEmpty && pairs_[slots_[at]] != pair) at = (at + 1) & (slots_.size() - 1);
-    return slots_[at];
+  std::size_t slot(const Growing<Pair>& pairs, std::uint32_t left, std::uint32_t right) const {
+    std::size_t at = mix(static_cast<std::uint64_t>(left) << 32 | right, 0) & (slots_.size() - 1);
+    for (; slots_[at]; at = (at + 1) & (slots_.size() - 1)) {
+      if (pairs[slots_[at]].left == left && pairs[slots_[at]].right == right) break;
+    }
+    return at;
   }
 
-  void grow() {
-    slots_.assign(slots_.empty() ? std::size_t{1} << 12 : 2 * slots_.size(), kEmpty);
-    for (std::uint32_t index = 0; index < pairs_.size(); ++index) find(pairs_[index]) = index;
-  }
-
-  std::vector<std::uint32_t> slots_;
-  std::vector<Pair> pairs_;
+  std::vector<std::uint32_t> slots_ = std::vector<std::uint32_t>(1 << 12);
 };
 
-// The distinct pieces as token sequences in one array; merging shortens them in place.
-struct Words {
-  std::vector<std::uint32_t> symbols;
-  std::vector<std::size_t> starts;
-  std::vector<std::uint32_t> lengths;
-  std::vector<std::int64_t> counts;
-};
-
-Words make_words(const PieceCounts& pieces) {
-  std::array<std::uint32_t, 256> token_of;
-  for (std::uint32_t token = 0; token < 256; ++token) token_of[byte_order()[token]] = token;
-  Words words;
-  pieces.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
-    if (n_bytes < 2) return;
-    words.starts.push_back(words.symbols.size());
-    words.lengths.push_back(static_cast<std::uint32_t>(n_bytes));
-    words.counts.push_back(count);
-    for (std::size_t index = 0; index < n_bytes; ++index) words.symbols.push_back(token_of[bytes[index]]);
-  });
-  return words;
-}
-
-// A pair in the queue with the words where it may occur. Its count may have fallen since; it is then queued anew.
-struct Candidate {
-  std::int64_t count;
-  Pair pair;
-  std::uint32_t index;   // of the pair in PairIndex
-  std::uint32_t serial;  // of its list of words
-};
-
-struct LaterCandidate {
-  bool operator()(const Candidate& left, const Candidate& right) const {
-    if (left.count != right.count) return left.count < right.count;
-    return left.pair != right.pair ? left.pair > right.pair : left.serial > right.serial;
-  }
-};
-
+// A pair's number is its index in `pairs_`; 0 is none. Each place knows the number of its pair. All pairs around a
+// merge are new, since its token is, so that a table by neighbour finds their numbers: no pair is looked up by its
+// tokens after the first. For the same reason a pair's count only falls once its step is over, and all its places are
+// known then.
 class Trainer {
  public:
-  explicit Trainer(const PieceCounts& pieces) : words_(make_words(pieces)) {
-    for (std::uint32_t word = 0; word < words_.counts.size(); ++word) {
-      const std::uint32_t* symbols = &words_.symbols[words_.starts[word]];
-      for (std::uint32_t at = 0; at + 1 < words_.lengths[word]; ++at) {
-        change(make_pair(symbols[at], symbols[at + 1]), word, words_.counts[word]);
-      }
-    }
-    queue_changed();
+  Trainer(TokenTable&& tokens, const Goal& goal, const Progress& progress)
+      : tokens_(std::move(tokens)), goal_(goal), watch_(progress) {
+    pairs_.push_back({});
   }
 
-  // The most frequent pair, taken off the queue; false when none occurs `min_frequency` times.
-  bool next(std::int64_t min_frequency, Candidate& best) {
-    while (!queue_.empty()) {
-      best = queue_.top();
-      queue_.pop();
-      if (best.count == counts_[best.index]) return best.count >= min_frequency;
-      best.count = counts_[best.index];
-      queue_.push(best);
+  void add_piece(const std::vector<std::uint32_t>& piece, std::int64_t count) {
+    watch_.work(piece.size());
+    if (piece.size() < 2) return;
+    words_.begin(count);
+    for (std::size_t index = 0; index + 1 < piece.size(); ++index) {
+      const std::uint32_t pair = index_(pairs_, piece[index], piece[index + 1]);
+      n_seen_.resize(pairs_.size() - 1);
+      ++n_seen_[pair - 1];
+      pairs_[pair].count += count;
+      words_.append(pair, tokens_.n_bytes(piece[index]));
     }
-    return false;
+    words_.append(0, tokens_.n_bytes(piece.back()));
   }
 
-  void merge(const Candidate& best, std::uint32_t token) {
-    std::vector<std::uint32_t> where;
-    where.swap(where_[best.serial]);
-    const auto left = static_cast<std::uint32_t>(best.pair >> 32), right = static_cast<std::uint32_t>(best.pair);
-    for (const std::uint32_t word : where) merge_word(word, left, right, token);
-    queue_changed();
+  std::vector<TrainedMerge> learn() {
+    queue_first_pairs();
+    std::vector<TrainedMerge> merges;
+    while (tokens_.size() < goal_.n_tokens) {
+      const std::uint32_t best = queue_.pop(pairs_);
+      const auto [count, left, right] = pairs_[best];
+      if (count == 0 || count < goal_.min_frequency) break;
+      const std::optional<std::uint32_t> token = tokens_.join(left, right);
+      if (!token) continue;
+      merges.push_back({left, right, *token});
+      watch_.n_merges = merges.size();
+      merge(best, *token);
+    }
+    return merges;
   }
 
  private:
-  void merge_word(std::uint32_t word, std::uint32_t left, std::uint32_t right, std::uint32_t token) {
-    std::uint32_t* symbols = &words_.symbols[words_.starts[word]];
-    const std::uint32_t length = words_.lengths[word];
-    const std::int64_t count = words_.counts[word];
-    std::uint32_t kept = 0;
-    for (std::uint32_t at = 0; at < length; ++kept) {
-      if (at + 1 == length || symbols[at] != left || symbols[at + 1] != right) {
-        symbols[kept] = symbols[at++];
-        continue;
-      }
-      if (kept > 0) {
-        change(make_pair(symbols[kept - 1], left), word, -count);
-        change(make_pair(symbols[kept - 1], token), word, count);
-      }
-      symbols[kept] = token;
-      at += 2;
-      if (at < length) {
-        change(make_pair(right, symbols[at]), word, -count);
-        change(make_pair(token, symbols[at]), word, count);
-      }
+  struct Seen {
+    std::uint32_t pair, at;
+  };
+
+  static constexpr std::size_t kAhead = 16;
+
+  void queue_first_pairs() {
+    begin_lists(1);
+    for (std::uint32_t at = 1; at < words_.size(); ++at) {
+      const std::uint32_t pair = words_.slot(at);
+      if (pair && !(pair & Words::kMark) && wanted(pair)) lists_.add(pair, at);
+      watch_.work(1);
     }
-    words_.lengths[word] = kept;
+    queue_new(1);
   }
 
-  // Adds to a pair's count; where it grows, the word is noted as a place to look for the pair.
-  void change(Pair pair, std::uint32_t word, std::int64_t amount) {
-    const std::uint32_t index = pairs_[pair];
-    if (index == counts_.size()) {
-      counts_.push_back(0);
-      noted_.emplace_back();
-    }
-    counts_[index] += amount;
-    if (amount < 0) return;
-    std::vector<std::uint32_t>& noted = noted_[index];
-    if (noted.empty()) changed_.push_back(index);
-    if (noted.empty() || noted.back() != word) noted.push_back(word);
-  }
-
-  void queue_changed() {
-    for (const std::uint32_t index : changed_) {
-      if (counts_[index] > 0) {
-        queue_.push({counts_[index], pairs_.pair(index), index, static_cast<std::uint32_t>(where_.size())});
-        where_.emplace_back().swap(noted_[index]);
+  void merge(std::uint32_t pair, std::uint32_t token) {
+    const std::uint32_t n_left = tokens_.n_bytes(pairs_[pair].left), n_bytes = tokens_.n_bytes(token);
+    begin_step(pair, token);
+    for (std::size_t index = 0; index < places_.size(); ++index) {
+      if (index + kAhead < places_.size()) words_.prefetch(places_[index + kAhead]);
+      watch_.work(1);
+      const std::uint32_t at = places_[index];
+      if (words_.slot(at) != pair) continue;
+      const std::int64_t count = words_.count(at);
+      const std::uint32_t before = words_.before(at), second = at + n_left;
+      if (const std::uint32_t gone = words_.slot(before)) {
+        pairs_[gone].count -= count;
+        const std::uint32_t left = pairs_[gone].left;
+        words_.set_pair(before, see(left_of_[left], left, token, before, count));
       }
-      noted_[index] = {};
+      std::uint32_t after = words_.slot(second);
+      if (after) {
+        pairs_[after].count -= count;
+        const std::uint32_t right = pairs_[after].right;
+        after = see(right_of_[right], token, right, at, count);
+      }
+      words_.join(at, second, n_bytes, after);
     }
-    changed_.clear();
+    begin_lists(first_);
+    for (const Seen& seen : seen_) {
+      if (n_seen_[seen.pair - first_]) lists_.add(seen.pair, seen.at);
+    }
+    queue_new(first_);
   }
 
+  void begin_step(std::uint32_t pair, std::uint32_t token) {
+    places_.clear();
+    lists_.take(pair, places_);
+    first_ = static_cast<std::uint32_t>(pairs_.size());
+    if (left_of_.size() <= token) {
+      left_of_.resize(2 * (token + std::size_t{1}));
+      right_of_.resize(left_of_.size());
+    }
+    seen_.clear();
+    n_seen_.clear();
+  }
+
+  // Counts a pair with the token of this step at a place. `number` is what the table for the neighbour says.
+  std::uint32_t see(std::uint32_t& number, std::uint32_t left, std::uint32_t right, std::uint32_t at,
+                    std::int64_t count) {
+    if (number < first_) {
+      number = static_cast<std::uint32_t>(pairs_.size());
+      if (number >= Words::kMark) throw std::length_error("2^31 pairs of tokens");
+      pairs_.push_back({0, left, right});
+      n_seen_.push_back(0);
+    }
+    pairs_[number].count += count;
+    seen_.push_back({number, at});
+    ++n_seen_[number - first_];
+    return number;
+  }
+
+  void begin_lists(std::uint32_t first) {
+    for (std::size_t index = 0; index < n_seen_.size(); ++index) {
+      if (!wanted(static_cast<std::uint32_t>(first + index))) n_seen_[index] = 0;
+    }
+    lists_.begin(first, n_seen_);
+  }
+
+  void queue_new(std::uint32_t first) {
+    for (std::uint32_t pair = first; pair < pairs_.size(); ++pair) {
+      if (n_seen_[pair - first]) queue_.push(pairs_, pair);
+    }
+  }
+
+  bool wanted(std::uint32_t number) const {
+    const Pair& pair = pairs_[number];
+    if (pair.count == 0) return false;
+    const std::size_t n_bytes = std::size_t{tokens_.n_bytes(pair.left)} + tokens_.n_bytes(pair.right);
+    return n_bytes <= 2 || n_bytes < goal_.max_token_length;
+  }
+
+  TokenTable tokens_;
+  Goal goal_;
+  Watch watch_;
   Words words_;
-  PairIndex pairs_;
-  std::vector<std::int64_t> counts_;               // by pair
-  std::vector<std::vector<std::uint32_t>> noted_;  // by pair: words where this step made it grow
-  std::vector<std::uint32_t> changed_;             // pairs with noted words
-  std::vector<std::vector<std::uint32_t>> where_;  // by serial of a candidate: its words
-  std::priority_queue<Candidate, std::vector<Candidate>, LaterCandidate> queue_;
+  Growing<Pair> pairs_;
+  PairIndex index_;  // of the first pairs
+  PlaceLists lists_;
+  Candidates queue_;
+
+  // The step in hand, one merge.
+  std::vector<std::uint32_t> places_;              // where to merge
+  std::vector<std::uint32_t> left_of_, right_of_;  // by neighbour: its pair with the new token, if `first_` or above
+  std::vector<Seen> seen_;
+  std::vector<std::uint32_t> n_seen_;  // by pair, from `first_` on
+  std::uint32_t first_ = 1;            // the first pair of the step
 };
 
 }  // namespace
 
-std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, std::size_t n_tokens, std::int64_t min_frequency,
-                                       const std::function<bool(std::size_t)>& keep_going) {
-  std::vector<std::string> tokens;
-  std::unordered_map<std::string, std::uint32_t> token_of;
-  const auto token_for = [&](std::string bytes) {
-    const auto [entry, is_new] = token_of.try_emplace(bytes, static_cast<std::uint32_t>(tokens.size()));
-    if (is_new) tokens.push_back(std::move(bytes));
-    return entry->second;
-  };
-  for (const Byte byte : byte_order()) token_for(std::string(1, static_cast<char>(byte)));
+TokenTable byte_tokens() {
+  TokenTable tokens;
+  for (const Byte byte : byte_order()) tokens.add(std::string_view(reinterpret_cast<const char*>(&byte), 1));
+  return tokens;
+}
 
-  Trainer trainer(pieces);
-  std::vector<TrainedMerge> merges;
-  Candidate best;
-  while (tokens.size() < n_tokens && keep_going(merges.size()) && trainer.next(min_frequency, best)) {
-    const auto left = static_cast<std::uint32_t>(best.pair >> 32), right = static_cast<std::uint32_t>(best.pair);
-    const std::uint32_t token = token_for(tokens[left] + tokens[right]);
-    merges.push_back({left, right, token});
-    trainer.merge(best, token);
-  }
-  // A pair can come up again when two merges give the same token; as in HF tokenizers, its last place counts.
-  std::unordered_map<Pair, std::size_t> last;
-  for (std::size_t rank = 0; rank < merges.size(); ++rank)
-    last[make_pair(merges[rank].left, merges[rank].right)] = rank;
-  std::vector<TrainedMerge> unique;
-  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    if (last[make_pair(merges[rank].left, merges[rank].right)] == rank) unique.push_back(merges[rank]);
-  }
-  return unique;
+EncodePiece encode_bytes() {
+  std::array<std::uint32_t, 256> token_of;
+  for (std::uint32_t token = 0; token < 256; ++token) token_of[byte_order()[token]] = token;
+  return [token_of](const Byte* bytes, std::size_t n_bytes, std::vector<std::uint32_t>& tokens) {
+    for (std::size_t index = 0; index < n_bytes; ++index) tokens.push_back(token_of[bytes[index]]);
+  };
+}
+
+std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
+                                       const Goal& goal, const Progress& progress) {
+  Trainer trainer(std::move(tokens), goal, progress);
+  std::vector<std::uint32_t> piece_tokens;
+  pieces.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+    piece_tokens.clear();
+    encode(bytes, n_bytes, piece_tokens);
+    trainer.add_piece(piece_tokens, count);
+  });
+  return trainer.learn();
 }
 
 }  // namespace webtext

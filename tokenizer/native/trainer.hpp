@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <string_view>
 #include <vector>
 
-#include "byte_order.hpp"
 #include "piece_counts.hpp"
+#include "token_table.hpp"
 
 namespace webtext {
 
@@ -14,10 +16,28 @@ struct TrainedMerge {
   std::uint32_t left, right, token;
 };
 
-// The merges in order, until there are `n_tokens` tokens, bytes included, or no pair occurs `min_frequency` times.
-// The most frequent pair is merged next; among equals the one with the smallest (left, right). `keep_going` is called
-// once per merge; when it returns false, training stops.
-std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, std::size_t n_tokens, std::int64_t min_frequency,
-                                       const std::function<bool(std::size_t)>& keep_going);
+struct Goal {
+  std::size_t n_tokens;            // no more merges when there are so many tokens, bytes and ids without bytes included
+  std::int64_t min_frequency = 1;  // nor when no pair occurs so often
+  std::size_t max_token_length = std::numeric_limits<std::size_t>::max();  // HF's rule: see `train_merges`
+};
+
+// Appends the tokens of a piece.
+using EncodePiece = std::function<void(const Byte* bytes, std::size_t n_bytes, std::vector<std::uint32_t>& tokens)>;
+
+// Gets the number of merges so far, every ten milliseconds or so, while pieces are read as well; ends training by
+// throwing.
+using Progress = std::function<void(std::size_t n_merges)>;
+
+// GPT-2's 256 bytes, which training starts from when there is no vocabulary to extend.
+TokenTable byte_tokens();
+EncodePiece encode_bytes();
+
+// The merges in order, learned from pieces that `encode` gives as tokens of `tokens`; new tokens follow those.
+// The most frequent pair is merged next; among equals the one with the smallest (left, right). Two tokens merge when
+// both are bytes or their bytes together are fewer than `max_token_length`. A merge whose bytes are a token already
+// gives that token. Throws std::length_error for 2 GiB of distinct pieces.
+std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
+                                       const Goal& goal, const Progress& progress);
 
 }  // namespace webtext
