@@ -103,7 +103,7 @@ class DecodeStream:
         try:
             codecs.lookup_error(errors)
         except LookupError:
-            raise ConfigError(f"errors is {errors!r}", "expected 'replace', 'ignore' or 'strict'") from None
+            raise unknown_handler(errors) from None
         self._decode_bytes = decode_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
@@ -117,3 +117,8 @@ class DecodeStream:
             return self._decoder.decode(b"", final=True)
         finally:
             self._decoder.reset()
+
+
+def unknown_handler(errors: str) -> ConfigError:
+    """The error for a name that `bytes.decode` does not know either."""
+    return ConfigError(f"errors is {errors!r}", "expected 'replace', 'ignore' or 'strict'")

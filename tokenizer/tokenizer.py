@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, AnyStr, Literal
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
 from webtext.tokenizer import dropout as dropouts
+from webtext.tokenizer.ids import decodable, no_id
 from webtext.tokenizer.patterns import GPT2, cut, unicode_version
 from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
-from webtext.tokenizer.stream import DecodeStream, EncodeStream
+from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
 from webtext.tokenizer.text import AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, thread_count, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # numpy takes longer to import than everything here: it is lo
 
     Tokens = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
-    Ids = Sequence[int] | NDArray[np.integer[Any]]
+    from webtext.tokenizer.ids import Ids
 
 
 class Tokenizer:
@@ -183,26 +184,25 @@ class Tokenizer:
     ) -> tuple[Tokens, Offsets]:
         """The same for texts that lie in one buffer of UTF-8 (bytes, a memory map, an array): text i is offsets[i:i+2].
 
-        With `out` (an array as `encode_numpy` makes them) the ids are written to its start and that part is returned.
+        With `out` (uint16 or uint32) the ids are written to its start and that part is returned; ConfigError says how much
+        room is missing. As many ids as the texts have bytes always fit.
         """
-        import numpy as np
+        from webtext.tokenizer.buffers import as_bytes, as_offsets, check_out
 
-        view = np.frombuffer(data, np.uint8)
-        bounds = np.ascontiguousarray(offsets, np.int64)
-        try:
-            if self._is_gpt2:
-                tokens, starts = self._native.encode_slices(view, bounds, self._is_wide, thread_count(threads))
-            else:
-                slices = [view[start:end].tobytes() for start, end in itertools.pairwise(bounds.tolist())]
-                tokens, starts = self._flat(self.encode(piece) for piece in slices)
-        except ValueError as error:
-            raise InputError(str(error)) from None
+        view = as_bytes(data)
+        bounds = as_offsets(offsets, len(view))
+        if out is not None:
+            check_out(out, self._is_wide, view, bounds)
+        is_wide = self._is_wide if out is None else out.itemsize == 4
+        if self._is_gpt2:
+            tokens, starts = self._native.encode_slices(view, bounds, is_wide, thread_count(threads))
+        else:
+            slices = (view[start:end].tobytes() for start, end in itertools.pairwise(bounds.tolist()))
+            tokens, starts = self._flat(self.encode(piece) for piece in slices)
         if out is None:
             return tokens, starts
-        if out.dtype != tokens.dtype or out.ndim != 1 or len(out) < len(tokens):
-            raise ConfigError(
-                f"out is {out.dtype} of shape {out.shape}", f"expected {tokens.dtype} with room for {len(tokens):,} ids"
-            )
+        if len(out) < len(tokens):
+            raise ConfigError(f"out has room for {len(out):,} ids", f"{len(tokens):,} are needed")
         out[: len(tokens)] = tokens
         return out[: len(tokens)], starts
 
@@ -305,18 +305,20 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Ids) -> bytes:
         """The bytes of ids, special tokens by their names. InputError names the first unknown id and its position."""
+        row = decodable(ids)
         try:
-            return self._native.decode(ids)
+            return self._native.decode(row)
         except IndexError as error:
             raise InputError(str(error), f"the vocabulary has {self.vocab_size:,} ids") from None
         except TypeError:
-            raise InputError(
-                f"ids are {type(ids).__name__}", "give a list or a one-dimensional array of integers"
-            ) from None
+            raise no_id(row) from None
 
     def decode(self, ids: Ids, errors: str = "replace") -> str:
         """The text of ids; `errors` says what becomes of bytes that are no UTF-8, as in `bytes.decode`."""
-        return self.decode_bytes(ids).decode("utf-8", errors)
+        try:
+            return self.decode_bytes(ids).decode("utf-8", errors)
+        except LookupError:
+            raise unknown_handler(errors) from None
 
     def decode_stream(self, errors: str = "replace") -> DecodeStream:
         """A decoder for ids that come one by one."""

@@ -118,38 +118,6 @@ def test_published_rank_files_equal_tiktoken(shared_data: Path, corpus_slice: Ca
     assert tokenizer.encode_numpy("text").dtype == np.uint32
 
 
-# Decoding
-
-
-def test_decoding_accepts_lists_and_arrays_of_any_integers(small: Tokenizer) -> None:
-    ids = small.encode(SAMPLES[1])
-    for type_ in (np.uint16, np.uint32, np.int64, np.int32, np.uint64):
-        assert small.decode(np.array(ids, type_)) == SAMPLES[1]
-    assert small.decode(tuple(ids)) == small.decode(np.array(ids)[::1]) == SAMPLES[1]
-
-
-@pytest.mark.parametrize("as_array", [False, True])
-@pytest.mark.parametrize("bad", [-1, 400, 2**40])
-def test_an_unknown_id_is_an_error_with_its_position(small: Tokenizer, bad: int, as_array: bool) -> None:
-    ids = [65, 66, bad]
-    with pytest.raises(InputError, match=f"unknown token id {bad} at position 2\nthe vocabulary has 400 ids"):
-        small.decode(np.array(ids) if as_array else ids)
-
-
-@pytest.mark.parametrize("bad", [["a"], [1.5], None, [2**70]])
-def test_what_is_no_id_is_an_error(small: Tokenizer, bad: object) -> None:
-    with pytest.raises(InputError):
-        small.decode(bad)  # type: ignore[arg-type]
-
-
-def test_incomplete_characters_decode_by_the_chosen_handler(small: Tokenizer) -> None:
-    ids = small.encode("é".encode()[:1])
-    assert small.decode(ids) == "�"
-    assert small.decode(ids, errors="ignore") == ""
-    with pytest.raises(UnicodeDecodeError):
-        small.decode(ids, errors="strict")
-
-
 def test_lone_surrogates_become_the_replacement_character_as_in_tiktoken(
     gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding
 ) -> None:

@@ -114,6 +114,7 @@ nb::bytes decode_sequence(const Bpe& bpe, nb::handle sequence) {
   const auto items = nb::steal<nb::tuple>(PySequence_Tuple(sequence.ptr()));
   if (!items.is_valid()) throw nb::python_error();
   const std::string bytes = joined_bytes(bpe, items.size(), [&](std::size_t index) -> long long {
+    if (PyBool_Check(items[index].ptr())) throw nb::type_error("a bool is no id");
     const auto number = nb::steal(PyNumber_Index(items[index].ptr()));
     if (!number.is_valid()) throw nb::python_error();
     int overflow = 0;

@@ -1,0 +1,61 @@
+"""What may be decoded: integers in a list or any other sequence, or in an array, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from webtext.base.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ids = Iterable[int] | NDArray[np.integer[Any]]
+
+_EXPECTED = "give a list or a one-dimensional array of integers"
+
+
+def decodable(ids: Any) -> Sequence[int] | NDArray[Any]:
+    """The ids as the decoder takes them: an array as uint16, uint32 or int64, anything else as it is or as a tuple.
+
+    InputError for what is certainly no row of ids; what a list holds is looked at by the decoder.
+    """
+    if type(ids) is list:
+        return ids
+    if hasattr(ids, "__array__"):
+        return _array(ids)
+    if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Iterable):
+        raise InputError(f"ids are {_shown(ids)}", _EXPECTED)
+    return tuple(ids)
+
+
+def no_id(ids: Sequence[Any]) -> InputError:
+    """The error that names the first item that is no integer."""
+    for index, id_ in enumerate(ids):
+        if isinstance(id_, bool) or not hasattr(id_, "__index__"):
+            return InputError(f"id {index} is {_shown(id_)}", "expected an integer")
+    return InputError(f"ids are {type(ids).__name__}", _EXPECTED)
+
+
+def _array(ids: Any) -> NDArray[Any]:
+    """An array of ids, or anything that gives one (a tensor of torch on the CPU)."""
+    import numpy as np
+
+    try:
+        array = np.asarray(ids)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"ids are {type(ids).__name__}, which give no array: {str(error):.80}", _EXPECTED) from None
+    if array.ndim != 1:
+        raise InputError(f"ids have the shape {array.shape}", "decode one row at a time: it has one dimension")
+    if array.dtype.kind not in "iu" and len(array):
+        raise InputError(f"ids are {array.dtype}", _EXPECTED)
+    if array.dtype not in (np.uint16, np.uint32, np.int64):
+        if array.dtype.kind == "u":
+            array = np.minimum(array.astype(np.uint64), np.iinfo(np.int64).max)
+        array = array.astype(np.int64)
+    return np.ascontiguousarray(array)
+
+
+def _shown(value: object) -> str:
+    return "None" if value is None else " ".join(f"{value!r:.40} ({type(value).__name__})".split())
