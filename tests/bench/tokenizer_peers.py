@@ -109,10 +109,7 @@ def tiktoken(data: Path, name: str, threads: int) -> Calls:
 def tokenizers(data: Path, name: str, threads: int) -> Calls:
     """HF tokenizers: its ids lie in an object that holds more."""
     tokenizer = _hf(data, name)
-    return {
-        "documents": lambda texts: partial(map, tokenizer.encode, texts.documents),
-        "lists": lambda texts: partial(map, lambda text: tokenizer.encode(text).ids, texts.documents),
-    }
+    return {"documents": lambda texts: partial(map, tokenizer.encode, texts.documents)}
 
 
 def _hf(data: Path, name: str) -> Any:
