@@ -1,7 +1,7 @@
 """Figures of the tokenizer's bench from what its jobs measured: medians, ratios, what is reached, as table and as JSON.
 
 A job's runs are what `tokenizer_child.py` gives, one dictionary a run, with "right" (whether ids or merges are the
-reference's) put in by the parent, or one with "error" alone.
+reference's, None where nobody knows) put in by the parent, or one with "error" alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def line_of(row: Row, measure: Measure, runs: Runs) -> Line:
     peer_name = next(iter(best), "")
     peer = best.pop(peer_name, None)
     value = ours if measure.against == "limit" else ratio(ours, peer, unit)
-    right = all(run.get("right", True) for run in runs.get(row.ours, ()))
+    right = all(run.get("right") is not False for run in runs.get(row.ours, ()))
     return Line(
         name=f"{row.name} {measure.kind}",
         label=f"{row.label}, {LABELS.get(measure.kind, measure.kind)}" if measure.kind != "wall" else row.label,
@@ -145,7 +145,7 @@ def notes(row: Row, runs: Runs) -> list[str]:
         name = f"{NAMES.get(job.engine, job.engine)} ({job.task})"
         errors = {run["error"] for run in runs.get(job, ()) if "error" in run}
         said += [f"{name}: {error}" for error in sorted(errors)]
-        if any(not run.get("right", True) for run in runs.get(job, ())):
+        if any(run.get("right") is False for run in runs.get(job, ())):
             said.append(
                 f"{name}: " + ("merges are not HF tokenizers'" if job.task == "train" else "ids are not tiktoken's")
             )
@@ -153,7 +153,10 @@ def notes(row: Row, runs: Runs) -> list[str]:
         for job in (row.ours, *row.peers):
             done = [run for run in runs.get(job, ()) if "error" not in run]
             slowest = sorted(hostile_seconds(done) if done else [], key=lambda entry: -entry[1])[:3]
-            said.append(f"slowest for {job.engine}: " + ", ".join(f"{text} {_shown(time)} s" for text, time in slowest))
+            said.append(
+                f"slowest for {NAMES.get(job.engine, job.engine)}: "
+                + ", ".join(f"{text} {_shown(time)} s" for text, time in slowest)
+            )
     return said
 
 

@@ -27,7 +27,7 @@ class NamedVocabulary:
     scheme: str
 
 
-GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 CL100K = (
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|"""
     r"""\s+(?!\S)|\s"""
@@ -118,10 +118,16 @@ def hostile_texts(n: int) -> dict[str, Callable[[], str]]:
         drawn = random.Random(0).choices(range(sys.maxunicode - 0x7FF), k=n)
         return "".join(chr(value + 0x800 * (value >= 0xD800)) for value in drawn)
 
+    def words(mean: int) -> Callable[[], str]:
+        letters = [*"abcdefghijklmnopqrstuvwxyz", " "]
+        return lambda: "".join(random.Random(0).choices(letters, [1] * 26 + [26 / (mean - 1)], k=n))
+
     repeated = {"letter a": "a", "blanks": " ", "^": "^", "newline and blank": "\n ", "a and U+0301": "a\u0301"}
     more = {"apostrophe and s": "'s", "ab": "ab", "blank and a": " a", "newlines": "\n", "zero": "0"}
     texts = {name: (lambda unit=unit: (unit * n)[:n]) for name, unit in (repeated | more).items()}
     return texts | {
+        "random words": words(8),
+        "random long words": words(40),
         "random letters": randomly(0x61, 0x7A),
         "random digits": randomly(0x30, 0x39),
         "random ASCII": randomly(0x20, 0x7E),
