@@ -14,7 +14,7 @@ from typing import Any
 from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.tokenizer.bounded_json import dump_json, parse_json
 from webtext.tokenizer.format_gpt2 import Pair, checked_ids, make_vocabulary, named_specials, written
-from webtext.tokenizer.patterns import GPT2, pattern_name, unicode_version
+from webtext.tokenizer.patterns import NATIVE, pattern_name, unicode_version
 from webtext.tokenizer.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
 from webtext.tokenizer.vocabulary import Vocabulary
 
@@ -139,7 +139,7 @@ def _pattern(pre_tokenizer: Any, own: Mapping[str, Any], place: str) -> str:
     if not is_ours and pattern_of(pre_tokenizer, place) != named:
         raise InputError(f"'{place}': its pre-tokenizer is not the one of its pattern {named[:60]!r}", "write it again")
     known = unicode_version(named)
-    if named == GPT2 and own.get("unicode_version") != known:
+    if named in NATIVE and own.get("unicode_version") != known:
         raise InputError(
             f"'{place}' cuts text by Unicode {own.get('unicode_version')}, this webtext by {known}", "update webtext"
         )

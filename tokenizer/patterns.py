@@ -19,12 +19,23 @@ GPT2 = "gpt2"
 GPT2_REGEX = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 """The rule as a regular expression; what it means is fixed by `gpt2_regex`."""
 
+NATIVE = ("gpt2", "gpt2-superwords")
+"""Patterns that have a scanner."""
+
 _SAME_AS_GPT2 = {
     GPT2_REGEX,
     r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""",
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""",
 }
+
+SUPERWORDS = "gpt2-superwords"
+
+SUPERWORDS_REGEX = (
+    r"""(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+)(?:'(?:[sdmt]|ll|ve|re)| \p{L}+)*"""
+    r"""| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+)
+"""GPT-2's rule with words in a row as one piece (superwords.py)."""
 
 CL100K_REGEX = (
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
@@ -48,13 +59,15 @@ def pattern_name(pattern: str) -> str:
     """
     if pattern == GPT2 or pattern in _SAME_AS_GPT2:
         return GPT2
+    if pattern in (SUPERWORDS, SUPERWORDS_REGEX):
+        return SUPERWORDS
     compiled(pattern)
     return pattern
 
 
 def unicode_version(pattern: str) -> str:
     """The Unicode version that decides categories: pinned for 'gpt2', else whatever the `regex` module knows."""
-    if pattern == GPT2:
+    if pattern in NATIVE:
         return _bpe.UNICODE_VERSION
     import regex  # type: ignore[import-untyped]
 
@@ -67,7 +80,7 @@ def compiled(pattern: str) -> Any:
     import regex
 
     try:
-        return regex.compile(gpt2_regex() if pattern == GPT2 else pattern)
+        return regex.compile(_pinned(pattern) if pattern in NATIVE else pattern)
     except regex.error as error:
         raise ConfigError(
             f"the pattern {pattern!r} is neither 'gpt2' nor a regular expression: {error}",
@@ -89,13 +102,16 @@ def cut(pattern: str, text: str) -> Iterator[str]:
 
 
 @functools.cache
-def gpt2_regex() -> str:
-    r"""GPT2_REGEX with \p{L}, \p{N} and \s as explicit ranges of the pinned Unicode version."""
+def _pinned(pattern: str) -> str:
+    r"""A native pattern with \p{L}, \p{N} and \s as explicit ranges of the pinned Unicode version."""
     letter, number, space = (_ranges(kind) for kind in ("letter", "number", "space"))
-    return (
-        f"'s|'t|'re|'ve|'m|'ll|'d| ?[{letter}]+| ?[{number}]+| ?[^{space}{letter}{number}]+"
-        f"|[{space}]+(?![^{space}])|[{space}]+"
+    contraction = "'(?:[sdmt]|ll|ve|re)"
+    words = (
+        f"{contraction}| ?[{letter}]+"
+        if pattern == GPT2
+        else f"(?:{contraction}| ?[{letter}]+)(?:{contraction}| [{letter}]+)*"
     )
+    return f"{words}| ?[{number}]+| ?[^{space}{letter}{number}]+|[{space}]+(?![^{space}])|[{space}]+"
 
 
 def _ranges(kind: str) -> str:

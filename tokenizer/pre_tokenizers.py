@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.tokenizer.patterns import GPT2, pattern_name
+from webtext.tokenizer.patterns import GPT2, SUPERWORDS, SUPERWORDS_REGEX, pattern_name
 
 MAX_PATTERN_CHARACTERS = 10_000  # the longest in use have about 500
 
@@ -29,7 +29,8 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
     """What cuts as `pattern` (a name or a regular expression) does; InputError when their syntax cannot say it."""
     if pattern == GPT2:
         return byte_level(use_regex=True)
-    split = {"type": "Split", "pattern": {"Regex": _for_oniguruma(pattern)}, "behavior": "Isolated", "invert": False}
+    regex = SUPERWORDS_REGEX if pattern == SUPERWORDS else _for_oniguruma(pattern)
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
 
 

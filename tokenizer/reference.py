@@ -22,17 +22,21 @@ GAMMA = 0x9E3779B97F4A7C15  # SplitMix64's step: 2**64 divided by the golden rat
 
 
 def train_merges(texts: Iterable[Text], n_tokens: int, pattern: str = "gpt2", min_frequency: int = 1) -> list[Pair]:
+    """Count the pieces of the texts and merge their bytes."""
+    pieces = collections.Counter(bytes_of_piece(piece) for text in texts for piece in cut(pattern, readable(text)))
+    token_of_byte = {byte: token for token, byte in enumerate(BYTE_ORDER)}
+    words = [[token_of_byte[byte] for byte in piece] for piece in pieces]
+    return merge_words(words, list(pieces.values()), [bytes([byte]) for byte in BYTE_ORDER], n_tokens, min_frequency)
+
+
+def merge_words(
+    words: list[list[int]], counts: list[int], tokens: list[bytes], n_tokens: int, min_frequency: int
+) -> list[Pair]:
     """Merge the most frequent pair, the smallest among equals, until there are `n_tokens` tokens.
 
     A pair is queued with its count and the words where it was seen; the count falls when merges take its tokens away,
     so a candidate whose count is out of date goes back into the queue with the right one.
     """
-    pieces = collections.Counter(bytes_of_piece(piece) for text in texts for piece in cut(pattern, readable(text)))
-    token_of_byte = {byte: token for token, byte in enumerate(BYTE_ORDER)}
-    words = [[token_of_byte[byte] for byte in piece] for piece in pieces]
-    counts = list(pieces.values())
-
-    tokens = [bytes([byte]) for byte in BYTE_ORDER]
     pair_counts: collections.Counter[Pair] = collections.Counter()
     queue: list[tuple[int, Pair, int, list[int]]] = []
     serials = itertools.count()

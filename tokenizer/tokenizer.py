@@ -12,7 +12,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
 from webtext.tokenizer import dropout as dropouts
 from webtext.tokenizer.ids import decodable, no_id
-from webtext.tokenizer.patterns import GPT2, cut, unicode_version
+from webtext.tokenizer.patterns import GPT2, NATIVE, SUPERWORDS, cut, unicode_version
 from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
 from webtext.tokenizer.text import AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
@@ -48,7 +48,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._native = vocabulary.native()
-        self._is_gpt2 = vocabulary.pattern == GPT2
+        self._is_gpt2 = vocabulary.pattern in NATIVE
         self._special = SpecialTokens(vocabulary.special_tokens)
 
     @classmethod
@@ -60,10 +60,13 @@ class Tokenizer:
         special_tokens: Iterable[str] = (EOT,),
         threads: int | None = None,
         min_frequency: int = 1,
+        superwords: int = 0,
     ) -> Tokenizer:
         """Learn a vocabulary from texts, read once. The pattern is 'gpt2' or a regular expression of the `regex` module.
 
         Ids are the 256 bytes, the merges, then the special tokens. Any number of threads gives the same result.
+        `superwords` of the merges join words (see `superwords.py`); the texts must be a list or the like then, since they
+        are read several times.
         """
         return cls(
             train_vocabulary(
@@ -73,6 +76,7 @@ class Tokenizer:
                 special_tokens=special_tokens,
                 min_frequency=min_frequency,
                 threads=threads,
+                superwords=superwords,
             )
         )
 
@@ -262,7 +266,7 @@ class Tokenizer:
         finder = self._special.finder(allowed_special)
         return EncodeStream(
             functools.partial(self.encode, allowed_special=allowed_special),
-            _bpe.last_safe_cut if self._is_gpt2 else None,
+            functools.partial(_bpe.last_safe_cut, joins_words=self.pattern == SUPERWORDS) if self._is_gpt2 else None,
             finder,
         )
 
@@ -396,7 +400,11 @@ class Tokenizer:
         """The byte after each piece that the pattern cuts a text into."""
         import numpy as np
 
-        return np.cumsum([len(piece) for piece in _bpe.split(text)]) if self._is_gpt2 else np.array(self._cut(text)[1])
+        return (
+            np.cumsum([len(piece) for piece in _bpe.split(text, self.pattern)])
+            if self._is_gpt2
+            else np.array(self._cut(text)[1])
+        )
 
     def _cut(self, text: Text) -> tuple[bytes, list[int]]:
         """A text cut by a regular expression: its bytes and where each piece ends."""

@@ -28,11 +28,23 @@ def train_vocabulary(
     special_tokens: Iterable[str] | Mapping[str, int] = (EOT,),
     min_frequency: int = 1,
     threads: int | None = None,
+    superwords: int = 0,
 ) -> Vocabulary:
     """A vocabulary of `vocab_size` tokens: the 256 bytes, one per merge, then the special tokens.
 
-    It is smaller when no pair is left that occurs `min_frequency` times. Special tokens in texts are text.
+    It is smaller when no pair is left that occurs `min_frequency` times. Special tokens in texts are text. The last
+    `superwords` of the merges join words.
     """
+    if superwords:
+        return _with_superwords(
+            texts,
+            superwords,
+            vocab_size=vocab_size,
+            pattern=pattern,
+            special_tokens=special_tokens,
+            min_frequency=min_frequency,
+            threads=threads,
+        )
     specials = list(special_ids(special_tokens, 0))
     n_tokens = vocab_size - len(specials)
     if not 256 <= n_tokens < MAX_ID:
@@ -47,6 +59,34 @@ def train_vocabulary(
     return Vocabulary(
         tokens=tokens, merges=merges, pattern=pattern, special_tokens=special_ids(specials, first=len(tokens))
     )
+
+
+def _with_superwords(
+    texts: Iterable[Text],
+    superwords: int,
+    *,
+    vocab_size: int,
+    pattern: str,
+    special_tokens: Iterable[str] | Mapping[str, int],
+    min_frequency: int,
+    threads: int | None,
+) -> Vocabulary:
+    from webtext.tokenizer.superwords import add_superwords, check_request
+
+    check_request(texts, superwords, pattern_name(pattern))
+    base = train_vocabulary(
+        texts,
+        vocab_size=vocab_size - superwords,
+        pattern=pattern,
+        special_tokens=special_tokens,
+        min_frequency=min_frequency,
+        threads=threads,
+    )
+
+    def batches() -> Iterator[list[Text]]:
+        return ([encodable(text) for text in batch] for batch in _batches(texts))
+
+    return add_superwords(base, batches, superwords, min_frequency=min_frequency, threads=thread_count(threads))
 
 
 def count_pieces(texts: Iterable[Text], pattern: str, threads: int) -> _trainer.PieceCounts:

@@ -10,7 +10,7 @@ from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.tokenizer import _bpe
-from webtext.tokenizer.patterns import pattern_name, unicode_version
+from webtext.tokenizer.patterns import GPT2, NATIVE, pattern_name, unicode_version
 
 MAX_ID = 2**22
 """Ids stay below this: a table of all ids must fit in memory whatever a file says. The largest in use are near 2**18."""
@@ -56,7 +56,8 @@ class Vocabulary:
         """The encoder; InputError when this is no byte-level vocabulary."""
         specials = [(id_, name.encode()) for name, id_ in self.special_tokens.items()]
         try:
-            return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials)
+            pattern = self.pattern if self.pattern in NATIVE else GPT2
+            return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials, pattern)
         except ValueError as error:
             raise InputError(f"this is no byte-level BPE vocabulary: {error}") from None
 
@@ -71,7 +72,7 @@ class Vocabulary:
         Merges count only where the order of ids does not imply them, so all formats of one tokenizer have one hash.
         """
         digest = hashlib.sha256(b"webtext tokenizer 1\0")
-        pattern = self.pattern if self.pattern != "gpt2" else f"gpt2 {unicode_version('gpt2')}"
+        pattern = self.pattern if self.pattern not in NATIVE else f"{self.pattern} {unicode_version(self.pattern)}"
         specials = sorted((id_, name.encode()) for name, id_ in self.special_tokens.items())
         _update(digest, [pattern.encode()])
         _update(digest, (part for id_, name in specials for part in (str(id_).encode(), name)))

@@ -187,12 +187,14 @@ NB_MODULE(_bpe, m) {
 
   m.def(
       "last_safe_cut",
-      [](const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end) {
+      [](const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end, bool joins_words) {
         if (begin > at || at > end || end > data.size()) throw std::invalid_argument("places must rise in the data");
         const auto* bytes = reinterpret_cast<const Byte*>(data.c_str());
-        return webtext::last_safe_cut(webtext::ClassTable::instance(), bytes + begin, bytes + at, bytes + end) - bytes;
+        return webtext::last_safe_cut(webtext::ClassTable::instance(), bytes + begin, bytes + at, bytes + end,
+                                      joins_words) -
+               bytes;
       },
-      "data"_a, "begin"_a, "at"_a, "end"_a,
+      "data"_a, "begin"_a, "at"_a, "end"_a, "joins_words"_a = false,
       "The last place of data[at:end] where every pattern that has a scanner cuts, in a text that begins at `begin` "
       "and "
       "may\ngo on after `end`; `begin` when there is none.");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bind_counts.hpp"
+#include "bind_superwords.hpp"
 #include "safe_cut.hpp"
 #include "texts.hpp"
 #include "trainer.hpp"
@@ -58,14 +59,14 @@ NB_MODULE(_trainer, m) {
 
   m.def(
       "safe_cut",
-      [](nb::bytes text, std::size_t at, const std::string& unicode_version) {
+      [](nb::bytes text, std::size_t at, const std::string& unicode_version, bool joins_words) {
         const std::string_view bytes(text.c_str(), text.size());
         if (at > bytes.size()) throw std::invalid_argument("no place in the text");
         const Scanner scanner("gpt2", unicode_version);
         const Byte* begin = begin_of(bytes);
-        return webtext::safe_cut(scanner.classes(), begin, begin + at, end_of(bytes)) - begin;
+        return webtext::safe_cut(scanner.classes(), begin, begin + at, end_of(bytes), joins_words) - begin;
       },
-      "text"_a, "at"_a, "unicode_version"_a = webtext::kUnicodeVersion,
+      "text"_a, "at"_a, "unicode_version"_a = webtext::kUnicodeVersion, "joins_words"_a = false,
       "The first place at or after `at` where every pattern with a scanner cuts, else the length of the text.");
 
   m.def(
@@ -77,4 +78,6 @@ NB_MODULE(_trainer, m) {
       "is new with its merge. Equal to HF tokenizers' merges, also in that\n"
       "tokens are shorter than `max_token_length` bytes (two bytes may always merge). `progress` gets the number of\n"
       "merges about a hundred times a second; a signal or an exception ends training.");
+
+  webtext::bind_superwords(m);
 }

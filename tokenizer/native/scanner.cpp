@@ -3,6 +3,7 @@
 #include <string>
 
 #include "scan_gpt2.hpp"
+#include "scan_superwords.hpp"
 
 namespace webtext {
 
@@ -12,6 +13,9 @@ Scanner::Scanner(std::string_view pattern, std::string_view unicode_version) : c
   }
   if (pattern == "gpt2") {
     cut_ = &cut_gpt2;
+  } else if (pattern == "gpt2-superwords") {
+    cut_ = &cut_superwords;
+    joins_words_ = true;
   } else {
     throw std::invalid_argument("no scanner for the pattern " + std::string(pattern));
   }

@@ -1,0 +1,72 @@
+r"""Superwords: tokens that reach over the blank between words, such as " of the".
+
+First ordinary BPE inside pieces. Then its tokens are kept, and merging goes on in *runs*: words in a row, each of which is
+one token by now, a word being a piece of letters with at most one leading blank, or a contraction ('s, 't, ...). This is
+the second phase of Schmidt et al. 2026, "Faster Superword Tokenization" (arXiv:2604.05192), which learns what BoundlessBPE
+(arXiv:2504.00178) does from counts of distinct runs instead of whole documents; the most frequent pair merges, the
+smallest among equals, as ever. No run holds digits, punctuation or line ends, or crosses the end of a text.
+
+Encoding is plain BPE over the pieces of another pattern, "gpt2-superwords", in which a row of words is one piece. As no
+ordinary merge reaches over the border of two words, all of them are done before the first superword, as in training. So
+the tokenizer is SuperBPE's kind (Liu et al. 2025, arXiv:2503.13423, section 2): HF tokenizers and tiktoken apply it with
+equal ids. BoundlessBPE itself merges two pieces only when each is one token as a whole; no file of theirs can say that.
+Here " of" and " the" merge also before a rest of a word (" of the|nce"), which is rare because such words are.
+
+Texts are read three times or more: for the pieces, for the pairs of words, and for the runs, which are cut where no
+superword can be (native/superwords.hpp). The result is that of counting all runs as they are. Where a corpus has more
+than 16.8 million distinct pairs of words the seldom ones are forgotten, and no superword is learned whose count could
+have lost by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from webtext.base.errors import ConfigError
+from webtext.tokenizer import _trainer
+from webtext.tokenizer.patterns import GPT2, SUPERWORDS
+from webtext.tokenizer.text import Text
+from webtext.tokenizer.training import tokens_of
+from webtext.tokenizer.vocabulary import Vocabulary, special_ids
+
+Batches = Callable[[], Iterator[Sequence[Text]]]
+"""Reads the texts from the start, well-formed, in batches of some megabytes."""
+
+_PAIRS_PER_SUPERWORD = 2  # a first guess: superwords occur as often as the (2 * n)-th most frequent pair of words
+_LOWER = 4  # the guess is divided by this until it is right
+
+
+def check_request(texts: Iterable[Text], superwords: int, pattern: str) -> None:
+    """ConfigError for superwords that cannot be learned."""
+    if superwords < 0:
+        raise ConfigError(f"superwords is {superwords}", "expected 0 or more")
+    if pattern != GPT2:
+        raise ConfigError(f"superwords join pieces of the pattern 'gpt2', not of {pattern!r}", "leave out one of both")
+    if iter(texts) is texts:
+        raise ConfigError("superwords need texts that can be read several times", "give a list, not an iterator")
+
+
+def add_superwords(
+    base: Vocabulary, batches: Batches, superwords: int, *, min_frequency: int, threads: int
+) -> Vocabulary:
+    """The vocabulary of `base` with `superwords` tokens more, fewer when none is left that occurs `min_frequency` times."""
+    assert base.merges is not None
+    encoder = base.native()
+    whole = [token if encoder.encode(token) == [id_] else b"" for id_, token in enumerate(base.tokens)]
+    counts = _trainer.SuperwordCounts(whole)
+    for batch in batches():
+        counts.count_pairs(batch, 1, threads)
+    n_tokens = len(base.tokens) + superwords
+    min_count = counts.count_of_nth_pair(_PAIRS_PER_SUPERWORD * superwords)
+    while True:
+        min_count = max(min_count, min_frequency)
+        runs = _trainer.PieceCounts()
+        for batch in batches():
+            counts.count_runs(batch, 1, threads, min_count, runs)
+        found = counts.train(runs, list(base.tokens), n_tokens, min_count + counts.error)
+        merges = [*base.merges, *found]
+        tokens = tokens_of(merges)
+        if len(tokens) == n_tokens or min_count == min_frequency:
+            specials = special_ids(base.special_tokens.keys(), first=len(tokens))
+            return Vocabulary(tokens=tokens, merges=merges, pattern=SUPERWORDS, special_tokens=specials)
+        min_count //= _LOWER
