@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError
 from webtext.tokenizer.corpus import TokenizerSettings, train_tokenizer
 from webtext.tokenizer.measures import SELDOM
+from webtext.tokenizer.token_files import decode_file, encode_file, write_npy, write_text
 from webtext.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
+    from webtext.base.storage import Folder
+    from webtext.tokenizer.token_files import Batch
 
 _TOKENIZER = click.option(
     "--tokenizer", "path", required=True, metavar="PATH", help="tokenizer.json, *.tiktoken or folder."
@@ -28,8 +34,9 @@ _SPECIAL = click.option(
     metavar="NAME",
     help="A special token that the file leaves unsaid.",
 )
+_LINES = click.option("--lines", is_flag=True, help="Every line is a document of its own.")
 _ALLOW = click.option(
-    "--allow-special", "allowed", multiple=True, metavar="NAME", help="Special token to be read as such, or 'all'."
+    "--allowed-special", "allowed", multiple=True, metavar="NAME", help="Special token to be read as such, or 'all'."
 )
 _COLOURS = (44, 42, 45, 43, 46)  # ANSI backgrounds; neighbours differ
 
@@ -64,11 +71,12 @@ def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: s
 ENCODE_EXAMPLES = """\b
 Examples:
   webtext tokenizer encode text.txt --tokenizer build/tokenizer --out ids.npy
+  webtext tokenizer encode documents.txt --lines --tokenizer gpt2/ --out ids.npy
   echo 'some words' | webtext tokenizer encode --tokenizer tokenizer.json
 
 \b
-Reads:  a text file or standard input, and a tokenizer
-Writes: FILE, or standard output
+Reads:  a text file of any size or standard input, and a tokenizer
+Writes: FILE (with --lines and .npy also FILE.offsets.npy), or standard output
 """
 
 
@@ -76,18 +84,28 @@ Writes: FILE, or standard output
 @click.argument("file", default="-", metavar="[FILE]")
 @_TOKENIZER
 @_ALLOW
+@_LINES
 @click.option("--out", metavar="FILE", help="Write the ids here: an array when it ends in .npy, else text.")
-def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], out: str | None) -> None:
+def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], lines: bool, out: str | None) -> None:
     """Turn a text file, or standard input, into token ids."""
     tokenizer = Tokenizer.load(path)
-    data = _read(file)
-    ids = tokenizer.encode_numpy(data.decode("utf-8", "replace") if allowed else data, _allowed(allowed))
-    if out is None:
-        run.console.result({"ids": ids.tolist()}, " ".join(map(str, ids.tolist())))
-        return
-    run.would_write(out)
-    _write(out, _npy(ids) if out.endswith(".npy") else (" ".join(map(str, ids.tolist())) + "\n").encode())
-    run.console.result({"out": out, "tokens": len(ids)}, f"{len(ids):,} tokens in '{out}'")
+    if out is not None:
+        run.would_write(out)
+    with _opened(file) as source:
+        batches = encode_file(
+            tokenizer, source, file, lines=lines, allowed=_allowed(allowed), threads=run.engine.workers
+        )
+        if out is None:
+            _print_ids(run, batches, lines)
+            return
+        with _written(out) as target:
+            if not out.endswith(".npy"):
+                n_ids = write_text(batches, target)
+            else:
+                dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
+                with _written(_offsets_name(out)) if lines else contextlib.nullcontext() as offsets:
+                    n_ids = write_npy(batches, dtype, target, offsets)
+    run.console.result({"out": out, "tokens": n_ids}, f"{n_ids:,} tokens in '{out}'")
 
 
 DECODE_EXAMPLES = """\b
@@ -96,7 +114,7 @@ Examples:
   echo 464 | webtext tokenizer decode --tokenizer tokenizer.json
 
 \b
-Reads:  token ids from a file or standard input, and a tokenizer
+Reads:  token ids from a file of any size or standard input, and a tokenizer
 Writes: FILE, or standard output
 """
 
@@ -104,18 +122,26 @@ Writes: FILE, or standard output
 @verb(group, "decode", epilog=DECODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE]")
 @_TOKENIZER
+@_LINES
 @click.option("--out", metavar="FILE", help="Write the text here instead of standard output.")
-def decode(run: Run, file: str, path: str, out: str | None) -> None:
+def decode(run: Run, file: str, path: str, lines: bool, out: str | None) -> None:
     """Turn token ids (an .npy array, or numbers as text from FILE or standard input) into text."""
-    data = Tokenizer.load(path).decode_bytes(_ids(_read(file), file))
+    tokenizer = Tokenizer.load(path)
     if out is not None:
         run.would_write(out)
-        _write(out, data)
-        run.console.result({"out": out, "bytes": len(data)}, f"{len(data):,} bytes in '{out}'")
-    elif run.console.mode == "human":
-        sys.stdout.buffer.write(data)  # byte for byte, no line end added
-    else:
-        run.console.result({"text": data.decode("utf-8", "replace")}, "")
+    offsets_file = _offsets_name(file)
+    has_offsets = lines and file != "-" and _folder_and_name(offsets_file)[0].exists(_folder_and_name(offsets_file)[1])
+    with _opened(file) as source, _opened(offsets_file) if has_offsets else contextlib.nullcontext() as offsets:
+        parts = decode_file(tokenizer, source, file, offsets, lines)
+        if out is not None:
+            with _written(out) as target:
+                n_bytes = sum(target.write(part) for part in parts)
+            run.console.result({"out": out, "bytes": n_bytes}, f"{n_bytes:,} bytes in '{out}'")
+        elif run.console.mode == "human":
+            for part in parts:
+                sys.stdout.buffer.write(part)  # byte for byte, no line end added
+        else:
+            run.console.result({"text": b"".join(parts).decode("utf-8", "replace")}, "")
 
 
 INSPECT_EXAMPLES = """\b
@@ -210,48 +236,51 @@ def _allowed(names: tuple[str, ...]) -> Any:
 
 
 def _read(file: str) -> bytes:
+    with _opened(file) as source:
+        return source.read()
+
+
+def _folder_and_name(file: str) -> tuple[Folder, str]:
+    from webtext.base.storage import Folder
+
+    parent, slash, name = file.rpartition("/")
+    return Folder(parent or slash or "."), name
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """A file, path or URL, to read; '-' is standard input."""
     if file == "-":
-        return sys.stdin.buffer.read()
-    from webtext.base.storage import Folder
+        yield sys.stdin.buffer
+        return
+    folder, name = _folder_and_name(file)
+    with folder.open(name) as source:
+        yield source
 
-    parent, slash, name = file.rpartition("/")
-    return Folder(parent or slash or ".").read_bytes(name)
 
-
-def _write(file: str, data: bytes) -> None:
-    from webtext.base.storage import Folder
-
-    parent, slash, name = file.rpartition("/")
+@contextlib.contextmanager
+def _written(file: str) -> Iterator[BinaryIO]:
+    """A file to write, which appears whole at the end or not at all."""
+    folder, name = _folder_and_name(file)
     if name in ("", ".", ".."):
         raise ConfigError(f"--out '{file}' names no file", "name the file to write, e.g. --out ids.npy")
-    Folder(parent or slash or ".").write_bytes(name, data)
+    with folder.scratch(name) as path, path.open("wb") as target:
+        yield target
 
 
-def _npy(ids: Any) -> bytes:
-    import io
+def _offsets_name(file: str) -> str:
+    """'ids.npy' gives 'ids.offsets.npy'."""
+    return f"{file.removesuffix('.npy')}.offsets.npy"
 
-    import numpy as np
 
+def _print_ids(run: Run, batches: Iterator[Batch], lines: bool) -> None:
+    if run.console.mode == "human":
+        write_text(batches, sys.stdout.buffer)
+        return
     buffer = io.BytesIO()
-    np.save(buffer, ids)
-    return buffer.getvalue()
-
-
-def _ids(data: bytes, file: str) -> Any:
-    """Token ids of an .npy file or of text."""
-    if data.startswith(b"\x93NUMPY"):
-        import io
-
-        import numpy as np
-
-        try:
-            return np.load(io.BytesIO(data), allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
-            raise InputError(f"'{file}' is no whole .npy file: {error}", "write it again") from None
-    try:
-        return [int(word) for word in data.split()]
-    except ValueError as error:
-        raise InputError(f"'{file}' holds no token ids: {error}", "expected whole numbers, or an .npy file") from None
+    write_text(batches, buffer)
+    documents = [list(map(int, line.split())) for line in buffer.getvalue().splitlines()]
+    run.console.result({"ids": documents if lines else documents[0]}, "")
 
 
 def _shown(piece: bytes) -> str:

@@ -30,7 +30,7 @@ def decodable(ids: Any) -> Sequence[int] | NDArray[Any]:
     return tuple(ids)
 
 
-def no_id(ids: Sequence[Any]) -> InputError:
+def no_id(ids: Iterable[Any]) -> InputError:
     """The error that names the first item that is no integer."""
     for index, id_ in enumerate(ids):
         if isinstance(id_, bool) or not hasattr(id_, "__index__"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.special import Finder
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 _LOOK_BACK = 8  # bytes before new text that a cut in it may depend on: a blank between two characters
 
 
-class EncodeStream:
+IdsT = TypeVar("IdsT")
+
+
+class EncodeStream(Generic[IdsT]):
     """Turns text into ids as it comes; what `push` and `finish` return, joined, is what `encode` gives for all at once.
 
     Chunks are all str or all bytes, cut anywhere: a character or a surrogate pair may span two. Ids are final once they
@@ -27,7 +30,7 @@ class EncodeStream:
 
     def __init__(
         self,
-        encode: Callable[[bytes], list[int]],
+        encode: Callable[[bytes], IdsT],
         last_cut: Callable[[bytearray, int, int, int], int] | None,
         specials: Finder | None = None,
     ) -> None:
@@ -39,18 +42,16 @@ class EncodeStream:
         self._half = ""  # the first half of a surrogate pair
         self._type: type[str] | type[bytes] | None = None
 
-    def push(self, text: AnyText) -> list[int]:
+    def push(self, text: AnyText) -> IdsT:
         """Add text; returns the ids that no later text can change."""
         self._buffer += self._bytes(as_text(text))
         cut = self._final()
-        if not cut:
-            return []
         final = bytes(memoryview(self._buffer)[:cut])
         del self._buffer[:cut]
         self._seen -= cut
         return self._encode(final)
 
-    def finish(self) -> list[int]:
+    def finish(self) -> IdsT:
         """The ids of what was held back. The stream is then as new."""
         rest = bytes(self._buffer) + (encodable(self._half) or "").encode()  # type: ignore[union-attr]
         self._buffer.clear()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, AnyStr, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # numpy takes longer to import than everything here: it is lo
     Tokens = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
     from webtext.tokenizer.ids import Ids
+
+Encoded = TypeVar("Encoded")
 
 
 class Tokenizer:
@@ -261,14 +263,13 @@ class Tokenizer:
         starts, ends = token_offsets(text, self._n_bytes[ids], unit)
         return ids.tolist(), list(zip(starts.tolist(), ends.tolist(), strict=True))
 
-    def encode_stream(self, allowed_special: AllowedSpecial = ()) -> EncodeStream:
+    def encode_stream(self, allowed_special: AllowedSpecial = ()) -> EncodeStream[list[int]]:
         """An encoder for text that comes in chunks."""
-        finder = self._special.finder(allowed_special)
-        return EncodeStream(
-            functools.partial(self.encode, allowed_special=allowed_special),
-            functools.partial(_bpe.last_safe_cut, joins_words=self.pattern == SUPERWORDS) if self._is_gpt2 else None,
-            finder,
-        )
+        return self._stream(self.encode, allowed_special)
+
+    def encode_stream_numpy(self, allowed_special: AllowedSpecial = ()) -> EncodeStream[Tokens]:
+        """The same with arrays."""
+        return self._stream(self.encode_numpy, allowed_special)
 
     # Counting and cutting to a number of ids
 
@@ -405,6 +406,12 @@ class Tokenizer:
             if self._is_gpt2
             else np.array(self._cut(text)[1])
         )
+
+    def _stream(self, encode: Callable[..., Encoded], allowed_special: AllowedSpecial) -> EncodeStream[Encoded]:
+        joins_words = self.pattern == SUPERWORDS
+        last_cut = functools.partial(_bpe.last_safe_cut, joins_words=joins_words) if self._is_gpt2 else None
+        encode = functools.partial(encode, allowed_special=allowed_special)
+        return EncodeStream(encode, last_cut, self._special.finder(allowed_special))
 
     def _cut(self, text: Text) -> tuple[bytes, list[int]]:
         """A text cut by a regular expression: its bytes and where each piece ends."""

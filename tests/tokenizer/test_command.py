@@ -58,7 +58,7 @@ def test_encode_reads_standard_input(
     tokenizer: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the <|endoftext|>")))
-    arguments = ["tokenizer", "encode", "--tokenizer", tokenizer, "--allow-special", "all", "--json"]
+    arguments = ["tokenizer", "encode", "--tokenizer", tokenizer, "--allowed-special", "all", "--json"]
     assert run(arguments) == 0
     assert json.loads(capsys.readouterr().out)["ids"] == Tokenizer.load(tokenizer).encode("the <|endoftext|>", "all")
 
@@ -87,7 +87,7 @@ def test_convert_writes_other_formats(tmp_path: Path, tokenizer: str, capsys: py
         (["decode", "{text}", "--tokenizer", "{tokenizer}"], 3, "holds no token ids"),
         (["train", "{text}"], 2, "no --out given"),
         (["train", "{text}", "--out", "x.json", "--vocab-size", "7"], 2, "tokenizer.vocab_size is 7"),
-        (["encode", "{text}", "--tokenizer", "{tokenizer}", "--allow-special", "<x>"], 2, "no special token '<x>'"),
+        (["encode", "{text}", "--tokenizer", "{tokenizer}", "--allowed-special", "<x>"], 2, "no special token '<x>'"),
     ],
 )
 def test_errors_are_short_and_have_their_exit_code(
