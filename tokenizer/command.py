@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -31,14 +31,14 @@ _SPECIAL = click.option(
     "--special-token",
     "special_tokens",
     multiple=True,
-    metavar="NAME",
-    help="A special token that the file leaves unsaid.",
+    metavar="NAME[=ID]",
+    help="A special token that the file leaves unsaid; without ID it gets the next after the largest.",
 )
 _LINES = click.option("--lines", is_flag=True, help="Every line is a document of its own.")
 _ALLOW = click.option(
     "--allowed-special", "allowed", multiple=True, metavar="NAME", help="Special token to be read as such, or 'all'."
 )
-_COLOURS = (44, 42, 45, 43, 46)  # ANSI backgrounds; neighbours differ
+_WITH_ID = re.compile(r"(.+)=(\d{1,9})", re.DOTALL)
 
 
 @click.group(name="tokenizer", no_args_is_help=True)
@@ -147,44 +147,58 @@ def decode(run: Run, file: str, path: str, lines: bool, out: str | None) -> None
 INSPECT_EXAMPLES = """\b
 Examples:
   webtext tokenizer inspect 'some words' --tokenizer tokenizer.json
+  webtext tokenizer inspect - --tokenizer gpt2/ --out tokens.html < text.txt
+  webtext tokenizer inspect --tokenizer tokenizer.json
 
 \b
-Reads:  a text, and a tokenizer
-Writes: nothing
+Reads:  a text (- for standard input), and a tokenizer
+Writes: a page of HTML with --out, else nothing
 """
 
 
 @verb(group, "inspect", epilog=INSPECT_EXAMPLES)
-@click.argument("text")
+@click.argument("text", required=False)
 @_TOKENIZER
+@_PATTERN
 @_ALLOW
-def inspect(run: Run, text: str, path: str, allowed: tuple[str, ...]) -> None:
-    """Show how TEXT (- for standard input) is cut into tokens."""
-    tokenizer = Tokenizer.load(path)
-    if text == "-":
-        text = _read(text).decode("utf-8", "replace")
-    ids = tokenizer.encode(text, _allowed(allowed))
-    pieces = [tokenizer.decode_bytes([id_]) for id_ in ids]
-    width = max((len(str(id_)) for id_ in ids), default=0)
-    rows = [f"{id_:>{width}}  {_shown(piece)}" for id_, piece in zip(ids, pieces, strict=True)]
-    answer = {
-        "tokens": [
-            {"id": id_, "bytes": piece.hex(), "text": _shown(piece)} for id_, piece in zip(ids, pieces, strict=True)
-        ]
-    }
-    n_characters, n_bytes = len(text), sum(map(len, pieces))
-    total = f"{len(ids):,} tokens, {n_characters:,} characters, {n_bytes:,} bytes"
-    run.console.result(answer, "\n".join([_coloured(pieces), *rows, total]))
+@click.option("--ids", is_flag=True, help="Show a line per token with its id.")
+@click.option("--out", metavar="FILE.html", help="Write the tokens as a page, which shows ids and bytes on hovering.")
+def inspect(
+    run: Run, text: str | None, path: str, pattern: str | None, allowed: tuple[str, ...], ids: bool, out: str | None
+) -> None:
+    """Show how TEXT is cut into tokens; without TEXT, what the tokenizer is and what is odd about it."""
+    from webtext.tokenizer.overview import overview, overview_text
+    from webtext.tokenizer.shown import wants_colour
+
+    tokenizer = Tokenizer.load(path, pattern)
+    if text is None:
+        if ids or out is not None:
+            raise ConfigError("--ids and --out show a TEXT, and none is given", "name one, or - for standard input")
+        found = overview(tokenizer)
+        run.console.result(found, overview_text(found))
+        return
+    view = tokenizer.view(_read(text) if text == "-" else text, _allowed(allowed))
+    if out is not None:
+        from webtext.tokenizer.view_html import page
+
+        run.would_write(out)
+        with _written(out) as target:
+            target.write(page(view, tokenizer).encode())
+        run.console.result({"out": out, "n_tokens": len(view)}, f"{len(view):,} tokens in '{out}'")
+        return
+    shown = view.coloured() if wants_colour() else str(view)
+    run.console.result(view.to_json(), "\n".join([shown, *([view.rows()] if ids else []), view.summary()]))
 
 
 CONVERT_EXAMPLES = """\b
 Examples:
   webtext tokenizer convert tokenizer.json gpt2.tiktoken
   webtext tokenizer convert gpt2/ tokenizer.json
+  webtext tokenizer convert own.tiktoken own.json --pattern gpt2 --special-token '<|endoftext|>=50256'
 
 \b
 Reads:  a tokenizer of any form: tokenizer.json, *.tiktoken, a folder with vocab.json and merges.txt
-Writes: TARGET, in the form that its name says
+Writes: TARGET, in the form that its name says; refuses where that form would change ids
 """
 
 
@@ -195,11 +209,17 @@ Writes: TARGET, in the form that its name says
 @_SPECIAL
 def convert(run: Run, source: str, target: str, pattern: str | None, special_tokens: tuple[str, ...]) -> None:
     """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, or a folder."""
-    tokenizer = Tokenizer.load(source, pattern, special_tokens or None)
+    from webtext.tokenizer.formats import refuse_to_overwrite, unsaid
+
+    tokenizer = Tokenizer.load(source, pattern, _special_tokens(special_tokens))
+    refuse_to_overwrite(target, source)
     run.would_write(target)
     tokenizer.save(target)
-    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
+    remarks = [*unsaid(tokenizer._vocabulary, target), *tokenizer.remarks]
+    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash, "remarks": remarks}
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
+    for remark in remarks:
+        run.console.say(f"note: {remark}")
 
 
 SCORE_EXAMPLES = """\b
@@ -229,6 +249,16 @@ def score(
 
     tokenizers = {path: Tokenizer.load(path, pattern if path.endswith(".tiktoken") else None) for path in paths}
     run.console.result(*score_inputs(tokenizers, inputs, reference, seldom, run))
+
+
+def _special_tokens(given: tuple[str, ...]) -> list[str] | dict[str, int] | None:
+    """Names, or names with ids where all have one; ConfigError for a mixture."""
+    named = [_WITH_ID.fullmatch(name) for name in given]
+    if all(named):
+        return {found[1]: int(found[2]) for found in named if found} or None
+    if any(named):
+        raise ConfigError("some --special-token have an id and some have none", "give all of them as NAME=ID, or none")
+    return list(given)
 
 
 def _allowed(names: tuple[str, ...]) -> Any:
@@ -281,17 +311,3 @@ def _print_ids(run: Run, batches: Iterator[Batch], lines: bool) -> None:
     write_text(batches, buffer)
     documents = [list(map(int, line.split())) for line in buffer.getvalue().splitlines()]
     run.console.result({"ids": documents if lines else documents[0]}, "")
-
-
-def _shown(piece: bytes) -> str:
-    """A token's bytes as text on one line; bytes that are no character as \\x.."""
-    text = piece.decode("utf-8", "backslashreplace")
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
-def _coloured(pieces: list[bytes]) -> str:
-    """The text with each token on its own background; plain, with | between tokens, where there is no terminal."""
-    shown = [_shown(piece) for piece in pieces]
-    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
-        return "|".join(shown)
-    return "".join(f"\x1b[{_COLOURS[place % len(_COLOURS)]}m{text}\x1b[0m" for place, text in enumerate(shown))

@@ -76,7 +76,7 @@ def other_ids(vocabulary: Vocabulary) -> Iterator[str]:
     plain = [name for name, found in flags.items() if not found["special"]]
     if plain:
         yield (
-            f"{len(plain):,} added tokens are not special ({_names(plain)}): Hugging Face's libraries find them in every "
+            f"{_count(plain, 'added token')} not special ({_names(plain)}): Hugging Face's libraries find them in every "
             "text, here only where allowed_special names them"
         )
 
@@ -84,19 +84,19 @@ def other_ids(vocabulary: Vocabulary) -> Iterator[str]:
 def _about_ids(vocabulary: Vocabulary) -> Iterator[str]:
     holes = unused_ids(vocabulary)
     if holes:
-        yield f"{len(holes):,} ids name no token: {_ranges(holes)}"
+        yield f"{_count(holes, 'id')} without a token: {_ranges(holes)}"
     missing = unreachable(vocabulary)
     if missing:
-        yield f"{len(missing):,} tokens that no text gives: {_some(vocabulary, missing)}"
+        yield f"{_count(missing, 'token')} that no text gives: {_some(vocabulary, missing)}"
     if vocabulary.merges is not None:
         n_twice = len(vocabulary.merges) - len(set(vocabulary.merges))
         if n_twice:
-            yield f"{n_twice:,} merges stand twice in the list: the last place counts"
+            yield f"merges that stand twice in the list, where the last place counts: {n_twice:,}"
     else:
         backwards = larger_first(vocabulary)
         if backwards:
             yield (
-                f"{len(backwards):,} tokens merge by way of larger ids: {_some(vocabulary, backwards)}; libraries that "
+                f"{_count(backwards, 'token')} merged by way of larger ids: {_some(vocabulary, backwards)}; libraries that "
                 "go by a list of merges give other ids for texts that hold them"
             )
 
@@ -108,8 +108,8 @@ def _about_other_libraries(vocabulary: Vocabulary) -> Iterator[str]:
     greedy = [name for name, found in flags.items() if found["lstrip"] or found["rstrip"] or found["single_word"]]
     if greedy:
         yield (
-            f"{len(greedy):,} added tokens take blanks beside them, or stand as whole words only ({_names(greedy)}) in "
-            "Hugging Face's libraries; here they do not"
+            f"{_count(greedy, 'added token')} with flags ({_names(greedy)}): Hugging Face's libraries take blanks beside them or "
+            "find them as whole words only, we do neither"
         )
     processors = [step for step in _steps(extras.get("post_processor")) if step.get("type") in _ADDS_TOKENS]
     if processors:
@@ -122,6 +122,10 @@ def _about_other_libraries(vocabulary: Vocabulary) -> Iterator[str]:
 def _steps(processor: Any) -> list[dict[str, Any]]:
     found = processor.get("processors", [processor]) if isinstance(processor, dict) else []
     return [step for step in found if isinstance(step, dict)] if isinstance(found, list) else []
+
+
+def _count(found: Sequence[Any], noun: str) -> str:
+    return f"{len(found):,} {noun}{'s' if len(found) > 1 else ''}"
 
 
 def _some(vocabulary: Vocabulary, ids: Sequence[int]) -> str:

@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.findings import larger_first, unmerged
-from webtext.tokenizer.patterns import CL100K_REGEX, GPT2, O200K_REGEX
+from webtext.tokenizer.patterns import CL100K_REGEX, GPT2, O200K_REGEX, pattern_name
 from webtext.tokenizer.vocabulary import EOT, MAX_ID, Vocabulary, special_ids
 
 
@@ -55,7 +55,10 @@ PUBLISHED = {
 def parse(
     data: bytes, place: str, pattern: str | None, special_tokens: Iterable[str] | Mapping[str, int] | None
 ) -> Vocabulary:
-    """The tokenizer of a file; a list of special tokens gets the ids after the largest rank."""
+    """The tokenizer of a file; special tokens in a list get the ids after the largest.
+
+    ConfigError when the pattern is not the one that the file was published with.
+    """
     published = PUBLISHED.get(hashlib.sha256(data).hexdigest())
     if published is None and pattern is None:
         raise InputError(
@@ -72,13 +75,14 @@ def parse(
             raise InputError(f"'{place}' gives {token[:60]!r} two ranks", "write or download it again")
         tokens[rank] = token
         known.add(token)
-    if special_tokens is None:
-        special_tokens = published.special_tokens if published else {}
+    known_pattern = published.pattern if published else None
+    if known_pattern and pattern and pattern_name(pattern) != pattern_name(known_pattern):
+        raise ConfigError(f"'{place}' is published with the pattern {known_pattern!r}", "leave out pattern=")
     return Vocabulary(
         tokens=tokens,
         merges=None,
-        pattern=pattern or (published.pattern if published else GPT2),
-        special_tokens=special_ids(special_tokens, first=len(tokens)),
+        pattern=known_pattern or pattern or GPT2,
+        special_tokens=_special_tokens(special_tokens, published.special_tokens if published else {}, len(tokens)),
         whole_pieces=True,
     )
 
@@ -92,10 +96,20 @@ def dump(vocabulary: Vocabulary, place: str) -> bytes:
         if alone:
             token = vocabulary.tokens[alone[0]]
             raise InputError(
-                f"'{place}': by rank text would give {len(alone):,} tokens that no merge gives, the first {token!r}",
+                f"'{place}': by rank text would give {token!r}, which no merge gives",
                 "save as tokenizer.json",
             )
     return b"".join(b"%b %d\n" % (base64.b64encode(token), id_) for id_, token in enumerate(vocabulary.tokens) if token)
+
+
+def _special_tokens(
+    named: Iterable[str] | Mapping[str, int] | None, published: Mapping[str, int], n_ranks: int
+) -> dict[str, int]:
+    """The published ones, and those named that are not among them, with the ids after all others; a mapping is all."""
+    if named is None or isinstance(named, Mapping):
+        return dict(published if named is None else named)
+    new = [name for name in special_ids(named, 0) if name not in published]
+    return {**published, **special_ids(new, first=max(n_ranks, *(id_ + 1 for id_ in published.values()), 0))}
 
 
 def _rank(line: bytes, number: int, place: str) -> tuple[bytes, int]:

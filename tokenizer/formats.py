@@ -14,9 +14,10 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.base.storage import Folder
 from webtext.tokenizer import findings, format_gpt2, format_json, format_ranks
+from webtext.tokenizer.patterns import GPT2
 from webtext.tokenizer.vocabulary import Vocabulary
 
 MAX_FILE_BYTES = 128 << 20  # the largest tokenizer.json in use are about 35 MB
@@ -68,6 +69,36 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
         vocabulary_json, merges_txt = format_gpt2.dump(vocabulary, folder.location())
         folder.write_bytes(_VOCABULARY_NAMES[0], vocabulary_json)
         folder.write_bytes(_MERGES_NAMES[0], merges_txt)
+
+
+def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
+    """What the format that `path` names does not hold, and how to tell it when reading; a sentence each."""
+    name = _split(path)[1]
+    if name.endswith(".json"):
+        return []
+    said = []
+    if name.endswith(".tiktoken"):
+        said.append(f"a rank file names no pattern: read it with pattern={vocabulary.pattern!r}")
+        if vocabulary.special_tokens:
+            said.append(f"nor special tokens: read it with special_tokens={dict(vocabulary.special_tokens)}")
+    if vocabulary.extras:
+        said.append(f"{', '.join(sorted(vocabulary.extras))} of tokenizer.json are left out")
+    return said
+
+
+def refuse_to_overwrite(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
+    """ConfigError when `path` is the source, or holds a file that is no tokenizer."""
+    parent, name = _split(path)
+    folder = Folder(path)
+    if folder.url == Folder(source).url:
+        raise ConfigError(f"'{os.fspath(path)}' is both source and target", "name another target")
+    is_file = name.endswith((".tiktoken", ".json"))
+    if not (parent.exists(name) if is_file else any(map(folder.exists, (*_VOCABULARY_NAMES, *_MERGES_NAMES)))):
+        return
+    try:
+        _load(path, GPT2 if name.endswith(".tiktoken") else None, None)
+    except WebtextError:
+        raise ConfigError(f"'{os.fspath(path)}' exists and is no tokenizer", "remove it, or name another") from None
 
 
 def _load(path: str | os.PathLike[str], pattern: str | None, special_tokens: SpecialTokens | None) -> Vocabulary:

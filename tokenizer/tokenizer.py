@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # numpy takes longer to import than everything here: it is lo
     import numpy as np
     from numpy.typing import NDArray
 
+    from webtext.tokenizer.view import TokenView
+
     Tokens = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
     from webtext.tokenizer.ids import Ids
@@ -371,10 +373,22 @@ class Tokenizer:
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary]]:
         return type(self), (self._vocabulary,)
 
+    def view(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> TokenView:
+        """The tokens of a text to look at: `print` it, or end a notebook's cell with it."""
+        from webtext.tokenizer.view import view
+
+        return view(self, text, allowed_special)
+
     def __repr__(self) -> str:
-        return (
-            f"Tokenizer(vocab_size={self.vocab_size}, pattern={self.pattern!r}, special_tokens={self.special_tokens})"
-        )
+        from webtext.tokenizer.overview import facts
+
+        found = facts(self) | {"hash": self.hash[:12]}
+        return f"<Tokenizer: {', '.join(f'{name} {value}' for name, value in found.items())}>"
+
+    def _repr_html_(self) -> str:
+        from webtext.tokenizer.view_html import card
+
+        return card(self)
 
     @property
     def _is_wide(self) -> bool:

@@ -64,19 +64,65 @@ def test_encode_reads_standard_input(
 
 
 def test_inspect_shows_pieces_and_ids(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tokenizer", "inspect", "the dog\n\xff", "--tokenizer", tokenizer]) == 0
-    first, *rows, total = capsys.readouterr().out.splitlines()
-    assert first == r"the| dog|\n|\xc3|\xbf"
-    assert rows[0].split() == [str(Tokenizer.load(tokenizer).encode("the")[0]), "the"]
-    assert total == "5 tokens, 9 characters, 10 bytes"
+    assert run(["tokenizer", "inspect", "the dog\n\xff", "--tokenizer", tokenizer, "--ids"]) == 0
+    *pieces, _, _, _, _, _, total = lines = capsys.readouterr().out.splitlines()
+    assert pieces == [r"the|␣dog|\n", r"\xc3|\xbf"]
+    assert lines[2].split() == [str(Tokenizer.load(tokenizer).encode("the")[0]), "the"]
+    assert total == "5 tokens, 9 characters, 10 bytes, 2.00 bytes per token"
+    assert run(["tokenizer", "inspect", "the dog", "--tokenizer", tokenizer]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_convert_writes_other_formats(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    ranks, folder = str(tmp_path / "ranks.tiktoken"), str(tmp_path / "folder")
+def test_convert_writes_other_formats_and_says_what_they_leave_out(
+    tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks, folder, back = (str(tmp_path / name) for name in ("ranks.tiktoken", "folder", "back.json"))
     assert run(["tokenizer", "convert", tokenizer, ranks]) == 0
-    again = ["--pattern", "gpt2", "--special-token", "<|endoftext|>"]
-    assert run(["tokenizer", "convert", ranks, folder, *again]) == 0
-    assert Tokenizer.load(folder).hash == Tokenizer.load(tokenizer).hash
+    captured = capsys.readouterr()
+    assert captured.out.startswith("276 tokens in ")
+    assert captured.err.splitlines() == [
+        "note: a rank file names no pattern: read it with pattern='gpt2'",
+        "note: nor special tokens: read it with special_tokens={'<|endoftext|>': 275}",
+    ]
+    for name in ("<|endoftext|>", "<|endoftext|>=275"):
+        again = ["--pattern", "gpt2", "--special-token", name]
+        assert run(["tokenizer", "convert", ranks, folder, *again, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["remarks"] == []
+        assert Tokenizer.load(folder).hash == Tokenizer.load(tokenizer).hash
+    assert run(["tokenizer", "convert", folder, back]) == 0
+    assert Path(back).read_bytes() == Path(tokenizer).read_bytes()
+
+
+def test_convert_says_what_is_odd_about_the_source(
+    tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(Path(tokenizer).read_text())
+    found["model"]["vocab"]["zzz"] = 276
+    found["padding"] = {"strategy": "BatchLongest"}
+    Path(tokenizer).write_text(json.dumps(found))
+    assert run(["tokenizer", "convert", tokenizer, str(tmp_path / "b.json"), "--json"]) == 0
+    unreachable, padding = json.loads(capsys.readouterr().out)["remarks"]
+    assert unreachable == "1 token that no text gives: 276 b'zzz'"
+    assert padding.startswith("the file asks for padding")
+    assert json.loads((tmp_path / "b.json").read_text())["padding"] == found["padding"]
+    assert run(["tokenizer", "convert", tokenizer, str(tmp_path / "b.tiktoken")]) == 3
+    assert "by rank text would give b'zzz', which no merge gives" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["package.json", "notes.tiktoken", "folder"])
+def test_convert_overwrites_tokenizers_only(
+    tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    target = tmp_path / name
+    assert run(["tokenizer", "convert", tokenizer, str(target)]) == 0
+    assert run(["tokenizer", "convert", tokenizer, str(target)]) == 0
+    precious = target / "vocab.json" if target.is_dir() else target
+    precious.write_text('{"name": "precious"}')
+    assert run(["tokenizer", "convert", tokenizer, str(target)]) == 2
+    assert f"'{target}' exists and is no tokenizer" in capsys.readouterr().err
+    assert precious.read_text() == '{"name": "precious"}'
+    assert run(["tokenizer", "convert", tokenizer, tokenizer]) == 2
+    assert "is both source and target" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -88,6 +134,9 @@ def test_convert_writes_other_formats(tmp_path: Path, tokenizer: str, capsys: py
         (["train", "{text}"], 2, "no --out given"),
         (["train", "{text}", "--out", "x.json", "--vocab-size", "7"], 2, "tokenizer.vocab_size is 7"),
         (["encode", "{text}", "--tokenizer", "{tokenizer}", "--allowed-special", "<x>"], 2, "no special token '<x>'"),
+        (["convert", "{tokenizer}", "x.json", "--special-token", "<a>", "--special-token", "<b>=300"], 2, "some --spe"),
+        (["convert", "{tokenizer}", "x.json", "--pattern", "."], 2, "names its own pattern 'gpt2'"),
+        (["convert", "{tokenizer}", "x.txt"], 2, "names no format"),
     ],
 )
 def test_errors_are_short_and_have_their_exit_code(

@@ -21,7 +21,7 @@ def test_a_token_that_its_own_merges_miss_is_unreachable() -> None:
     """'abc' (258) is merged from 'ab' and 'c', but 'bc' merges earlier: 'abc' ends as 'a', 'bc'."""
     odd = Vocabulary(tokens=[*BYTES, b"ab", b"bc", b"abc"], merges=[(B, C), (A, B), (256, C)])
     assert unmerged(odd) == unreachable(odd) == [258]
-    assert remarks(odd) == ["1 tokens that no text gives: 258 b'abc'"]
+    assert remarks(odd) == ["1 token that no text gives: 258 b'abc'"]
     assert Tokenizer(odd).encode("abc") == [A, 257]
 
 
@@ -40,7 +40,7 @@ def test_by_rank_a_token_may_merge_by_way_of_a_larger_one() -> None:
     assert larger_first(backwards) == [256]
     assert unreachable(backwards) == []
     (remark,) = remarks(backwards)
-    assert remark.startswith("1 tokens merge by way of larger ids: 256 b'abc'; libraries that go by a list of merges")
+    assert remark.startswith("1 token merged by way of larger ids: 256 b'abc'; libraries that go by a list of merges")
 
 
 def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_a_folder(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_unused_ids_and_merges_that_stand_twice_are_told() -> None:
     odd = Vocabulary(tokens=tokens, merges=[(A, B), (C, D), (A, B)], special_tokens={"<x>": 258, "<y>": 265})
     assert unused_ids(odd) == [256, 259, 261, 262, 263, 264]
     assert remarks(odd) == [
-        "6 ids name no token: 256, 259, 261-264",
-        "1 merges stand twice in the list: the last place counts",
+        "6 ids without a token: 256, 259, 261-264",
+        "merges that stand twice in the list, where the last place counts: 1",
     ]
 
 
@@ -70,7 +70,7 @@ def test_a_sound_vocabulary_has_no_remarks(gpt2: Tokenizer, small: Tokenizer) ->
 def test_cl100k_has_holes_only(shared_data: Path) -> None:
     """tiktoken_ext/openai_public.py: special tokens at 100257-100260 and 100276."""
     tokenizer = Tokenizer.load(shared_data / "gpt2" / "cl100k_base.tiktoken")
-    assert tokenizer.remarks == ("16 ids name no token: 100256, 100261-100275",)
+    assert tokenizer.remarks == ("16 ids without a token: 100256, 100261-100275",)
 
 
 vocabularies = st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max_size=12).map(
@@ -111,7 +111,7 @@ def test_no_text_gives_an_unreachable_token(
     ("merges", "message"),
     [
         ([(B, C), (A, B), (256, C)], "a rank file cannot hold these merges"),
-        ([(A, B), (B, C)], "by rank text would give 1 tokens that no merge gives, the first b'xyz'"),
+        ([(A, B), (B, C)], "by rank text would give b'xyz', which no merge gives"),
     ],
 )
 def test_a_rank_file_is_refused_where_ranks_would_change_ids(

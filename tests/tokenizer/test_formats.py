@@ -204,6 +204,14 @@ def test_a_damaged_line_of_a_rank_file_is_named(tmp_path: Path, line: bytes) -> 
         Tokenizer.load(tmp_path / "bad.tiktoken", pattern="gpt2")
 
 
+def test_what_is_known_of_a_published_rank_file_is_kept(shared_data: Path) -> None:
+    path = shared_data / "gpt2" / "cl100k_base.tiktoken"
+    more = Tokenizer.load(path, special_tokens=["<|endoftext|>", "<|pad|>"]).special_tokens
+    assert (more["<|endoftext|>"], more["<|endofprompt|>"], more["<|pad|>"]) == (100257, 100276, 100277)
+    with pytest.raises(ConfigError, match="is published with the pattern"):
+        Tokenizer.load(path, pattern="gpt2")
+
+
 def test_a_rank_file_with_a_token_twice_is_an_error(tmp_path: Path) -> None:
     """tiktoken's reader keeps the last rank and leaves a hole at the first."""
     good = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
@@ -218,7 +226,7 @@ def test_ids_of_a_rank_file_may_stand_in_any_order_and_leave_holes(tmp_path: Pat
     tokenizer = Tokenizer.load(tmp_path / "own.tiktoken", pattern="gpt2", special_tokens=["<s>"])
     assert tokenizer.encode("abc <s>", allowed_special="all") == [900, 297, 96, 901]
     assert tokenizer.vocab_size == 902
-    assert tokenizer.remarks[0].startswith("644 ids name no token: 1-2, 4-5, 7-8")
+    assert tokenizer.remarks[0].startswith("644 ids without a token: 1-2, 4-5, 7-8")
 
 
 def test_a_truncated_rank_file_is_an_error(shared_data: Path, tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""What a tokenizer is, at a glance: size, pattern, Unicode version, rules, special tokens, what is odd about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from webtext.tokenizer.findings import unreachable, unused_ids
+from webtext.tokenizer.shown import shown_bytes
+
+if TYPE_CHECKING:
+    from webtext.tokenizer.tokenizer import Tokenizer
+
+N_LONGEST = 10
+_N_SPECIAL = 12
+_N_ON_A_TAG = 4
+_MAX_SHOWN = 60
+
+
+def overview(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Everything as plain values; takes about as long as loading did."""
+    vocabulary = tokenizer._vocabulary
+    ids = sorted(range(len(vocabulary.tokens)), key=lambda id_: (-len(vocabulary.tokens[id_]), id_))
+    return {
+        "vocab_size": tokenizer.vocab_size,
+        "n_text_tokens": sum(map(bool, vocabulary.tokens)),
+        "n_unused_ids": len(unused_ids(vocabulary)),
+        "pattern": tokenizer.pattern,
+        "unicode_version": tokenizer.unicode_version,
+        "rules": "ranks" if vocabulary.merges is None else "merges",
+        "n_merges": len(vocabulary.merges if vocabulary.merges is not None else vocabulary.merges_by_rank()),
+        "whole_pieces": vocabulary.whole_pieces,
+        "special_tokens": tokenizer.special_tokens,
+        "unreachable": unreachable(vocabulary),
+        "longest": [
+            {"id": id_, "bytes": vocabulary.tokens[id_].hex(), "text": shown_bytes(vocabulary.tokens[id_])}
+            for id_ in ids[:N_LONGEST]
+        ],
+        "remarks": list(tokenizer.remarks),
+        "hash": tokenizer.hash,
+    }
+
+
+def facts(tokenizer: Tokenizer) -> dict[str, str]:
+    """The little that a name tag tells, for people and safe to print."""
+    specials = sorted(tokenizer.special_tokens.items(), key=lambda item: item[1])
+    named = ", ".join(f"{safe(name)} {id_}" for name, id_ in specials[:_N_ON_A_TAG])
+    more = f" and {len(specials) - _N_ON_A_TAG:,} more" if len(specials) > _N_ON_A_TAG else ""
+    return {
+        "size": f"{tokenizer.vocab_size:,}",
+        "pattern": safe(tokenizer.pattern),
+        "Unicode": tokenizer.unicode_version,
+        "special tokens": (named + more) or "none",
+        "hash": tokenizer.hash,
+    }
+
+
+def overview_text(found: dict[str, Any]) -> str:
+    """The same for people."""
+    rules = {"ranks": "any two tokens that join to a token, smallest id first", "merges": "a list, earliest first"}
+    whole = "; a piece that is a token is taken whole" if found["whole_pieces"] else ""
+    specials = sorted(found["special_tokens"].items(), key=lambda item: item[1])
+    rows = [
+        ("size", f"{found['vocab_size']:,} ids: {found['n_text_tokens']:,} tokens of text, {len(specials):,} special"),
+        ("pattern", safe(found["pattern"])),
+        ("Unicode", found["unicode_version"]),
+        ("merges", f"{found['n_merges']:,}, {rules[found['rules']]}{whole}"),
+        *(("special", f"{id_} {safe(name)}") for name, id_ in specials[:_N_SPECIAL]),
+        *([("", f"and {len(specials) - _N_SPECIAL:,} more")] if len(specials) > _N_SPECIAL else []),
+        ("unreachable", f"{len(found['unreachable']):,} tokens"),
+        *(
+            ("longest", f"{token['id']} {_cut(token['text'])} ({len(token['bytes']) // 2} bytes)")
+            for token in found["longest"]
+        ),
+        *(("remark", remark) for remark in found["remarks"]),
+        ("hash", found["hash"]),
+    ]
+    shown, last = [], None
+    for label, value in rows:
+        shown.append(f"{label if label != last else '':<12}{value}")
+        last = label
+    return "\n".join(shown)
+
+
+def safe(text: str) -> str:
+    """A name or a pattern on one line, spaces left as they are."""
+    return shown_bytes(text.encode()).replace("␣", " ").replace("\\\\", "\\")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
