@@ -13,7 +13,7 @@ import click
 
 from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError
-from webtext.tokenizer.corpus import TokenizerSettings, train_tokenizer
+from webtext.tokenizer.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
 from webtext.tokenizer.measures import SELDOM
 from webtext.tokenizer.token_files import decode_file, encode_file, write_npy, write_text
 from webtext.tokenizer.tokenizer import Tokenizer
@@ -50,9 +50,12 @@ TRAIN_EXAMPLES = """\b
 Examples:
   webtext tokenizer train build/corpus --out build/tokenizer/tokenizer.json
   webtext tokenizer train *.txt --vocab-size 32000 --out tokenizer.json
+  webtext tokenizer train en.jsonl.zst code.parquet --weight code.parquet=2.5 --out tokenizer.json
+  webtext tokenizer train part-1.counts part-2.counts --out tokenizer.json
 
 \b
-Reads:  part sets of kind corpus or documents (their train split only), plain text files
+Reads:  part sets of kind corpus or documents (their train split only), text, JSON lines, Parquet, counts;
+        text and JSON lines also as .gz, .bz2, .xz, .zst
 Writes: FILE and its manifest beside it
 """
 
@@ -66,6 +69,27 @@ def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: s
     tokenizer = train_tokenizer(inputs, target, settings, run)
     answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
+
+
+COUNT_EXAMPLES = """\b
+Examples:
+  webtext tokenizer count build/corpus --out part-1.counts
+  webtext tokenizer train part-1.counts part-2.counts --out tokenizer.json
+
+\b
+Reads:  what `tokenizer train` reads, counts included
+Writes: FILE and its manifest beside it
+"""
+
+
+@verb(group, "count", settings=CountSettings, section="tokenizer.count", epilog=COUNT_EXAMPLES)
+@click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
+@click.option("--out", metavar="FILE", help="A name ending in .counts.")
+def count(run: Run, settings: CountSettings, inputs: tuple[str, ...], out: str | None) -> None:
+    """Count pieces now, to train on the counts of many machines later."""
+    target = need_out(out)
+    count_corpus(inputs, target, settings, run)
+    run.console.result({"out": target}, f"counts in '{target}'")
 
 
 ENCODE_EXAMPLES = """\b

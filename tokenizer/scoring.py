@@ -1,6 +1,7 @@
 """What `webtext tokenizer score` reads and says: texts with their languages in, a table and plain values out.
 
-An input is a part set (its column `language` names the languages), a text file, or LANG=FILE for a text file in one language.
+An input is a part set (its column `language` names the languages), a file of texts (see `inputs.py`), or LANG=FILE for one
+in one language.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
-from webtext.tokenizer.corpus import _blocks, _open
+from webtext.tokenizer.inputs import open_input, texts_of
 from webtext.tokenizer.measures import ALPHA, SELDOM, Score, score
 from webtext.tokenizer.shown import shown_bytes
 from webtext.tokenizer.text import Text
@@ -58,10 +59,10 @@ def labelled_texts(inputs: Sequence[str]) -> Iterator[tuple[str | None, Text]]:
     for given in inputs:
         labelled = _LABELLED.fullmatch(given)
         language, named = labelled.groups() if labelled else ("", given)
-        source = _open(named)
+        source = open_input(named)
         if source.set is None:
-            for block in _blocks(named):
-                yield language or None, block
+            for text in texts_of(source):
+                yield language or None, text
             continue
         columns = ["text", "language"]
         for part in source.set.parts:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
 from webtext.tokenizer import dropout as dropouts
+from webtext.tokenizer.counts import thread_count
 from webtext.tokenizer.ids import decodable, no_id
 from webtext.tokenizer.patterns import GPT2, NATIVE, SUPERWORDS, cut, unicode_version
 from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
 from webtext.tokenizer.text import AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
-from webtext.tokenizer.training import GPT2_VOCAB_SIZE, thread_count, train_vocabulary
+from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
 if TYPE_CHECKING:  # numpy takes longer to import than everything here: it is loaded with the first array

@@ -1,27 +1,24 @@
 """Learning merges from texts: count the pieces, then merge the most frequent pair again and again.
 
 The merges equal those of HF tokenizers' BpeTrainer over a ByteLevel pre-tokenizer with the whole byte alphabet. Counts
-have 64 bits. Texts are read once and not kept; memory grows with the number of distinct pieces only.
+have 64 bits. Texts are read once and not kept (`counts.py`); merging needs memory for the distinct pieces.
 """
 
 from __future__ import annotations
 
-import collections
-import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer import _trainer
-from webtext.tokenizer.patterns import GPT2, cut, pattern_name
-from webtext.tokenizer.text import Text, bytes_of_piece, encodable, readable
+from webtext.tokenizer.counts import PieceCounts, batches, thread_count
+from webtext.tokenizer.patterns import GPT2, pattern_name
+from webtext.tokenizer.text import Text, encodable
 from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
 
 GPT2_VOCAB_SIZE = 50_257  # GPT-2 paper, section 2.3: 256 bytes, 50,000 merges, <|endoftext|>
-_BATCH_CHARACTERS = 1 << 22
 
 
 def train_vocabulary(
-    texts: Iterable[Text],
+    texts: Iterable[Text] | PieceCounts,
     *,
     vocab_size: int = GPT2_VOCAB_SIZE,
     pattern: str = GPT2,
@@ -32,8 +29,9 @@ def train_vocabulary(
 ) -> Vocabulary:
     """A vocabulary of `vocab_size` tokens: the 256 bytes, one per merge, then the special tokens.
 
-    It is smaller when no pair is left that occurs `min_frequency` times. Special tokens in texts are text. The last
-    `superwords` of the merges join words.
+    `texts` may be counts of their pieces, made earlier with the same pattern. The vocabulary is smaller when no pair is
+    left that occurs `min_frequency` times. Special tokens in texts are text. The last
+    `superwords` of the merges join words; they need the texts themselves, to be read several times.
     """
     if superwords:
         return _with_superwords(
@@ -53,8 +51,14 @@ def train_vocabulary(
         )
     if min_frequency < 1:
         raise ConfigError(f"min_frequency is {min_frequency}", "expected 1 or more")
-    counts = count_pieces(texts, pattern_name(pattern), thread_count(threads))
-    merges = _trainer.train(counts, n_tokens, min_frequency)
+    if not isinstance(texts, PieceCounts):
+        counts = PieceCounts(pattern, threads=threads)
+        counts.add(texts)
+    elif texts.pattern == pattern_name(pattern):
+        counts = texts
+    else:
+        raise ConfigError(f"the counts are of pieces of {texts.pattern!r}, not of {pattern!r}", "name their pattern")
+    merges = counts.train(n_tokens, min_frequency)
     tokens = tokens_of(merges)
     return Vocabulary(
         tokens=tokens, merges=merges, pattern=pattern, special_tokens=special_ids(specials, first=len(tokens))
@@ -62,7 +66,7 @@ def train_vocabulary(
 
 
 def _with_superwords(
-    texts: Iterable[Text],
+    texts: Iterable[Text] | PieceCounts,
     superwords: int,
     *,
     vocab_size: int,
@@ -73,6 +77,8 @@ def _with_superwords(
 ) -> Vocabulary:
     from webtext.tokenizer.superwords import add_superwords, check_request
 
+    if isinstance(texts, PieceCounts):
+        raise ConfigError("superwords need the texts, not counts of their pieces", "give an iterable of texts")
     check_request(texts, superwords, pattern_name(pattern))
     base = train_vocabulary(
         texts,
@@ -83,25 +89,10 @@ def _with_superwords(
         threads=threads,
     )
 
-    def batches() -> Iterator[list[Text]]:
-        return ([encodable(text) for text in batch] for batch in _batches(texts))
+    def read() -> Iterator[list[Text]]:
+        return ([encodable(text) for text in batch] for batch in batches(texts))
 
-    return add_superwords(base, batches, superwords, min_frequency=min_frequency, threads=thread_count(threads))
-
-
-def count_pieces(texts: Iterable[Text], pattern: str, threads: int) -> _trainer.PieceCounts:
-    """How often each piece of the texts occurs."""
-    counts = _trainer.PieceCounts()
-    for batch in _batches(texts):
-        if pattern != GPT2:
-            pieces = collections.Counter(piece for text in batch for piece in cut(pattern, readable(text)))
-            counts.add_pieces([bytes_of_piece(piece) for piece in pieces], list(pieces.values()))
-            continue
-        try:
-            counts.add_texts(batch, threads=threads)
-        except UnicodeEncodeError:  # raised before anything is counted
-            counts.add_texts([encodable(text) for text in batch], threads=threads)
-    return counts
+    return add_superwords(base, read, superwords, min_frequency=min_frequency, threads=thread_count(threads))
 
 
 def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:
@@ -114,27 +105,3 @@ def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:
             known.add(token)
             tokens.append(token)
     return tokens
-
-
-def thread_count(threads: int | None) -> int:
-    """The number asked for, or one per core that this process may use; ConfigError below one."""
-    if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if threads < 1:
-        raise ConfigError(f"threads is {threads}", "expected 1 or more, or None for one per core")
-    return threads
-
-
-def _batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    if isinstance(texts, str | bytes):
-        raise ConfigError("texts is one string", "give an iterable of texts, e.g. [text]")
-    batch: list[Text] = []
-    n_characters = 0
-    for text in texts:
-        batch.append(text)
-        n_characters += len(text)
-        if n_characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, n_characters = [], 0
-    if batch:
-        yield batch

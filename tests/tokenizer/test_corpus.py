@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import random
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.partset import PartSet
@@ -16,7 +24,7 @@ from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import text_digest
 from webtext.tokenizer import Tokenizer, corpus
-from webtext.tokenizer.corpus import TokenizerSettings, train_tokenizer
+from webtext.tokenizer.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
 
 CANARY = "zyzzyva"
 SETTINGS = TokenizerSettings(vocab_size=400)
@@ -152,6 +160,156 @@ def test_part_sets_and_files_can_be_mixed(documents: str, tmp_path: Path, out: s
     assert tokenizer.hash == Tokenizer.train(texts, vocab_size=400).hash
 
 
+def json_lines(*records: object) -> bytes:
+    return b"".join(record if isinstance(record, bytes) else json.dumps(record).encode() + b"\n" for record in records)
+
+
+def compressed(data: bytes, suffix: str) -> bytes:
+    """Two members or frames one after the other, which are one file."""
+    pack = {
+        "": bytes,
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".xz": lzma.compress,
+        ".zst": zstandard.ZstdCompressor().compress,
+    }[suffix]
+    middle = len(data) // 2
+    return pack(data[:middle]) + pack(data[middle:])
+
+
+TEXTS = ["the dog and the other dog", "a cat and the dogs", "naïve 東京 words"]
+HASH = Tokenizer.train(TEXTS, vocab_size=400).hash
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz", ".zst"])
+def test_compressed_text_and_json_lines_are_read(tmp_path: Path, out: str, suffix: str) -> None:
+    lines = tmp_path / f"texts.jsonl{suffix}"
+    lines.write_bytes(compressed(json_lines(*({"text": text, "id": 7} for text in TEXTS)), suffix))
+    assert train_tokenizer([str(lines)], out, SETTINGS, Run.quiet()).hash == HASH
+    text = tmp_path / f"text.txt{suffix}"
+    text.write_bytes(compressed(" ".join(TEXTS).encode(), suffix))
+    expected = Tokenizer.train([" ".join(TEXTS)], vocab_size=400).hash
+    assert train_tokenizer([str(text)], out, SETTINGS, Run.quiet()).hash == expected
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_damaged_compression_is_an_error_that_names_the_file(
+    tmp_path: Path, out: str, suffix: str, damage: str
+) -> None:
+    good = compressed(random.Random(0).randbytes(200_000), suffix)
+    middle = len(good) // 2
+    bad = good[: middle // 2] if damage == "cut" else good[: middle + 1] + bytes(9) + good[middle + 10 :]
+    path = tmp_path / f"text.txt{suffix}"
+    path.write_bytes(bad)
+    with pytest.raises(InputError, match=f"text.txt{suffix}' is damaged"):
+        train_tokenizer([str(path)], out, SETTINGS, Run.quiet())
+    assert not Path(out).exists()
+
+
+def test_lines_without_text_are_counted_by_reason(
+    tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("webtext.tokenizer.inputs.MAX_LINE_BYTES", 1000)
+    bad = [b"{no json\n", b"\xff\n", b"[" * 900 + b"\n", {"body": "x"}, {"text": 7}, ["text"], {"text": "y" * 5000}]
+    path = tmp_path / "texts.jsonl"
+    path.write_bytes(
+        json_lines({"text": TEXTS[0]}, *bad, b"\n \n", {"text": ""}, {"text": TEXTS[1]}, {"text": TEXTS[2]})
+    )
+    assert train_tokenizer([str(path)], out, SETTINGS, Run.quiet()).hash == HASH
+    manifest = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())
+    failed = {"no_json": 3, "no_text": 3, "line_too_long": 1}
+    assert manifest["counts"] == {"records_in": 11, "kept": 3, "dropped": {"empty": 1}, "failed": failed}
+    assert "7 records hold no text to read: 1 line_too_long, 3 no_json, 3 no_text" in capsys.readouterr().err
+
+
+def test_lone_surrogates_in_json_lines_are_replaced(tmp_path: Path, out: str) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_bytes(b'{"text": "a\\ud800b"}\n')
+    assert train_tokenizer([str(path)], out, SETTINGS, Run.quiet()).hash == Tokenizer.train(["a\ufffdb"], 400).hash
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
+def test_parquet_is_read_and_nulls_are_counted(tmp_path: Path, out: str, type_: pa.DataType) -> None:
+    texts = pa.array([*TEXTS, None, ""])
+    pq.write_table(pa.table({"body": texts.cast(type_), "n": range(5)}), tmp_path / "texts.parquet")
+    settings = TokenizerSettings(vocab_size=400, text_field="body")
+    assert train_tokenizer([str(tmp_path / "texts.parquet")], out, settings, Run.quiet()).hash == HASH
+    counts = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())["counts"]
+    assert counts == {"records_in": 5, "kept": 3, "dropped": {"empty": 1}, "failed": {"no_text": 1}}
+    with pytest.raises(InputError, match="has no column 'text'\nits columns: body, n"):
+        train_tokenizer([str(tmp_path / "texts.parquet")], out, SETTINGS, Run.quiet())
+
+
+def test_a_column_that_is_no_text_is_an_error(tmp_path: Path, out: str) -> None:
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "numbers.parquet")
+    with pytest.raises(InputError, match="column 'text' of '.*' is of int64"):
+        train_tokenizer([str(tmp_path / "numbers.parquet")], out, SETTINGS, Run.quiet())
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[str]:
+    """Two text files that want different merges."""
+    paths = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    paths[0].write_text("ab cd ab cd ab ef\n" * 3)
+    paths[1].write_text("xy zw xy zw xy ab\n" * 4)
+    return [str(path) for path in paths]
+
+
+@pytest.mark.parametrize(("weights", "times"), [(("2.5", "1"), (5, 2)), (("1/3", "2"), (1, 6)), (("3", "1"), (3, 1))])
+def test_weights_are_whole_repetitions(two: list[str], out: str, weights: Sequence[str], times: Sequence[int]) -> None:
+    """One text 2.5 times and the other once is five times and twice; `min_frequency` grows in the same proportion."""
+    weight = tuple(f"{url}={number}" for url, number in zip(two, weights, strict=True))
+    repeated = [Path(url).read_text() for url, n in zip(two, times, strict=True) for _ in range(n)]
+    scale = times[0] / float(Fraction(weights[0]))
+    for min_frequency in (1, 9, 10):
+        settings = TokenizerSettings(vocab_size=400, weight=weight, min_frequency=min_frequency)
+        expected = Tokenizer.train(repeated, vocab_size=400, min_frequency=round(min_frequency * scale))
+        assert train_tokenizer(two, out, settings, Run.quiet()).hash == expected.hash
+    parents = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())["parents"]
+    assert parents[0]["weight"] == str(Fraction(weights[0]))
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ("one.txt", "is for no input"),
+        ("{}=0", "no number above 0"),
+        ("{}=-1", "no number above 0"),
+        ("{}=1/0", "no number above 0"),
+        ("{}=1e9", "no number above 0"),
+        ("{}=x", "no number above 0"),
+        ("{}=999999999", "do not fit 63 bits"),
+    ],
+)
+def test_weights_that_make_no_sense_are_errors(two: list[str], out: str, weight: str, message: str) -> None:
+    weights = (weight.format(two[0]), f"{two[1]}=1/999999937")
+    with pytest.raises(ConfigError, match=message):
+        train_tokenizer(two, out, TokenizerSettings(weight=weights), Run.quiet())
+
+
+def test_training_on_counts_of_many_machines_equals_training_on_all_texts(
+    documents: str, two: list[str], tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = train_tokenizer([documents, *two], out, SETTINGS, Run.quiet()).hash
+    files = [str(tmp_path / f"{index}.counts") for index in range(3)]
+    for source, file in zip([documents, *two], files, strict=True):
+        count_corpus([source], file, CountSettings(), Run.quiet())
+    merged = str(tmp_path / "merged.counts")
+    count_corpus(files[:2], merged, CountSettings(memory_mb=1), Run.quiet())
+    assert train_tokenizer([merged, files[2]], out, SETTINGS, Run.quiet()).hash == expected
+    manifest = json.loads((tmp_path / "0.counts.manifest.json").read_text())
+    assert manifest["counts"] == {"records_in": 4, "kept": 2, "dropped": {"held_out": 1, "empty": 1}, "failed": {}}
+    assert manifest["kind"] == "piece counts"
+    monkeypatch.setattr(corpus, "count_input", None)  # what is done is not done again
+    count_corpus([two[0]], files[1], CountSettings(), Run.quiet())
+
+
+def test_counts_are_written_under_their_own_name(two: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not end in .counts"):
+        count_corpus(two, str(tmp_path / "out.json"), CountSettings(), Run.quiet())
+
+
 def test_no_text_at_all_is_an_error(tmp_path: Path, out: str) -> None:
     held_out = write_set(tmp_path / "held_out", [[document("a", "words", "validation")]])
     (tmp_path / "empty.txt").touch()
@@ -168,7 +326,7 @@ def test_inputs_that_cannot_be_read_are_errors(documents: str, tmp_path: Path, o
     for source, message in {
         str(tmp_path / "nothing.txt"): "no file",
         str(tmp_path / "folder"): "is no part set",
-        str(tmp_path / "table.parquet"): "is no plain text",
+        str(tmp_path / "table.parquet"): "is damaged",
         dropped: "holds tokens, not corpus or documents",
     }.items():
         with pytest.raises(InputError, match=message):

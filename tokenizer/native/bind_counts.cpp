@@ -128,14 +128,15 @@ void bind_counts(nb::module_& m) {
       .def(
           "add_file",
           [](LockedCounts& counts, const std::string& path, std::int64_t weight) {
-            return counts.with([&](PieceCounts& all, const auto&) {
+            const auto [pattern, version] = counts.with([&](PieceCounts& all, const auto&) {
               const auto file = OpenFile::reading(path);
               const CountReader reader(file);
               all.add_file(file, weight);
               return std::make_pair(reader.pattern(), reader.unicode_version());
             });
+            return nb::make_tuple(nb::bytes(pattern.data(), pattern.size()), nb::bytes(version.data(), version.size()));
           },
-          "path"_a, "weight"_a = 1,
+          "path"_a, "weight"_a = 1, nb::sig("def add_file(self, path: str, weight: int = 1) -> tuple[bytes, bytes]"),
           "Add a file of counts, `weight` times; returns its pattern and Unicode version. The file is read, and\n"
           "CountFileError raised when it is damaged, when the counts are next used.")
       .def(

@@ -34,13 +34,13 @@ std::uint64_t fnv(std::uint64_t checksum, const char* bytes, std::size_t n_bytes
 std::shared_ptr<OpenFile> OpenFile::reading(const std::string& path) {
   const int handle = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (handle < 0) fail_with_errno(path);
-  return std::shared_ptr<OpenFile>(new OpenFile(handle));
+  return std::shared_ptr<OpenFile>(new OpenFile(handle, path));
 }
 
 std::shared_ptr<OpenFile> OpenFile::writing(const std::string& path) {
   const int handle = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (handle < 0) fail_with_errno(path);
-  return std::shared_ptr<OpenFile>(new OpenFile(handle));
+  return std::shared_ptr<OpenFile>(new OpenFile(handle, path));
 }
 
 std::shared_ptr<OpenFile> OpenFile::temporary(const std::string& folder) {
@@ -49,7 +49,7 @@ std::shared_ptr<OpenFile> OpenFile::temporary(const std::string& folder) {
   if (handle < 0) fail_with_errno(folder);
   unlink(path.c_str());
   fcntl(handle, F_SETFD, FD_CLOEXEC);
-  return std::shared_ptr<OpenFile>(new OpenFile(handle));
+  return std::shared_ptr<OpenFile>(new OpenFile(handle, path));
 }
 
 OpenFile::~OpenFile() { close(handle_); }
@@ -60,7 +60,7 @@ std::size_t OpenFile::read(std::uint64_t place, char* into, std::size_t n_bytes)
     const ssize_t n = pread(handle_, into + done, n_bytes - done, static_cast<off_t>(place + done));
     if (n == 0) break;
     if (n > 0) done += static_cast<std::size_t>(n);
-    if (n < 0 && errno != EINTR) fail_with_errno("a file of counts");
+    if (n < 0 && errno != EINTR) fail_with_errno(name_);
   }
   return done;
 }
@@ -69,7 +69,7 @@ void OpenFile::write(std::uint64_t place, const char* bytes, std::size_t n_bytes
   for (std::size_t done = 0; done < n_bytes;) {
     const ssize_t n = pwrite(handle_, bytes + done, n_bytes - done, static_cast<off_t>(place + done));
     if (n >= 0) done += static_cast<std::size_t>(n);
-    if (n < 0 && errno != EINTR) fail_with_errno("a file of counts");
+    if (n < 0 && errno != EINTR) fail_with_errno(name_);
   }
 }
 
@@ -142,7 +142,9 @@ void CountWriter::flush() {
 CountReader::CountReader(std::shared_ptr<OpenFile> file) : file_(std::move(file)), checksum_(kFnvBasis) {
   std::string magic;
   const bool is_whole = fill() && buffer_.size() >= kMagic.size();
-  if (!is_whole || buffer_.compare(0, kMagic.size(), kMagic) != 0) throw CountFileError("is no file of piece counts");
+  if (!is_whole || buffer_.compare(0, kMagic.size(), kMagic) != 0) {
+    throw CountFileError("'" + file_->name() + "' is no file of piece counts");
+  }
   at_ = kMagic.size();
   for (std::string* name : {&pattern_, &unicode_version_}) {
     const std::uint64_t n_bytes = get_number();
@@ -178,7 +180,8 @@ bool CountReader::next() {
 }
 
 void CountReader::fail(const std::string& what) const {
-  throw CountFileError("is damaged: " + what + " at byte " + std::to_string(place_ - buffer_.size() + at_));
+  throw CountFileError("'" + file_->name() + "' is damaged: " + what + " at byte " +
+                       std::to_string(place_ - buffer_.size() + at_));
 }
 
 bool CountReader::fill() {

@@ -40,10 +40,12 @@ class OpenFile {
   // Both work at a place and share none: a fork of the process may use the file too. They throw std::system_error.
   std::size_t read(std::uint64_t place, char* into, std::size_t n_bytes) const;  // fewer only at the end
   void write(std::uint64_t place, const char* bytes, std::size_t n_bytes) const;
+  const std::string& name() const { return name_; }
 
  private:
-  explicit OpenFile(int handle) : handle_(handle) {}
+  OpenFile(int handle, std::string name) : handle_(handle), name_(std::move(name)) {}
   int handle_;
+  std::string name_;
 };
 
 struct CountTotals {

@@ -24,6 +24,19 @@ std::vector<TextShare> shares_of(const std::vector<TextShare>& texts, const Clas
   return shares;
 }
 
+// Where the pieces before are what they are whatever follows, and are found again when the text ends there: all but the
+// last three, and after one that ends with no white space (which the end of a text would join to a longer run).
+const Byte* decided_end(const Scanner& scanner, TextShare text) {
+  const Byte* ends[4] = {text.begin, text.begin, text.begin, text.begin};  // ends[0]: the last but three of those
+  scanner.each_piece(text.begin, text.end, [&](const Byte* piece, std::size_t n_bytes) {
+    std::copy(ends + 1, ends + 4, ends);
+    const Byte* end = piece + n_bytes;
+    const bool is_blank = character_before(scanner.classes(), piece, end).kind == CharClass::kSpace;
+    ends[3] = is_blank ? ends[2] : end;
+  });
+  return ends[0];
+}
+
 }  // namespace
 
 PieceCounts::PieceCounts(std::string pattern, std::string unicode_version, std::size_t max_memory, std::string folder)
@@ -82,14 +95,7 @@ std::size_t PieceCounts::add_start_of(TextShare text, std::int64_t weight, std::
                                       const std::function<bool()>& keep_going) {
   const Scanner scanner(pattern_, unicode_version_);
   const Byte* cut = last_safe_cut(scanner.classes(), text.begin, text.end);
-  if (cut == text.begin) {  // pieces but the last two stay what they are whatever follows
-    const Byte *before_last = cut, *last = cut;
-    scanner.each_piece(text.begin, text.end, [&](const Byte* piece, std::size_t) {
-      cut = before_last;
-      before_last = last;
-      last = piece;
-    });
-  }
+  if (cut == text.begin) cut = decided_end(scanner, text);
   add_texts({{text.begin, cut}}, weight, n_threads, keep_going);
   return static_cast<std::size_t>(cut - text.begin);
 }
