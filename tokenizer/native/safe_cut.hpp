@@ -62,10 +62,23 @@ inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, c
   }
 }
 
+// `end`, or where the character begins of which the text has only the first bytes.
+inline const Byte* end_of_whole_characters(const Byte* begin, const Byte* end) {
+  for (std::ptrdiff_t n_bytes = 1; n_bytes <= 3 && n_bytes <= end - begin; ++n_bytes) {
+    const Byte first = end[-n_bytes];
+    if ((first & 0xC0) == 0x80) continue;
+    const bool is_cut =
+        (first >= 0xF0 && n_bytes < 4) || (first >= 0xE0 && n_bytes < 3) || (first >= 0xC0 && n_bytes < 2);
+    return is_cut ? end - n_bytes : end;
+  }
+  return end;
+}
+
 // The last safe place of [at, end) in the text [begin, end), else `begin`: what may be handed on of a text that goes on
-// after `end`, where no place before `at` is safe.
+// after `end`, anywhere in a character, where no place before `at` is safe.
 inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end,
                                  bool joins_words = false) {
+  end = std::max(at, end_of_whole_characters(at, end));
   for (std::ptrdiff_t reach = 1 << 8;; reach *= 4) {
     const Byte* from = reach < end - at ? end - reach : at;
     const Byte* cut = safe_cut(classes, begin, from, end, joins_words);
