@@ -88,8 +88,8 @@ Writes: FILE and its manifest beside it
 def count(run: Run, settings: CountSettings, inputs: tuple[str, ...], out: str | None) -> None:
     """Count pieces now, to train on the counts of many machines later."""
     target = need_out(out)
-    count_corpus(inputs, target, settings, run)
-    run.console.result({"out": target}, f"counts in '{target}'")
+    n_pieces = count_corpus(inputs, target, settings, run)
+    run.console.result({"out": target, "pieces": n_pieces}, f"{n_pieces:,} distinct pieces in '{target}'")
 
 
 ENCODE_EXAMPLES = """\b

@@ -121,10 +121,11 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
     return tokenizer
 
 
-def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: Run) -> None:
+def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: Run) -> int:
     """Count the pieces of inputs as `train_tokenizer` does, and write them to `out`, a file of counts, to train on later.
 
     Training on such files gives the merges of training on all their texts at once. Skipped as `train_tokenizer` is.
+    Returns how many distinct pieces there are.
     """
     sources = open_inputs(inputs)
     recipe = _recipe("tokenizer.count", settings)
@@ -134,7 +135,7 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     output = _output(out, f"{name}.manifest.json", "piece counts")
     if _is_done(output, recipe, sources):
         run.console.say(f"tokenizer count: '{out}' is done")
-        return
+        return int(json.loads(output.folder.read_bytes(output.manifest))["pieces"])
     if run.dry_run:
         run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
         raise DryRun
@@ -143,6 +144,7 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     counts.save(output.folder.local_path(output.name))
     made = {"pieces": len(counts)}
     output.folder.write_bytes(output.manifest, _manifest(output, recipe, sources, made))
+    return len(counts)
 
 
 def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Input]:

@@ -29,7 +29,7 @@ from webtext.tokenizer.text import Text, bytes_of_piece, encodable, readable
 
 DEFAULT_MEMORY = 512 << 20
 _BATCH_CHARACTERS = 1 << 22
-_BLOCK_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 22
 
 
 class PieceCounts:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
+import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +41,56 @@ def test_train_writes_a_tokenizer(tmp_path: Path, text_file: str, capsys: pytest
     assert run(["tokenizer", "train", text_file, "--vocab-size", "270", "--out", out, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer == {"out": out, "vocab_size": 270, "hash": Tokenizer.load(out).hash}
+
+
+def test_counts_of_many_files_train_one_tokenizer(
+    tmp_path: Path, text_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = tmp_path / "more.jsonl"
+    lines.write_text(json.dumps({"body": "more of the words"}) + "\n")
+    files = [str(tmp_path / "a.counts"), str(tmp_path / "b.counts")]
+    assert run(["tokenizer", "count", text_file, "--out", files[0], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"out": files[0], "pieces": 7}
+    assert run(["tokenizer", "count", str(lines), "--text-field", "body", "--out", files[1]]) == 0
+    out = str(tmp_path / "tokenizer.json")
+    assert run(["tokenizer", "train", *files, "--weight", f"{files[0]}=2.5", "--vocab-size", "270", "--out", out]) == 0
+    expected = Tokenizer.train([TEXT] * 5 + ["more of the words"] * 2, vocab_size=270)
+    assert Tokenizer.load(out).hash == expected.hash
+
+
+@pytest.mark.parametrize("verb", ["train", "count"])
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path, verb: str) -> None:
+    """Ctrl-C after a tenth of a second of counting, spilling all the time: exit code 130, and no file but the input."""
+    random_ = random.Random(0)
+    text = " ".join("".join(random_.choices("abcdefgh", k=9)) for _ in range(300_000))
+    (tmp_path / "text.txt").write_text(text * 20)
+    (tmp_path / "temporary").mkdir()
+    code = """
+import signal, sys
+from webtext.tokenizer import corpus
+from webtext.app.main import run
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+count = corpus.count_input
+def start(*arguments):
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    count(*arguments)
+corpus.count_input = start
+sys.exit(run(["tokenizer", sys.argv[1], "text.txt", "--out", "new/x" + sys.argv[2], "--set", sys.argv[3]]))
+"""
+    arguments = {"train": [".json", "tokenizer.memory_mb=1"], "count": [".counts", "tokenizer.count.memory_mb=1"]}[verb]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, verb, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (130, ""), done.stderr
+    assert "interrupted" in done.stderr
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["temporary", "text.txt"]
 
 
 def test_encode_then_decode_gives_the_text(
@@ -132,6 +187,9 @@ def test_convert_overwrites_tokenizers_only(
         (["encode", "{text}", "--tokenizer", "nothing.json"], 3, "no file"),
         (["decode", "{text}", "--tokenizer", "{tokenizer}"], 3, "holds no token ids"),
         (["train", "{text}"], 2, "no --out given"),
+        (["count", "{text}", "--out", "x.json"], 2, "does not end in .counts"),
+        (["train", "{text}", "--out", "x.json", "--weight", "text=2"], 2, "the weight 'text=2' is for no input"),
+        (["train", "{text}", "--out", "x.json", "--memory-mb", "0"], 2, "tokenizer.memory_mb is 0"),
         (["train", "{text}", "--out", "x.json", "--vocab-size", "7"], 2, "tokenizer.vocab_size is 7"),
         (["encode", "{text}", "--tokenizer", "{tokenizer}", "--allowed-special", "<x>"], 2, "no special token '<x>'"),
         (["convert", "{tokenizer}", "x.json", "--special-token", "<a>", "--special-token", "<b>=300"], 2, "some --spe"),
@@ -171,13 +229,28 @@ def test_importing_and_using_the_tokenizer_loads_nothing_heavy(tmp_path: Path) -
 
 def test_the_verbs_on_text_files_need_the_core_packages_alone(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the dog chased the other dogs\n" * 20)
+    (tmp_path / "text.jsonl.gz").write_bytes(gzip.compress(b'{"text": "the dog"}'))
+    (tmp_path / "text.xz").write_bytes(lzma.compress(b"the dog"))
+    (tmp_path / "text.bz2").write_bytes(bz2.compress(b"the dog"))
+    for name in ("table.parquet", "text.zst"):
+        (tmp_path / name).touch()
     code = """
 import sys
-for name in ("pyarrow", "fsspec", "msgspec", "rich", "aiohttp", "torch"):
+for name in ("pyarrow", "zstandard", "fsspec", "msgspec", "rich", "aiohttp", "torch"):
     sys.modules[name] = None  # as if it were not installed
 from webtext.app.main import run
+texts = ["text.txt", "text.jsonl.gz", "text.xz", "text.bz2"]
+assert run(["tokenizer", "count", *texts, "--out", "c.counts", "--quiet"]) == 0
+assert run(["tokenizer", "train", "c.counts", "--out", "c.json", "--vocab-size", "270", "--quiet"]) == 0
+assert run(["tokenizer", "train", "table.parquet", "--out", "x.json", "--quiet"]) == 1
+assert run(["tokenizer", "train", "text.zst", "--out", "x.json", "--quiet"]) == 1
 assert run(["tokenizer", "train", "text.txt", "--out", "t.json", "--vocab-size", "270", "--quiet"]) == 0
 assert run(["tokenizer", "encode", "text.txt", "--tokenizer", "t.json", "--out", "ids.npy", "--quiet"]) == 0
 """
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True)
+    for package in ("pyarrow", "zstandard"):
+        assert (
+            f"the package '{package}' is not installed\n  install it with: pip install 'webtext[build]'" in done.stderr
+        )
     assert (tmp_path / "ids.npy").is_file()

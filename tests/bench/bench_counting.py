@@ -1,0 +1,117 @@
+"""How fast pieces are counted for training, and how much memory the whole of training takes, on a stream of any length.
+
+    python tests/bench/bench_counting.py [DATA] [--gigabytes 10] [--corpus en] [--threads 1] [--memory-mb 512] [--check]
+
+DATA (else WEBTEXT_TEST_DATA) holds corpora/{en,multi,code}.txt.xz. The stream is made of them on the fly: blocks from
+random places, in which two letters of about one word in a hundred are changed. How they are changed drifts with the
+stream, so that new words keep coming, some 70,000 distinct ones in 100 MB of English, about as real text brings them
+(its distinct pieces grow with the power 0.6 of its length). Only our part is timed, not the making of the stream: CPU time, so
+that other work on the machine disturbs little. The peak of memory is that of the process, less what it had before the
+first block. `--check` counts the same stream again with eight megabytes for tables, and compares all counts and merges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from real_data import real_data
+
+from webtext.tokenizer.counts import PieceCounts
+from webtext.tokenizer.training import train_vocabulary
+
+BLOCK_BYTES = 16_000_000
+EPOCH_BYTES = 100_000_000
+CHANGED_PLACES = 1 / 400  # of all bytes; a word has four or five
+N_SHIFTS = 25
+
+
+def main() -> None:
+    """Print one line for each step."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="?", type=Path)
+    parser.add_argument("--gigabytes", type=float, default=0.2)
+    parser.add_argument("--corpus", choices=["en", "multi", "code", "all"], default="en")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--memory-mb", type=int, default=512)
+    parser.add_argument("--vocab-size", type=int, default=50_257)
+    parser.add_argument("--check", action="store_true", help="count again, spilling all the time, and compare")
+    arguments = parser.parse_args()
+    text = corpora(real_data(arguments.data), arguments.corpus)
+    n_bytes = int(arguments.gigabytes * 1e9)
+    counts = PieceCounts(threads=arguments.threads, max_memory=arguments.memory_mb << 20)
+    before, _ = resident_megabytes()
+    n_counted = 0
+    seconds = waited = 0.0
+    for block in stream(text, n_bytes):
+        start, wall = time.process_time(), time.perf_counter()
+        counts.add([block])
+        seconds, waited = seconds + time.process_time() - start, waited + time.perf_counter() - wall
+        n_counted += len(block)
+    report("count", n_counted, seconds, waited)
+    start, wall = time.process_time(), time.perf_counter()
+    n_pieces = len(counts)
+    seconds, waited = seconds + time.process_time() - start, waited + time.perf_counter() - wall
+    report(f"count and merge tables: {n_pieces:,} distinct pieces", n_counted, seconds, waited)
+    print(f"  peak {resident_megabytes()[1] - before:,.0f} MB above the input")
+    start = time.process_time()
+    vocabulary = train_vocabulary(counts, vocab_size=arguments.vocab_size)
+    print(f"merge {len(vocabulary.tokens):,} tokens: {time.process_time() - start:.2f} s CPU")
+    now, peak = resident_megabytes()
+    print(f"  peak {peak - before:,.0f} MB above the input, {peak:,.0f} MB in all")
+    if arguments.check:
+        check(text, n_bytes, counts, list(vocabulary.merges or ()), arguments.vocab_size)
+
+
+def check(text: bytes, n_bytes: int, counts: PieceCounts, merges: list[tuple[int, int]], vocab_size: int) -> None:
+    """End the bench with an error unless counting in little memory gives the same."""
+    again = PieceCounts(threads=2, max_memory=8 << 20)
+    again.add(stream(text, n_bytes))
+    if sorted(again.items()) != sorted(counts.items()):
+        raise SystemExit("counts differ")
+    if list(train_vocabulary(again, vocab_size=vocab_size).merges or ()) != merges:
+        raise SystemExit("merges differ")
+    print("the same with 8 MB for tables: counts and merges are equal")
+
+
+def corpora(data: Path, name: str) -> bytes:
+    """One corpus, or all three."""
+    names = ["en", "multi", "code"] if name == "all" else [name]
+    return b"".join(lzma.decompress((data / "corpora" / f"{each}.txt.xz").read_bytes()) for each in names)
+
+
+def stream(text: bytes, n_bytes: int) -> Iterator[bytes]:
+    """Blocks of the corpus with some words changed, the same in every run."""
+    random = np.random.default_rng(0)
+    source = np.frombuffer(text, np.uint8)
+    n_block = min(BLOCK_BYTES, len(source))
+    for done in range(0, n_bytes, n_block):
+        start = int(random.integers(0, len(source) - n_block + 1))
+        block = source[start : start + min(n_block, n_bytes - done)].copy()
+        epoch = done // EPOCH_BYTES
+        places = random.integers(0, len(block) - 1, int(len(block) * CHANGED_PLACES))
+        for offset, shift in ((0, 1 + epoch % N_SHIFTS), (1, 1 + epoch // N_SHIFTS % N_SHIFTS)):
+            letters = block[places + offset]
+            is_letter = (letters >= ord("a")) & (letters <= ord("z"))
+            shifted = (letters[is_letter] - ord("a") + shift) % 26 + ord("a")
+            block[places[is_letter] + offset] = shifted
+        yield block.tobytes()
+
+
+def resident_megabytes() -> tuple[float, float]:
+    """What this process holds now, and the most it held."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines["VmRSS"].split()[0]) / 1000, int(lines["VmHWM"].split()[0]) / 1000
+
+
+def report(what: str, n_bytes: int, seconds: float, waited: float) -> None:
+    """One line: megabytes a second of CPU time, and of the clock."""
+    print(f"{what}: {n_bytes / 1e6 / seconds:.0f} MB/s CPU, {n_bytes / 1e6 / waited:.0f} MB/s by the clock")
+
+
+if __name__ == "__main__":
+    main()
