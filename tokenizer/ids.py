@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
     Ids = Iterable[int] | NDArray[np.integer[Any]]
 
+_DECODED = "HIl"  # numpy's letters for uint16, uint32 and int64, which the decoder reads as they are
 _EXPECTED = "give a list or a one-dimensional array of integers"
 
 
 def decodable(ids: Any) -> Sequence[int] | NDArray[Any]:
-    """The ids as the decoder takes them: an array as uint16, uint32 or int64, anything else as it is or as a tuple.
+    """The ids as the decoder takes them: an array as uint16, uint32 or int64, anything else as a list or a tuple.
 
     InputError for what is certainly no row of ids; what a list holds is looked at by the decoder.
     """
@@ -46,15 +47,15 @@ def _array(ids: Any) -> NDArray[Any]:
         array = np.asarray(ids)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"ids are {type(ids).__name__}, which give no array: {str(error):.80}", _EXPECTED) from None
+    if array.dtype.char in _DECODED and array.ndim == 1 and array.flags.c_contiguous and array.dtype.isnative:
+        return array
     if array.ndim != 1:
         raise InputError(f"ids have the shape {array.shape}", "decode one row at a time: it has one dimension")
     if array.dtype.kind not in "iu" and len(array):
         raise InputError(f"ids are {array.dtype}", _EXPECTED)
-    if array.dtype not in (np.uint16, np.uint32, np.int64):
-        if array.dtype.kind == "u":
-            array = np.minimum(array.astype(np.uint64), np.iinfo(np.int64).max)
-        array = array.astype(np.int64)
-    return np.ascontiguousarray(array)
+    if array.dtype.kind == "u":
+        array = np.minimum(array.astype(np.uint64), np.iinfo(np.int64).max)
+    return np.ascontiguousarray(array, np.int64)
 
 
 def _shown(value: object) -> str:

@@ -13,6 +13,9 @@ Text = str | bytes
 AnyText = str | bytes | bytearray | memoryview
 """A text as callers may hand it in: any buffer of bytes is read as bytes."""
 
+STRINGS = (str, bytes, bytearray, memoryview)
+_TEXTS = (str, bytes)  # a union would be made anew by every call
+
 SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -33,7 +36,7 @@ def encodable(text: Text) -> Text:
 
 def as_text(text: AnyText, place: str = "the text") -> Text:
     """The text as str or bytes, a buffer of bytes copied; InputError when it is none."""
-    if isinstance(text, str | bytes):
+    if isinstance(text, _TEXTS):
         return text
     try:
         view = memoryview(text)
@@ -46,7 +49,7 @@ def as_text(text: AnyText, place: str = "the text") -> Text:
 
 def as_texts(texts: Iterable[AnyText]) -> list[Text]:
     """Many texts, of any iterable; InputError names the first that is none."""
-    if isinstance(texts, str | bytes | bytearray | memoryview):
+    if isinstance(texts, STRINGS):
         raise ConfigError("texts is one string", "give a list of texts, or use encode_numpy")
     try:
         items = list(texts)

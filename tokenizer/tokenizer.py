@@ -16,7 +16,7 @@ from webtext.tokenizer.ids import decodable, no_id
 from webtext.tokenizer.patterns import GPT2, NATIVE, SUPERWORDS, cut, unicode_version
 from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
-from webtext.tokenizer.text import AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
+from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
@@ -54,6 +54,7 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._native = vocabulary.native()
         self._is_gpt2 = vocabulary.pattern in NATIVE
+        self._is_wide = vocabulary.size > 65_536
         self._special = SpecialTokens(vocabulary.special_tokens)
 
     @classmethod
@@ -179,7 +180,7 @@ class Tokenizer:
             cut = None if self._is_gpt2 else self._cut
             options: dict[str, Any] = {"indices": parts.indices, "wide": self._is_wide, "threads": n_threads}
             return parts.joined(*dropouts.encode(self._native, parts.texts, cut, dropout, seed, **options))
-        if isinstance(texts, str | bytes | bytearray | memoryview):
+        if isinstance(texts, STRINGS):
             texts = as_texts(texts)
         if not self._is_gpt2:
             return self._flat(self.encode(text) for text in as_texts(texts))
@@ -390,10 +391,6 @@ class Tokenizer:
         from webtext.tokenizer.view_html import card
 
         return card(self)
-
-    @property
-    def _is_wide(self) -> bool:
-        return self.vocab_size > 65_536
 
     @functools.cached_property
     def _n_bytes(self) -> NDArray[np.int64]:
