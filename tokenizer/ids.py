@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Ids = Iterable[int] | NDArray[np.integer[Any]]
 
-_DECODED = "HIl"  # numpy's letters for uint16, uint32 and int64, which the decoder reads as they are
+_DECODED = "HIlq"  # numpy's letters for uint16, uint32 and int64, which the decoder reads as they are
 _EXPECTED = "give a list or a one-dimensional array of integers"
 
 

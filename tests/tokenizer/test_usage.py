@@ -1,0 +1,26 @@
+"""What README and docstrings show is what happens."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from pathlib import Path
+
+import numpy as np
+
+from webtext.tokenizer import Tokenizer
+
+README = Path(__file__).resolve().parents[2] / "tokenizer" / "README.md"
+
+
+def test_the_examples_of_the_readme_hold(gpt2: Tokenizer) -> None:
+    results = doctest.testfile(str(README), module_relative=False, globs={"tok": gpt2, "np": np}, verbose=False)
+    assert results.attempted > 15
+    assert results.failed == 0
+
+
+def test_help_says_what_every_public_method_does() -> None:
+    for name, member in inspect.getmembers(Tokenizer):
+        if not name.startswith("_"):
+            said = inspect.getdoc(member) or ""
+            assert said.split("\n")[0].endswith("."), f"{name}: {said!r}"
