@@ -26,7 +26,9 @@ def train(texts: Sequence[Text], n_tokens: int, superwords: int, min_frequency: 
     encode = functools.cache(functools.partial(reference.encode, base))
     counts = collections.Counter(run for text in texts for run in runs(encode, text))
     words = [list(run) for run in counts]
-    merges += reference.merge_words(words, list(counts.values()), list(base.tokens), n_tokens, min_frequency)
+    merges += reference.merge_words(
+        words, list(counts.values()), list(base.tokens), len(base.tokens) + superwords, min_frequency
+    )
     return Vocabulary(tokens=tokens_of(merges), merges=merges, pattern=SUPERWORDS)
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer, Vocabulary, _bpe, reference, reference_superwords
 from webtext.tokenizer.patterns import SUPERWORDS, SUPERWORDS_REGEX
+from webtext.tokenizer.vocabulary import BYTE_ORDER
 
 from .conftest import CORPORA, SAMPLES
 
@@ -131,7 +132,7 @@ def test_hf_tokenizers_and_tiktoken_give_equal_ids_on_real_text(
     assert batch == [encoding.ids for encoding in hf.encode_batch(lines)]
     ranks = {token: id_ for id_, token in enumerate(vocabulary_of(trained).tokens)}
     peer = tiktoken.Encoding("x", pat_str=SUPERWORDS_REGEX, mergeable_ranks=ranks, special_tokens={})
-    assert [len(ids) for ids in peer.encode_ordinary_batch(lines)] == [len(ids) for ids in batch]
+    assert peer.encode_ordinary_batch(lines) == batch
 
 
 def test_a_saved_tokenizer_is_the_same_when_read(trained: Tokenizer, tmp_path: Path) -> None:
@@ -143,6 +144,15 @@ def test_a_saved_tokenizer_is_the_same_when_read(trained: Tokenizer, tmp_path: P
     assert (
         read.encode(SAMPLES[0]) == pickle.loads(pickle.dumps(trained)).encode(SAMPLES[0]) == trained.encode(SAMPLES[0])
     )
+
+
+def test_a_rank_file_holds_superwords_and_needs_the_name_of_the_pattern(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path / "superwords.tiktoken")
+    with pytest.raises(InputError, match="names no pattern"):
+        Tokenizer.load(tmp_path / "superwords.tiktoken")
+    read = Tokenizer.load(tmp_path / "superwords.tiktoken", pattern=SUPERWORDS, special_tokens=["<|endoftext|>"])
+    assert read.hash == trained.hash
+    assert read.encode_batch(SAMPLES) == trained.encode_batch(SAMPLES)
 
 
 def test_gpt2s_two_files_cannot_hold_superwords(trained: Tokenizer, tmp_path: Path) -> None:
@@ -170,6 +180,50 @@ def test_every_way_of_encoding_gives_the_same_ids(trained: Tokenizer, corpus_sli
     dropped = trained.encode(text, dropout=0.1, seed=1)
     assert dropped == reference.encode(vocabulary_of(trained), text, 0.1, 1)
     assert trained.decode(dropped) == text
+
+
+def merged(*rules: tuple[bytes, bytes]) -> Tokenizer:
+    """A tokenizer of these merges and no others."""
+    tokens = [bytes([byte]) for byte in BYTE_ORDER]
+    merges = []
+    for left, right in rules:
+        merges.append((tokens.index(left), tokens.index(right)))
+        tokens.append(left + right)
+    return Tokenizer(Vocabulary(tokens=tokens, merges=merges, pattern=SUPERWORDS))
+
+
+WORD_RULES = [(b" ", b"a"), (b" ", b"b"), (b"'", b"s"), (b"\xc3", b"\xa9"), (b" b", b"b")]
+ODD_RULES = {
+    "superwords come last": [(b" a", b" b"), (b" a b", b" a"), (b"\xc3\xa9", b"'s"), (b" b", b"'s")],
+    "half a letter and an apostrophe": [(b"\xa9", b"'"), (b" a", b" b"), (b"\xc3", b"\xa9'")],
+    "half a letter and a blank": [(b"\xa9", b" "), (b" a", b" b")],
+    "a word's rule after a superword's": [(b" a", b" b"), (b"a", b"b"), (b" b", b" a")],
+    "a blank that belongs to the word before": [(b"a", b" "), (b"a ", b"b"), (b" a", b" b")],
+    "a superword that goes on within a word": [(b" a", b" b"), (b" a b", b"b")],
+    "no superword at all": [(b"a", b"b")],
+}
+
+
+@pytest.mark.parametrize("rules", ODD_RULES.values(), ids=list(ODD_RULES))
+@given(text=st.text("ab  's'é\n!s", max_size=30))
+@example(text="é's é' a b a bb a b's")
+def test_any_list_of_merges_is_applied_as_plain_bpe_over_runs(rules: list[tuple[bytes, bytes]], text: str) -> None:
+    tokenizer = merged(*WORD_RULES, *rules)
+    assert tokenizer.encode(text) == reference.encode(vocabulary_of(tokenizer), text)
+    batch = [text, text + " a b", "x" + text]
+    assert tokenizer.encode_batch(batch) == [reference.encode(vocabulary_of(tokenizer), each) for each in batch]
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"a", b" ", b" b", b"'s", b"\xc3\xa9", b"\xc3", b"\xa9", b"\xe4\xba", b"\xff"]), max_size=20
+    )
+)
+def test_invalid_bytes_encode_as_in_the_reference(trained: Tokenizer, parts: list[bytes]) -> None:
+    data = b"".join(parts)
+    ids = trained.encode(data)
+    assert ids == reference.encode(vocabulary_of(trained), data)
+    assert trained.decode_bytes(ids) == data
 
 
 @pytest.mark.parametrize("text", ["the dog " * 125_000, "of the " * 140_000, "the" * 300_000, " a" * 500_000])
