@@ -25,10 +25,11 @@ from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
 from webtext.base.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.tokenizer.compressed import split_path
-from webtext.tokenizer.counts import PieceCounts, whole_weights
+from webtext.tokenizer.counts import PieceCounts, thread_count, whole_weights
 from webtext.tokenizer.formats import load, save
-from webtext.tokenizer.inputs import Input, count_input, open_input
+from webtext.tokenizer.inputs import Input, count_input, input_reader, open_input
 from webtext.tokenizer.patterns import pattern_name, unicode_version
+from webtext.tokenizer.superwords import add_superwords, check_request
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT
@@ -50,6 +51,7 @@ class TokenizerSettings:
     pattern: str = setting("gpt2", "how text is cut before merging: 'gpt2' or a regular expression")
     special_tokens: tuple[str, ...] = setting((EOT,), "tokens that no text gives, with the ids after the merges")
     min_frequency: int = setting(1, "merge only pairs that occur this often")
+    superwords: int = setting(0, "so many of the tokens reach over the blank between words; inputs are read again")
     text_field: str = setting("text", "the field of JSON lines, or column of Parquet, that holds the text")
     weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count an input 2.5 or 1/3 times", in_recipe=False)
     memory_mb: int = setting(512, "megabytes for tables of counts; what is above is spilled", in_recipe=False)
@@ -63,6 +65,12 @@ class TokenizerSettings:
             )
         if self.min_frequency < 1:
             raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
+        if not 0 <= self.superwords <= self.vocab_size - smallest:
+            raise ConfigError(
+                f"tokenizer.superwords is {self.superwords}", f"expected 0 to {self.vocab_size - smallest}"
+            )
+        if self.superwords:
+            check_request(self.superwords, pattern_name(self.pattern))
         if self.memory_mb < 1:
             raise ConfigError(f"tokenizer.memory_mb is {self.memory_mb}", "expected 1 or more")
 
@@ -105,14 +113,18 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
     if run.dry_run:
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
         raise DryRun
+    read = input_reader(sources, settings.text_field) if settings.superwords else None
     counts, scale = _count(sources, settings, run, "tokenizer train: text")
     vocabulary = train_vocabulary(
         counts,
-        vocab_size=settings.vocab_size,
+        vocab_size=settings.vocab_size - settings.superwords,
         pattern=settings.pattern,
         special_tokens=settings.special_tokens,
         min_frequency=settings.min_frequency * scale,
     )
+    if read:
+        threads, min_frequency = thread_count(run.engine.workers), settings.min_frequency * scale
+        vocabulary = add_superwords(vocabulary, read, settings.superwords, min_frequency=min_frequency, threads=threads)
     output.folder.remove(output.manifest)  # from here until it is written again, the file is not done
     save(vocabulary, out)
     tokenizer = Tokenizer(vocabulary)

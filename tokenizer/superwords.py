@@ -20,49 +20,53 @@ have lost by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer import _trainer
+from webtext.tokenizer.counts import batches
 from webtext.tokenizer.patterns import GPT2, SUPERWORDS
-from webtext.tokenizer.text import Text
+from webtext.tokenizer.text import Text, encodable
 from webtext.tokenizer.training import tokens_of
 from webtext.tokenizer.vocabulary import Vocabulary, special_ids
 
-Batches = Callable[[], Iterator[Sequence[Text]]]
-"""Reads the texts from the start, well-formed, in batches of some megabytes."""
+Read = Callable[[], Iterable[tuple[Sequence[Text], int]]]
+"""Reads the texts from the start, in batches of some megabytes, each with how often it counts."""
 
 _PAIRS_PER_SUPERWORD = 2  # a first guess: superwords occur as often as the (2 * n)-th most frequent pair of words
 _LOWER = 4  # the guess is divided by this until it is right
 
 
-def check_request(texts: Iterable[Text], superwords: int, pattern: str) -> None:
+def check_request(superwords: int, pattern: str) -> None:
     """ConfigError for superwords that cannot be learned."""
     if superwords < 0:
         raise ConfigError(f"superwords is {superwords}", "expected 0 or more")
     if pattern != GPT2:
         raise ConfigError(f"superwords join pieces of the pattern 'gpt2', not of {pattern!r}", "leave out one of both")
+
+
+def reader(texts: Iterable[Text]) -> Read:
+    """Reads texts that can be read several times; ConfigError for others."""
     if iter(texts) is texts:
         raise ConfigError("superwords need texts that can be read several times", "give a list, not an iterator")
+    return lambda: ((batch, 1) for batch in batches(texts))
 
 
-def add_superwords(
-    base: Vocabulary, batches: Batches, superwords: int, *, min_frequency: int, threads: int
-) -> Vocabulary:
+def add_superwords(base: Vocabulary, read: Read, superwords: int, *, min_frequency: int, threads: int) -> Vocabulary:
     """The vocabulary of `base` with `superwords` tokens more, fewer when none is left that occurs `min_frequency` times."""
     assert base.merges is not None
     encoder = base.native()
     whole = [token if encoder.encode(token) == [id_] else b"" for id_, token in enumerate(base.tokens)]
     counts = _trainer.SuperwordCounts(whole)
-    for batch in batches():
-        counts.count_pairs(batch, 1, threads)
+    for batch, weight in read():
+        counts.count_pairs(list(map(encodable, batch)), weight, threads)
     n_tokens = len(base.tokens) + superwords
     min_count = counts.count_of_nth_pair(_PAIRS_PER_SUPERWORD * superwords)
     while True:
         min_count = max(min_count, min_frequency)
         runs = _trainer.PieceCounts()
-        for batch in batches():
-            counts.count_runs(batch, 1, threads, min_count, runs)
+        for batch, weight in read():
+            counts.count_runs(list(map(encodable, batch)), weight, threads, min_count, runs)
         found = counts.train(runs, list(base.tokens), n_tokens, min_count + counts.error)
         merges = [*base.merges, *found]
         tokens = tokens_of(merges)

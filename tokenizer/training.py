@@ -6,12 +6,12 @@ have 64 bits. Texts are read once and not kept (`counts.py`); merging needs memo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer.counts import PieceCounts, batches, thread_count
+from webtext.tokenizer.counts import PieceCounts, thread_count
 from webtext.tokenizer.patterns import GPT2, pattern_name
-from webtext.tokenizer.text import Text, encodable
+from webtext.tokenizer.text import Text
 from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
 
 GPT2_VOCAB_SIZE = 50_257  # GPT-2 paper, section 2.3: 256 bytes, 50,000 merges, <|endoftext|>
@@ -30,8 +30,8 @@ def train_vocabulary(
     """A vocabulary of `vocab_size` tokens: the 256 bytes, one per merge, then the special tokens.
 
     `texts` may be counts of their pieces, made earlier with the same pattern. The vocabulary is smaller when no pair is
-    left that occurs `min_frequency` times. Special tokens in texts are text. The last
-    `superwords` of the merges join words; they need the texts themselves, to be read several times.
+    left that occurs `min_frequency` times. Special tokens in texts are text. The last `superwords` of the merges join
+    words; they need the texts themselves, to be read several times.
     """
     if superwords:
         return _with_superwords(
@@ -75,11 +75,12 @@ def _with_superwords(
     min_frequency: int,
     threads: int | None,
 ) -> Vocabulary:
-    from webtext.tokenizer.superwords import add_superwords, check_request
+    from webtext.tokenizer.superwords import add_superwords, check_request, reader
 
     if isinstance(texts, PieceCounts):
         raise ConfigError("superwords need the texts, not counts of their pieces", "give an iterable of texts")
-    check_request(texts, superwords, pattern_name(pattern))
+    check_request(superwords, pattern_name(pattern))
+    read = reader(texts)
     base = train_vocabulary(
         texts,
         vocab_size=vocab_size - superwords,
@@ -88,10 +89,6 @@ def _with_superwords(
         min_frequency=min_frequency,
         threads=threads,
     )
-
-    def read() -> Iterator[list[Text]]:
-        return ([encodable(text) for text in batch] for batch in batches(texts))
-
     return add_superwords(base, read, superwords, min_frequency=min_frequency, threads=thread_count(threads))
 
 

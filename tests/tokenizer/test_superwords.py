@@ -17,8 +17,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer, Vocabulary, _bpe, reference, reference_superwords
+from webtext.tokenizer.corpus import TokenizerSettings, train_tokenizer
+from webtext.tokenizer.counts import PieceCounts
 from webtext.tokenizer.patterns import SUPERWORDS, SUPERWORDS_REGEX
+from webtext.tokenizer.training import train_vocabulary
 from webtext.tokenizer.vocabulary import BYTE_ORDER
 
 from .conftest import CORPORA, SAMPLES
@@ -260,3 +264,35 @@ def test_no_superword_crosses_the_end_of_a_text() -> None:
 def test_a_vocabulary_without_words_in_a_row_has_no_superwords() -> None:
     tokenizer = Tokenizer.train(["12 !! 34"] * 5, vocab_size=300, special_tokens=[], superwords=20)
     assert tokenizer.encode("12 !! 34") == reference.encode(vocabulary_of(tokenizer), "12 !! 34")
+
+
+def test_files_and_weights_give_the_superwords_of_their_texts(tmp_path: Path) -> None:
+    """One text file, read in blocks, and JSON lines that count twice, against the same texts in memory."""
+    lines = [f"The dog of the house {number} and the man of the sea.\n" for number in range(40_000)]
+    (tmp_path / "whole.txt").write_text("".join(lines))
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in SAMPLES))
+    settings = TokenizerSettings(
+        vocab_size=420, superwords=30, weight=(f"{tmp_path / 'lines.jsonl'}=2",), special_tokens=()
+    )
+    inputs = [str(tmp_path / "whole.txt"), str(tmp_path / "lines.jsonl")]
+    found = train_tokenizer(inputs, str(tmp_path / "tokenizer.json"), settings, Run.quiet())
+    expected = Tokenizer.train(["".join(lines), *SAMPLES, *SAMPLES], vocab_size=420, special_tokens=[], superwords=30)
+    assert found.hash == expected.hash == Tokenizer.load(tmp_path / "tokenizer.json").hash
+    assert b" of the" in vocabulary_of(found).tokens
+
+
+def test_counts_of_pieces_are_not_enough_for_superwords(tmp_path: Path) -> None:
+    counts = PieceCounts()
+    counts.add(SAMPLES)
+    counts.save(tmp_path / "a.counts")
+    settings = TokenizerSettings(vocab_size=400, superwords=10)
+    with pytest.raises(InputError, match="holds counts of pieces"):
+        train_tokenizer([str(tmp_path / "a.counts")], str(tmp_path / "tokenizer.json"), settings, Run.quiet())
+    with pytest.raises(ConfigError, match="not counts"):
+        train_vocabulary(counts, vocab_size=400, superwords=10)
+
+
+@pytest.mark.parametrize("superwords", [-1, 144])
+def test_settings_refuse_more_superwords_than_merges(superwords: int) -> None:
+    with pytest.raises(ConfigError, match="expected 0 to 143"):
+        TokenizerSettings(vocab_size=400, superwords=superwords)
