@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizer_peers import ENCODERS, TRAINERS
 from tokenizer_rows import Job, reference
-from tokenizer_texts import Texts, hostile_texts
+from tokenizer_texts import Texts, hostile_texts, ugly_texts
 
 LAZY = ("documents", "lists")
 """Tasks whose work is done as what it returns is read."""
@@ -38,14 +38,14 @@ def main() -> None:
     data, folder = Path(sys.argv[2]), Path(sys.argv[3])
     cores = sorted(os.sched_getaffinity(0))[-job.threads :]
     os.sched_setaffinity(0, cores)
-    measure = {"train": train, "hostile": hostile}.get(job.task, encode)
+    measure = {"train": train, "hostile": hostile, "ugly": ugly}.get(job.task, encode)
     json.dump(measure(job, data, folder) | {"cores": len(cores)}, answer)
     answer.close()
 
 
 def encode(job: Job, data: Path, folder: Path) -> dict[str, Any]:
     """Several passes over a corpus, and a last one, not timed, whose ids (or bytes) are looked at."""
-    texts = Texts(folder / f"{job.corpus}.txt", folder / ids_name(job))
+    texts = Texts((folder / f"{job.corpus}.txt").read_bytes(), folder / ids_name(job))
     before = memory("VmRSS")
     start = time.process_time()
     calls = ENCODERS[job.engine](data, job.vocabulary, job.threads)
@@ -82,7 +82,7 @@ def ids_name(job: Job) -> str:
 
 def train(job: Job, data: Path, folder: Path) -> dict[str, Any]:
     """One training; the memory above what the process held with its input in place."""
-    texts = Texts(folder / f"{job.corpus}.txt", folder / ids_name(job))
+    texts = Texts((folder / f"{job.corpus}.txt").read_bytes(), folder / ids_name(job))
     work = TRAINERS[job.engine](texts, job.vocab_size)
     n_bytes = len(texts.data)
     del texts.data
@@ -114,6 +114,20 @@ def hostile(job: Job, data: Path, folder: Path) -> dict[str, Any]:
         seconds[name] = timed(lambda work=work, results=results: results.append(work()))
         digests[name] = hashlib.sha256(flat_ids(results[0]).tobytes()).hexdigest()
     return {"n_bytes": sum(len(text.encode()) for text in texts.values()), "texts": seconds, "digests": digests}
+
+
+def ugly(job: Job, data: Path, folder: Path) -> dict[str, Any]:
+    """How many ugly texts get other ids than the reference's, and the shortest of them."""
+    texts = Texts(b"", folder / ids_name(job))
+    texts.documents = ugly_texts(job.n_texts)
+    encoded = ENCODERS[job.engine](data, job.vocabulary, job.threads)["documents"](texts)()
+    digests = np.array([hashlib.sha256(flat_ids([row]).tobytes()).digest() for row in encoded])
+    file = folder / f"ugly-{job.vocabulary}.npy"
+    if job == reference(job):
+        np.save(file, digests)
+    different = np.flatnonzero(digests != np.load(file)) if file.exists() else []
+    shortest = sorted((texts.documents[index] for index in different), key=len)[:3]
+    return {"n_different": len(different), "shortest": [ascii(text)[:60] for text in shortest]}
 
 
 def timed(work: Callable[[], Any]) -> dict[str, float]:

@@ -28,12 +28,13 @@ class Job:
     table: bool = False
     vocab_size: int = 0
     n_characters: int = 0
+    n_texts: int = 0
     passes: int = 4
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of a row: the kind ("cold", "warm", "seconds", "memory", "worst"), what it must and should reach.
+    """One figure of a row, of a kind that `tokenizer_table.figure` knows; what it must and what it should reach.
 
     These bound our figure times the peer's (`against` = "peer") or our figure alone ("limit").
     """
@@ -55,8 +56,10 @@ class Row:
     measures: tuple[Measure, ...]
 
 
-def rows(vocab_sizes: tuple[int, int] = (32_000, 50_257), n_characters: int = 1_000_000) -> list[Row]:
-    """The table, in the order of its lines; vocabularies that are learnt and hostile texts have these sizes."""
+def rows(
+    vocab_sizes: tuple[int, int] = (32_000, 50_257), n_characters: int = 1_000_000, n_texts: int = 50_000
+) -> list[Row]:
+    """The table, in the order of its lines; with the sizes of what is learnt, of hostile texts, and how many ugly ones."""
     some = ("gigatoken", "fastokens", "tiktoken")
     documents_en = encoding(
         "documents-en", "4-KB documents → numpy, en", "documents", "en", (1.2, 1.5), (2, 3), (*some, "tokenizers")
@@ -85,6 +88,8 @@ def rows(vocab_sizes: tuple[int, int] = (32_000, 50_257), n_characters: int = 1_
         two_threads("threads-text", "two threads, one text → u16, wall", "text", 1.7, 1.9),
         two_threads("threads-batch", "two threads, 4-KB documents, wall", "batch", None, None),
         hostile(n_characters),
+        ugly("gpt2", n_texts, ("gigatoken", "fastokens", "tokenizers")),
+        *(ugly(name, n_texts, ("gigatoken",)) for name in ("cl100k", "o200k", "llama3", "qwen2")),
         *(
             encoding(f"pattern-{name}", f"4-KB documents, {name}", "documents", "en", None, None, ("gigatoken",), name)
             for name in ("cl100k", "o200k", "llama3", "qwen2")
@@ -166,10 +171,20 @@ def hostile(n_characters: int) -> Row:
     return Row("hostile", label, ours, peers, (Measure("worst", 0.10, 0.05, "limit"),))
 
 
+def ugly(vocabulary: str, n_texts: int, engines: Sequence[str]) -> Row:
+    """How many of many short, odd texts get other ids than tiktoken's."""
+    ours = Job(engine="webtext", task="ugly", vocabulary=vocabulary, n_texts=n_texts, passes=1)
+    peers = tuple(replace(ours, engine=engine) for engine in engines)
+    label = f"of {n_texts:,} ugly texts, {vocabulary}, other ids than tiktoken"
+    return Row(f"ugly-{vocabulary}", label, ours, peers, (Measure("different", 0, None, "limit"),))
+
+
 def reference(job: Job) -> Job:
     """The job whose ids or merges are the right ones for a job; what it measured is a figure of its engine like others."""
     if job.task == "train":
         return Job(engine=REFERENCE_TRAINER, task="train", corpus=job.corpus, vocab_size=job.vocab_size, passes=1)
+    if job.task == "ugly":
+        return replace(job, engine=REFERENCE_ENCODER)
     if job.task == "hostile":
         return Job(engine=REFERENCE_ENCODER, task="hostile", n_characters=job.n_characters, passes=1)
     task = "text" if job.task.startswith("text") else "documents"

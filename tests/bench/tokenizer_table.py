@@ -16,9 +16,17 @@ from tokenizer_rows import Job, Measure, Row
 Run = Mapping[str, Any]
 Runs = Mapping[Job, Sequence[Run]]
 
-UNITS = {"warm": "MB/s", "cold": "MB/s", "wall": "MB/s", "seconds": "s", "memory": "MB", "worst": "s"}
-LABELS = {"seconds": "CPU time", "memory": "peak memory above input", "worst": "CPU time"}
-LESS_IS_BETTER = ("s", "MB")
+UNITS = {
+    "warm": "MB/s",
+    "cold": "MB/s",
+    "wall": "MB/s",
+    "seconds": "s",
+    "memory": "MB",
+    "worst": "s",
+    "different": "texts",
+}
+LABELS = {"seconds": "CPU time", "memory": "peak memory above input", "worst": "CPU time", "wall": "", "different": ""}
+LESS_IS_BETTER = ("s", "MB", "texts")
 NAMES = {"tokenizers": "HF tokenizers"}
 
 
@@ -55,7 +63,7 @@ def line_of(row: Row, measure: Measure, runs: Runs) -> Line:
     right = all(run.get("right") is not False for run in runs.get(row.ours, ()))
     return Line(
         name=f"{row.name} {measure.kind}",
-        label=f"{row.label}, {LABELS.get(measure.kind, measure.kind)}" if measure.kind != "wall" else row.label,
+        label=", ".join(filter(None, [row.label, LABELS.get(measure.kind, measure.kind)])),
         unit=unit,
         ours=ours,
         peer_name=peer_name,
@@ -80,6 +88,8 @@ def figure(runs: Sequence[Run], kind: str) -> float | None:
     done = [run for run in runs if "error" not in run]
     if not done:
         return None
+    if kind == "different":
+        return max(run["n_different"] for run in done)
     if kind == "worst":
         return max(seconds for _, seconds in hostile_seconds(done))
     if kind == "memory":
@@ -139,24 +149,19 @@ def reached(value: float | None, measure: Measure) -> str:
 
 
 def notes(row: Row, runs: Runs) -> list[str]:
-    """What is to be said of a row's jobs: failures, wrong ids, the slowest hostile text."""
+    """What is to be said of a row's jobs: failures, wrong ids, the slowest hostile texts."""
     said = []
     for job in (row.ours, *row.peers):
-        name = f"{NAMES.get(job.engine, job.engine)} ({job.task})"
-        errors = {run["error"] for run in runs.get(job, ()) if "error" in run}
-        said += [f"{name}: {error}" for error in sorted(errors)]
-        if any(run.get("right") is False for run in runs.get(job, ())):
-            said.append(
-                f"{name}: " + ("merges are not HF tokenizers'" if job.task == "train" else "ids are not tiktoken's")
-            )
-    if row.ours.task == "hostile":
-        for job in (row.ours, *row.peers):
-            done = [run for run in runs.get(job, ()) if "error" not in run]
-            slowest = sorted(hostile_seconds(done) if done else [], key=lambda entry: -entry[1])[:3]
-            said.append(
-                f"slowest for {NAMES.get(job.engine, job.engine)}: "
-                + ", ".join(f"{text} {_shown(time)} s" for text, time in slowest)
-            )
+        done = [run for run in runs.get(job, ()) if "error" not in run]
+        name = f"{NAMES.get(job.engine, job.engine)}, {job.task}"
+        said += [f"{name}: {run['error']}" for run in runs.get(job, ()) if "error" in run][:1]
+        if any(run.get("right") is False for run in done):
+            wrong = "merges are not HF's" if job.task == "train" else f"{job.vocabulary}'s ids are not tiktoken's"
+            found = next((run["shortest"] for run in done if run.get("shortest")), [])
+            said.append(f"{name}: {wrong}" + (f", e.g. of {', '.join(found)}" if found else ""))
+        if row.ours.task == "hostile" and done:
+            slowest = sorted(hostile_seconds(done), key=lambda entry: -entry[1])[:3]
+            said.append(f"{name}: slowest are " + ", ".join(f"{text} {_shown(time)} s" for text, time in slowest))
     return said
 
 

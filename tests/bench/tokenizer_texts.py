@@ -54,8 +54,8 @@ VOCABULARIES = {
 class Texts:
     """One corpus in the forms that engines take; each is made when a job first asks for it, outside of all timing."""
 
-    def __init__(self, file: Path, ids_file: Path) -> None:
-        self.data = file.read_bytes()
+    def __init__(self, data: bytes, ids_file: Path) -> None:
+        self.data = data
         self._ids_file = ids_file
 
     @functools.cached_property
@@ -138,3 +138,41 @@ def hostile_texts(n: int) -> dict[str, Callable[[], str]]:
         "random emoji": randomly(0x1F300, 0x1F64F),
         "random code points": scalars,
     }
+
+
+_ALPHABETS = (
+    *("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", "!?.,;:-_()[]{}#$%&*+/<=>@|~\\^"),
+    *(
+        " \t\n\r\v\f\x85\xa0\u2000\u2028\u3000\u180e\u1680\x1c\x1d\x1e\x1f",
+        "'\u2019`\"",
+        "\x00\x01\x7f\u200b\ufeff\xad",
+    ),
+    *(
+        "àéîõüßñçÅÆØſıİK",
+        "абвгдЁЖЗ",
+        "漢字日本語中文한국어かなカナ",
+        "\u0301\u0300\u0308\u093f\u0947\u200d\ufe0f\u20e3",
+    ),
+    *("😀👩💻🇩🇪👍🏽", "ⅷⅫ①½²³٣५", "ǅǈᾈʰˇªº", "𝐀𝟘𐍈𠀀"),
+)
+_WORDS = (
+    *("'s", "'S", "'t", "'ll", "'LL", "'ve", "'re", "'d", "'m", "'ſ", "don't", "I'M", "<|endoftext|>", "<|im_start|>"),
+    *("http://", "12", "1234", " the", " and", " été", "naïve", "Hello", "HELLO", "helloWorld", "XMLHttp", "ǅabc"),
+    *("  ", "   ", "\n\n", "\r\n", " \n", "\n ", "\t\t"),
+)
+
+
+def ugly_texts(n: int) -> list[str]:
+    """So many short texts of what rules are unsure about: scripts, cases, blanks, marks, contractions, any character."""
+    random_ = random.Random(0)
+
+    def part() -> str:
+        kind = random_.random()
+        if kind < 0.35:
+            return random_.choice(_WORDS)
+        if kind < 0.95:
+            return random_.choice(random_.choice(_ALPHABETS)) * (1 if kind < 0.9 else random_.randint(2, 40))
+        value = random_.randrange(sys.maxunicode - 0x7FF)
+        return chr(value + 0x800 * (value >= 0xD800))
+
+    return ["".join(part() for _ in range(random_.choice((1, 2, 3, 5, 8, 13, 30, 80)))) for _ in range(n)]

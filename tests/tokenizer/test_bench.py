@@ -78,7 +78,16 @@ def test_a_bound_on_our_own_figure_is_reached_from_below(bench: dict[str, Any]) 
     texts = {"a": {"cpu": 0.02}, "b": {"cpu": 0.07}}
     line = table.line_of(row, row.measures[0], {row.ours: [{"texts": texts}], row.peers[0]: [{"texts": texts}]})
     assert (line.ours, line.ratio, line.reached) == (0.07, 1.0, "must")
-    assert line.notes[0] == "slowest for webtext: b 0.07 s, a 0.02 s"
+    assert line.notes[0] == "webtext, hostile: slowest are b 0.07 s, a 0.02 s"
+
+
+def test_odd_texts_with_other_ids_are_counted_and_none_may_be_ours(bench: dict[str, Any]) -> None:
+    rows, table = bench["tokenizer_rows"], bench["tokenizer_table"]
+    row = rows.ugly("gpt2", 10, ("gigatoken",))
+    runs = {row.ours: [{"n_different": 0}], row.peers[0]: [{"n_different": 2, "shortest": ["'a'"], "right": False}]}
+    line = table.line_of(row, row.measures[0], runs)
+    assert (line.ours, line.peer, line.ratio, line.reached) == (0, 2, None, "must")
+    assert line.notes == ["gigatoken, ugly: gpt2's ids are not tiktoken's, e.g. of 'a'"]
 
 
 def test_the_table_is_aligned_and_the_json_holds_every_run(bench: dict[str, Any]) -> None:
@@ -100,7 +109,7 @@ def test_names_of_rows_are_unique_and_every_call_they_need_exists(bench: dict[st
     for engine in ("webtext", "tiktoken", "tokenizers"):
         calls = peers.ENCODERS[engine](shared_data / "gpt2", "gpt2", 1)
         jobs = [job for row in rows for job in (row.ours, *row.peers) if job.engine == engine]
-        assert {job.task for job in jobs} - {"train"} <= calls.keys()
+        assert {job.task for job in jobs} - {"train", "ugly"} <= calls.keys()
 
 
 def test_documents_are_whole_lines_and_hostile_texts_are_as_long_as_asked(bench: dict[str, Any]) -> None:
