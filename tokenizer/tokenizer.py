@@ -142,6 +142,11 @@ class Tokenizer:
         self, text: AnyText, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
     ) -> Tokens:
         """The ids as an array."""
+        if self._is_gpt2 and not allowed_special and not dropout:
+            try:
+                return self._native.encode_array(text, self._is_wide)  # type: ignore[arg-type]
+            except (TypeError, UnicodeEncodeError):
+                return self._native.encode_array(encodable(as_text(text)), self._is_wide)
         return self.encode_flat((as_text(text),), 1, allowed_special, dropout=dropout, seed=seed)[0]
 
     def encode_batch(
@@ -203,18 +208,20 @@ class Tokenizer:
         bounds = as_offsets(offsets, len(view))
         if out is not None:
             check_out(out, self._is_wide, view, bounds)
-        is_wide = self._is_wide if out is None else out.itemsize == 4
+        if self._is_gpt2 and out is None:
+            return self._native.encode_slices(view, bounds, self._is_wide, thread_count(threads))
         if self._is_gpt2:
-            tokens, starts = self._native.encode_slices(view, bounds, is_wide, thread_count(threads))
+            starts = self._native.encode_into(view, bounds, out, thread_count(threads))
         else:
             slices = (view[start:end].tobytes() for start, end in itertools.pairwise(bounds.tolist()))
             tokens, starts = self._flat(self.encode(piece) for piece in slices)
-        if out is None:
-            return tokens, starts
-        if len(out) < len(tokens):
-            raise ConfigError(f"out has room for {len(out):,} ids", f"{len(tokens):,} are needed")
-        out[: len(tokens)] = tokens
-        return out[: len(tokens)], starts
+            if out is None:
+                return tokens, starts
+            if len(tokens) <= len(out):
+                out[: len(tokens)] = tokens
+        if len(out) < starts[-1]:
+            raise ConfigError(f"out has room for {len(out):,} ids", f"{starts[-1]:,} are needed")
+        return out[: starts[-1]], starts
 
     def encode_padded(
         self,

@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "bind_dropout.hpp"
 #include "bpe.hpp"
 #include "byte_order.hpp"
+#include "room.hpp"
 #include "safe_cut.hpp"
 #include "texts.hpp"
 #include "to_array.hpp"
@@ -24,6 +26,7 @@ using webtext::begin_of;
 using webtext::Bpe;
 using webtext::Byte;
 using webtext::end_of;
+using webtext::Room;
 using webtext::Scanner;
 using webtext::Texts;
 using webtext::to_array;
@@ -33,43 +36,91 @@ namespace {
 
 template <class Item>
 using Array = nb::ndarray<const Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class Item>
+using Out = nb::ndarray<Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
 // The Python int of an id. Each is made once and shared by all lists, which halves the time to make a list.
-nb::object to_int(std::uint32_t id) {
+PyObject* to_int(std::uint32_t id) {
   constexpr std::size_t kShared = 1 << 18;
   static std::vector<PyObject*> shared(kShared, nullptr);
-  if (id >= kShared) return nb::int_(id);
+  if (id >= kShared) return nb::int_(id).release().ptr();
   if (!shared[id]) shared[id] = nb::int_(id).release().ptr();
-  return nb::borrow(shared[id]);
+  Py_INCREF(shared[id]);
+  return shared[id];
 }
 
-nb::list to_list(const std::vector<std::uint32_t>& tokens) {
-  nb::list list = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(tokens.size())));
+nb::list to_list(const std::uint32_t* tokens, std::size_t n_tokens) {
+  nb::list list = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(n_tokens)));
   if (!list.is_valid()) throw nb::python_error();
-  for (std::size_t index = 0; index < tokens.size(); ++index) {
-    PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(index), to_int(tokens[index]).release().ptr());
+  for (std::size_t index = 0; index < n_tokens; ++index) {
+#ifdef Py_LIMITED_API
+    PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(index), to_int(tokens[index]));
+#else
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(index), to_int(tokens[index]));
+#endif
   }
   return list;
 }
 
+nb::list encode(const Bpe& bpe, nb::handle text) {
+  const std::string_view bytes = view(text);
+  const Room<std::uint32_t> room(bytes.size() + Bpe::kSlack);
+  std::size_t n_tokens = 0;
+  {
+    nb::gil_scoped_release release;
+    n_tokens = bpe.encode(begin_of(bytes), end_of(bytes), room.get());
+  }
+  return to_list(room.get(), n_tokens);
+}
+
 template <class Token>
-std::vector<Token> encode(const Bpe& bpe, std::string_view text) {
-  nb::gil_scoped_release release;
-  std::vector<Token> tokens;
-  bpe.encode(begin_of(text), end_of(text), tokens);
-  return tokens;
+nb::object encode_array(const Bpe& bpe, nb::handle text) {
+  const std::string_view bytes = view(text);
+  Room<Token> room(bytes.size() + Bpe::kSlack);
+  std::size_t n_tokens = 0;
+  {
+    nb::gil_scoped_release release;
+    n_tokens = bpe.encode(begin_of(bytes), end_of(bytes), room.get());
+  }
+  return room.to_array(n_tokens);
+}
+
+std::size_t n_bytes_of(const std::vector<std::string_view>& texts) {
+  std::size_t n_bytes = 0;
+  for (const std::string_view text : texts) n_bytes += text.size();
+  return n_bytes;
 }
 
 template <class Token>
 nb::tuple encode_many(const Bpe& bpe, const std::vector<std::string_view>& texts, unsigned n_threads) {
-  std::vector<Token> tokens;
+  Room<Token> room(n_bytes_of(texts) + Bpe::kSlack);
   std::vector<std::int64_t> offsets(texts.size() + 1);
   {
     nb::gil_scoped_release release;
-    bpe.encode_many(texts, n_threads, tokens, offsets.data());
+    bpe.encode_many(texts, n_threads, room.get(), offsets.data());
   }
-  return nb::make_tuple(to_array(std::move(tokens)), to_array(std::move(offsets)));
+  const auto n_tokens = static_cast<std::size_t>(offsets.back());
+  return nb::make_tuple(room.to_array(n_tokens), to_array(std::move(offsets)));
+}
+
+// Into `out`, directly when it has room for whatever there may be. Nothing is written when the tokens do not fit.
+template <class Token>
+nb::object encode_into(const Bpe& bpe, const std::vector<std::string_view>& texts, Token* out, std::size_t n_out,
+                       unsigned n_threads) {
+  std::vector<std::int64_t> offsets(texts.size() + 1);
+  {
+    nb::gil_scoped_release release;
+    const std::size_t n_most = n_bytes_of(texts) + Bpe::kSlack;
+    if (n_out >= n_most) {
+      bpe.encode_many(texts, n_threads, out, offsets.data());
+    } else {
+      const Room<Token> room(n_most);
+      bpe.encode_many(texts, n_threads, room.get(), offsets.data());
+      if (static_cast<std::size_t>(offsets.back()) <= n_out) std::copy_n(room.get(), offsets.back(), out);
+    }
+  }
+  return to_array(std::move(offsets));
 }
 
 std::vector<std::string_view> slices(const Array<Byte>& data, const Array<std::int64_t>& offsets) {
@@ -85,42 +136,35 @@ std::vector<std::string_view> slices(const Array<Byte>& data, const Array<std::i
   return texts;
 }
 
-// The bytes of ids[0..n); `id_at(i)` reads one.
-template <class IdAt>
-std::string joined_bytes(const Bpe& bpe, std::size_t n_ids, const IdAt& id_at) {
-  std::string bytes;
-  for (std::size_t index = 0; index < n_ids; ++index) {
-    const auto id = id_at(index);
-    const std::string_view token = bpe.bytes_of(static_cast<std::uint64_t>(id));
-    if (token.empty()) {
-      throw std::out_of_range("unknown token id " + std::to_string(id) + " at position " + std::to_string(index));
-    }
-    bytes += token;
-  }
-  return bytes;
-}
-
 template <class Id>
-nb::bytes decode_array(const Bpe& bpe, const Array<Id>& ids) {
-  std::string bytes;
-  {
-    nb::gil_scoped_release release;
-    bytes = joined_bytes(bpe, ids.size(), [&](std::size_t index) { return ids.data()[index]; });
-  }
-  return nb::bytes(bytes.data(), bytes.size());
+nb::bytes decode_ids(const Bpe& bpe, const Id* ids, std::size_t n_ids) {
+  const std::size_t n_bytes = bpe.decoded_size(ids, n_ids);
+  const auto bytes = nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(n_bytes)));
+  if (!bytes.is_valid()) throw nb::python_error();
+  char* out = PyBytes_AsString(bytes.ptr());
+  nb::gil_scoped_release release;
+  bpe.decode(ids, n_ids, out);
+  return bytes;
 }
 
 nb::bytes decode_sequence(const Bpe& bpe, nb::handle sequence) {
   const auto items = nb::steal<nb::tuple>(PySequence_Tuple(sequence.ptr()));
   if (!items.is_valid()) throw nb::python_error();
-  const std::string bytes = joined_bytes(bpe, items.size(), [&](std::size_t index) -> long long {
-    if (PyBool_Check(items[index].ptr())) throw nb::type_error("a bool is no id");
-    const auto number = nb::steal(PyNumber_Index(items[index].ptr()));
+  std::vector<std::int64_t> ids;
+  ids.reserve(items.size());
+  for (nb::handle item : items) {
+    if (PyBool_Check(item.ptr())) throw nb::type_error("a bool is no id");
+    const auto number = nb::steal(PyNumber_Index(item.ptr()));
     if (!number.is_valid()) throw nb::python_error();
     int overflow = 0;
-    return PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);  // -1, an unknown id, when it does not fit
-  });
-  return nb::bytes(bytes.data(), bytes.size());
+    ids.push_back(PyLong_AsLongLongAndOverflow(number.ptr(), &overflow));  // -1, an unknown id, when it does not fit
+  }
+  return decode_ids(bpe, ids.data(), ids.size());
+}
+
+template <class Id>
+nb::bytes decode_array(const Bpe& bpe, const Array<Id>& ids) {
+  return decode_ids(bpe, ids.data(), ids.size());
 }
 
 nb::bytes decode(const Bpe& bpe, nb::handle ids) {
@@ -203,14 +247,23 @@ NB_MODULE(_bpe, m) {
       .def(nb::new_(&make_bpe), "tokens"_a, "merges"_a.none(), "whole_pieces"_a, "special_tokens"_a,
            "pattern"_a = "gpt2", "unicode_version"_a = webtext::kUnicodeVersion,
            "tokens[id] are a token's bytes, b'' where text gives none; merges None: the smallest id merges first.")
+      .def("encode", &encode, "text"_a, nb::sig("def encode(self, text: str | bytes) -> list[int]"),
+           "Token ids of a text.")
       .def(
-          "encode", [](const Bpe& bpe, nb::handle text) { return to_list(encode<std::uint32_t>(bpe, view(text))); },
-          "text"_a, nb::sig("def encode(self, text: str | bytes) -> list[int]"),
-          "Token ids of a text cut by GPT-2's pattern.")
+          "encode_array",
+          [](const Bpe& bpe, nb::handle text, bool wide) {
+            return wide ? encode_array<std::uint32_t>(bpe, text) : encode_array<std::uint16_t>(bpe, text);
+          },
+          "text"_a, "wide"_a, nb::sig("def encode_array(self, text: str | bytes, wide: bool) -> typing.Any"),
+          "The same as an array (uint32 if wide, else uint16).")
       .def(
-          "count", [](const Bpe& bpe, nb::handle text) { return encode<std::uint32_t>(bpe, view(text)).size(); },
-          "text"_a, nb::sig("def count(self, text: str | bytes) -> int"),
-          "Number of tokens of a text cut by GPT-2's pattern.")
+          "count",
+          [](const Bpe& bpe, nb::handle text) {
+            const std::string_view bytes = view(text);
+            nb::gil_scoped_release release;
+            return bpe.count(begin_of(bytes), end_of(bytes));
+          },
+          "text"_a, nb::sig("def count(self, text: str | bytes) -> int"), "Number of tokens of a text.")
       .def(
           "encode_pieces",
           [](const Bpe& bpe, nb::handle text, const std::vector<std::int64_t>& ends) {
@@ -222,12 +275,13 @@ NB_MODULE(_bpe, m) {
               }
               last = end;
             }
-            std::vector<std::uint32_t> tokens;
+            const Room<std::uint32_t> room(whole.size() + Bpe::kSlack);
+            std::size_t n_tokens = 0;
             {
               nb::gil_scoped_release release;
-              bpe.encode_pieces(begin_of(whole), ends.data(), ends.size(), tokens);
+              n_tokens = bpe.encode_pieces(begin_of(whole), ends.data(), ends.size(), room.get());
             }
-            return to_list(tokens);
+            return to_list(room.get(), n_tokens);
           },
           "text"_a, "ends"_a, nb::sig("def encode_pieces(self, text: str | bytes, ends: Sequence[int]) -> list[int]"),
           "Token ids of a text that was cut elsewhere: piece i ends at byte ends[i].")
@@ -253,6 +307,24 @@ NB_MODULE(_bpe, m) {
           nb::sig("def encode_slices(self, data: object, offsets: object, wide: bool, threads: int) -> "
                   "tuple[typing.Any, typing.Any]"),
           "The same for texts that lie in one buffer.")
+      .def(
+          "encode_into",
+          [](const Bpe& bpe, const Array<Byte>& data, const Array<std::int64_t>& offsets, nb::handle out,
+             unsigned threads) {
+            const auto texts = slices(data, offsets);
+            if (Out<std::uint16_t> narrow; nb::try_cast(out, narrow, false) && bpe.is_narrow()) {
+              return encode_into(bpe, texts, narrow.data(), narrow.size(), threads);
+            }
+            if (Out<std::uint32_t> wide; nb::try_cast(out, wide, false)) {
+              return encode_into(bpe, texts, wide.data(), wide.size(), threads);
+            }
+            throw nb::type_error("out must be a uint16 or uint32 array that holds every id");
+          },
+          "data"_a, "offsets"_a, "out"_a, "threads"_a,
+          nb::sig("def encode_into(self, data: object, offsets: object, out: object, threads: int) -> typing.Any"),
+          "The same into the start of a caller's array; returns the offsets alone. Where `out` is too short for the "
+          "last of\n"
+          "them, nothing is written to it. As many tokens as the texts have bytes, and 8 more, go to it directly.")
       .def("decode", &decode, "ids"_a, nb::sig("def decode(self, ids: object) -> bytes"),
            "The bytes of tokens, special ones included; ids are integers in a sequence, or an array (uint16, uint32 "
            "and\n"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "merge_rules.hpp"
-#include "merging.hpp"
 #include "scanner.hpp"
+#include "short_merging.hpp"
 
 namespace webtext {
 
@@ -26,6 +26,9 @@ struct Merge {
 
 class Bpe {
  public:
+  // Tokens that encoding may write behind the last one: the room for n bytes is n + kSlack tokens.
+  static constexpr std::size_t kSlack = 8;
+
   // tokens[id] are the bytes of a token, empty where text never gives that id; special tokens have an id and bytes,
   // and only decoding knows them. `merges` are in order of rank; without them any two tokens merge whose joined bytes
   // are a token, the smallest id first. With `whole_pieces` a piece that is a token is not merged but taken as it is.
@@ -34,18 +37,25 @@ class Bpe {
       bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens);
   ~Bpe();
 
-  // Appends the tokens of a text, cut by the scanner. `Token` is uint16_t or uint32_t.
+  // Writes the tokens of a text, cut by the scanner, and returns their number. `Token` is uint32_t, or uint16_t when
+  // is_narrow(). Throws std::length_error for a piece of 4 GiB.
   template <class Token>
-  void encode(const Byte* begin, const Byte* end, std::vector<Token>& out) const;
+  std::size_t encode(const Byte* begin, const Byte* end, Token* out) const;
 
-  // The same for a text that was cut elsewhere: piece i ends at piece_ends[i].
-  void encode_pieces(const Byte* begin, const std::int64_t* piece_ends, std::size_t n_pieces,
-                     std::vector<std::uint32_t>& out) const;
+  // Their number alone.
+  std::size_t count(const Byte* begin, const Byte* end) const;
 
-  // The tokens of many texts one after the other, and where each begins (n + 1 offsets).
+  // The same as `encode` for a text that was cut elsewhere: piece i ends at piece_ends[i].
+  std::size_t encode_pieces(const Byte* begin, const std::int64_t* piece_ends, std::size_t n_pieces,
+                            std::uint32_t* out) const;
+
+  // The tokens of many texts one after the other, and where each begins (n + 1 offsets). Threads share long texts too.
   template <class Token>
-  void encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, std::vector<Token>& tokens,
+  void encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out,
                    std::int64_t* offsets) const;
+
+  // Whether every token of a text fits in 16 bits.
+  bool is_narrow() const { return is_narrow_; }
 
   // The bytes of a token; empty for an id that has none.
   std::string_view bytes_of(std::uint64_t id) const {
@@ -58,32 +68,47 @@ class Bpe {
   const Scanner& scanner() const { return scanner_; }
   std::uint32_t byte_token(Byte byte) const { return byte_tokens_[byte]; }
 
+  // The bytes of ids[0..n) one after the other: `write` reads them again. Both throw std::out_of_range for an id
+  // without bytes, naming it and its place.
+  template <class Id>
+  std::size_t decoded_size(const Id* ids, std::size_t n_ids) const;
+  template <class Id>
+  void decode(const Id* ids, std::size_t n_ids, char* out) const;
+
   // Per token the two tokens it is merged from when only smaller ids may merge: the merges that a rank file leaves out.
   // Tokens that merging cannot reach are skipped.
   std::vector<Merge> merges_by_rank() const;
 
  private:
   class Lease;
+  template <class Id, class Token>
+  class Encoder;
 
-  template <class Token>
-  void encode_piece(Worker& worker, const Byte* bytes, std::size_t n_bytes, std::vector<Token>& out) const;
+  template <class Token, class Use>
+  void with_encoder(const Use& use) const;
   const std::vector<std::uint32_t>& merge_bytes(Worker& worker, const Byte* bytes, std::size_t n_bytes) const;
+  bool some_unreachable() const;
   void rules_from_merges(const std::vector<Merge>& merges);
   void rules_from_ranks();
+  std::uint32_t find(const Byte* bytes, std::size_t n_bytes) const;
+  void build_index(const std::vector<std::string>& tokens);
 
   static constexpr std::size_t kIdleWorkers = 64;
 
   std::string bytes_;  // of all tokens, one after the other
   std::vector<std::uint64_t> starts_;
-  std::vector<std::uint32_t> index_;  // open addressing: token by the hash of its bytes
+  struct Indexed {
+    std::uint32_t token, tag;  // the upper half of its hash
+  };
+  std::vector<Indexed> index_;  // open addressing: token by the hash of its bytes
   std::array<std::uint32_t, 256> byte_tokens_;
   MergeRules rules_;
-  bool whole_pieces_;
+  NarrowRules narrow_rules_;
+  MergeShort merge_short_ = nullptr;  // with those
+  bool whole_pieces_ = false;
+  bool is_narrow_ = true;
   Scanner scanner_;
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork cannot inherit a held lock
-
-  std::uint32_t find(const Byte* bytes, std::size_t n_bytes) const;
-  void build_index(const std::vector<std::string>& tokens);
 };
 
 }  // namespace webtext

@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "huge_pages.hpp"
+
 namespace webtext {
 
 // Memory straight from the system: zero until touched, and given back at once. For plain data only.
@@ -26,9 +28,7 @@ class HugeArray {
     auto begin = reinterpret_cast<std::uintptr_t>(mapping_);
     if (is_huge) {
       begin = (begin + kHugePage - 1) & ~(kHugePage - 1);
-#ifdef MADV_HUGEPAGE
-      madvise(reinterpret_cast<void*>(begin), size * sizeof(T), MADV_HUGEPAGE);  // only a hint
-#endif
+      on_huge_pages(reinterpret_cast<void*>(begin), mapped_ - (begin - reinterpret_cast<std::uintptr_t>(mapping_)));
     }
     data_ = reinterpret_cast<T*>(begin);
   }

@@ -1,6 +1,7 @@
 // Which two neighbouring tokens merge, how early, and into what.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,19 @@ class MergeRules {
     if (slot.rule.rank == Rule::kNever) ++n_rules_;
     slot = {key(left, right), rule};
     mark(slot.pair);
+    if (rule.rank >= token_of_rank_.size()) token_of_rank_.resize(rule.rank + 1, Rule::kNever);
+    token_of_rank_[rule.rank] = rule.token;
+  }
+
+  // To be called once, after the last rule: the ranks of pairs of bytes go into a table of their own, since every piece
+  // starts with them.
+  void finish(const std::array<std::uint32_t, 256>& byte_tokens) {
+    byte_ranks_.resize(1 << 16);
+    for (std::uint32_t left = 0; left < 256; ++left) {
+      for (std::uint32_t right = 0; right < 256; ++right) {
+        byte_ranks_[left << 8 | right] = rank(byte_tokens[left], byte_tokens[right]);
+      }
+    }
   }
 
   // Most pairs have no rule. A filter of one bit per hash, small enough for the second-level cache, says so without
@@ -29,6 +43,21 @@ class MergeRules {
     const std::uint64_t pair = key(left, right), hash = mix(pair, 0);
     if (!(filter_[(hash >> 32 & filter_mask_) >> 6] >> (hash >> 32 & 63) & 1)) return {};
     return slots_[find(pair)].rule;
+  }
+
+  std::uint32_t rank(std::uint32_t left, std::uint32_t right) const { return (*this)(left, right).rank; }
+  std::uint32_t byte_rank(std::uint8_t left, std::uint8_t right) const { return byte_ranks_[left << 8 | right]; }
+  std::uint32_t token(std::uint32_t rank) const { return token_of_rank_[rank]; }
+  std::size_t n_ranks() const { return token_of_rank_.size(); }
+  std::size_t size() const { return n_rules_; }
+
+  // Calls use(left, right, rule) for every rule.
+  template <class Use>
+  void each(const Use& use) const {
+    for (const Slot& slot : slots_) {
+      if (slot.rule.rank == Rule::kNever) continue;
+      use(static_cast<std::uint32_t>(slot.pair >> 32), static_cast<std::uint32_t>(slot.pair), slot.rule);
+    }
   }
 
  private:
@@ -70,6 +99,8 @@ class MergeRules {
   std::uint64_t filter_mask_ = kSlots * kFilterBits - 1;
   std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
   std::size_t n_rules_ = 0;
+  std::vector<std::uint32_t> token_of_rank_;
+  std::vector<std::uint32_t> byte_ranks_;
 };
 
 }  // namespace webtext

@@ -12,7 +12,7 @@ Scanner::Scanner(std::string_view pattern, std::string_view unicode_version) : c
     throw std::invalid_argument("no tables of Unicode " + std::string(unicode_version));
   }
   if (pattern == "gpt2") {
-    cut_ = &cut_gpt2;
+    cut_ = gpt2_cut();
   } else if (pattern == "gpt2-superwords") {
     cut_ = &cut_superwords;
     joins_words_ = true;

@@ -39,9 +39,10 @@ class Scanner {
     }
   }
 
- private:
   using Cut = std::size_t (*)(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends,
                               std::size_t max);
+
+ private:
   static constexpr std::size_t kWindow = 1024;
 
   const ClassTable& classes_;

@@ -1,0 +1,472 @@
+// Text to tokens, a window of pieces at a time: cut them; make the key of each and call for its cache line; look each
+// up; merge those that are new, together, so that their memory accesses overlap; copy the tokens of all, without a
+// branch on their number; remember the new ones.
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <tuple>
+#include <type_traits>
+
+#include "bpe.hpp"
+#include "known_pieces.hpp"
+#include "merging.hpp"
+#include "safe_cut.hpp"
+#include "threads.hpp"
+
+namespace webtext {
+
+class Worker {
+ public:
+  template <class Id>
+  KnownPieces<Id>& table() {
+    auto& table = std::get<std::unique_ptr<KnownPieces<Id>>>(tables_);
+    if (!table) table = std::make_unique<KnownPieces<Id>>();
+    return *table;
+  }
+
+  Merger merger;
+  std::vector<std::uint32_t> scratch;
+
+ private:
+  std::tuple<std::unique_ptr<KnownPieces<std::uint16_t>>, std::unique_ptr<KnownPieces<std::uint32_t>>> tables_;
+};
+
+// Borrows an idle worker for one call, or makes one.
+class Bpe::Lease {
+ public:
+  explicit Lease(const Bpe& bpe) : bpe_(bpe) {
+    for (auto& slot : bpe.idle_) {
+      if (slot.load(std::memory_order_relaxed) && (worker_ = slot.exchange(nullptr))) return;
+    }
+    worker_ = new Worker;
+  }
+  ~Lease() {
+    for (auto& slot : bpe_.idle_) {
+      Worker* empty = nullptr;
+      if (slot.compare_exchange_strong(empty, worker_)) return;
+    }
+    delete worker_;
+  }
+  Lease(const Lease&) = delete;
+  Worker& operator*() const { return *worker_; }
+
+ private:
+  const Bpe& bpe_;
+  Worker* worker_ = nullptr;
+};
+
+Bpe::~Bpe() {
+  for (auto& slot : idle_) delete slot.load();
+}
+
+// Whether merging the bytes of some token gives others. Where it never does, a piece that is a token needs no look-up.
+bool Bpe::some_unreachable() const {
+  Worker worker;
+  for (const auto [id, tag] : index_) {
+    if (id == ~0u) continue;
+    const std::string_view token = bytes_of(id);
+    if (merge_bytes(worker, reinterpret_cast<const Byte*>(token.data()), token.size()).size() > 1) return true;
+  }
+  return false;
+}
+
+const std::vector<std::uint32_t>& Bpe::merge_bytes(Worker& worker, const Byte* bytes, std::size_t n_bytes) const {
+  if (whole_pieces_) {
+    if (const std::uint32_t token = find(bytes, n_bytes); token != ~0u) {
+      worker.scratch.assign(1, token);
+      return worker.scratch;
+    }
+  }
+  if (merge_short_ && n_bytes <= kShortPiece) {
+    std::uint16_t tokens[kShortPiece];
+    ShortPiece piece{bytes, n_bytes, tokens, 0};
+    merge_short_(narrow_rules_, &piece, 1);
+    worker.scratch.assign(tokens, tokens + piece.n_tokens);
+    return worker.scratch;
+  }
+  return worker.merger(rules_, byte_tokens_, bytes, n_bytes);
+}
+
+// Encodes with one worker. `Id` is what its table stores, `Token` what is written.
+template <class Id, class Token>
+class Bpe::Encoder {
+ public:
+  static constexpr std::size_t kWindow = 512;  // pieces
+
+  Encoder(const Bpe& bpe, Worker& worker) : bpe_(bpe), worker_(worker), table_(worker.table<Id>()) {}
+
+  Token* encode(const Byte* begin, const Byte* end, Token* out) {
+    std::uint32_t ends[kWindow];
+    while (begin < end) {
+      const std::size_t n_pieces = bpe_.scanner_.cut(begin, end, ends, kWindow);
+      out = encode_window(begin, end, ends, n_pieces, out);
+      begin += ends[n_pieces - 1];
+    }
+    return out;
+  }
+
+  // The tokens of the pieces that end at begin + ends[i]; the text that they are of is readable up to `end`.
+  Token* encode_window(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces,
+                       Token* out) {
+    n_new_ = 0;
+    table_.reserve(n_pieces);
+    make_keys(begin, end, ends, n_pieces);
+    const std::size_t n_missed = look_up(n_pieces);
+    if (n_missed) merge_missed(begin, ends, n_missed);
+    std::uint32_t start = 0;
+    for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
+      const Entry& entry = *found_[index];
+      copy_all(entry.ids, out);
+      if (entry.n <= Table::kIds) [[likely]] {
+        out += entry.n;
+      } else {
+        out = copy_many(entry, begin + start, ends[index] - start, out);
+      }
+    }
+    for (std::size_t index = 0; index < n_new_; ++index) remember(index);
+    return out;
+  }
+
+ private:
+  using Table = KnownPieces<Id>;
+  using Entry = typename Table::Entry;
+  static constexpr std::size_t kMaxKept = 128;  // bytes of the longest pieces that are remembered
+
+  struct New {
+    PieceKey key;
+    const Byte* bytes;
+    std::size_t n_bytes;
+    std::size_t first, n_tokens;  // in new_tokens_
+  };
+
+  void make_keys(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces) {
+    const auto readable = static_cast<std::size_t>(end - begin);
+    std::uint32_t start = 0;
+    for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
+      const std::uint32_t n_bytes = ends[index] - start;
+      keys_[index] = readable - start >= sizeof(PieceKey) ? PieceKey::of_readable(begin + start, n_bytes)
+                                                          : PieceKey::of(begin + start, n_bytes);
+      hashes_[index] = static_cast<std::uint32_t>(keys_[index].hash());
+      table_.prefetch(hashes_[index]);
+    }
+  }
+
+  // Finds the entries of the window's pieces; lists those that have none in missed_ and returns their number.
+  std::size_t look_up(std::size_t n_pieces) {
+    std::size_t n_missed = 0;
+    for (std::size_t index = 0; index < n_pieces; ++index) {
+      const PieceKey key = keys_[index];
+      const Entry* pair = table_.bucket(hashes_[index]);
+      const bool first = pair[0].key == key, second = pair[1].key == key;
+      found_[index] = pair + (first ? 0 : 1);
+      missed_[n_missed] = static_cast<std::uint32_t>(index);
+      n_missed += !(first | second);
+    }
+    return n_missed;
+  }
+
+  // Gives the missed pieces entries of their own, in new_entries_, by merging. They may not go into the table before
+  // the tokens of all are copied: they could push out an entry that was found.
+  void merge_missed(const Byte* begin, const std::uint32_t* ends, std::size_t n_missed) {
+    new_tokens_.clear();
+    for (std::size_t place = 0; place < n_missed; ++place) {
+      const std::uint32_t index = missed_[place];
+      if ((found_[index] = table_.find_second(keys_[index]))) continue;
+      const std::uint32_t start = index ? ends[index - 1] : 0;
+      new_[n_new_] = {keys_[index], begin + start, ends[index] - start, 0, 0};
+      found_[index] = &new_entries_[n_new_++];
+    }
+    if (bpe_.merge_short_ && !bpe_.whole_pieces_) {
+      merge_together();
+    } else {
+      for (std::size_t index = 0; index < n_new_; ++index) merge_alone(new_[index]);
+    }
+    for (std::size_t index = 0; index < n_new_; ++index) {
+      const New& piece = new_[index];
+      Entry& entry = new_entries_[index];
+      entry.n = piece.n_tokens <= Table::kIds ? static_cast<Id>(piece.n_tokens) : Table::kInArena;
+      for (std::size_t id = 0; id < std::min(piece.n_tokens, Table::kIds); ++id) {
+        entry.ids[id] = static_cast<Id>(new_tokens_[piece.first + id]);
+      }
+    }
+  }
+
+  void merge_alone(New& piece) {
+    const auto& tokens = bpe_.merge_bytes(worker_, piece.bytes, piece.n_bytes);
+    piece.first = new_tokens_.size();
+    piece.n_tokens = tokens.size();
+    new_tokens_.insert(new_tokens_.end(), tokens.begin(), tokens.end());
+  }
+
+  void merge_together() {
+    short_.clear();
+    std::size_t n_bytes = 0;
+    for (std::size_t index = 0; index < n_new_; ++index)
+      n_bytes += new_[index].n_bytes <= kShortPiece ? new_[index].n_bytes : 0;
+    short_tokens_.resize(n_bytes);
+    std::uint16_t* room = short_tokens_.data();
+    for (std::size_t index = 0; index < n_new_; ++index) {
+      if (new_[index].n_bytes > kShortPiece) continue;
+      short_.push_back({new_[index].bytes, new_[index].n_bytes, room, 0});
+      room += new_[index].n_bytes;
+    }
+    bpe_.merge_short_(bpe_.narrow_rules_, short_.data(), short_.size());
+    std::size_t next = 0;
+    for (std::size_t index = 0; index < n_new_; ++index) {
+      New& piece = new_[index];
+      if (piece.n_bytes > kShortPiece) {
+        merge_alone(piece);
+        continue;
+      }
+      const ShortPiece& merged = short_[next++];
+      piece.first = new_tokens_.size();
+      piece.n_tokens = merged.n_tokens;
+      new_tokens_.insert(new_tokens_.end(), merged.tokens, merged.tokens + merged.n_tokens);
+    }
+  }
+
+  void remember(std::size_t index) {
+    const New& piece = new_[index];
+    if (piece.n_bytes > kMaxKept) return;
+    table_.insert(piece.key, piece.bytes, piece.n_bytes, &new_tokens_[piece.first], piece.n_tokens);
+  }
+
+  // All ids that an entry has room for, and one more for an even number.
+  static void copy_all(const Id* ids, Token* out) {
+    if constexpr (sizeof(Id) == sizeof(Token)) {
+      std::memcpy(out, ids, 16);
+    } else {
+      Id read[16 / sizeof(Id)];
+      std::memcpy(read, ids, 16);
+      for (std::size_t index = 0; index < 16 / sizeof(Id); ++index) out[index] = read[index];
+    }
+  }
+
+  static Token* copy(const std::uint32_t* ids, std::size_t n_ids, Token* out) {
+    for (std::size_t index = 0; index < n_ids; ++index) out[index] = static_cast<Token>(ids[index]);
+    return out + n_ids;
+  }
+
+  // The tokens of a piece that has more than an entry holds, or of a long one.
+  [[gnu::noinline]] Token* copy_many(const Entry& entry, const Byte* bytes, std::size_t n_bytes, Token* out) {
+    if (&entry >= new_entries_ && &entry < new_entries_ + kWindow) {
+      const New& piece = new_[&entry - new_entries_];
+      return copy(&new_tokens_[piece.first], piece.n_tokens, out);
+    }
+    const auto tokens = table_.in_arena(entry, bytes, n_bytes);
+    if (tokens.ids) return copy(tokens.ids, tokens.n, out);
+    const auto& merged = bpe_.merge_bytes(worker_, bytes, n_bytes);  // another long piece with the same hash
+    return copy(merged.data(), merged.size(), out);
+  }
+
+  const Bpe& bpe_;
+  Worker& worker_;
+  Table& table_;
+  PieceKey keys_[kWindow];
+  std::uint32_t hashes_[kWindow], missed_[kWindow];
+  const Entry* found_[kWindow];
+  New new_[kWindow];
+  Entry new_entries_[kWindow];
+  std::size_t n_new_ = 0;
+  std::vector<std::uint32_t> new_tokens_;
+  std::vector<ShortPiece> short_;
+  std::vector<std::uint16_t> short_tokens_;
+};
+
+// Calls use(encoder) with a worker and the table that fits the vocabulary.
+template <class Token, class Use>
+void Bpe::with_encoder(const Use& use) const {
+  const Lease lease(*this);
+  if constexpr (std::is_same_v<Token, std::uint16_t>) {
+    Encoder<std::uint16_t, std::uint16_t> encoder(*this, *lease);
+    use(encoder);
+  } else if (is_narrow_) {
+    Encoder<std::uint16_t, std::uint32_t> encoder(*this, *lease);
+    use(encoder);
+  } else {
+    Encoder<std::uint32_t, std::uint32_t> encoder(*this, *lease);
+    use(encoder);
+  }
+}
+
+template <class Token>
+std::size_t Bpe::encode(const Byte* begin, const Byte* end, Token* out) const {
+  std::size_t n_tokens = 0;
+  with_encoder<Token>(
+      [&](auto& encoder) { n_tokens = static_cast<std::size_t>(encoder.encode(begin, end, out) - out); });
+  return n_tokens;
+}
+
+std::size_t Bpe::count(const Byte* begin, const Byte* end) const {
+  std::size_t n_tokens = 0;
+  with_encoder<std::uint32_t>([&](auto& encoder) {
+    std::vector<std::uint32_t> tokens;
+    std::uint32_t ends[1024];
+    while (begin < end) {
+      const std::size_t n_pieces = scanner_.cut(begin, end, ends, encoder.kWindow);
+      const std::uint32_t n_bytes = ends[n_pieces - 1];
+      if (tokens.size() < n_bytes + kSlack) tokens.resize(n_bytes + kSlack);
+      n_tokens +=
+          static_cast<std::size_t>(encoder.encode_window(begin, end, ends, n_pieces, tokens.data()) - tokens.data());
+      begin += n_bytes;
+    }
+  });
+  return n_tokens;
+}
+
+std::size_t Bpe::encode_pieces(const Byte* begin, const std::int64_t* piece_ends, std::size_t n_pieces,
+                               std::uint32_t* out) const {
+  std::uint32_t* room = out;
+  with_encoder<std::uint32_t>([&](auto& encoder) {
+    const Byte* end = begin + (n_pieces ? piece_ends[n_pieces - 1] : 0);
+    std::int64_t start = 0;
+    for (std::size_t index = 0; index < n_pieces;) {
+      std::uint32_t ends[encoder.kWindow];
+      std::size_t n_ends = 0;
+      for (; index < n_pieces && n_ends < encoder.kWindow; ++index) {
+        if (piece_ends[index] - start > kFarthestEnd) break;
+        ends[n_ends++] = static_cast<std::uint32_t>(piece_ends[index] - start);
+      }
+      if (n_ends == 0) throw std::length_error("a piece of 4 GiB or more");
+      room = encoder.encode_window(begin + start, end, ends, n_ends, room);
+      start += ends[n_ends - 1];
+    }
+  });
+  return static_cast<std::size_t>(room - out);
+}
+
+namespace {
+
+// A part of a text, or all of it, for one thread to encode.
+struct Share {
+  const Byte *begin, *end;
+  std::size_t text;
+  bool ends_text;
+};
+
+// Shares in the order of the text, a long text cut where every pattern cuts, and where each job of about kJobBytes
+// begins.
+struct Jobs {
+  static constexpr std::ptrdiff_t kJobBytes = 1 << 18;
+
+  Jobs(const std::vector<std::string_view>& texts, const Scanner& scanner) {
+    std::ptrdiff_t n_bytes = kJobBytes;
+    for (std::size_t text = 0; text < texts.size(); ++text) {
+      const auto* begin = reinterpret_cast<const Byte*>(texts[text].data());
+      const Byte* end = begin + texts[text].size();
+      do {
+        const Byte* until = end - begin > 2 * kJobBytes
+                                ? safe_cut(scanner.classes(), begin, begin + kJobBytes, end, scanner.joins_words())
+                                : end;
+        if (n_bytes >= kJobBytes) {
+          firsts.push_back(shares.size());
+          n_bytes = 0;
+        }
+        shares.push_back({begin, until, text, until == end});
+        n_bytes += until - begin;
+        begin = until;
+      } while (begin < end);
+    }
+    firsts.push_back(shares.size());
+  }
+
+  std::size_t size() const { return firsts.size() - 1; }
+
+  std::vector<Share> shares;
+  std::vector<std::size_t> firsts;
+};
+
+// Hands out places in the output in the order of jobs: a job that is done waits for those before it.
+class Turns {
+ public:
+  // The tokens before those of a job; false when another thread failed.
+  bool take(std::size_t job, std::size_t n_tokens, std::size_t& before) {
+    std::unique_lock lock(mutex_);
+    turn_.wait(lock, [&] { return job_ == job || failed_; });
+    if (failed_) return false;
+    before = n_tokens_;
+    n_tokens_ += n_tokens;
+    ++job_;
+    lock.unlock();
+    turn_.notify_all();
+    return true;
+  }
+
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    turn_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable turn_;
+  std::size_t job_ = 0, n_tokens_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+template <class Token>
+void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out,
+                      std::int64_t* offsets) const {
+  offsets[0] = 0;
+  if (n_threads <= 1) {
+    with_encoder<Token>([&](auto& encoder) {
+      Token* room = out;
+      for (std::size_t index = 0; index < texts.size(); ++index) {
+        const auto* bytes = reinterpret_cast<const Byte*>(texts[index].data());
+        room = encoder.encode(bytes, bytes + texts[index].size(), room);
+        offsets[index + 1] = room - out;
+      }
+    });
+    return;
+  }
+  const Jobs jobs(texts, scanner_);
+  std::atomic<std::size_t> next{0};
+  Turns turns;
+  const auto work = [&](std::size_t) {
+    with_encoder<Token>([&](auto& encoder) {
+      std::unique_ptr<Token[]> tokens;  // of one job, copied while they are in the cache
+      std::size_t n_room = 0;
+      for (std::size_t job; (job = next++) < jobs.size();) {
+        const Share *first = &jobs.shares[jobs.firsts[job]], *last = jobs.shares.data() + jobs.firsts[job + 1];
+        std::size_t n_bytes = 0;
+        for (const Share* share = first; share < last; ++share)
+          n_bytes += static_cast<std::size_t>(share->end - share->begin);
+        if (n_room < n_bytes + kSlack) {
+          n_room = n_bytes + kSlack;
+          tokens.reset(new Token[n_room]);
+        }
+        Token* room = tokens.get();
+        for (const Share* share = first; share < last; ++share) {
+          room = encoder.encode(share->begin, share->end, room);
+          if (share->ends_text) offsets[share->text + 1] = room - tokens.get();
+        }
+        std::size_t before = 0;
+        const auto n_tokens = static_cast<std::size_t>(room - tokens.get());
+        if (!turns.take(job, n_tokens, before)) return;
+        std::copy_n(tokens.get(), n_tokens, out + before);
+        for (const Share* share = first; share < last; ++share) {
+          if (share->ends_text) offsets[share->text + 1] += static_cast<std::int64_t>(before);
+        }
+      }
+    });
+  };
+  in_threads(std::max<std::size_t>(1, std::min<std::size_t>(n_threads, jobs.size())), [&](std::size_t thread) {
+    try {
+      work(thread);
+    } catch (...) {
+      turns.fail();
+      throw;
+    }
+  });
+}
+
+template std::size_t Bpe::encode(const Byte*, const Byte*, std::uint16_t*) const;
+template std::size_t Bpe::encode(const Byte*, const Byte*, std::uint32_t*) const;
+template void Bpe::encode_many(const std::vector<std::string_view>&, unsigned, std::uint16_t*, std::int64_t*) const;
+template void Bpe::encode_many(const std::vector<std::string_view>&, unsigned, std::uint32_t*, std::int64_t*) const;
+
+}  // namespace webtext

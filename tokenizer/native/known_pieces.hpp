@@ -1,0 +1,189 @@
+// Pieces met before, with their tokens: what makes encoding fast, since few pieces are new in any text.
+//
+// A piece of up to 15 bytes is its own key; a longer one is told by a hash, and its bytes are compared. A bucket is a
+// cache line of two entries. A piece lies in its first bucket, or in its second when the first was full: so nearly all
+// are found at once, and a table can be half full without forgetting any. The tokens of a piece lie in its entry when
+// they fit, else in an arena. Memory is bounded: a full table forgets pieces.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "characters.hpp"
+#include "hashing.hpp"
+#include "huge_array.hpp"
+
+namespace webtext {
+
+struct PieceKey {
+  static constexpr std::size_t kMaxBytes = 15;
+
+  std::uint64_t low, high;  // the bytes, padded with zeros; the last byte is their number, or kLong
+
+  bool operator==(const PieceKey&) const = default;
+  std::uint64_t hash() const { return mix(low, high); }
+  bool is_long() const { return high >> 56 == kLong; }
+
+  // The key of a piece whose memory may end with it.
+  static PieceKey of(const Byte* bytes, std::size_t n_bytes) {
+    if (n_bytes > kMaxBytes) return of_long(bytes, n_bytes);
+    const std::uint64_t low = load_short(bytes, std::min<std::size_t>(n_bytes, 8));
+    const std::uint64_t rest = n_bytes > 8 ? load_short(bytes + 8, n_bytes - 8) : 0;
+    return {low, rest | static_cast<std::uint64_t>(n_bytes) << 56};
+  }
+
+  // The same with 16 bytes to be read from `bytes` on, whatever the piece's length.
+  static PieceKey of_readable(const Byte* bytes, std::size_t n_bytes) {
+    if (n_bytes > kMaxBytes) return of_long(bytes, n_bytes);
+    PieceKey key;
+    std::memcpy(&key, bytes, sizeof key);
+    key.low &= kMasks[n_bytes].low;
+    key.high = (key.high & kMasks[n_bytes].high) | static_cast<std::uint64_t>(n_bytes) << 56;
+    return key;
+  }
+
+ private:
+  static constexpr std::uint64_t kLong = 0xFF;
+
+  struct Mask {
+    std::uint64_t low, high;
+  };
+  struct Masks {
+    constexpr Masks() : of() {
+      for (std::size_t n = 0; n <= kMaxBytes; ++n) {
+        of[n] = {n < 8 ? (std::uint64_t{1} << 8 * n) - 1 : ~std::uint64_t{0},
+                 n < 8 ? 0 : (std::uint64_t{1} << 8 * (n - 8)) - 1};
+      }
+    }
+    constexpr const Mask& operator[](std::size_t n) const { return of[n]; }
+    Mask of[kMaxBytes + 1];
+  };
+  static const Masks kMasks;
+
+  static PieceKey of_long(const Byte* bytes, std::size_t n_bytes) {
+    return {hash_bytes(bytes, n_bytes), kLong << 56 | (n_bytes & 0xFFFFFFFF)};
+  }
+};
+
+inline constexpr PieceKey::Masks PieceKey::kMasks{};
+
+// `Id` is uint16_t when every token fits in it, else uint32_t.
+template <class Id>
+class KnownPieces {
+ public:
+  static constexpr std::size_t kIds = 16 / sizeof(Id) - 1;
+
+  struct Entry {
+    PieceKey key;
+    Id ids[kIds];  // or, as a uint32_t, the place in the arena
+    Id n;          // of them; 0: empty; kInArena
+  };
+  static_assert(sizeof(Entry) == 32);
+  static constexpr Id kInArena = static_cast<Id>(~Id{0});
+
+  KnownPieces() { clear(kLeastBuckets); }
+
+  // The two entries where a piece should be.
+  const Entry* bucket(std::uint64_t hash) const { return &entries_[2 * (hash & mask_)]; }
+  void prefetch(std::uint64_t hash) const { __builtin_prefetch(bucket(hash)); }
+
+  // The entry of a piece that is not there, or null.
+  const Entry* find_second(const PieceKey& key) const {
+    const Entry* pair = bucket(key.hash() >> 32);
+    for (const Entry* entry : {pair, pair + 1}) {
+      if (entry->key == key && entry->n) return entry;
+    }
+    return nullptr;
+  }
+
+  // Tokens of a piece in the arena, if these are its bytes.
+  struct Tokens {
+    const std::uint32_t* ids = nullptr;
+    std::size_t n = 0;
+  };
+  Tokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
+    const std::uint32_t* at = &arena_[place(entry)];
+    if (entry.key.is_long() && (at[1] != n_bytes || std::memcmp(at + 2 + at[0], bytes, n_bytes))) return {};
+    return {at + 2, at[0]};
+  }
+
+  // Makes ready for n more pieces: entries move and are forgotten here only.
+  void reserve(std::size_t n) {
+    if (arena_.size() > kArenaWords) clear(mask_ + 1);
+    while (n_filled_ + n > (mask_ + 1) / 2 && mask_ + 1 < kMostBuckets) grow();
+  }
+
+  template <class Number>
+  void insert(const PieceKey& key, const Byte* bytes, std::size_t n_bytes, const Number* ids, std::size_t n_ids) {
+    const bool fits = n_ids <= kIds && !key.is_long();
+    Entry& entry = slot(key);
+    if (entry.key == key && entry.n) return;
+    entry.key = key;
+    if (fits) {
+      for (std::size_t index = 0; index < n_ids; ++index) entry.ids[index] = static_cast<Id>(ids[index]);
+      entry.n = static_cast<Id>(n_ids);
+      return;
+    }
+    const auto where = static_cast<std::uint32_t>(arena_.size());
+    std::memcpy(entry.ids, &where, sizeof where);
+    entry.n = kInArena;
+    arena_.push_back(static_cast<std::uint32_t>(n_ids));
+    arena_.push_back(static_cast<std::uint32_t>(n_bytes));
+    arena_.insert(arena_.end(), ids, ids + n_ids);
+    if (!key.is_long()) return;
+    arena_.resize(arena_.size() + (n_bytes + 3) / 4);
+    std::memcpy(&arena_[where + 2 + n_ids], bytes, n_bytes);
+  }
+
+ private:
+  static constexpr std::size_t kLeastBuckets = 1 << 11, kMostBuckets = 1 << 19;  // of two entries: 32 MiB
+  static constexpr std::size_t kGrowth = 4, kArenaWords = 8 << 20;
+
+  static std::uint32_t place(const Entry& entry) {
+    std::uint32_t where;
+    std::memcpy(&where, entry.ids, sizeof where);
+    return where;
+  }
+
+  void clear(std::size_t n_buckets) {
+    entries_ = HugeArray<Entry>(2 * n_buckets);
+    mask_ = n_buckets - 1;
+    n_filled_ = 0;
+    arena_.clear();
+  }
+
+  void grow() {
+    const std::size_t n_old = 2 * (mask_ + 1);
+    HugeArray<Entry> old(kGrowth * n_old);
+    std::swap(old, entries_);
+    mask_ = kGrowth * (mask_ + 1) - 1;
+    n_filled_ = 0;
+    for (std::size_t index = 0; index < n_old; ++index) {
+      if (old[index].n) slot(old[index].key) = old[index];
+    }
+  }
+
+  // Where a piece is, or goes: in place of one of its second bucket when there is no room. The first of two stays
+  // longer, since what is met early is met often.
+  Entry& slot(const PieceKey& key) {
+    const std::uint64_t hash = key.hash();
+    for (const std::uint64_t half : {hash, hash >> 32}) {
+      Entry* pair = &entries_[2 * (half & mask_)];
+      for (Entry* entry : {pair, pair + 1}) {
+        if (entry->n && entry->key == key) return *entry;
+        if (entry->n) continue;
+        ++n_filled_;
+        return *entry;
+      }
+    }
+    return entries_[2 * (hash >> 32 & mask_) + (++n_replaced_ % 8 != 0)];
+  }
+
+  HugeArray<Entry> entries_;
+  std::size_t mask_ = 0, n_filled_ = 0, n_replaced_ = 0;
+  std::vector<std::uint32_t> arena_;
+};
+
+}  // namespace webtext

@@ -1,0 +1,81 @@
+// Merging pieces of up to 64 bytes when tokens and ranks fit in 16 bits: the lowest rank by vector instructions, and
+// the rule of a pair without a branch. What a text costs the first time is mostly this.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "characters.hpp"
+#include "merge_rules.hpp"
+
+namespace webtext {
+
+// The rules of a narrow vocabulary in a perfect hash table (hash and displace, Belazzougui et al. 2009): one look-up
+// reads one place, and half a megabyte for GPT-2 stays in the second-level cache, which is what its speed depends on.
+class NarrowRules {
+ public:
+  static constexpr std::uint16_t kNever = 0xFFFF;
+
+  // False when the rules do not fit: a token or a rank of more than 16 bits.
+  bool assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens);
+
+  // The rank of two tokens, or kNever.
+  std::uint16_t rank(std::uint32_t left, std::uint32_t right) const {
+    return rank_at(slot_of(left, right), left, right);
+  }
+
+  // The same in two steps, so that the place can be called for ahead.
+  struct Slot {
+    std::uint16_t left = 0, right = 0, rank = kNever;
+  };
+  const Slot* slot_of(std::uint32_t left, std::uint32_t right) const {
+    const std::uint32_t pair = left << 16 | right;
+    return &slots_[place(pair, seeds_[bucket(pair)])];
+  }
+  static std::uint16_t rank_at(const Slot* slot, std::uint32_t left, std::uint32_t right) {
+    return slot->left == left && slot->right == right ? slot->rank : kNever;
+  }
+
+  std::uint16_t byte_rank(Byte left, Byte right) const { return byte_ranks_[left << 8 | right]; }
+  std::uint16_t byte_token(Byte byte) const { return byte_tokens_[byte]; }
+  std::uint16_t token(std::uint16_t rank) const {  // trained vocabularies give tokens in the order of ranks
+    return is_dense_ ? static_cast<std::uint16_t>(rank + first_token_) : token_of_rank_[rank];
+  }
+
+ private:
+  std::uint32_t bucket(std::uint32_t pair) const { return (pair * 0x9E3779B1u) >> (shift_ + 2); }
+  std::uint32_t place(std::uint32_t pair, std::uint32_t seed) const {
+    return (((pair ^ seed * 0x9E3779B1u) * 0x85EBCA6Bu) ^ (pair * 0xC2B2AE35u)) >> shift_;
+  }
+  bool displace(const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranked_pairs);
+
+  std::vector<Slot> slots_;
+  std::vector<std::uint16_t> seeds_;  // by bucket, of which there is one for four slots
+  std::uint32_t shift_ = 24;
+  std::vector<std::uint16_t> byte_ranks_, token_of_rank_;
+  std::array<std::uint16_t, 256> byte_tokens_;
+  bool is_dense_ = true;
+  std::uint16_t first_token_ = 0;
+};
+
+inline constexpr std::size_t kShortPiece = 64;  // bytes
+
+// A piece of 1 to kShortPiece bytes, and where its tokens go: room for as many.
+struct ShortPiece {
+  const Byte* bytes;
+  std::size_t n_bytes;
+  std::uint16_t* tokens;
+  std::size_t n_tokens;
+};
+
+// Fills in the tokens of n pieces.
+using MergeShort = void (*)(const NarrowRules& rules, ShortPiece* pieces, std::size_t n);
+
+void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t n);
+
+// The one for this machine, or null.
+MergeShort merge_short();
+
+}  // namespace webtext
