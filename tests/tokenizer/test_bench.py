@@ -64,10 +64,7 @@ def test_wrong_ids_never_reach_anything_and_missing_peers_are_no_error(bench: di
     wrong = {row.ours: [run(1, right=False)], row.peers[0]: [run(4, right=False)]}
     line = table.line_of(row, row.measures[0], wrong)
     assert line.reached == "wrong ids"
-    assert line.notes == [
-        "webtext (documents): ids are not tiktoken's",
-        "gigatoken (documents): ids are not tiktoken's",
-    ]
+    assert line.notes == [f"{name}, documents: gpt2's ids are not tiktoken's" for name in ("webtext", "gigatoken")]
     line = table.line_of(row, row.measures[0], {row.ours: [run(1)]})
     assert (line.peer, line.ratio, line.reached) == (None, None, "?")
 
