@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from webtext.tokenizer.patterns import cut
+from webtext.tokenizer.patterns import NATIVE, cut
 from webtext.tokenizer.text import readable
 
 if TYPE_CHECKING:
@@ -103,6 +103,11 @@ def _about_ids(vocabulary: Vocabulary) -> Iterator[str]:
 
 def _about_other_libraries(vocabulary: Vocabulary) -> Iterator[str]:
     """What Hugging Face's libraries do with such a file and we do not, plain text apart."""
+    if vocabulary.pattern not in NATIVE:
+        yield (
+            "the pattern is a regular expression: Hugging Face's libraries have it read by Oniguruma, we by the `regex` "
+            "module, whose classes of rare characters and Unicode version differ"
+        )
     extras = vocabulary.extras
     flags: dict[str, dict[str, bool]] = extras.get("added_tokens", {})
     greedy = [name for name, found in flags.items() if found["lstrip"] or found["rstrip"] or found["single_word"]]

@@ -164,6 +164,11 @@ def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[
             raise InputError(
                 f"'{place}' gives the added token {name[:60]!r} two ids or names it twice", "write or download it again"
             )
+        if name not in ids and id_ != (turn := max(len(ids), max(specials.values(), default=-1) + 1)):
+            raise InputError(
+                f"'{place}': the added token {name[:60]!r} has the id {id_}, and Hugging Face's libraries give it {turn}",
+                "put it into the vocabulary, with that id",
+            )
         specials[name] = id_
         if found != FLAGS:
             flags[name] = found

