@@ -253,7 +253,7 @@ Examples:
   webtext tokenizer score tokenizer.json --on en=english.txt --on de=german.txt --json
 
 \b
-Reads:  tokenizers, and texts: part sets with a column `text` (and `language`), text files, LANG=FILE
+Reads:  tokenizers, and texts: part sets, text files, JSON lines, Parquet, compressed or not, LANG=FILE
 Writes: nothing
 """
 
@@ -265,15 +265,23 @@ Writes: nothing
 @click.option(
     "--seldom", type=click.IntRange(1), default=SELDOM, show_default=True, help="Below, an id looks under-trained."
 )
+@click.option("--text-field", default="text", show_default=True, help="Field of JSON lines, column of Parquet files.")
 @_PATTERN
 def score(
-    run: Run, paths: tuple[str, ...], inputs: tuple[str, ...], reference: str | None, seldom: int, pattern: str | None
+    run: Run,
+    paths: tuple[str, ...],
+    inputs: tuple[str, ...],
+    reference: str | None,
+    seldom: int,
+    text_field: str,
+    pattern: str | None,
 ) -> None:
     """Measure how well TOKENIZERs suit texts: compression, fertility, Rényi efficiency, vocabulary use, parity."""
     from webtext.tokenizer.scoring import score_inputs
 
     tokenizers = {path: Tokenizer.load(path, pattern if path.endswith(".tiktoken") else None) for path in paths}
-    run.console.result(*score_inputs(tokenizers, inputs, reference, seldom, run))
+    found = score_inputs(tokenizers, inputs, run, reference=reference, seldom=seldom, text_field=text_field)
+    run.console.result(*found)
 
 
 def _special_tokens(given: tuple[str, ...]) -> list[str] | dict[str, int] | None:

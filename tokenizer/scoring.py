@@ -6,12 +6,13 @@ in one language.
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
-from webtext.tokenizer.inputs import open_input, texts_of
+from webtext.tokenizer.inputs import Input, open_input, texts_of
 from webtext.tokenizer.measures import ALPHA, SELDOM, Score, score
 from webtext.tokenizer.shown import shown_bytes
 from webtext.tokenizer.text import Text
@@ -27,16 +28,23 @@ _MAX_EXAMPLE = 24
 
 
 def score_inputs(
-    tokenizers: Mapping[str, Tokenizer], inputs: Sequence[str], reference: str | None, seldom: int, run: Run
+    tokenizers: Mapping[str, Tokenizer],
+    inputs: Sequence[str],
+    run: Run,
+    *,
+    reference: str | None = None,
+    seldom: int = SELDOM,
+    text_field: str = "text",
 ) -> tuple[dict[str, Any], str]:
     """Measure tokenizers, told by name, over the inputs: the answer as plain values, and as a table.
 
     The reference language of the parity is 'en' where there is one, else the first. ConfigError when it does not occur.
     """
+    sources = [_opened(given) for given in inputs]
     with run.console.progress(None, "tokenizer score: texts", "texts") as progress:
 
         def counted() -> Iterator[tuple[str | None, Text]]:
-            for language, text in labelled_texts(inputs):
+            for language, text in labelled_texts(sources, text_field):
                 progress.advance()
                 yield language, text
 
@@ -51,24 +59,32 @@ def score_inputs(
             f"no text is in the reference language '{reference}'",
             did_you_mean(reference, first.languages) if first.languages else "give LANG=FILE inputs",
         )
-    return _answer(scores, reference, seldom), table(scores, reference, seldom)
+    failed: collections.Counter[str] = collections.Counter()
+    for _, source in sources:
+        failed.update(source.counts.failed)
+    if failed:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
+        run.console.warn(f"records that hold no text: {reasons}")
+    return _answer(scores, reference, seldom) | {"failed": dict(failed)}, table(scores, reference, seldom)
 
 
-def labelled_texts(inputs: Sequence[str]) -> Iterator[tuple[str | None, Text]]:
-    """Every text with its language, None where the input tells none."""
-    for given in inputs:
-        labelled = _LABELLED.fullmatch(given)
-        language, named = labelled.groups() if labelled else ("", given)
-        source = open_input(named)
+def labelled_texts(sources: Sequence[tuple[str, Input]], text_field: str = "text") -> Iterator[tuple[str | None, Text]]:
+    """Every text with its language, None where neither the caller nor the input tells one."""
+    for language, source in sources:
         if source.set is None:
-            for text in texts_of(source):
+            for text in texts_of(source, text_field):
                 yield language or None, text
             continue
-        columns = ["text", "language"]
         for part in source.set.parts:
-            for batch in source.set.batches(part, columns=columns):
+            for batch in source.set.batches(part, columns=["text", "language"]):
                 for document in batch.to_pylist():
                     yield language or document["language"], document["text"]
+
+
+def _opened(given: str) -> tuple[str, Input]:
+    labelled = _LABELLED.fullmatch(given)
+    language, named = labelled.groups() if labelled else ("", given)
+    return language, open_input(named)
 
 
 def table(scores: Mapping[str, Score], reference: str | None = None, seldom: int = SELDOM) -> str:

@@ -202,6 +202,18 @@ def test_score_reads_the_languages_of_a_part_set(
     }
 
 
+def test_score_reads_json_lines_and_tells_what_holds_no_text(
+    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.jsonl").write_text('{"body": "ab ab"}\n{"body": 1}\n{\n{"body": "ab"}\n')
+    on = ["--on", str(tmp_path / "x.jsonl"), "--text-field", "body"]
+    assert run(["tokenizer", "score", files["toy.json"], *on, "--json"]) == 0
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert (answer["n_words"], answer["failed"]) == (3, {"no_text": 1, "no_json": 1})
+    assert captured.err == "warning: records that hold no text: 1 no_json, 1 no_text\n"
+
+
 def test_score_errors_are_short(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty.txt").write_text("")
     for arguments, code, message in (
