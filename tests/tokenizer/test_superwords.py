@@ -178,7 +178,7 @@ def test_every_way_of_encoding_gives_the_same_ids(trained: Tokenizer, corpus_sli
     ids, offsets = trained.encode_with_offsets(text)
     assert ids == expected[0]
     assert "".join(text[start:end] for start, end in offsets) == text
-    whole = "".join(batch)
+    whole = "".join(batch) * 8
     assert trained.encode_flat([whole], threads=2)[0].tolist() == trained.encode(whole)
     assert "".join(trained.split(text, 20)) == text
     dropped = trained.encode(text, dropout=0.1, seed=1)

@@ -41,6 +41,11 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
   rules_.finish(byte_tokens_);
   if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
   whole_pieces_ = whole_pieces && some_unreachable();
+  if (!scanner_.joins_words() || !merges || whole_pieces) return;
+  std::vector<SuperwordJoiner::Merge> all;
+  for (const auto [left, right] : *merges) all.push_back({left, right, rules_(left, right).token});
+  joiner_ = SuperwordJoiner::from(all, static_cast<std::uint32_t>(tokens.size()),
+                                  [&](std::uint32_t token) { return bytes_of(token); });
 }
 
 void Bpe::build_index(const std::vector<std::string>& tokens) {

@@ -14,6 +14,7 @@
 #include "merge_rules.hpp"
 #include "scanner.hpp"
 #include "short_merging.hpp"
+#include "superword_joining.hpp"
 
 namespace webtext {
 
@@ -108,6 +109,7 @@ class Bpe {
   bool whole_pieces_ = false;
   bool is_narrow_ = true;
   Scanner scanner_;
+  std::optional<SuperwordJoiner> joiner_;  // after the ordinary merges, where the scanner joins words
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork cannot inherit a held lock
 };
 

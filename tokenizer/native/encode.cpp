@@ -12,6 +12,7 @@
 #include "known_pieces.hpp"
 #include "merging.hpp"
 #include "safe_cut.hpp"
+#include "scan_superwords.hpp"
 #include "threads.hpp"
 
 namespace webtext {
@@ -27,6 +28,7 @@ class Worker {
 
   Merger merger;
   std::vector<std::uint32_t> scratch;
+  SuperwordJoiner::Scratch joining;
 
  private:
   std::tuple<std::unique_ptr<KnownPieces<std::uint16_t>>, std::unique_ptr<KnownPieces<std::uint32_t>>> tables_;
@@ -97,9 +99,16 @@ class Bpe::Encoder {
   Encoder(const Bpe& bpe, Worker& worker) : bpe_(bpe), worker_(worker), table_(worker.table<Id>()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
+    if (!bpe_.joiner_) return encode_by(bpe_.scanner_, begin, end, out);
+    Token* const words_end = encode_by(scanner_of_words(), begin, end, out);
+    const auto n_joined = bpe_.joiner_->join(out, static_cast<std::size_t>(words_end - out), worker_.joining);
+    return n_joined ? out + *n_joined : encode_by(bpe_.scanner_, begin, end, out);
+  }
+
+  Token* encode_by(const Scanner& scanner, const Byte* begin, const Byte* end, Token* out) {
     std::uint32_t ends[kWindow];
     while (begin < end) {
-      const std::size_t n_pieces = bpe_.scanner_.cut(begin, end, ends, kWindow);
+      const std::size_t n_pieces = scanner.cut(begin, end, ends, kWindow);
       out = encode_window(begin, end, ends, n_pieces, out);
       begin += ends[n_pieces - 1];
     }
@@ -290,6 +299,18 @@ void Bpe::with_encoder(const Use& use) const {
   }
 }
 
+namespace {
+
+constexpr std::ptrdiff_t kJobBytes = 1 << 18;
+
+// Where a share of a text ends: the whole of it, or about kJobBytes, cut where the pattern cuts.
+const Byte* share_end(const Scanner& scanner, const Byte* begin, const Byte* end) {
+  if (end - begin <= 2 * kJobBytes) return end;
+  return safe_cut(scanner.classes(), begin, begin + kJobBytes, end, scanner.joins_words());
+}
+
+}  // namespace
+
 template <class Token>
 std::size_t Bpe::encode(const Byte* begin, const Byte* end, Token* out) const {
   std::size_t n_tokens = 0;
@@ -302,11 +323,21 @@ std::size_t Bpe::count(const Byte* begin, const Byte* end) const {
   std::size_t n_tokens = 0;
   with_encoder<std::uint32_t>([&](auto& encoder) {
     std::vector<std::uint32_t> tokens;
+    const auto room_for = [&](std::size_t n_bytes) {
+      if (tokens.size() < n_bytes + kSlack) tokens.resize(n_bytes + kSlack);
+      return tokens.data();
+    };
+    while (joiner_ && begin < end) {
+      const Byte* until = share_end(scanner_, begin, end);
+      std::uint32_t* out = room_for(static_cast<std::size_t>(until - begin));
+      n_tokens += static_cast<std::size_t>(encoder.encode(begin, until, out) - out);
+      begin = until;
+    }
     std::uint32_t ends[1024];
     while (begin < end) {
       const std::size_t n_pieces = scanner_.cut(begin, end, ends, encoder.kWindow);
       const std::uint32_t n_bytes = ends[n_pieces - 1];
-      if (tokens.size() < n_bytes + kSlack) tokens.resize(n_bytes + kSlack);
+      room_for(n_bytes);
       n_tokens +=
           static_cast<std::size_t>(encoder.encode_window(begin, end, ends, n_pieces, tokens.data()) - tokens.data());
       begin += n_bytes;
@@ -348,17 +379,13 @@ struct Share {
 // Shares in the order of the text, a long text cut where every pattern cuts, and where each job of about kJobBytes
 // begins.
 struct Jobs {
-  static constexpr std::ptrdiff_t kJobBytes = 1 << 18;
-
   Jobs(const std::vector<std::string_view>& texts, const Scanner& scanner) {
     std::ptrdiff_t n_bytes = kJobBytes;
     for (std::size_t text = 0; text < texts.size(); ++text) {
       const auto* begin = reinterpret_cast<const Byte*>(texts[text].data());
       const Byte* end = begin + texts[text].size();
       do {
-        const Byte* until = end - begin > 2 * kJobBytes
-                                ? safe_cut(scanner.classes(), begin, begin + kJobBytes, end, scanner.joins_words())
-                                : end;
+        const Byte* until = share_end(scanner, begin, end);
         if (n_bytes >= kJobBytes) {
           firsts.push_back(shares.size());
           n_bytes = 0;
