@@ -272,7 +272,7 @@ class Tokenizer:
         text = as_text(text)
         ids = self.encode_numpy(text, allowed_special)
         starts, ends = token_offsets(text, self._n_bytes[ids], unit)
-        return ids.tolist(), list(zip(starts.tolist(), ends.tolist(), strict=True))
+        return ids.tolist(), _bpe.offset_pairs(starts, ends)
 
     def encode_stream(self, allowed_special: AllowedSpecial = ()) -> EncodeStream[list[int]]:
         """An encoder for text that comes in chunks."""
@@ -420,11 +420,7 @@ class Tokenizer:
         """The byte after each piece that the pattern cuts a text into."""
         import numpy as np
 
-        return (
-            np.cumsum([len(piece) for piece in _bpe.split(text, self.pattern)])
-            if self._is_gpt2
-            else np.array(self._cut(text)[1])
-        )
+        return _bpe.piece_ends(text, self.pattern) if self._is_gpt2 else np.array(self._cut(text)[1])
 
     def _stream(self, encode: Callable[..., Encoded], allowed_special: AllowedSpecial) -> EncodeStream[Encoded]:
         joins_words = self.pattern == SUPERWORDS

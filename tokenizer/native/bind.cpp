@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bind_dropout.hpp"
+#include "bind_offsets.hpp"
 #include "bpe.hpp"
 #include "byte_order.hpp"
 #include "room.hpp"
@@ -338,4 +339,5 @@ NB_MODULE(_bpe, m) {
           },
           "Per token of two bytes or more, in order of id, the two tokens that smaller ids leave of its bytes.");
   webtext::bind_dropout(m);
+  webtext::bind_offsets(m);
 }

@@ -104,7 +104,8 @@ void bind_dropout(nb::module_& module) {
       "bpe"_a, "texts"_a, "indices"_a, "ends"_a.none(), "dropout"_a, "seed"_a, "wide"_a, "threads"_a,
       nb::sig("def encode_with_dropout(bpe: Bpe, texts: Sequence[str | bytes], indices: Sequence[int], ends: "
               "Sequence[Sequence[int]] | None, dropout: float, seed: int, wide: bool, threads: int) -> "
-              "tuple[typing.Any, typing.Any]"),
+              "tuple[numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32], "
+              "numpy.typing.NDArray[numpy.int64]]"),
       "As `encode_many`, each possible merge dropped with a probability. Text i draws its random numbers from (seed,\n"
       "indices[i]); ends[i] are where its pieces end if it was cut elsewhere.");
 }

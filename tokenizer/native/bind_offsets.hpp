@@ -1,0 +1,10 @@
+// Binds the making of offset pairs to the module _bpe.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace webtext {
+
+void bind_offsets(nanobind::module_& module);
+
+}  // namespace webtext
