@@ -185,7 +185,7 @@ class Tokenizer:
             cut = None if self._is_gpt2 else self._cut
             options: dict[str, Any] = {"indices": parts.indices, "wide": self._is_wide, "threads": n_threads}
             return parts.joined(*dropouts.encode(self._native, parts.texts, cut, dropout, seed, **options))
-        if isinstance(texts, STRINGS):
+        if isinstance(texts, STRINGS) or not hasattr(texts, "__len__"):  # what can be read once is looked at twice
             texts = as_texts(texts)
         if not self._is_gpt2:
             return self._flat(self.encode(text) for text in as_texts(texts))
@@ -197,10 +197,11 @@ class Tokenizer:
     def encode_buffer(
         self, data: Any, offsets: Any, out: Tokens | None = None, threads: int | None = 1
     ) -> tuple[Tokens, Offsets]:
-        """The same for texts that lie in one buffer of UTF-8 (bytes, a memory map, an array): text i is offsets[i:i+2].
+        """The same for texts that lie in one buffer of UTF-8 (bytes, a memory map, an array).
 
-        With `out` (uint16 or uint32) the ids are written to its start and that part is returned; ConfigError says how much
-        room is missing. As many ids as the texts have bytes always fit.
+        Text i is data[offsets[i]:offsets[i + 1]]. With `out` (uint16 or uint32) the ids are written to its start and that
+        part is returned; what lies behind them may change. Where they do not fit, ConfigError says how many there are;
+        as many ids as the texts have bytes always fit, and with 8 more nothing is copied.
         """
         from webtext.tokenizer.buffers import as_bytes, as_offsets, check_out
 
@@ -208,13 +209,14 @@ class Tokenizer:
         bounds = as_offsets(offsets, len(view))
         if out is not None:
             check_out(out, self._is_wide, view, bounds)
-        if self._is_gpt2 and out is None:
-            return self._native.encode_slices(view, bounds, self._is_wide, thread_count(threads))
-        if self._is_gpt2:
+        if self._is_gpt2 and out is not None:
             starts = self._native.encode_into(view, bounds, out, thread_count(threads))
         else:
-            slices = (view[start:end].tobytes() for start, end in itertools.pairwise(bounds.tolist()))
-            tokens, starts = self._flat(self.encode(piece) for piece in slices)
+            if self._is_gpt2:
+                tokens, starts = self._native.encode_slices(view, bounds, self._is_wide, thread_count(threads))
+            else:
+                texts = (view[start:end].tobytes() for start, end in itertools.pairwise(bounds.tolist()))
+                tokens, starts = self._flat(self.encode(text) for text in texts)
             if out is None:
                 return tokens, starts
             if len(tokens) <= len(out):

@@ -79,6 +79,15 @@ def test_texts_may_come_from_any_iterable(small: Tokenizer) -> None:
         assert small.encode_batch(texts) == expected
 
 
+def test_what_can_be_read_once_is_read_whole_whatever_it_holds(small: Tokenizer) -> None:
+    """A lone surrogate or a bytearray is met after the native code has begun: nothing may be missing."""
+    texts = ["a", bytearray(b"b"), "\ud800", memoryview(b"c")]
+    expected = [small.encode(text) for text in texts]
+    assert small.encode_batch(iter(texts)) == small.encode_batch(texts) == expected
+    with pytest.raises(InputError, match="text 1 is 5"):
+        small.encode_batch(iter(["a", 5]))  # type: ignore[list-item]
+
+
 class Name(str):
     """A subclass of str, as configuration libraries hand them out."""
 

@@ -124,21 +124,21 @@ def test_an_array_that_cannot_be_written_to_is_an_error(small: Tokenizer, out: A
         small.encode_buffer(b"xyz", [0, 3], out=out)
 
 
-@given(st.integers(0, 12), st.sampled_from([np.uint16, np.uint32]), st.integers(1, 3))
-def test_nothing_is_written_behind_the_ids(small: Tokenizer, room: int, type_: Any, threads: int) -> None:
-    """Ids beyond the room are an error, ids within it leave the rest of the caller's array as it was."""
-    around = np.full(30, 9999, type_)
-    out = around[5 : 5 + room]
-    try:
-        ids, _ = small.encode_buffer(b"the dog xyz q", [0, 3, 11, 13], out, threads)
-    except ConfigError:
-        assert room < 9
-        written = room
-    else:
-        written = len(ids)
-        assert ids.tolist() == [id_ for text in ("the", " dog xyz", " q") for id_ in small.encode(text)]
-    assert (around[:5] == 9999).all()
-    assert (around[5 + written :] == 9999).all()
+@given(st.integers(0, 30), st.sampled_from([np.uint16, np.uint32]), st.integers(1, 3))
+def test_nothing_is_written_outside_the_array(small: Tokenizer, room: int, type_: Any, threads: int) -> None:
+    """Ids that do not fit are an error that leaves the array as it was; room for 13 bytes' ids and 8 more is written directly."""
+    around = np.full(60, 9999, type_)
+    out = around[10 : 10 + room]
+    expected = [id_ for text in ("the", " dog xyz", " q") for id_ in small.encode(text)]
+    if room < len(expected):
+        with pytest.raises(ConfigError, match=f"out has room for {room} ids\n{len(expected)} are needed"):
+            small.encode_buffer(b"the dog xyz q", [0, 3, 11, 13], out, threads)
+        assert (around == 9999).all()
+        return
+    ids, _ = small.encode_buffer(b"the dog xyz q", [0, 3, 11, 13], out, threads)
+    assert ids.tolist() == expected
+    assert (around[:10] == 9999).all()
+    assert (around[10 + room :] == 9999).all()
 
 
 def test_an_array_that_overlaps_what_is_read_is_refused(small: Tokenizer) -> None:

@@ -240,9 +240,8 @@ NB_MODULE(_bpe, m) {
                bytes;
       },
       "data"_a, "begin"_a, "at"_a, "end"_a, "joins_words"_a = false,
-      "The last place of data[at:end] where every pattern that has a scanner cuts, in a text that begins at `begin` "
-      "and "
-      "may\ngo on after `end`; `begin` when there is none.");
+      "The last place of data[at:end] where every pattern that has a scanner cuts, in a text that begins at\n"
+      "`begin` and may go on after `end`; `begin` when there is none.");
 
   nb::class_<Bpe>(m, "Bpe", "Byte-level BPE with a fixed vocabulary. Safe to use from many threads.")
       .def(nb::new_(&make_bpe), "tokens"_a, "merges"_a.none(), "whole_pieces"_a, "special_tokens"_a,
@@ -255,7 +254,9 @@ NB_MODULE(_bpe, m) {
           [](const Bpe& bpe, nb::handle text, bool wide) {
             return wide ? encode_array<std::uint32_t>(bpe, text) : encode_array<std::uint16_t>(bpe, text);
           },
-          "text"_a, "wide"_a, nb::sig("def encode_array(self, text: str | bytes, wide: bool) -> typing.Any"),
+          "text"_a, "wide"_a,
+          nb::sig("def encode_array(self, text: str | bytes, wide: bool) -> numpy.typing.NDArray[numpy.uint16] | "
+                  "numpy.typing.NDArray[numpy.uint32]"),
           "The same as an array (uint32 if wide, else uint16).")
       .def(
           "count",
@@ -294,8 +295,9 @@ NB_MODULE(_bpe, m) {
                         : encode_many<std::uint16_t>(bpe, all.views, threads);
           },
           "texts"_a, "wide"_a, "threads"_a,
-          nb::sig("def encode_many(self, texts: Sequence[str | bytes], wide: bool, threads: int) -> tuple[typing.Any, "
-                  "typing.Any]"),
+          nb::sig("def encode_many(self, texts: collections.abc.Iterable[str | bytes], wide: bool, threads: int) -> "
+                  "tuple[numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32], "
+                  "numpy.typing.NDArray[numpy.int64]]"),
           "Tokens of all texts in one array (uint32 if wide, else uint16) and the int64 offset where each begins.")
       .def(
           "encode_slices",
@@ -305,8 +307,10 @@ NB_MODULE(_bpe, m) {
                         : encode_many<std::uint16_t>(bpe, texts, threads);
           },
           "data"_a, "offsets"_a, "wide"_a, "threads"_a,
-          nb::sig("def encode_slices(self, data: object, offsets: object, wide: bool, threads: int) -> "
-                  "tuple[typing.Any, typing.Any]"),
+          nb::sig("def encode_slices(self, data: numpy.typing.NDArray[numpy.uint8], offsets: "
+                  "numpy.typing.NDArray[numpy.int64], wide: bool, threads: int) -> "
+                  "tuple[numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32], "
+                  "numpy.typing.NDArray[numpy.int64]]"),
           "The same for texts that lie in one buffer.")
       .def(
           "encode_into",
@@ -322,11 +326,14 @@ NB_MODULE(_bpe, m) {
             throw nb::type_error("out must be a uint16 or uint32 array that holds every id");
           },
           "data"_a, "offsets"_a, "out"_a, "threads"_a,
-          nb::sig("def encode_into(self, data: object, offsets: object, out: object, threads: int) -> typing.Any"),
+          nb::sig("def encode_into(self, data: numpy.typing.NDArray[numpy.uint8], offsets: "
+                  "numpy.typing.NDArray[numpy.int64], out: numpy.typing.NDArray[numpy.uint16] | "
+                  "numpy.typing.NDArray[numpy.uint32], threads: int) -> numpy.typing.NDArray[numpy.int64]"),
           "The same into the start of a caller's array; returns the offsets alone. Where `out` is too short for the "
           "last of\n"
           "them, nothing is written to it. As many tokens as the texts have bytes, and 8 more, go to it directly.")
-      .def("decode", &decode, "ids"_a, nb::sig("def decode(self, ids: object) -> bytes"),
+      .def("decode", &decode, "ids"_a,
+           nb::sig("def decode(self, ids: collections.abc.Sequence[int] | numpy.typing.NDArray[typing.Any]) -> bytes"),
            "The bytes of tokens, special ones included; ids are integers in a sequence, or an array (uint16, uint32 "
            "and\n"
            "int64 at full speed). IndexError names the first unknown id and its position.")

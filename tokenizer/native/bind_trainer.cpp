@@ -73,7 +73,7 @@ NB_MODULE(_trainer, m) {
       "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a = 1, "max_token_length"_a = nb::none(),
       "progress"_a = nb::none(),
       nb::sig("def train(counts: PieceCounts, n_tokens: int, min_frequency: int = 1, max_token_length: int | None = "
-              "None, progress: Callable[[int], object] | None = None) -> list[tuple[int, int]]"),
+              "None, progress: collections.abc.Callable[[int], object] | None = None) -> list[tuple[int, int]]"),
       "Byte-pair merges in order, each as two token ids; bytes are tokens 0 to 255 in `byte_order`, every other token\n"
       "is new with its merge. Equal to HF tokenizers' merges, also in that\n"
       "tokens are shorter than `max_token_length` bytes (two bytes may always merge). `progress` gets the number of\n"
