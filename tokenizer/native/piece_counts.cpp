@@ -9,14 +9,18 @@ namespace webtext {
 namespace {
 
 constexpr std::ptrdiff_t kShareBytes = 1 << 20;
+constexpr std::size_t kWindow = 1024;      // pieces cut at once
 constexpr std::size_t kSharesAtOnce = 16;  // short texts are taken so many at a time
 
 // The texts, long ones cut into shares of about a megabyte.
-std::vector<TextShare> shares_of(const std::vector<TextShare>& texts, const ClassTable& classes) {
+std::vector<TextShare> shares_of(const std::vector<TextShare>& texts, const Scanner& scanner) {
   std::vector<TextShare> shares;
   for (const TextShare& text : texts) {
     for (const Byte* at = text.begin; at < text.end;) {
-      const Byte* cut = text.end - at <= kShareBytes ? text.end : safe_cut(classes, at, at + kShareBytes, text.end);
+      const Byte* cut = text.end;
+      if (text.end - at > kShareBytes) {
+        cut = safe_cut(scanner.classes(), at, at + kShareBytes, text.end, scanner.joins_words());
+      }
       shares.push_back({at, cut});
       at = cut;
     }
@@ -59,7 +63,7 @@ void PieceCounts::add(const Byte* bytes, std::size_t n_bytes, std::int64_t count
 void PieceCounts::add_texts(const std::vector<TextShare>& texts, std::int64_t weight, std::size_t n_threads,
                             const std::function<bool()>& keep_going) {
   const Scanner scanner(pattern_, unicode_version_);
-  const std::vector<TextShare> shares = shares_of(texts, scanner.classes());
+  const std::vector<TextShare> shares = shares_of(texts, scanner);
   std::uint64_t n_bytes = 0;
   for (const TextShare& share : shares) n_bytes += static_cast<std::uint64_t>(share.end - share.begin);
   count_bytes(n_bytes, weight);
@@ -78,9 +82,9 @@ void PieceCounts::add_texts(const std::vector<TextShare>& texts, std::int64_t we
 
 void PieceCounts::add_share(const Scanner& scanner, TextShare text, std::int64_t weight, PieceTable& table,
                             std::size_t budget) {
-  std::uint32_t ends[PieceTable::kWindow];
+  std::uint32_t ends[kWindow];
   while (text.begin < text.end) {
-    const std::size_t n_pieces = scanner.cut(text.begin, text.end, ends, PieceTable::kWindow);
+    const std::size_t n_pieces = scanner.cut(text.begin, text.end, ends, kWindow);
     const std::uint32_t n_bytes = ends[n_pieces - 1];
     if (!table.reserve(n_pieces, n_bytes, budget)) {
       spill(table);
@@ -94,7 +98,7 @@ void PieceCounts::add_share(const Scanner& scanner, TextShare text, std::int64_t
 std::size_t PieceCounts::add_start_of(TextShare text, std::int64_t weight, std::size_t n_threads,
                                       const std::function<bool()>& keep_going) {
   const Scanner scanner(pattern_, unicode_version_);
-  const Byte* cut = last_safe_cut(scanner.classes(), text.begin, text.end);
+  const Byte* cut = last_safe_cut(scanner.classes(), text.begin, text.end, scanner.joins_words());
   if (cut == text.begin) cut = decided_end(scanner, text);
   add_texts({{text.begin, cut}}, weight, n_threads, keep_going);
   return static_cast<std::size_t>(cut - text.begin);

@@ -18,40 +18,16 @@ namespace webtext {
 
 class PieceTable {
  public:
-  static constexpr std::size_t kWindow = 512;
-
-  // Adds `count` for each of at most kWindow pieces that `Scanner::cut` found in [begin, end). Needs `reserve` before.
+  // Adds `count` for each of the pieces that `Scanner::cut` found in [begin, end). Needs `reserve` before.
   void add_window(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces,
                   std::int64_t count) {
-    Slot* const slots = slots_.begin();  // neither moves here: room was made
-    const std::size_t mask = slots_.size() - 1;
-    Probe probes[kWindow];
-    LongProbe longs[kWindow];
-    std::size_t n_probes = 0, n_longs = 0;
-    std::uint32_t start = 0;
-    const Byte* last = end - begin < kKeyBytes ? begin - 1 : end - kKeyBytes;  // from here 24 bytes may be loaded
-    for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
-      const Byte* piece = begin + start;
-      const std::size_t n_bytes = ends[index] - start;
-      if (n_bytes > kMaxShort) [[unlikely]] {
-        longs[n_longs] = {hash_bytes(piece, n_bytes), piece, n_bytes, 0};
-        __builtin_prefetch(&long_[longs[n_longs++].hash & (long_.size() - 1)], 1);
-        continue;
-      }
-      Probe& probe = probes[n_probes++];
-      if (piece <= last) [[likely]] {
-        set_probe(probe, piece, n_bytes);
-      } else {
-        set_probe_at_end(probe, piece, n_bytes);
-      }
-      __builtin_prefetch(&slots[probe.hash & mask], 1);
+    for (std::uint32_t start = 0; n_pieces > 0;) {
+      const std::size_t n_now = std::min(n_pieces, kBatch);
+      add_batch(begin, start, end, ends, n_now, count);
+      start = ends[n_now - 1];
+      ends += n_now;
+      n_pieces -= n_now;
     }
-    for (std::size_t index = 0; index < n_probes; ++index) add_short(slots, mask, probes[index], count);
-    for (std::size_t index = 0; index < n_longs; ++index) {
-      longs[index].at = long_place(longs[index]);
-      __builtin_prefetch(arena_.data() + long_[longs[index].at].start);
-    }
-    for (std::size_t index = 0; index < n_longs; ++index) add_long(longs[index], count);
   }
 
   // Adds one piece.
@@ -129,6 +105,8 @@ class PieceTable {
   void release() { *this = PieceTable(); }
 
  private:
+  static constexpr std::size_t kBatch = 128;  // as many as the first-level cache holds with their slots
+
   static constexpr std::ptrdiff_t kKeyBytes = 24;
   static constexpr std::size_t kMaxShort = 23;
   static constexpr std::size_t kFirstSlots = std::size_t{1} << 11;
@@ -205,6 +183,39 @@ class PieceTable {
     std::uint64_t word;
     std::memcpy(&word, at, sizeof word);
     return word;
+  }
+
+  // Asks for the memory of all pieces' slots, then looks at them.
+  void add_batch(const Byte* begin, std::uint32_t start, const Byte* end, const std::uint32_t* ends,
+                 std::size_t n_pieces, std::int64_t count) {
+    Slot* const slots = slots_.begin();  // neither moves here: room was made
+    const std::size_t mask = slots_.size() - 1;
+    Probe probes[kBatch];
+    LongProbe longs[kBatch];
+    std::size_t n_probes = 0, n_longs = 0;
+    const Byte* last = end - begin < kKeyBytes ? begin - 1 : end - kKeyBytes;  // from here 24 bytes may be loaded
+    for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
+      const Byte* piece = begin + start;
+      const std::size_t n_bytes = ends[index] - start;
+      if (n_bytes > kMaxShort) [[unlikely]] {
+        longs[n_longs] = {hash_bytes(piece, n_bytes), piece, n_bytes, 0};
+        __builtin_prefetch(&long_[longs[n_longs++].hash & (long_.size() - 1)], 1);
+        continue;
+      }
+      Probe& probe = probes[n_probes++];
+      if (piece <= last) [[likely]] {
+        set_probe(probe, piece, n_bytes);
+      } else {
+        set_probe_at_end(probe, piece, n_bytes);
+      }
+      __builtin_prefetch(&slots[probe.hash & mask], 1);
+    }
+    for (std::size_t index = 0; index < n_probes; ++index) add_short(slots, mask, probes[index], count);
+    for (std::size_t index = 0; index < n_longs; ++index) {
+      longs[index].at = long_place(longs[index]);
+      __builtin_prefetch(arena_.data() + long_[longs[index].at].start);
+    }
+    for (std::size_t index = 0; index < n_longs; ++index) add_long(longs[index], count);
   }
 
   void add_short(Slot* slots, std::size_t mask, const Probe& probe, std::int64_t count) {

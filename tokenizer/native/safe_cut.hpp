@@ -53,10 +53,11 @@ inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const 
 
 // The last safe place found by looking further and further back from the end, else `begin`: what a reader of a file
 // may hand on before it knows what follows.
-inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* end) {
+inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* end,
+                                 bool joins_words = false) {
   for (std::ptrdiff_t reach = 1 << 12;; reach *= 4) {
     const Byte* from = reach < end - begin ? end - reach : begin;
-    const Byte* cut = safe_cut(classes, begin, from, end);
+    const Byte* cut = safe_cut(classes, begin, from, end, joins_words);
     if (cut < end) return cut;
     if (from == begin) return begin;
   }
