@@ -189,8 +189,8 @@ def thread_count(threads: int | None) -> int:
     """The number asked for, or one per core that this process may use; ConfigError below one."""
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if threads < 1:
-        raise ConfigError(f"threads is {threads}", "expected 1 or more, or None for one per core")
+    if not isinstance(threads, int) or threads < 1:
+        raise ConfigError(f"threads is {threads!r}", "expected 1 or more, or None for one per core")
     return threads
 
 

@@ -33,10 +33,10 @@ class Shape:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", "expected 'right' or 'left'")
         if self.padding == "max_length" and self.max_length is None:
             raise ConfigError("padding='max_length' without max_length", "give max_length")
-        if self.max_length is not None and self.max_length < 0:
-            raise ConfigError(f"max_length is {self.max_length}", "expected 0 or more ids")
-        if self.multiple_of < 1:
-            raise ConfigError(f"multiple_of is {self.multiple_of}", "expected 1 or more")
+        if self.max_length is not None and not (hasattr(self.max_length, "__index__") and self.max_length >= 0):
+            raise ConfigError(f"max_length is {self.max_length!r}", "expected 0 or more ids")
+        if not hasattr(self.multiple_of, "__index__") or self.multiple_of < 1:
+            raise ConfigError(f"pad_to_multiple_of is {self.multiple_of!r}", "expected 1 or more")
 
 
 def rectangle(

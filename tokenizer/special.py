@@ -19,6 +19,7 @@ AllowedSpecial = Literal["all"] | Collection[str]
 """Names of the special tokens that a text may hold, or 'all'. The names of others are text like any other."""
 
 
+MAX_FINDERS = 64  # that are remembered
 INDICES_PER_PART = 1 << 40
 """Texts in one call stay below this: the random numbers of part k of text i are those of text i + k * this."""
 
@@ -90,7 +91,7 @@ class Finder:
 
 
 class SpecialTokens:
-    """The special tokens of a vocabulary; remembers a finder for every set that was asked for."""
+    """The special tokens of a vocabulary; remembers a finder for each set that was asked for lately."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = ids
@@ -103,12 +104,13 @@ class SpecialTokens:
                 raise ConfigError(f"allowed_special is the string {allowed!r}", "give a list of names, or 'all'")
             key: frozenset[str] | str = allowed
         else:
-            try:
-                key = frozenset(allowed)
-            except TypeError:
-                raise ConfigError(f"allowed_special is {allowed!r}", "give a list of names, or 'all'") from None
+            if not hasattr(allowed, "__len__"):
+                raise ConfigError(f"allowed_special is {allowed!r}", "give a list of names, or 'all'")
+            key = frozenset(allowed)
         found = self._finders.get(key)
         if found is None:
+            if len(self._finders) == MAX_FINDERS:
+                self._finders.clear()
             found = self._finders[key] = self._compile(self._ids.keys() if isinstance(key, str) else key)
         return found
 

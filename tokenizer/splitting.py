@@ -44,8 +44,8 @@ def split(encoder: Encoder, text: AnyStr, n: int) -> Iterator[AnyStr]:
 
     ConfigError when a character alone has more than `n` tokens.
     """
-    if n < 1:
-        raise ConfigError(f"n is {n}", "expected 1 token or more")
+    if not hasattr(n, "__index__") or n < 1:
+        raise ConfigError(f"n is {n!r}", "expected 1 token or more")
     given = as_text(text)
     well = encodable(given)
     data = well if isinstance(well, bytes) else well.encode()

@@ -135,9 +135,9 @@ def test_what_is_no_batch_is_an_error(small: Tokenizer) -> None:
             small.encode_batch(nothing)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("threads", [0, -1])
-def test_threads_are_one_or_more(small: Tokenizer, threads: int) -> None:
-    with pytest.raises(ConfigError, match=f"threads is {threads}"):
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+def test_threads_are_one_or_more(small: Tokenizer, threads: Any) -> None:
+    with pytest.raises(ConfigError, match=f"threads is {threads!r}"):
         small.encode_flat(["a"], threads=threads)
 
 
@@ -222,7 +222,9 @@ def test_any_special_token_may_pad() -> None:
         ({"truncation_side": "top"}, "truncation_side is 'top'"),
         ({"max_length": -1}, "max_length is -1"),
         ({"max_length": 0, "add_eot": True}, "max_length is 0, with add_eot"),
-        ({"pad_to_multiple_of": 0}, "multiple_of is 0"),
+        ({"max_length": 2.5}, "max_length is 2.5"),
+        ({"pad_to_multiple_of": 0}, "pad_to_multiple_of is 0"),
+        ({"pad_to_multiple_of": None}, "pad_to_multiple_of is None"),
         ({"pad_token": "<pad>"}, "there is no special token '<pad>'"),
     ],
 )

@@ -66,6 +66,16 @@ def test_the_longest_special_token_wins() -> None:
     assert tokenizer.encode("<a>b<a>", ["<a>"]) == [256, *tokenizer.encode("b"), 256]
 
 
+def test_any_number_of_sets_may_be_allowed_one_after_the_other() -> None:
+    names = [f"<{index}>" for index in range(300)]
+    tokenizer = Tokenizer.train([], special_tokens=names)
+    for index, name in enumerate(names):
+        assert tokenizer.encode(name, [name]) == [256 + index]
+    assert len(tokenizer._special._finders) <= 64
+    assert tokenizer.encode("".join(names), "all") == list(range(256, 556))
+    assert tokenizer.encode("<7>", tokenizer.special_tokens) == [263]
+
+
 def test_names_of_special_tokens_are_no_expressions() -> None:
     tokenizer = Tokenizer.train([], special_tokens=["<.*>", "(", "\n"])
     assert tokenizer.encode("<.*>(\n", "all") == [256, 257, 258]
@@ -79,6 +89,7 @@ def test_names_of_special_tokens_are_no_expressions() -> None:
         ("<|endoftext|>", "allowed_special is the string '<|endoftext|>'\ngive a list of names"),
         ([1], "no special token 1"),
         (5, "allowed_special is 5"),
+        (iter(["<|endoftext|>"]), "allowed_special is <list_iterator"),
         (["<|endoftext|>", "x"], "no special token 'x'"),
     ],
 )

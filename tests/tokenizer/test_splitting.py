@@ -92,8 +92,9 @@ def test_a_character_of_more_than_n_tokens_is_an_error(gpt2: Tokenizer) -> None:
     with pytest.raises(ConfigError, match="n is 2, but the character at byte 2 has 3 tokens"):
         gpt2.split("a 🦩", 2)
     assert gpt2.split("🦩🦩", 3) == ["🦩", "🦩"]
-    with pytest.raises(ConfigError, match="n is 0"):
-        gpt2.truncate("a", 0)
+    for n in (0, -1, 2.5, None, "3"):
+        with pytest.raises(ConfigError, match=f"n is {n!r}"):
+            gpt2.truncate("a", n)  # type: ignore[arg-type]
 
 
 def test_nothing_has_no_parts(gpt2: Tokenizer) -> None:

@@ -107,6 +107,13 @@ def test_a_blank_before_half_a_letter_is_no_place_to_cut_where_words_join() -> N
         assert streamed(tokenizer, [data[:place], data[place:]], []) == whole
 
 
+def test_a_stream_of_arrays_has_the_same_ids(gpt2: Tokenizer) -> None:
+    stream = gpt2.encode_stream_numpy("all")
+    arrays = [stream.push("Hello wor"), stream.push("ld <|endoftext|>"), stream.finish()]
+    assert {array.dtype for array in arrays} == {np.dtype(np.uint16)}
+    assert np.concatenate(arrays).tolist() == gpt2.encode("Hello world <|endoftext|>", "all")
+
+
 def test_a_special_token_over_many_chunks_is_one_id(gpt2: Tokenizer) -> None:
     stream = gpt2.encode_stream(allowed_special="all")
     assert [stream.push(character) for character in "a<|endoftext|>"][:-1] == [[]] * 13
