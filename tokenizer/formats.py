@@ -21,7 +21,7 @@ from webtext.tokenizer.patterns import GPT2
 from webtext.tokenizer.vocabulary import Vocabulary
 
 MAX_FILE_BYTES = 128 << 20  # the largest tokenizer.json in use are about 35 MB
-MAX_SQUARED_BYTES = 2**36  # sum over tokens: some work on a vocabulary is quadratic in their lengths
+MAX_SQUARED_BYTES = 2**34  # sum over tokens: some work on a vocabulary is quadratic in their lengths
 _BLOCK_BYTES = 1 << 20  # read first; then as much again as there is, since reading takes the memory it asks for
 
 SpecialTokens = Iterable[str] | Mapping[str, int]

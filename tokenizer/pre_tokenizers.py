@@ -16,6 +16,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.patterns import GPT2, NATIVE, SUPERWORDS, SUPERWORDS_REGEX, pattern_name
 
 MAX_PATTERN_CHARACTERS = 10_000  # the longest in use have about 500
+MAX_PATTERN_SIZE = 100_000  # parts, with what {n} repeats counted n times: the `regex` module unrolls them
 
 _PARTS = re.compile(
     r"(?P<interval>\{\d*,?\d*\}\+)|(?P<quantifier>\{\d*,?\d*\}\??|[*+?][+?]?)|(?P<open>\(\??)|(?P<close>\))"
@@ -79,6 +80,8 @@ def _pattern(regex: str, place: str) -> str:
     """The pattern that means for us what `regex` means for Oniguruma."""
     if len(regex) > MAX_PATTERN_CHARACTERS:
         raise InputError(f"'{place}' has a pattern of {len(regex):,} characters", "name a tokenizer file")
+    if _size(regex) > MAX_PATTERN_SIZE:
+        raise InputError(f"'{place}' has a pattern that repeats too much: {regex[:60]!r}", "name a tokenizer file")
     try:
         translated = _translated(regex, "(?:{})+", _FROM_ONIGURUMA)
         repeats = _translated(regex, "(?:{})+", {}) != regex
@@ -87,7 +90,7 @@ def _pattern(regex: str, place: str) -> str:
         if not repeats and (name := pattern_name(regex)) in NATIVE:
             return name
         return pattern_name(translated)
-    except (ConfigError, RecursionError) as error:
+    except (ConfigError, RecursionError, ValueError, OverflowError) as error:
         raise InputError(f"'{place}' has a pattern that cannot be read: {str(error).splitlines()[0][:200]}") from None
 
 
@@ -113,3 +116,20 @@ def _translated(regex: str, interval: str, anchors: Mapping[str, str]) -> str:
                 atom = len(parts)
                 parts.append(anchors.get(part, part))
     return "".join(parts)
+
+
+def _size(regex: str) -> int:
+    """Parts of an expression with its intervals unrolled."""
+    sums, last = [0], 0
+    for found in _PARTS.finditer(regex):
+        part, kind = found.group(), found.lastgroup
+        if kind == "open":
+            sums.append(1)
+        elif kind in ("close", "atom"):
+            last = sums.pop() if kind == "close" and len(sums) > 1 else 1
+            sums[-1] += last
+        elif part.startswith("{"):
+            times = max([1, *(int(digits[:9]) for digits in re.findall(r"\d+", part))])
+            sums[-1] += last * (times - 1)
+            last = min(last * times, MAX_PATTERN_SIZE + 1)
+    return sum(sums)

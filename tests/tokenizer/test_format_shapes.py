@@ -229,6 +229,24 @@ CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {
         lambda f: f.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a" * 10**6), byte_level()]}),
         "a pattern of 1,000,000 characters",
     ),
+    "unrolled regex": (
+        lambda f: f.update(
+            pre_tokenizer={"type": "Sequence", "pretokenizers": [split("x|(?:a{1000}){1000}"), byte_level()]}
+        ),
+        "a pattern that repeats too much",
+    ),
+    "intervals of intervals": (
+        lambda f: f.update(
+            pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a" + "{1,2}+" * 1600), byte_level()]}
+        ),
+        "a pattern that repeats too much",
+    ),
+    "huge interval": (
+        lambda f: f.update(
+            pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a{" + "9" * 5000 + "}"), byte_level()]}
+        ),
+        "a pattern that repeats too much|cannot be read",
+    ),
     "lower case": (lambda f: f.update(normalizer={"type": "Lowercase"}), "normalises text: {'type': 'Lowercase'}"),
     "float id": (lambda f: f["model"]["vocab"].update(zz=1e9), "the id of 'zz' is 1000000000.0"),
     "bool id": (lambda f: f["model"]["vocab"].update(zz=True), "the id of 'zz' is True"),
