@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "growing.hpp"
+#include "words.hpp"
 
 namespace webtext {
 
@@ -17,8 +18,8 @@ class PlaceLists {
   PlaceLists() { arena_.push_back(0); }  // so that no list begins at 0
 
   // Begins lists for the pairs from `first` on, with room for n_places[i] places each; none where that is 0.
-  void begin(std::uint32_t first, const std::vector<std::uint32_t>& n_places) {
-    if (arena_.size() >= tidy_at_) tidy();
+  void begin(std::uint32_t first, const std::vector<std::uint32_t>& n_places, const Words& words) {
+    if (arena_.size() >= tidy_at_) tidy(words);
     first_ = first;
     list_.resize(first + n_places.size());
     next_.resize(n_places.size());
@@ -53,27 +54,31 @@ class PlaceLists {
  private:
   static constexpr std::uint32_t kInArena = 1u << 31;
   static constexpr std::size_t kHead = 2;  // before the places: the pair, how many they are
-  static constexpr std::size_t kLeast = 1 << 16;
 
-  // Moves the lists that are not yet taken together.
-  void tidy() {
+  // Moves the lists that are not yet taken together, without the places where other pairs are by now.
+  void tidy(const Words& words) {
     std::size_t end = 1;
-    for (std::size_t at = 1, size; at < arena_.size(); at += size) {
-      size = kHead + arena_[at + 1];
-      std::uint32_t& list = list_[arena_[at]];
-      if (list != (kInArena | at)) continue;
-      list = kInArena | static_cast<std::uint32_t>(end);
-      std::memmove(&arena_[end], &arena_[at], size * sizeof(std::uint32_t));
-      end += size;
+    for (std::size_t at = 1, after; at < arena_.size(); at = after) {
+      const std::uint32_t pair = arena_[at];
+      after = at + kHead + arena_[at + 1];
+      if (list_[pair] != (kInArena | at)) continue;
+      list_[pair] = kInArena | static_cast<std::uint32_t>(end);
+      std::size_t kept = end + kHead;
+      for (std::size_t place = at + kHead; place < after; ++place) {
+        if (words.slot(arena_[place]) == pair) arena_[kept++] = arena_[place];
+      }
+      arena_[end] = pair;
+      arena_[end + 1] = static_cast<std::uint32_t>(kept - end - kHead);
+      end = kept;
     }
     arena_.resize(end);
-    tidy_at_ = std::max(kLeast, end + end / 4);
+    tidy_at_ = std::max(tidy_at_, end + end / 4);
   }
 
   Growing<std::uint32_t> arena_, list_;
   std::vector<std::uint32_t> next_;  // by pair of this step: where its next place goes
   std::uint32_t first_ = 0;
-  std::size_t tidy_at_ = kLeast;
+  std::size_t tidy_at_ = std::size_t{1} << 16;
 };
 
 }  // namespace webtext

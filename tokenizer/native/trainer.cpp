@@ -76,6 +76,13 @@ class Trainer {
     pairs_.push_back({});
   }
 
+  // All pieces come twice: first their sizes, then their tokens.
+  void make_room(std::size_t n_bytes, std::int64_t count) {
+    if (n_bytes > 1) words_.make_room(count, n_bytes);
+    watch_.work(1);
+  }
+  void room_is_made() { words_.room_is_made(); }
+
   void add_piece(const std::vector<std::uint32_t>& piece, std::int64_t count) {
     watch_.work(piece.size());
     if (piece.size() < 2) return;
@@ -111,7 +118,7 @@ class Trainer {
     std::uint32_t pair, at;
   };
 
-  static constexpr std::size_t kAhead = 16;
+  static constexpr std::size_t kAhead = 16, kBatch = 64;
 
   void queue_first_pairs() {
     begin_lists(1);
@@ -126,31 +133,42 @@ class Trainer {
   void merge(std::uint32_t pair, std::uint32_t token) {
     const std::uint32_t n_left = tokens_.n_bytes(pairs_[pair].left), n_bytes = tokens_.n_bytes(token);
     begin_step(pair, token);
-    for (std::size_t index = 0; index < places_.size(); ++index) {
-      if (index + kAhead < places_.size()) words_.prefetch(places_[index + kAhead]);
-      watch_.work(1);
-      const std::uint32_t at = places_[index];
-      if (words_.slot(at) != pair) continue;
-      const std::int64_t count = words_.count(at);
-      const std::uint32_t before = words_.before(at), second = at + n_left;
-      if (const std::uint32_t gone = words_.slot(before)) {
-        pairs_[gone].count -= count;
-        const std::uint32_t left = pairs_[gone].left;
-        words_.set_pair(before, see(left_of_[left], left, token, before, count));
+    for (std::size_t begin = 0; begin < places_.size(); begin += kBatch) {
+      const std::size_t end = std::min(begin + kBatch, places_.size());
+      for (std::size_t index = begin; index < end; ++index) {  // asks for all memory before it waits for any
+        if (index + kAhead < places_.size()) __builtin_prefetch(&words_.slot(places_[index + kAhead]));
+        const std::uint32_t at = places_[index];
+        if (words_.slot(at) != pair) continue;
+        __builtin_prefetch(&pairs_[words_.slot(words_.before(at))]);
+        __builtin_prefetch(&pairs_[words_.slot(at + n_left)]);
       }
-      std::uint32_t after = words_.slot(second);
-      if (after) {
-        pairs_[after].count -= count;
-        const std::uint32_t right = pairs_[after].right;
-        after = see(right_of_[right], token, right, at, count);
+      for (std::size_t index = begin; index < end; ++index) {
+        if (words_.slot(places_[index]) == pair) merge_at(places_[index], n_left, n_bytes, token);
       }
-      words_.join(at, second, n_bytes, after);
+      watch_.work(end - begin);
     }
     begin_lists(first_);
     for (const Seen& seen : seen_) {
       if (n_seen_[seen.pair - first_]) lists_.add(seen.pair, seen.at);
     }
     queue_new(first_);
+  }
+
+  void merge_at(std::uint32_t at, std::uint32_t n_left, std::uint32_t n_bytes, std::uint32_t token) {
+    const std::int64_t count = words_.count(at);
+    const std::uint32_t before = words_.before(at), second = at + n_left;
+    if (const std::uint32_t gone = words_.slot(before)) {
+      pairs_[gone].count -= count;
+      const std::uint32_t left = pairs_[gone].left;
+      words_.set_pair(before, see(left_of_[left], left, token, before, count));
+    }
+    std::uint32_t after = words_.slot(second);
+    if (after) {
+      pairs_[after].count -= count;
+      const std::uint32_t right = pairs_[after].right;
+      after = see(right_of_[right], token, right, at, count);
+    }
+    words_.join(at, second, n_bytes, after);
   }
 
   void begin_step(std::uint32_t pair, std::uint32_t token) {
@@ -184,7 +202,7 @@ class Trainer {
     for (std::size_t index = 0; index < n_seen_.size(); ++index) {
       if (!wanted(static_cast<std::uint32_t>(first + index))) n_seen_[index] = 0;
     }
-    lists_.begin(first, n_seen_);
+    lists_.begin(first, n_seen_, words_);
   }
 
   void queue_new(std::uint32_t first) {
@@ -237,6 +255,8 @@ std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, TokenTable tok
                                        const Goal& goal, const Progress& progress) {
   Trainer trainer(std::move(tokens), goal, progress);
   std::vector<std::uint32_t> piece_tokens;
+  pieces.each([&](const Byte*, std::size_t n_bytes, std::int64_t count) { trainer.make_room(n_bytes, count); });
+  trainer.room_is_made();
   pieces.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
     piece_tokens.clear();
     encode(bytes, n_bytes, piece_tokens);
