@@ -134,10 +134,16 @@ class PieceCounts:
         with self._errors():
             yield from self._native.items()
 
-    def train(self, n_tokens: int, min_frequency: int) -> list[tuple[int, int]]:
-        """Byte-pair merges in order (see `training.py`); the counts stay."""
+    def train(
+        self,
+        n_tokens: int,
+        min_frequency: int = 1,
+        max_token_length: int | None = None,
+        base: tuple[Sequence[bytes], Sequence[tuple[int, int]] | None, bool] | None = None,
+    ) -> list[tuple[int, int]]:
+        """Byte-pair merges in order (see `training.py`), of the bytes or of a base's tokens; the counts stay."""
         with self._errors():
-            return _trainer.train(self._native, n_tokens, min_frequency)
+            return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

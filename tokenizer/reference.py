@@ -9,7 +9,8 @@ from __future__ import annotations
 import collections
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from webtext.base.errors import InputError
 from webtext.tokenizer.patterns import cut
@@ -21,25 +22,40 @@ Pair = tuple[int, int]
 GAMMA = 0x9E3779B97F4A7C15  # SplitMix64's step: 2**64 divided by the golden ratio, made odd
 
 
-def train_merges(texts: Iterable[Text], n_tokens: int, pattern: str = "gpt2", min_frequency: int = 1) -> list[Pair]:
-    """Count the pieces of the texts and merge their bytes."""
-    pieces = collections.Counter(bytes_of_piece(piece) for text in texts for piece in cut(pattern, readable(text)))
-    token_of_byte = {byte: token for token, byte in enumerate(BYTE_ORDER)}
-    words = [[token_of_byte[byte] for byte in piece] for piece in pieces]
-    return merge_words(words, list(pieces.values()), [bytes([byte]) for byte in BYTE_ORDER], n_tokens, min_frequency)
+def train_merges(
+    texts: Iterable[Text],
+    n_tokens: int,
+    pattern: str = "gpt2",
+    min_frequency: int = 1,
+    max_token_length: float = math.inf,
+    base: Vocabulary | None = None,
+) -> list[Pair]:
+    """Count the pieces of the texts and merge their bytes, or the tokens that the base gives."""
+    if base is None:
+        base = Vocabulary(tokens=[bytes([byte]) for byte in BYTE_ORDER], merges=[], pattern=pattern)
+    pieces = collections.Counter(bytes_of_piece(piece) for text in texts for piece in cut(base.pattern, readable(text)))
+    words = list(map(piece_encoder(base), pieces))
+    tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
+    return merge_words(words, list(pieces.values()), tokens, n_tokens, min_frequency, max_token_length)
 
 
 def merge_words(
-    words: list[list[int]], counts: list[int], tokens: list[bytes], n_tokens: int, min_frequency: int
+    words: list[list[int]],
+    counts: list[int],
+    tokens: list[bytes],
+    n_tokens: int,
+    min_frequency: int,
+    max_token_length: float = math.inf,
 ) -> list[Pair]:
     """Merge the most frequent pair, the smallest among equals, until there are `n_tokens` tokens.
 
     A pair is queued with its count and the words where it was seen; the count falls when merges take its tokens away,
-    so a candidate whose count is out of date goes back into the queue with the right one.
+    so a candidate whose count is out of date goes back into the queue with the right one. Every merge gives a new token:
+    two whose bytes together are one already stay apart, which happens only in a base that was not learned this way.
     """
+    tokens, known = list(tokens), set(tokens)
     pair_counts: collections.Counter[Pair] = collections.Counter()
-    queue: list[tuple[int, Pair, int, list[int]]] = []
-    serials = itertools.count()
+    queue: list[tuple[int, Pair, list[int]]] = []
 
     def note(changes: Iterable[tuple[Pair, int, int]]) -> None:
         """Apply (pair, word, +1 or -1) to the counts and queue every pair that grew."""
@@ -49,25 +65,27 @@ def merge_words(
             if sign > 0:
                 seen.setdefault(pair, []).append(word)
         for pair, where in seen.items():
-            if pair_counts[pair] > 0:
-                heapq.heappush(queue, (-pair_counts[pair], pair, next(serials), sorted(set(where))))
+            n_bytes = len(tokens[pair[0]] + tokens[pair[1]])
+            if pair_counts[pair] > 0 and (n_bytes == 2 or n_bytes < max_token_length):
+                heapq.heappush(queue, (-pair_counts[pair], pair, sorted(set(where))))
 
     note((pair, word, 1) for word, symbols in enumerate(words) for pair in zip(symbols, symbols[1:], strict=False))
-    merges: dict[Pair, None] = {}
+    merges: list[Pair] = []
     while queue and len(tokens) < n_tokens:
-        count, pair, serial, where = heapq.heappop(queue)
+        count, pair, where = heapq.heappop(queue)
         if -count != pair_counts[pair]:
-            heapq.heappush(queue, (-pair_counts[pair], pair, serial, where))
+            heapq.heappush(queue, (-pair_counts[pair], pair, where))
             continue
         if -count < min_frequency:
             break
         joined = tokens[pair[0]] + tokens[pair[1]]
-        if joined not in tokens:
-            tokens.append(joined)
-        merges.pop(pair, None)  # seen before: its last place counts
-        merges[pair] = None
-        note([change for word in where for change in _merge(words, word, pair, tokens.index(joined))])
-    return list(merges)
+        if joined in known:
+            continue
+        tokens.append(joined)
+        known.add(joined)
+        merges.append(pair)
+        note([change for word in where for change in _merge(words, word, pair, len(tokens) - 1)])
+    return merges
 
 
 def random_stream(seed: int, index: int) -> Iterator[float]:
@@ -88,7 +106,15 @@ def encode(vocabulary: Vocabulary, text: Text, dropout: float = 0.0, seed: int =
     BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, algorithm 1): at every step each possible merge is dropped with
     that probability, and where all are dropped the piece stays as it is.
     """
-    numbers = random_stream(seed, index)
+    encode_piece = piece_encoder(vocabulary, dropout, random_stream(seed, index))
+    return [id_ for piece in cut(vocabulary.pattern, readable(text)) for id_ in encode_piece(bytes_of_piece(piece))]
+
+
+def piece_encoder(
+    vocabulary: Vocabulary, dropout: float = 0.0, numbers: Iterable[float] = ()
+) -> Callable[[bytes], list[int]]:
+    """What `encode` does with each piece."""
+    stream = iter(numbers)
     id_of = {token: id_ for id_, token in enumerate(vocabulary.tokens) if token}
     rank_of = {pair: rank for rank, pair in enumerate(vocabulary.merges)} if vocabulary.merges is not None else None
 
@@ -97,22 +123,20 @@ def encode(vocabulary: Vocabulary, text: Text, dropout: float = 0.0, seed: int =
             return id_of.get(left + right, float("inf"))
         return rank_of.get((id_of[left], id_of[right]), float("inf"))
 
-    ids: list[int] = []
-    for piece in cut(vocabulary.pattern, readable(text)):
-        data = bytes_of_piece(piece)
+    def encode_piece(data: bytes) -> list[int]:
         if vocabulary.whole_pieces and data in id_of and not dropout:
-            ids.append(id_of[data])
-            continue
+            return [id_of[data]]
         parts = [data[place : place + 1] for place in range(len(data))]
         while len(parts) > 1:
             ranks = [rank(left, right) for left, right in zip(parts, parts[1:], strict=False)]
             possible = sorted((rank, place) for place, rank in enumerate(ranks) if rank < float("inf"))
-            best = next((place for _, place in possible if not dropout or next(numbers) >= dropout), None)
+            best = next((place for _, place in possible if not dropout or next(stream) >= dropout), None)
             if best is None:
                 break
             parts[best : best + 2] = [parts[best] + parts[best + 1]]
-        ids += [id_of[part] for part in parts]
-    return ids
+        return [id_of[part] for part in parts]
+
+    return encode_piece
 
 
 def decode_bytes(vocabulary: Vocabulary, ids: Sequence[int]) -> bytes:

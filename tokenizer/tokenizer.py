@@ -67,12 +67,17 @@ class Tokenizer:
         threads: int | None = None,
         min_frequency: int = 1,
         superwords: int = 0,
+        max_token_length: int | None = None,
+        base: Tokenizer | None = None,
     ) -> Tokenizer:
         """Learn a vocabulary from texts, read once. The pattern is 'gpt2' or a regular expression of the `regex` module.
 
         Ids are the 256 bytes, the merges, then the special tokens. Any number of threads gives the same result.
         `superwords` of the merges join words (see `superwords.py`); the texts must be a list or the like then, since they
-        are read several times.
+        are read several times. Tokens of more than two bytes are shorter than `max_token_length` bytes.
+
+        `base` is a tokenizer to learn on from: its pattern, its special tokens and all its ids are kept, and the new
+        tokens get the ids after them, up to `vocab_size` in all (see `train_vocabulary`).
         """
         return cls(
             train_vocabulary(
@@ -83,6 +88,8 @@ class Tokenizer:
                 min_frequency=min_frequency,
                 threads=threads,
                 superwords=superwords,
+                max_token_length=max_token_length,
+                base=base._vocabulary if base is not None else None,
             )
         )
 

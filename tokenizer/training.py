@@ -6,11 +6,12 @@ have 64 bits. Texts are read once and not kept (`counts.py`); merging needs memo
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.counts import PieceCounts, thread_count
-from webtext.tokenizer.patterns import GPT2, pattern_name
+from webtext.tokenizer.patterns import GPT2, SUPERWORDS, pattern_name
 from webtext.tokenizer.text import Text
 from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
 
@@ -24,14 +25,22 @@ def train_vocabulary(
     pattern: str = GPT2,
     special_tokens: Iterable[str] | Mapping[str, int] = (EOT,),
     min_frequency: int = 1,
+    max_token_length: int | None = None,
+    base: Vocabulary | None = None,
     threads: int | None = None,
     superwords: int = 0,
 ) -> Vocabulary:
     """A vocabulary of `vocab_size` tokens: the 256 bytes, one per merge, then the special tokens.
 
     `texts` may be counts of their pieces, made earlier with the same pattern. The vocabulary is smaller when no pair is
-    left that occurs `min_frequency` times. Special tokens in texts are text. The last `superwords` of the merges join
-    words; they need the texts themselves, to be read several times.
+    left that occurs `min_frequency` times. Special tokens in texts are text. A token that more than two bytes make is
+    shorter than `max_token_length` bytes, as in HF tokenizers. The last `superwords` of the merges join words; they need
+    the texts themselves, to be read several times.
+
+    With `base` its tokens are kept with their ids, special tokens and pattern too, and the new ones get the ids after all
+    of them: pieces are encoded by the base, then merged on. Where the base is a rank vocabulary (`merges` is None) the
+    result is one too: any two tokens merge whose bytes together are a token, so rare pieces may be encoded otherwise than
+    they were merged in training.
     """
     if superwords:
         return _with_superwords(
@@ -41,16 +50,21 @@ def train_vocabulary(
             pattern=pattern,
             special_tokens=special_tokens,
             min_frequency=min_frequency,
+            max_token_length=max_token_length,
+            base=base,
             threads=threads,
-        )
-    specials = list(special_ids(special_tokens, 0))
-    n_tokens = vocab_size - len(specials)
-    if not 256 <= n_tokens < MAX_ID:
-        raise ConfigError(
-            f"vocab_size is {vocab_size}", f"expected {256 + len(specials)} or more: 256 bytes and the special tokens"
         )
     if min_frequency < 1:
         raise ConfigError(f"min_frequency is {min_frequency}", "expected 1 or more")
+    if max_token_length is not None and max_token_length < 2:
+        raise ConfigError(f"max_token_length is {max_token_length}", "expected 2 bytes or more")
+    if base is not None:
+        pattern = _pattern_of_base(base, pattern, special_tokens)
+    specials = list(special_ids(special_tokens, 0))
+    n_tokens, least = (vocab_size - len(specials), 256 + len(specials)) if base is None else (vocab_size, base.size)
+    if not least <= vocab_size < MAX_ID:
+        kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
+        raise ConfigError(f"vocab_size is {vocab_size}", f"expected {least} or more: {kept}; and less than {MAX_ID:,}")
     if not isinstance(texts, PieceCounts):
         counts = PieceCounts(pattern, threads=threads)
         counts.add(texts)
@@ -58,11 +72,38 @@ def train_vocabulary(
         counts = texts
     else:
         raise ConfigError(f"the counts are of pieces of {texts.pattern!r}, not of {pattern!r}", "name their pattern")
-    merges = counts.train(n_tokens, min_frequency)
+    if base is not None:
+        return _extended(base, counts, n_tokens, min_frequency, max_token_length)
+    merges = counts.train(n_tokens, min_frequency, max_token_length)
     tokens = tokens_of(merges)
     return Vocabulary(
         tokens=tokens, merges=merges, pattern=pattern, special_tokens=special_ids(specials, first=len(tokens))
     )
+
+
+def _pattern_of_base(base: Vocabulary, pattern: str, special_tokens: Iterable[str] | Mapping[str, int]) -> str:
+    """The base's pattern; ConfigError when another was asked for, or special tokens that it has not."""
+    if base.pattern == SUPERWORDS:
+        raise ConfigError("base has superwords: words in a row are its pieces", "extend a tokenizer without them")
+    if pattern_name(pattern) not in (GPT2, base.pattern):
+        raise ConfigError(f"base has the pattern {base.pattern!r}, not {pattern!r}", "leave out the pattern")
+    for name in special_ids(special_tokens, 0):
+        if name not in base.special_tokens and name != EOT:
+            raise ConfigError(
+                f"base has no special token {name!r}", "leave out the special tokens: the base's are kept"
+            )
+    return base.pattern
+
+
+def _extended(
+    base: Vocabulary, counts: PieceCounts, n_tokens: int, min_frequency: int, max_token_length: int | None
+) -> Vocabulary:
+    tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
+    merges = counts.train(n_tokens, min_frequency, max_token_length, (tokens, base.merges, base.whole_pieces))
+    for left, right in merges:
+        tokens.append(tokens[left] + tokens[right])
+    kept = None if base.merges is None else [*base.merges, *merges]
+    return dataclasses.replace(base, tokens=tokens, merges=kept)
 
 
 def _with_superwords(
@@ -73,6 +114,8 @@ def _with_superwords(
     pattern: str,
     special_tokens: Iterable[str] | Mapping[str, int],
     min_frequency: int,
+    max_token_length: int | None,
+    base: Vocabulary | None,
     threads: int | None,
 ) -> Vocabulary:
     from webtext.tokenizer.superwords import add_superwords, check_request, reader
@@ -80,16 +123,19 @@ def _with_superwords(
     if isinstance(texts, PieceCounts):
         raise ConfigError("superwords need the texts, not counts of their pieces", "give an iterable of texts")
     check_request(superwords, pattern_name(pattern))
+    if base is not None:
+        raise ConfigError("superwords cannot be learned on top of a base", "leave out one of both")
     read = reader(texts)
-    base = train_vocabulary(
+    words = train_vocabulary(
         texts,
         vocab_size=vocab_size - superwords,
         pattern=pattern,
         special_tokens=special_tokens,
         min_frequency=min_frequency,
+        max_token_length=max_token_length,
         threads=threads,
     )
-    return add_superwords(base, read, superwords, min_frequency=min_frequency, threads=thread_count(threads))
+    return add_superwords(words, read, superwords, min_frequency=min_frequency, threads=thread_count(threads))
 
 
 def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import lzma
+import math
 import random
+import signal
+import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer import Tokenizer, _bpe, _trainer, reference
-from webtext.tokenizer.training import train_vocabulary
+from webtext.tokenizer import Tokenizer, Vocabulary, _bpe, _trainer, reference
+from webtext.tokenizer.training import tokens_of, train_vocabulary
 
 from .conftest import CORPORA
 
 Pairs = list[tuple[int, int]]
 
 
-def hf_merges(texts: Iterable[str], n_tokens: int, min_frequency: int = 0) -> Pairs:
+def hf_merges(
+    texts: Iterable[str], n_tokens: int, min_frequency: int = 0, max_token_length: int | None = None
+) -> Pairs:
     model = tokenizers.Tokenizer(models.BPE())
     model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=n_tokens,
         min_frequency=min_frequency,
+        max_token_length=max_token_length,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -33,12 +44,31 @@ def hf_merges(texts: Iterable[str], n_tokens: int, min_frequency: int = 0) -> Pa
     return [(found["vocab"][left], found["vocab"][right]) for left, right in found["merges"]]
 
 
-def our_merges(texts: Iterable[str], n_tokens: int, min_frequency: int = 1, threads: int = 1) -> Pairs:
+def our_merges(
+    texts: Iterable[str],
+    n_tokens: int,
+    min_frequency: int = 1,
+    max_token_length: int | None = None,
+    threads: int = 1,
+    base: Vocabulary | None = None,
+) -> Pairs:
     vocabulary = train_vocabulary(
-        texts, vocab_size=n_tokens, special_tokens=[], min_frequency=min_frequency, threads=threads
+        texts,
+        vocab_size=n_tokens,
+        special_tokens=[],
+        min_frequency=min_frequency,
+        max_token_length=max_token_length,
+        threads=threads,
+        base=base,
     )
     assert vocabulary.merges is not None
     return list(vocabulary.merges)
+
+
+def counts_of(pieces: dict[bytes, int]) -> _trainer.PieceCounts:
+    counts = _trainer.PieceCounts()
+    counts.add_pieces(list(pieces), list(pieces.values()))
+    return counts
 
 
 def documents(text: str) -> list[str]:
@@ -52,15 +82,44 @@ def test_the_most_frequent_pair_is_merged_first() -> None:
     assert [tokenizer.decode([id_]) for id_ in (256, 257, 258)] == ["lo", "low", "<|endoftext|>"]
 
 
-@pytest.mark.parametrize("name", CORPORA)
-def test_merges_equal_those_of_hf_tokenizers(corpus_slice: Callable[[str], str], name: str) -> None:
-    texts = documents(corpus_slice(name)[:500_000])
-    expected = hf_merges(texts, 10_000)
-    assert our_merges(texts, 10_000) == expected
+@pytest.mark.parametrize(("name", "n_bytes"), [("en", 8_000_000), ("multi", 4_000_000), ("code", 500_000)])
+def test_merges_equal_those_of_hf_tokenizers(shared_data: Path, name: str, n_bytes: int) -> None:
+    with lzma.open(shared_data / "corpora" / f"{name}.txt.xz") as file:
+        texts = documents(file.read(n_bytes).decode(errors="ignore"))
+    expected = hf_merges(texts, 32_000)
+    assert our_merges(texts, 32_000) == expected
     assert our_merges(texts, 1_000) == expected[: 1_000 - 256]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("max_token_length", [2, 3, 4, 5, 7, 16])
+def test_tokens_are_as_long_as_in_hf_tokenizers(corpus_slice: Callable[[str], str], max_token_length: int) -> None:
+    """They are shorter than max_token_length bytes, unless two bytes make them."""
+    texts = documents(corpus_slice("multi")[:100_000])
+    for min_frequency in (1, 3):
+        expected = hf_merges(texts, 3_000, min_frequency, max_token_length)
+        assert our_merges(texts, 3_000, min_frequency, max_token_length) == expected
+    longest = max(map(len, tokens_of(expected)))
+    assert longest == max(2, max_token_length - 1)
+
+
+@st.composite
+def tiny_texts(draw: st.DrawFn) -> list[str]:
+    """Texts of few letters: runs that overlap themselves, ties everywhere."""
+    letters = draw(st.sampled_from(["a", "ab", "abc", "ab'", "aé", "ab 1"]))
+    return draw(st.lists(st.text(letters, max_size=40), max_size=8))
+
+
+@given(tiny_texts(), st.integers(256, 320), st.integers(1, 3), st.sampled_from([None, 2, 3, 4, 6, 9]))
+def test_reference_and_hf_learn_the_same_from_ties(
+    texts: list[str], n_tokens: int, min_frequency: int, max_token_length: int | None
+) -> None:
+    expected = hf_merges(texts, n_tokens, min_frequency, max_token_length)
+    assert our_merges(texts, n_tokens, min_frequency, max_token_length) == expected
+    longest = math.inf if max_token_length is None else max_token_length
+    assert reference.train_merges(texts, n_tokens, "gpt2", min_frequency, longest) == expected
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_merges_equal_hf_on_runs_and_ties(seed: int) -> None:
     """Two or three letters at random: overlapping pairs, ties everywhere, tokens that two merges give."""
     random_ = random.Random(seed)
@@ -83,6 +142,12 @@ def test_any_number_of_threads_learns_the_same(corpus_slice: Callable[[str], str
     assert our_merges(texts, 2_000, threads=3) == our_merges(texts, 2_000, threads=1)
 
 
+def test_order_of_pieces_changes_nothing() -> None:
+    pieces = {bytes(random.Random(seed).choices(b"abc", k=6)): 1 + seed % 5 for seed in range(300)}
+    backwards = dict(reversed(pieces.items()))
+    assert _trainer.train(counts_of(pieces), 500) == _trainer.train(counts_of(backwards), 500)
+
+
 def test_another_pattern_learns_what_the_reference_learns() -> None:
     texts = ["ab12 cd34 ab12"] * 3
     vocabulary = train_vocabulary(texts, vocab_size=270, pattern=r"\w+|\s+", special_tokens=[])
@@ -92,10 +157,136 @@ def test_another_pattern_learns_what_the_reference_learns() -> None:
 
 def test_counts_do_not_overflow_32_bits() -> None:
     """`ab` occurs 3 * 2^31 times, more than 32 bits hold, `cd` twice as often."""
-    counts = _trainer.PieceCounts()
-    counts.add_pieces([b"ab", b"cd"], [3 << 31, 6 << 31])
+    counts = counts_of({b"ab": 3 << 31, b"cd": 6 << 31})
     order = _bpe.byte_order()
     assert _trainer.train(counts, 258, 1) == [tuple(map(order.index, b"cd")), tuple(map(order.index, b"ab"))]
+
+
+def test_counts_near_2_to_the_62_are_exact() -> None:
+    """Their sums decide by one: `ab` occurs 2^60 + 1 times, of which 2^59 in `abc`; `cd` 2^60 times."""
+    pieces = {b"ab": (1 << 59) + 1, b"abc": 1 << 59, b"cd": 1 << 60, b"xy": (1 << 60) - 1}
+    a, b, c, d, x, y = (_bpe.byte_order().index(byte) for byte in b"abcdxy")
+    assert _trainer.train(counts_of(pieces), 260) == [(a, b), (c, d), (x, y), (256, c)]
+
+
+def test_counts_of_2_to_the_63_are_refused() -> None:
+    with pytest.raises(OverflowError):
+        counts_of({b"ab": 1 << 61, b"cd": 1 << 61})
+
+
+@pytest.mark.parametrize("letters", [b"a", b"ab", b"0123456789"])
+def test_a_piece_of_a_megabyte_is_learned_in_linear_time(letters: bytes) -> None:
+    """Quadratic time would take hours."""
+    piece = bytes(random.Random(0).choices(letters, k=1_000_000))
+    started = time.process_time()
+    merges = _trainer.train(counts_of({piece: 1}), 20_000)
+    assert time.process_time() - started < 3
+    doublings_and_rests = 19 + (10**6).bit_count() - 1  # a million is the sum of seven powers of two
+    assert len(merges) == (doublings_and_rests if letters == b"a" else 20_000 - 256)
+
+
+def test_a_signal_stops_training_at_once_and_breaks_nothing() -> None:
+    """Both while pieces are read (at once) and while pairs merge (after 0.3 s); the counts are as good as before."""
+    piece = bytes(random.Random(0).choices(b"abcdefgh", k=3_000_000))
+    counts = counts_of({piece: 1, b"xy": 2})
+    expected = _trainer.train(counts, 300)
+    for seconds in (0.001, 0.3):
+        signalled = []
+
+        def interrupt(signum: int, frame: object, signalled: list[float] = signalled) -> None:
+            signalled.append(time.process_time())
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGPROF, interrupt)
+        try:
+            started = time.process_time()
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            with pytest.raises(KeyboardInterrupt):
+                _trainer.train(counts, 1_000_000)
+            assert time.process_time() - started < seconds + 0.2
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+        assert _trainer.train(counts, 300) == expected
+
+
+def test_progress_is_told_and_may_end_training() -> None:
+    piece = bytes(random.Random(0).choices(b"abcdefgh", k=1_000_000))
+    told: list[int] = []
+    merges = _trainer.train(counts_of({piece: 1}), 5_000, progress=told.append)
+    assert told[0] == 0
+    assert told == sorted(told)
+    assert 0 < told[-1] <= len(merges)
+
+    def stop(n_merges: int) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        _trainer.train(counts_of({piece: 1}), 5_000, progress=stop)
+
+
+def test_extending_keeps_all_ids_and_learns_on() -> None:
+    """All pairs of `newer` occur three times: `e r` is the smallest, then `e w`, then `n ew`."""
+    base = Tokenizer.train(["low lower lowest"] * 2, vocab_size=259)
+    extended = Tokenizer.train(["newer"] * 3, vocab_size=262, base=base)
+    names = ["lo", "low", "<|endoftext|>", "er", "ew", "new"]
+    assert [extended.decode([id_]) for id_ in range(256, 262)] == names
+    assert extended.special_tokens == base.special_tokens == {"<|endoftext|>": 258}
+    assert extended.encode("low") == base.encode("low") == [257]
+    assert extended.encode("newer") == [261, 259]
+
+
+@given(
+    tiny_texts(), tiny_texts(), st.integers(0, 40), st.integers(0, 40), st.sampled_from([None, 2, 4, 7]), st.booleans()
+)
+def test_extending_equals_the_reference(
+    first: list[str], more: list[str], n_first: int, n_more: int, max_token_length: int | None, by_rank: bool
+) -> None:
+    base = train_vocabulary(first, vocab_size=257 + n_first)
+    if by_rank:
+        base = dataclasses.replace(base, merges=None, whole_pieces=n_first % 2 == 0)
+    n_tokens = base.size + n_more
+    extended = train_vocabulary(more, vocab_size=n_tokens, max_token_length=max_token_length, base=base)
+    longest = math.inf if max_token_length is None else max_token_length
+    learned = reference.train_merges(more, n_tokens, max_token_length=longest, base=base)
+    joined = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
+    for left, right in learned:
+        joined.append(joined[left] + joined[right])
+    assert list(extended.tokens) == joined
+    assert extended.merges == (None if by_rank else [*(base.merges or []), *learned])
+    assert extended.special_tokens == base.special_tokens
+
+
+@given(tiny_texts(), st.integers(0, 30), st.integers(0, 30))
+def test_extending_with_the_same_texts_is_training_on(texts: list[str], n_first: int, n_more: int) -> None:
+    """What a longer training would have learned next."""
+    base = train_vocabulary(texts, vocab_size=256 + n_first, special_tokens=[])
+    whole = train_vocabulary(texts, vocab_size=base.size + n_more, special_tokens=[])
+    assert our_merges(texts, base.size + n_more, base=base) == whole.merges
+
+
+def test_extending_gpt2_learns_what_its_merges_leave(gpt2: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
+    texts = documents(corpus_slice("multi")[:300_000])
+    extended = Tokenizer.train(texts, vocab_size=52_000, base=gpt2)
+    assert extended.vocab_size == 52_000
+    assert extended.eot_id == 50_256
+    assert [extended.decode([id_]) for id_ in range(50_257)] == [gpt2.decode([id_]) for id_ in range(50_257)]
+    assert sum(map(extended.count, texts)) < 0.8 * sum(map(gpt2.count, texts))
+    first = texts[:5]
+    base = gpt2._vocabulary
+    some = train_vocabulary(first, vocab_size=50_300, base=base)
+    assert some.merges == [*(base.merges or []), *reference.train_merges(first, 50_300, base=base)]
+
+
+def test_hf_tokenizers_reads_an_extended_tokenizer(
+    gpt2: Tokenizer, corpus_slice: Callable[[str], str], tmp_path: Path
+) -> None:
+    text = corpus_slice("multi")[:200_000]
+    extended = Tokenizer.train([text], vocab_size=51_000, base=gpt2)
+    extended.save(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert theirs.encode(text).ids == extended.encode(text)
+    assert Tokenizer.load(tmp_path / "tokenizer.json").hash == extended.hash
 
 
 def test_special_tokens_get_the_ids_after_the_merges() -> None:
@@ -135,7 +326,9 @@ def test_texts_may_be_a_generator_of_str_and_bytes_with_lone_surrogates() -> Non
     ("arguments", "message"),
     [
         ({"vocab_size": 256}, "vocab_size is 256\nexpected 257 or more"),
+        ({"vocab_size": 1 << 22}, "less than 4,194,304"),
         ({"min_frequency": 0}, "min_frequency is 0"),
+        ({"max_token_length": 1}, "max_token_length is 1\nexpected 2 bytes or more"),
         ({"threads": 0}, "threads is 0"),
         ({"pattern": "("}, "neither 'gpt2' nor a regular expression"),
     ],
@@ -143,6 +336,22 @@ def test_texts_may_be_a_generator_of_str_and_bytes_with_lone_surrogates() -> Non
 def test_settings_that_make_no_sense_are_errors(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Tokenizer.train(["text"], **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocab_size": 258}, "vocab_size is 258\nexpected 259 or more: the ids of the base"),
+        ({"pattern": r"\w+"}, "base has the pattern 'gpt2'"),
+        ({"special_tokens": ["<|pad|>"]}, r"base has no special token '<\|pad\|>'"),
+        ({"superwords": 2}, "superwords cannot be learned on top of a base"),
+    ],
+)
+def test_settings_that_a_base_rules_out_are_errors(arguments: dict[str, object], message: str) -> None:
+    base = Tokenizer.train(["abc"], vocab_size=1000)
+    assert base.vocab_size == 259
+    with pytest.raises(ConfigError, match=message):
+        Tokenizer.train(["text"], base=base, **arguments)  # type: ignore[arg-type]
 
 
 def test_one_string_instead_of_texts_is_an_error() -> None:

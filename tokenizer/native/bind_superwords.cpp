@@ -18,16 +18,10 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
-std::vector<std::string> strings(const std::vector<nb::bytes>& items) {
-  std::vector<std::string> texts;
-  for (const nb::bytes& item : items) texts.emplace_back(item.c_str(), item.size());
-  return texts;
-}
-
 Pairs train(const SuperwordCounts& words, LockedCounts& runs, const std::vector<nb::bytes>& tokens,
             std::size_t n_tokens, std::int64_t min_frequency) {
   TokenTable table;
-  for (const std::string& token : strings(tokens)) table.add(token);
+  for (const std::string& token : strings_of(tokens)) table.add(token);
   const EncodePiece encode = [&](const Byte* bytes, std::size_t n_bytes, std::vector<std::uint32_t>& into) {
     words.encode(bytes, n_bytes, into);
   };
@@ -52,7 +46,7 @@ void bind_superwords(nb::module_& module) {
       .def(
           "__init__",
           [](SuperwordCounts* self, const std::vector<nb::bytes>& words) {
-            new (self) SuperwordCounts(strings(words));
+            new (self) SuperwordCounts(strings_of(words));
           },
           "words"_a, "words[token] are the bytes of a piece that the token is all of, else b''; only words take part.")
       .def(

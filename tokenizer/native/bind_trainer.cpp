@@ -3,16 +3,21 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bind_counts.hpp"
 #include "bind_superwords.hpp"
+#include "bpe.hpp"
 #include "safe_cut.hpp"
 #include "texts.hpp"
 #include "trainer.hpp"
@@ -31,11 +36,45 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
+// The tokens of a vocabulary to extend, its merges (none when ranks decide), and whether whole pieces are taken first.
+using Base = std::tuple<std::vector<nb::bytes>, std::optional<Pairs>, bool>;
+
+// What training starts from: tokens, and how a piece becomes some of them.
+struct Start {
+  webtext::TokenTable tokens;
+  webtext::EncodePiece encode;
+};
+
+Start start_of(const std::optional<Base>& base) {
+  if (!base) return {webtext::byte_tokens(), webtext::encode_bytes()};
+  const auto& [bytes, pairs, whole_pieces] = *base;
+  const std::vector<std::string> tokens = webtext::strings_of(bytes);
+  Start start;
+  for (const std::string& token : tokens) start.tokens.add(token);
+  std::optional<std::vector<webtext::Merge>> merges;
+  if (pairs) {
+    merges.emplace();
+    for (const auto& [left, right] : *pairs) merges->push_back({left, right});
+  }
+  const Scanner unused("gpt2", webtext::kUnicodeVersion);
+  const auto bpe = std::make_shared<webtext::Bpe>(unused, tokens, merges, whole_pieces,
+                                                  std::vector<std::pair<std::uint32_t, std::string>>());
+  start.encode = [bpe](const Byte* piece, std::size_t n_bytes, std::vector<std::uint32_t>& into) {
+    const auto end = static_cast<std::int64_t>(n_bytes);
+    const std::size_t n_before = into.size();
+    into.resize(n_before + n_bytes + webtext::Bpe::kSlack);
+    into.resize(n_before + bpe->encode_pieces(piece, &end, 1, &into[n_before]));
+  };
+  return start;
+}
+
 Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
-            std::optional<std::size_t> max_token_length, const std::optional<nb::callable>& progress) {
+            std::optional<std::size_t> max_token_length, const std::optional<Base>& base,
+            const std::optional<nb::callable>& progress) {
   constexpr std::size_t kTableMemory = std::size_t{64} << 20;
   webtext::Goal goal{n_tokens, min_frequency};
   if (max_token_length) goal.max_token_length = *max_token_length;
+  Start start = start_of(base);
   const auto report = [&](std::size_t n_merges) {
     nb::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -43,7 +82,7 @@ Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequen
   };
   const std::vector<webtext::TrainedMerge> merges = counts.with([&](PieceCounts& all, const auto&) {
     all.shrink(kTableMemory);
-    return webtext::train_merges(all, webtext::byte_tokens(), webtext::encode_bytes(), goal, report);
+    return webtext::train_merges(all, std::move(start.tokens), start.encode, goal, report);
   });
   Pairs pairs;
   for (const auto& merge : merges) pairs.emplace_back(merge.left, merge.right);
@@ -71,12 +110,16 @@ NB_MODULE(_trainer, m) {
 
   m.def(
       "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a = 1, "max_token_length"_a = nb::none(),
-      "progress"_a = nb::none(),
+      "base"_a = nb::none(), "progress"_a = nb::none(),
       nb::sig("def train(counts: PieceCounts, n_tokens: int, min_frequency: int = 1, max_token_length: int | None = "
-              "None, progress: collections.abc.Callable[[int], object] | None = None) -> list[tuple[int, int]]"),
+              "None, base: tuple[collections.abc.Sequence[bytes], collections.abc.Sequence[tuple[int, int]] | None, "
+              "bool] | None = None, "
+              "progress: collections.abc.Callable[[int], object] | None = None) -> list[tuple[int, int]]"),
       "Byte-pair merges in order, each as two token ids; bytes are tokens 0 to 255 in `byte_order`, every other token\n"
       "is new with its merge. Equal to HF tokenizers' merges, also in that\n"
-      "tokens are shorter than `max_token_length` bytes (two bytes may always merge). `progress` gets the number of\n"
+      "tokens are shorter than `max_token_length` bytes (two bytes may always merge). With `base`, the tokens, merges\n"
+      "and whole_pieces of a Vocabulary, pieces are encoded by it first, and new tokens follow its own; tokens that\n"
+      "together are one of it already are left apart. `progress` gets the number of\n"
       "merges about a hundred times a second; a signal or an exception ends training.");
 
   webtext::bind_superwords(m);

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,12 @@ inline std::string_view view(nb::handle text) {
   char* bytes = nullptr;
   if (PyBytes_AsStringAndSize(text.ptr(), &bytes, &n_bytes)) throw nb::python_error();
   return {bytes, static_cast<std::size_t>(n_bytes)};
+}
+
+inline std::vector<std::string> strings_of(const std::vector<nb::bytes>& items) {
+  std::vector<std::string> strings;
+  for (const nb::bytes& item : items) strings.emplace_back(item.c_str(), item.size());
+  return strings;
 }
 
 // Views of many texts, kept alive by a tuple that no other thread can change.

@@ -84,7 +84,6 @@ class Trainer {
   void room_is_made() { words_.room_is_made(); }
 
   void add_piece(const std::vector<std::uint32_t>& piece, std::int64_t count) {
-    watch_.work(piece.size());
     if (piece.size() < 2) return;
     words_.begin(count);
     for (std::size_t index = 0; index + 1 < piece.size(); ++index) {
@@ -93,6 +92,7 @@ class Trainer {
       ++n_seen_[pair - 1];
       pairs_[pair].count += count;
       words_.append(pair, tokens_.n_bytes(piece[index]));
+      watch_.work(1);
     }
     words_.append(0, tokens_.n_bytes(piece.back()));
   }
