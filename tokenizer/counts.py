@@ -25,7 +25,7 @@ from typing import BinaryIO
 from webtext.base.errors import ConfigError, EnvironmentError_, InputError
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.patterns import GPT2, cut, pattern_name, unicode_version
-from webtext.tokenizer.text import Text, bytes_of_piece, encodable, readable
+from webtext.tokenizer.text import Text, as_text, bytes_of_piece, encodable, readable
 
 DEFAULT_MEMORY = 512 << 20
 _BATCH_CHARACTERS = 1 << 22
@@ -181,8 +181,8 @@ def batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
         raise ConfigError("texts is one string", "give an iterable of texts, e.g. [text]")
     batch: list[Text] = []
     n_characters = 0
-    for text in texts:
-        batch.append(text)
+    for index, text in enumerate(texts):
+        batch.append(text if type(text) in (str, bytes) else as_text(text, f"text {index}"))
         n_characters += len(text)
         if n_characters >= _BATCH_CHARACTERS:
             yield batch

@@ -26,6 +26,7 @@ from webtext.base.storage import Folder
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.compressed import SUFFIXES, damaged, opened, split_path
 from webtext.tokenizer.counts import batches, whole_weights
+from webtext.tokenizer.text import encodable
 
 if TYPE_CHECKING:
     from webtext.base.partset import PartSet
@@ -147,18 +148,16 @@ def _kind(name: str) -> str:
     return "json lines" if plain.endswith(_JSON_LINES) else "text"
 
 
-def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> Iterator[str | bytes]:
+def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
     """The texts of an input of many records, counted as they pass."""
-    readers: dict[str, Callable[[Input, str], Iterator[str | bytes]]]
     readers = {"set": _documents, "parquet": _rows, "json lines": _lines}
     for text in readers[source.kind](source, text_field):
         if not text:
             source.counts.drop(EMPTY)
             continue
-        n_bytes = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
         source.counts.keep()
-        source.bytes += n_bytes
-        on_bytes(n_bytes)
+        source.bytes += len(text)
+        on_bytes(len(text))
         yield text
 
 
@@ -207,7 +206,7 @@ def _rows(source: Input, text_field: str) -> Iterator[bytes]:
             raise damaged(source.url, error) from None
 
 
-def _lines(source: Input, text_field: str) -> Iterator[str]:
+def _lines(source: Input, text_field: str) -> Iterator[bytes]:
     """Texts of JSON lines; a line without one is a failed record."""
     with opened(source.url) as file:
         while line := file.readline(MAX_LINE_BYTES):
@@ -225,6 +224,14 @@ def _lines(source: Input, text_field: str) -> Iterator[str]:
                 continue
             text = record.get(text_field) if isinstance(record, dict) else None
             if isinstance(text, str):
-                yield text
+                yield _utf8(text)
             else:
                 source.counts.fail(NO_TEXT)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # \ud800 and the like
+        whole = encodable(text)
+        return whole if isinstance(whole, bytes) else whole.encode()

@@ -155,6 +155,15 @@ def test_a_file_of_megabytes_is_one_text(unit: str, monkeypatch: pytest.MonkeyPa
     assert dict(counts.items()) == reference([text])
 
 
+def test_what_is_no_text_is_an_error() -> None:
+    counts = PieceCounts()
+    counts.add([bytearray(b"ab")])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="text 1 is None\nexpected str or bytes"):
+        counts.add(["ab", None])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="texts is one string"):
+        counts.add("ab")
+
+
 def test_another_pattern_is_counted_by_the_regex_module() -> None:
     counts = PieceCounts(r"\w+|\s+")
     counts.add(["ab cd!", b"ab"], weight=2)
