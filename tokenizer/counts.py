@@ -143,7 +143,10 @@ class PieceCounts:
     ) -> list[tuple[int, int]]:
         """Byte-pair merges in order (see `training.py`), of the bytes or of a base's tokens; the counts stay."""
         with self._errors():
-            return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base)
+            try:
+                return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base)
+            except ValueError as error:  # too much for its 32-bit numbers
+                raise InputError(f"too many distinct pieces to merge: {error}", "train on fewer texts") from None
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -29,6 +29,7 @@ class PlaceLists {
       next_[index] = 0;
       if (n < 2) continue;
       const std::size_t at = arena_.size();
+      if (at + kHead + n >= kInArena) throw std::length_error("2^31 places of pairs of tokens");
       arena_.resize(at + kHead + n);
       arena_[at] = pair;
       arena_[at + 1] = n;

@@ -35,8 +35,9 @@ EncodePiece encode_bytes();
 
 // The merges in order, learned from pieces that `encode` gives as tokens of `tokens`; new tokens follow those.
 // The most frequent pair is merged next; among equals the one with the smallest (left, right). Two tokens merge when
-// both are bytes or their bytes together are fewer than `max_token_length`. A merge whose bytes are a token already
-// gives that token. Throws std::length_error for 2 GiB of distinct pieces.
+// both are bytes or their bytes together are fewer than `max_token_length`. Every merge gives a new token: two whose
+// bytes together are a token already stay apart, which cannot happen to a vocabulary that was learned so from the
+// start. Throws std::length_error for 2 GiB of distinct pieces, or 2^31 places of pairs.
 std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
                                        const Goal& goal, const Progress& progress);
 
