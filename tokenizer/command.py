@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _TOKENIZER = click.option(
     "--tokenizer", "path", required=True, metavar="PATH", help="tokenizer.json, *.tiktoken or folder."
 )
-_PATTERN = click.option("--pattern", metavar="PATTERN", help="What a rank file leaves unsaid: 'gpt2' or a regex.")
+_PATTERN = click.option(
+    "--pattern", metavar="PATTERN", help="What a rank file leaves unsaid: a name such as 'gpt2', or a regex."
+)
 _SPECIAL = click.option(
     "--special-token",
     "special_tokens",

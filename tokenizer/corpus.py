@@ -28,7 +28,7 @@ from webtext.tokenizer.compressed import split_path
 from webtext.tokenizer.counts import PieceCounts, thread_count, whole_weights
 from webtext.tokenizer.formats import load, save
 from webtext.tokenizer.inputs import Input, count_input, input_reader, open_input
-from webtext.tokenizer.patterns import pattern_name, unicode_version
+from webtext.tokenizer.patterns import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.superwords import add_superwords, check_request
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
@@ -48,7 +48,8 @@ class TokenizerSettings:
     """What decides the merges, given the texts."""
 
     vocab_size: int = setting(GPT2_VOCAB_SIZE, "tokens: 256 bytes, the merges, the special tokens")
-    pattern: str = setting("gpt2", "how text is cut before merging: 'gpt2' or a regular expression")
+    pattern: str = setting("gpt2", "how text is cut before merging: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
+    unicode_version: str = setting(UNICODE_VERSION, "of the tables that tell letters, numbers and white space")
     special_tokens: tuple[str, ...] = setting((EOT,), "tokens that no text gives, with the ids after the merges")
     min_frequency: int = setting(1, "merge only pairs that occur this often")
     superwords: int = setting(0, "so many of the tokens reach over the blank between words; inputs are read again")
@@ -70,7 +71,7 @@ class TokenizerSettings:
                 f"tokenizer.superwords is {self.superwords}", f"expected 0 to {self.vocab_size - smallest}"
             )
         if self.superwords:
-            check_request(self.superwords, pattern_name(self.pattern))
+            check_request(self.superwords, pattern_name(self.pattern), self.unicode_version)
         if self.memory_mb < 1:
             raise ConfigError(f"tokenizer.memory_mb is {self.memory_mb}", "expected 1 or more")
 
@@ -79,7 +80,8 @@ class TokenizerSettings:
 class CountSettings:
     """What decides the counts of pieces, given the texts."""
 
-    pattern: str = setting("gpt2", "how text is cut before merging: 'gpt2' or a regular expression")
+    pattern: str = setting("gpt2", "how text is cut before merging: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
+    unicode_version: str = setting(UNICODE_VERSION, "of the tables that tell letters, numbers and white space")
     text_field: str = setting("text", "the field of JSON lines, or column of Parquet, that holds the text")
     memory_mb: int = setting(512, "megabytes for tables of counts; what is above is spilled", in_recipe=False)
 
@@ -119,6 +121,7 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
         counts,
         vocab_size=settings.vocab_size - settings.superwords,
         pattern=settings.pattern,
+        unicode_version=settings.unicode_version,
         special_tokens=settings.special_tokens,
         min_frequency=settings.min_frequency * scale,
     )
@@ -178,7 +181,12 @@ def _count(
     sources: Sequence[Input], settings: TokenizerSettings | CountSettings, run: Run, label: str
 ) -> tuple[PieceCounts, int]:
     """The counts of all inputs, and what they are multiplied by."""
-    counts = PieceCounts(settings.pattern, threads=run.engine.workers, max_memory=settings.memory_mb << 20)
+    counts = PieceCounts(
+        settings.pattern,
+        settings.unicode_version,
+        threads=run.engine.workers,
+        max_memory=settings.memory_mb << 20,
+    )
     weights, scale = whole_weights([source.weight for source in sources])
     with run.console.progress(None, label, "MB") as progress:
         speed = _Speed(progress)
@@ -215,7 +223,7 @@ def _recipe(stage: str, settings: TokenizerSettings | CountSettings) -> Recipe:
         stage=stage,
         code_version=CODE_VERSION,
         settings=recipe_settings(settings),
-        versions={"unicode": unicode_version(pattern_name(settings.pattern))},
+        versions={"unicode": checked_version(pattern_name(settings.pattern), settings.unicode_version)},
     )
 
 

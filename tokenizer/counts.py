@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 from webtext.base.errors import ConfigError, EnvironmentError_, InputError
 from webtext.tokenizer import _trainer
-from webtext.tokenizer.patterns import GPT2, cut, pattern_name, unicode_version
+from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, checked_version, cut, is_native, pattern_name
 from webtext.tokenizer.text import Text, as_text, bytes_of_piece, encodable, readable
 
 DEFAULT_MEMORY = 512 << 20
@@ -44,6 +44,7 @@ class PieceCounts:
     def __init__(
         self,
         pattern: str = GPT2,
+        unicode_version: str = UNICODE_VERSION,
         *,
         threads: int | None = None,
         max_memory: int = DEFAULT_MEMORY,
@@ -53,7 +54,7 @@ class PieceCounts:
         if max_memory < 1:
             raise ConfigError(f"max_memory is {max_memory}", "expected 1 byte or more")
         self.pattern = pattern_name(pattern)
-        self.unicode_version = unicode_version(self.pattern)
+        self.unicode_version = checked_version(self.pattern, unicode_version)
         self.threads = thread_count(threads)
         self._native = _trainer.PieceCounts(
             self.pattern, self.unicode_version, max_memory, os.fspath(folder) if folder is not None else _temporary()
@@ -63,8 +64,8 @@ class PieceCounts:
         """Count the pieces of texts, read once, `weight` times each."""
         for batch in batches(texts):
             with self._errors():
-                if self.pattern != GPT2:
-                    pieces = collections.Counter(piece for text in batch for piece in cut(self.pattern, readable(text)))
+                if not is_native(self.pattern):
+                    pieces = collections.Counter(piece for text in batch for piece in self._cut(text))
                     times = [count * weight for count in pieces.values()]
                     self._native.add_pieces([bytes_of_piece(piece) for piece in pieces], times)
                     continue
@@ -80,7 +81,7 @@ class PieceCounts:
 
         `on_block` is told the bytes of each block. With a pattern that is a regular expression the text is read whole.
         """
-        if self.pattern != GPT2:
+        if not is_native(self.pattern):
             text = file.read()
             self.add([text], weight)
             on_block(len(text))
@@ -147,6 +148,9 @@ class PieceCounts:
                 return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base)
             except ValueError as error:  # too much for its 32-bit numbers
                 raise InputError(f"too many distinct pieces to merge: {error}", "train on fewer texts") from None
+
+    def _cut(self, text: Text) -> Iterator[str]:
+        return cut(self.pattern, readable(text), self.unicode_version)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from webtext.tokenizer.patterns import NATIVE, cut
+from webtext.tokenizer.patterns import cut, is_native
 from webtext.tokenizer.text import readable
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def unreachable(vocabulary: Vocabulary) -> list[int]:
     if not vocabulary.whole_pieces:
         return missing
     texts = {id_: readable(vocabulary.tokens[id_]) for id_ in missing}
-    return [id_ for id_, text in texts.items() if next(cut(vocabulary.pattern, text)) != text]
+    return [
+        id_ for id_, text in texts.items() if next(cut(vocabulary.pattern, text, vocabulary.unicode_version)) != text
+    ]
 
 
 def larger_first(vocabulary: Vocabulary) -> list[int]:
@@ -103,7 +105,7 @@ def _about_ids(vocabulary: Vocabulary) -> Iterator[str]:
 
 def _about_other_libraries(vocabulary: Vocabulary) -> Iterator[str]:
     """What Hugging Face's libraries do with such a file and we do not, plain text apart."""
-    if vocabulary.pattern not in NATIVE:
+    if not is_native(vocabulary.pattern):
         yield (
             "the pattern is a regular expression: Hugging Face's libraries have it read by Oniguruma, we by the `regex` "
             "module, whose classes of rare characters and Unicode version differ"

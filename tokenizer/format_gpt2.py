@@ -13,7 +13,7 @@ from typing import Any
 from webtext.base.errors import InputError
 from webtext.tokenizer.bounded_json import dump_json, parse_json
 from webtext.tokenizer.findings import unmerged
-from webtext.tokenizer.patterns import GPT2
+from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION
 from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, special_ids
 
 _SPECIAL_NAME = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # what a token may be that no merge gives
@@ -48,8 +48,10 @@ def parse(
 
 def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
     """Both files; InputError for a tokenizer they cannot hold: what is read back would give other ids."""
-    if vocabulary.pattern != GPT2:
-        raise InputError(f"'{place}': a folder of vocab.json and merges.txt names no pattern", _SAVE_AS_JSON)
+    if vocabulary.pattern != GPT2 or not vocabulary.has_default_version:
+        raise InputError(
+            f"'{place}': a folder of vocab.json and merges.txt names no pattern and no Unicode version", _SAVE_AS_JSON
+        )
     ids, merges = written(vocabulary)
     made = {left + right for left, right in merges}
     without = [token for token in ids if token not in made and token not in byte_characters()[0]]
@@ -100,6 +102,7 @@ def make_vocabulary(
     specials: Mapping[str, int],
     *,
     pattern: str,
+    unicode_version: str = UNICODE_VERSION,
     whole_pieces: bool,
     place: str,
     extras: Mapping[str, Any] | None = None,
@@ -130,6 +133,7 @@ def make_vocabulary(
         tokens=tokens,
         merges=pairs,
         pattern=pattern,
+        unicode_version=unicode_version,
         special_tokens=specials,
         whole_pieces=whole_pieces,
         extras=extras or {},

@@ -14,7 +14,7 @@ from typing import Any
 from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.tokenizer.bounded_json import dump_json, parse_json
 from webtext.tokenizer.format_gpt2 import Pair, checked_ids, make_vocabulary, named_specials, written
-from webtext.tokenizer.patterns import NATIVE, pattern_name, unicode_version
+from webtext.tokenizer.patterns import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
 from webtext.tokenizer.vocabulary import Vocabulary
 
@@ -53,6 +53,7 @@ def parse(
         None if by_rank else _merges(model.get("merges"), place),
         specials,
         pattern=own_pattern,
+        unicode_version=_unicode_version(own_pattern, own, place),
         whole_pieces=by_rank or bool(model.get("ignore_merges")),
         place=place,
         extras=extras | ({"added_tokens": flags} if flags else {}),
@@ -82,7 +83,7 @@ def dump(vocabulary: Vocabulary) -> bytes:
                 _OWN_FIELD: {
                     "format": 1,
                     "pattern": vocabulary.pattern,
-                    "unicode_version": unicode_version(vocabulary.pattern),
+                    "unicode_version": vocabulary.unicode_version,
                     "rules": "ranks" if vocabulary.merges is None else "merges",
                 },
                 "dropout": None,
@@ -138,12 +139,18 @@ def _pattern(pre_tokenizer: Any, own: Mapping[str, Any], place: str) -> str:
         is_ours = False
     if not is_ours and pattern_of(pre_tokenizer, place) != named:
         raise InputError(f"'{place}': its pre-tokenizer is not the one of its pattern {named[:60]!r}", "write it again")
-    known = unicode_version(named)
-    if named in NATIVE and own.get("unicode_version") != known:
-        raise InputError(
-            f"'{place}' cuts text by Unicode {own.get('unicode_version')}, this webtext by {known}", "update webtext"
-        )
     return named
+
+
+def _unicode_version(pattern: str, own: Mapping[str, Any], place: str) -> str:
+    """The version that our own field names; the default where there is none, or where the `regex` module decided."""
+    named = own.get("unicode_version")
+    if named is None or str(named).startswith("regex "):
+        return UNICODE_VERSION
+    try:
+        return checked_version(pattern_name(pattern), str(named))
+    except ConfigError as error:
+        raise InputError(f"'{place}' cuts text by Unicode {named}: {error.lines[0]}", "update webtext") from None
 
 
 def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[str, int], dict[str, dict[str, bool]]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.findings import larger_first, unmerged
-from webtext.tokenizer.patterns import CL100K_REGEX, GPT2, O200K_REGEX, pattern_name
+from webtext.tokenizer.patterns import GPT2, pattern_name
 from webtext.tokenizer.vocabulary import EOT, MAX_ID, Vocabulary, special_ids
 
 
@@ -36,7 +36,7 @@ PUBLISHED = {
     ),
     # cl100k_base
     "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": Published(
-        pattern=CL100K_REGEX,
+        pattern="cl100k",
         special_tokens={
             EOT: 100257,
             "<|fim_prefix|>": 100258,
@@ -47,7 +47,7 @@ PUBLISHED = {
     ),
     # o200k_base
     "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": Published(
-        pattern=O200K_REGEX, special_tokens={EOT: 199999, "<|endofprompt|>": 200018}
+        pattern="o200k", special_tokens={EOT: 199999, "<|endofprompt|>": 200018}
     ),
 }
 
@@ -63,7 +63,7 @@ def parse(
     if published is None and pattern is None:
         raise InputError(
             f"'{place}' is none of OpenAI's published rank files, and a rank file names no pattern",
-            "name the one it was made with: pattern='gpt2' or a regular expression",
+            "name the one it was made with: pattern='gpt2', another name or a regular expression",
         )
     ranks = [_rank(line, number, place) for number, line in enumerate(data.splitlines(), 1) if line]
     tokens = [b""] * (max((rank for _, rank in ranks), default=-1) + 1)
@@ -88,7 +88,12 @@ def parse(
 
 
 def dump(vocabulary: Vocabulary, place: str) -> bytes:
-    """The file; InputError when merging by rank would not be the same."""
+    """The file; InputError when merging by rank, or cutting by the default Unicode version, would not be the same."""
+    if not vocabulary.has_default_version:
+        raise InputError(
+            f"'{place}': a rank file names no Unicode version, here {vocabulary.unicode_version}",
+            "save as tokenizer.json",
+        )
     if vocabulary.merges is not None:
         if list(vocabulary.merges) != vocabulary.merges_by_rank():
             raise InputError(f"'{place}': a rank file cannot hold these merges", "save as tokenizer.json")

@@ -8,12 +8,13 @@ very end is `\z`. The classes of rare characters (`\w` of "²", letters of the n
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.tokenizer.patterns import GPT2, NATIVE, SUPERWORDS, SUPERWORDS_REGEX, pattern_name
+from webtext.tokenizer.patterns import ALIASES, GPT2, REGEXES, is_native, pattern_name
 
 MAX_PATTERN_CHARACTERS = 10_000  # the longest in use have about 500
 MAX_PATTERN_SIZE = 100_000  # parts, with what {n} repeats counted n times: the `regex` module unrolls them
@@ -36,7 +37,7 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
     """What cuts as `pattern` (a name or a regular expression of the `regex` module) does."""
     if pattern == GPT2:
         return byte_level(use_regex=True)
-    regex = SUPERWORDS_REGEX if pattern == SUPERWORDS else _translated(pattern, "(?>{})", _TO_ONIGURUMA)
+    regex = _translated(REGEXES.get(pattern, pattern), "(?>{})", _TO_ONIGURUMA)
     split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
 
@@ -51,7 +52,7 @@ def pattern_of(pre_tokenizer: Any, place: str) -> str:
             {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
         ] if (keeps := _keeps(split)) is not None:
             pattern = _pattern(regex, place)
-            if keeps == "all" or pattern in NATIVE:  # what a named pattern matches is everything
+            if keeps == "all" or is_native(pattern):  # what a named pattern matches is everything
                 return pattern
     raise InputError(
         f"'{place}' has a pre-tokenizer that cannot be read: {str(pre_tokenizer)[:80]}",
@@ -85,13 +86,21 @@ def _pattern(regex: str, place: str) -> str:
     try:
         translated = _translated(regex, "(?:{})+", _FROM_ONIGURUMA)
         repeats = _translated(regex, "(?:{})+", {}) != regex
-        if regex in NATIVE:  # an expression that happens to spell a name
+        if regex in REGEXES or regex in ALIASES:  # an expression that happens to spell a name
             return f"(?:{regex})"
-        if not repeats and (name := pattern_name(regex)) in NATIVE:
+        if not repeats and is_native(name := pattern_name(regex)):
             return name
+        if regex in _as_written():
+            return _as_written()[regex]
         return pattern_name(translated)
     except (ConfigError, RecursionError, ValueError, OverflowError) as error:
         raise InputError(f"'{place}' has a pattern that cannot be read: {str(error).splitlines()[0][:200]}") from None
+
+
+@functools.cache
+def _as_written() -> dict[str, str]:
+    """The named patterns by what is written for them; other libraries leave our own field out when they save."""
+    return {_translated(regex, "(?>{})", _TO_ONIGURUMA): name for name, regex in REGEXES.items()}
 
 
 def _translated(regex: str, interval: str, anchors: Mapping[str, str]) -> str:

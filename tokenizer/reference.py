@@ -33,7 +33,8 @@ def train_merges(
     """Count the pieces of the texts and merge their bytes, or the tokens that the base gives."""
     if base is None:
         base = Vocabulary(tokens=[bytes([byte]) for byte in BYTE_ORDER], merges=[], pattern=pattern)
-    pieces = collections.Counter(bytes_of_piece(piece) for text in texts for piece in cut(base.pattern, readable(text)))
+    cuts = (cut(base.pattern, readable(text), base.unicode_version) for text in texts)
+    pieces = collections.Counter(bytes_of_piece(piece) for pieces in cuts for piece in pieces)
     words = list(map(piece_encoder(base), pieces))
     tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
     return merge_words(words, list(pieces.values()), tokens, n_tokens, min_frequency, max_token_length)
@@ -107,7 +108,8 @@ def encode(vocabulary: Vocabulary, text: Text, dropout: float = 0.0, seed: int =
     that probability, and where all are dropped the piece stays as it is.
     """
     encode_piece = piece_encoder(vocabulary, dropout, random_stream(seed, index))
-    return [id_ for piece in cut(vocabulary.pattern, readable(text)) for id_ in encode_piece(bytes_of_piece(piece))]
+    pieces = cut(vocabulary.pattern, readable(text), vocabulary.unicode_version)
+    return [id_ for piece in pieces for id_ in encode_piece(bytes_of_piece(piece))]
 
 
 def piece_encoder(

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from webtext.base.errors import ConfigError
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.counts import batches
-from webtext.tokenizer.patterns import GPT2, SUPERWORDS
+from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION
 from webtext.tokenizer.text import Text, encodable
 from webtext.tokenizer.training import tokens_of
 from webtext.tokenizer.vocabulary import Vocabulary, special_ids
@@ -37,12 +37,14 @@ _PAIRS_PER_SUPERWORD = 2  # a first guess: superwords occur as often as the (2 *
 _LOWER = 4  # the guess is divided by this until it is right
 
 
-def check_request(superwords: int, pattern: str) -> None:
+def check_request(superwords: int, pattern: str, unicode_version: str) -> None:
     """ConfigError for superwords that cannot be learned."""
     if superwords < 0:
         raise ConfigError(f"superwords is {superwords}", "expected 0 or more")
     if pattern != GPT2:
         raise ConfigError(f"superwords join pieces of the pattern 'gpt2', not of {pattern!r}", "leave out one of both")
+    if unicode_version != UNICODE_VERSION:
+        raise ConfigError(f"superwords are learned by Unicode {UNICODE_VERSION} only", "leave out unicode_version")
 
 
 def reader(texts: Iterable[Text]) -> Read:

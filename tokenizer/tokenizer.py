@@ -13,7 +13,7 @@ from webtext.tokenizer import _bpe
 from webtext.tokenizer import dropout as dropouts
 from webtext.tokenizer.counts import thread_count
 from webtext.tokenizer.ids import decodable, no_id
-from webtext.tokenizer.patterns import GPT2, NATIVE, SUPERWORDS, cut, unicode_version
+from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION, cut, is_native
 from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
 from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
@@ -53,7 +53,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._native = vocabulary.native()
-        self._is_gpt2 = vocabulary.pattern in NATIVE
+        self._is_native = is_native(vocabulary.pattern)
         self._is_wide = vocabulary.size > 65_536
         self._special = SpecialTokens(vocabulary.special_tokens)
 
@@ -69,8 +69,12 @@ class Tokenizer:
         superwords: int = 0,
         max_token_length: int | None = None,
         base: Tokenizer | None = None,
+        unicode_version: str = UNICODE_VERSION,
     ) -> Tokenizer:
-        """Learn a vocabulary from texts, read once. The pattern is 'gpt2' or a regular expression of the `regex` module.
+        """Learn a vocabulary from texts, read once.
+
+        The pattern is a name ('gpt2', 'cl100k', 'o200k', 'llama3', 'qwen2') or a regular expression of the `regex` module;
+        `unicode_version` decides which characters it takes for letters, numbers and so on.
 
         Ids are the 256 bytes, the merges, then the special tokens. Any number of threads gives the same result.
         `superwords` of the merges join words (see `superwords.py`); the texts must be a list or the like then, since they
@@ -84,6 +88,7 @@ class Tokenizer:
                 texts,
                 vocab_size=vocab_size,
                 pattern=pattern,
+                unicode_version=unicode_version,
                 special_tokens=special_tokens,
                 min_frequency=min_frequency,
                 threads=threads,
@@ -138,7 +143,7 @@ class Tokenizer:
                     ids.append(id_)
                     ids += self.encode(part)
                 return ids
-        if not self._is_gpt2:
+        if not self._is_native:
             return self._native.encode_pieces(*self._cut(as_text(text)))
         try:
             return self._native.encode(text)  # type: ignore[arg-type]
@@ -149,7 +154,7 @@ class Tokenizer:
         self, text: AnyText, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
     ) -> Tokens:
         """The ids as an array."""
-        if self._is_gpt2 and not allowed_special and not dropout:
+        if self._is_native and not allowed_special and not dropout:
             try:
                 return self._native.encode_array(text, self._is_wide)  # type: ignore[arg-type]
             except (TypeError, UnicodeEncodeError):
@@ -189,12 +194,12 @@ class Tokenizer:
             parts = self._special.finder(allowed_special).cut(as_texts(texts))
             if not dropout:
                 return parts.joined(*self.encode_flat(parts.texts, n_threads))
-            cut = None if self._is_gpt2 else self._cut
+            cut = None if self._is_native else self._cut
             options: dict[str, Any] = {"indices": parts.indices, "wide": self._is_wide, "threads": n_threads}
             return parts.joined(*dropouts.encode(self._native, parts.texts, cut, dropout, seed, **options))
         if isinstance(texts, STRINGS) or not hasattr(texts, "__len__"):  # what can be read once is looked at twice
             texts = as_texts(texts)
-        if not self._is_gpt2:
+        if not self._is_native:
             return self._flat(self.encode(text) for text in as_texts(texts))
         try:
             return self._native.encode_many(texts, self._is_wide, n_threads)  # type: ignore[arg-type]
@@ -216,10 +221,10 @@ class Tokenizer:
         bounds = as_offsets(offsets, len(view))
         if out is not None:
             check_out(out, self._is_wide, view, bounds)
-        if self._is_gpt2 and out is not None:
+        if self._is_native and out is not None:
             starts = self._native.encode_into(view, bounds, out, thread_count(threads))
         else:
-            if self._is_gpt2:
+            if self._is_native:
                 tokens, starts = self._native.encode_slices(view, bounds, self._is_wide, thread_count(threads))
             else:
                 texts = (view[start:end].tobytes() for start, end in itertools.pairwise(bounds.tolist()))
@@ -295,7 +300,7 @@ class Tokenizer:
 
     def count(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> int:
         """The number of ids `encode` gives, without making a list of them."""
-        if allowed_special or not self._is_gpt2:
+        if allowed_special or not self._is_native:
             return len(self.encode_numpy(text, allowed_special))
         try:
             return self._native.count(text)  # type: ignore[arg-type]
@@ -363,13 +368,13 @@ class Tokenizer:
 
     @property
     def pattern(self) -> str:
-        """'gpt2', or the regular expression that cuts texts into pieces."""
+        """A name such as 'gpt2', or the regular expression that cuts texts into pieces."""
         return self._vocabulary.pattern
 
     @property
     def unicode_version(self) -> str:
-        """The Unicode version that decides what is a letter, a number or a blank."""
-        return unicode_version(self.pattern)
+        """The Unicode version that decides what is a letter, a number or a blank; 'regex ...' where that module does."""
+        return self._vocabulary.unicode_version
 
     @property
     def eot_id(self) -> int | None:
@@ -429,17 +434,21 @@ class Tokenizer:
         """The byte after each piece that the pattern cuts a text into."""
         import numpy as np
 
-        return _bpe.piece_ends(text, self.pattern) if self._is_gpt2 else np.array(self._cut(text)[1])
+        return (
+            _bpe.piece_ends(text, self.pattern, self.unicode_version)
+            if self._is_native
+            else np.array(self._cut(text)[1])
+        )
 
     def _stream(self, encode: Callable[..., Encoded], allowed_special: AllowedSpecial) -> EncodeStream[Encoded]:
-        joins_words = self.pattern == SUPERWORDS
-        last_cut = functools.partial(_bpe.last_safe_cut, joins_words=joins_words) if self._is_gpt2 else None
+        rule: dict[str, Any] = {"joins_words": self.pattern == SUPERWORDS, "unicode_version": self.unicode_version}
+        last_cut = functools.partial(_bpe.last_safe_cut, **rule) if self._is_native else None
         encode = functools.partial(encode, allowed_special=allowed_special)
         return EncodeStream(encode, last_cut, self._special.finder(allowed_special))
 
     def _cut(self, text: Text) -> tuple[bytes, list[int]]:
         """A text cut by a regular expression: its bytes and where each piece ends."""
-        pieces = [bytes_of_piece(piece) for piece in cut(self.pattern, readable(text))]
+        pieces = [bytes_of_piece(piece) for piece in cut(self.pattern, readable(text), self.unicode_version)]
         return b"".join(pieces), list(itertools.accumulate(map(len, pieces)))
 
     def _array(self, ids: Sequence[int]) -> Tokens:

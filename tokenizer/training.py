@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.counts import PieceCounts, thread_count
-from webtext.tokenizer.patterns import GPT2, SUPERWORDS, pattern_name
+from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.text import Text
 from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
 
@@ -23,6 +23,7 @@ def train_vocabulary(
     *,
     vocab_size: int = GPT2_VOCAB_SIZE,
     pattern: str = GPT2,
+    unicode_version: str = UNICODE_VERSION,
     special_tokens: Iterable[str] | Mapping[str, int] = (EOT,),
     min_frequency: int = 1,
     max_token_length: int | None = None,
@@ -48,6 +49,7 @@ def train_vocabulary(
             superwords,
             vocab_size=vocab_size,
             pattern=pattern,
+            unicode_version=unicode_version,
             special_tokens=special_tokens,
             min_frequency=min_frequency,
             max_token_length=max_token_length,
@@ -59,40 +61,57 @@ def train_vocabulary(
     if max_token_length is not None and max_token_length < 2:
         raise ConfigError(f"max_token_length is {max_token_length}", "expected 2 bytes or more")
     if base is not None:
-        pattern = _pattern_of_base(base, pattern, special_tokens)
+        pattern, unicode_version = _rule_of_base(base, pattern, unicode_version, special_tokens)
     specials = list(special_ids(special_tokens, 0))
     n_tokens, least = (vocab_size - len(specials), 256 + len(specials)) if base is None else (vocab_size, base.size)
     if not least <= vocab_size < MAX_ID:
         kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
         raise ConfigError(f"vocab_size is {vocab_size}", f"expected {least} or more: {kept}; and less than {MAX_ID:,}")
     if not isinstance(texts, PieceCounts):
-        counts = PieceCounts(pattern, threads=threads)
+        counts = PieceCounts(pattern, unicode_version, threads=threads)
         counts.add(texts)
-    elif texts.pattern == pattern_name(pattern):
-        counts = texts
     else:
-        raise ConfigError(f"the counts are of pieces of {texts.pattern!r}, not of {pattern!r}", "name their pattern")
+        counts = texts
+        _check_rule(counts, pattern, unicode_version)
     if base is not None:
         return _extended(base, counts, n_tokens, min_frequency, max_token_length)
     merges = counts.train(n_tokens, min_frequency, max_token_length)
     tokens = tokens_of(merges)
     return Vocabulary(
-        tokens=tokens, merges=merges, pattern=pattern, special_tokens=special_ids(specials, first=len(tokens))
+        tokens=tokens,
+        merges=merges,
+        pattern=counts.pattern,
+        unicode_version=counts.unicode_version,
+        special_tokens=special_ids(specials, first=len(tokens)),
     )
 
 
-def _pattern_of_base(base: Vocabulary, pattern: str, special_tokens: Iterable[str] | Mapping[str, int]) -> str:
-    """The base's pattern; ConfigError when another was asked for, or special tokens that it has not."""
+def _check_rule(counts: PieceCounts, pattern: str, unicode_version: str) -> None:
+    name = pattern_name(pattern)
+    if counts.pattern != name:
+        raise ConfigError(f"the counts are of pieces of {counts.pattern!r}, not of {pattern!r}", "name their pattern")
+    if counts.unicode_version != checked_version(name, unicode_version):
+        raise ConfigError(
+            f"the counts are of pieces by Unicode {counts.unicode_version}, not {unicode_version}", "name their version"
+        )
+
+
+def _rule_of_base(
+    base: Vocabulary, pattern: str, unicode_version: str, special_tokens: Iterable[str] | Mapping[str, int]
+) -> tuple[str, str]:
+    """The base's pattern and Unicode version; ConfigError when others were asked for, or special tokens it has not."""
     if base.pattern == SUPERWORDS:
         raise ConfigError("base has superwords: words in a row are its pieces", "extend a tokenizer without them")
     if pattern_name(pattern) not in (GPT2, base.pattern):
         raise ConfigError(f"base has the pattern {base.pattern!r}, not {pattern!r}", "leave out the pattern")
+    if unicode_version not in (UNICODE_VERSION, base.unicode_version):
+        raise ConfigError(f"base goes by Unicode {base.unicode_version}", "leave out unicode_version")
     for name in special_ids(special_tokens, 0):
         if name not in base.special_tokens and name != EOT:
             raise ConfigError(
                 f"base has no special token {name!r}", "leave out the special tokens: the base's are kept"
             )
-    return base.pattern
+    return base.pattern, base.unicode_version
 
 
 def _extended(
@@ -112,6 +131,7 @@ def _with_superwords(
     *,
     vocab_size: int,
     pattern: str,
+    unicode_version: str,
     special_tokens: Iterable[str] | Mapping[str, int],
     min_frequency: int,
     max_token_length: int | None,
@@ -122,7 +142,7 @@ def _with_superwords(
 
     if isinstance(texts, PieceCounts):
         raise ConfigError("superwords need the texts, not counts of their pieces", "give an iterable of texts")
-    check_request(superwords, pattern_name(pattern))
+    check_request(superwords, pattern_name(pattern), unicode_version)
     if base is not None:
         raise ConfigError("superwords cannot be learned on top of a base", "leave out one of both")
     read = reader(texts)
@@ -130,6 +150,7 @@ def _with_superwords(
         texts,
         vocab_size=vocab_size - superwords,
         pattern=pattern,
+        unicode_version=unicode_version,
         special_tokens=special_tokens,
         min_frequency=min_frequency,
         max_token_length=max_token_length,

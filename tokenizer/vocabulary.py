@@ -10,7 +10,7 @@ from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.tokenizer import _bpe
-from webtext.tokenizer.patterns import GPT2, NATIVE, pattern_name, unicode_version
+from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, checked_version, is_native, pattern_name
 
 MAX_ID = 2**22
 """Ids stay below this: a table of all ids must fit in memory whatever a file says. The largest in use are near 2**18."""
@@ -27,25 +27,33 @@ class Vocabulary:
 
     `tokens[id]` are a token's bytes, `b""` where text never gives that id. `merges` are pairs of ids, earliest first;
     None means that a rank file decides: any two tokens merge whose joined bytes are a token, the smallest id first.
-    `whole_pieces`: a piece that is a token is taken as it is (tiktoken's rule; HF's `ignore_merges`).
+    `whole_pieces`: a piece that is a token is taken as it is (tiktoken's rule; HF's `ignore_merges`). `unicode_version`
+    decides which characters the pattern takes for letters, numbers and so on.
     """
 
     tokens: Sequence[bytes]
     merges: Sequence[tuple[int, int]] | None
-    pattern: str = "gpt2"
+    pattern: str = GPT2
+    unicode_version: str = UNICODE_VERSION
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     whole_pieces: bool = False
     extras: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Parts of a tokenizer.json that decide no id of a text (format_json.py), kept to be written back."""
 
     def __post_init__(self) -> None:
-        """Normalise the pattern and refuse special tokens that are no text and ids that are too large."""
+        """Normalise pattern and Unicode version, and refuse special tokens that are no text and ids that are too large."""
         object.__setattr__(self, "pattern", pattern_name(self.pattern))
+        object.__setattr__(self, "unicode_version", checked_version(self.pattern, self.unicode_version))
         for name, id_ in self.special_tokens.items():
             if not name or not 0 <= id_ < MAX_ID or any("\ud800" <= character <= "\udfff" for character in name):
                 raise InputError(
                     f"the special token {name!r} has the id {id_}", f"expected a name and an id below {MAX_ID:,}"
                 )
+
+    @property
+    def has_default_version(self) -> bool:
+        """Whether the Unicode version is the one that a file which names none is read with."""
+        return self.unicode_version == checked_version(self.pattern)
 
     @property
     def size(self) -> int:
@@ -55,15 +63,17 @@ class Vocabulary:
     def native(self) -> _bpe.Bpe:
         """The encoder; InputError when this is no byte-level vocabulary."""
         specials = [(id_, name.encode()) for name, id_ in self.special_tokens.items()]
+        rule = (
+            (self.pattern, self.unicode_version) if is_native(self.pattern) else ()
+        )  # the encoder need not know others
         try:
-            pattern = self.pattern if self.pattern in NATIVE else GPT2
-            return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials, pattern)
+            return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials, *rule)
         except ValueError as error:
             raise InputError(f"this is no byte-level BPE vocabulary: {error}") from None
 
     def merges_by_rank(self) -> list[tuple[int, int]]:
         """The merges that the order of ids alone implies."""
-        ranks = Vocabulary(tokens=self.tokens, merges=None, pattern=self.pattern)
+        ranks = Vocabulary(tokens=self.tokens, merges=None)
         return ranks.native().merges_by_rank()
 
     def hash(self) -> str:
@@ -72,7 +82,8 @@ class Vocabulary:
         Merges count only where the order of ids does not imply them, so all formats of one tokenizer have one hash.
         """
         digest = hashlib.sha256(b"webtext tokenizer 1\0")
-        pattern = self.pattern if self.pattern not in NATIVE else f"{self.pattern} {unicode_version(self.pattern)}"
+        is_pinned = self.unicode_version in _bpe.UNICODE_VERSIONS
+        pattern = f"{self.pattern} {self.unicode_version}" if is_pinned else self.pattern
         specials = sorted((id_, name.encode()) for name, id_ in self.special_tokens.items())
         _update(digest, [pattern.encode()])
         _update(digest, (part for id_, name in specials for part in (str(id_).encode(), name)))

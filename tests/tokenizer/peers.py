@@ -35,6 +35,30 @@ GPT2_RULE = Rule(
     name="gpt2",
     tiktoken=r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
 )
+_CL100K = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
+    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+)
+_O200K = "|".join(
+    [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ]
+)
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace("{1,3}", "")
+RULES = [
+    GPT2_RULE,
+    Rule(name="cl100k", tiktoken=_CL100K, hf=_CL100K.replace("{1,3}+", "{1,3}")),  # in Oniguruma {1,3}+ repeats
+    Rule(name="o200k", tiktoken=_O200K, hf=_O200K),
+    Rule(name="llama3", tiktoken=_LLAMA3, hf=_LLAMA3),
+    Rule(name="qwen2", tiktoken=_QWEN2, hf=_QWEN2),
+]
+"""As tiktoken 0.14's openai_public.py has them, and as Llama 3's and Qwen 2's tokenizer.json."""
 
 
 def pairs_vocabulary(*, reverse: bool) -> Vocabulary:

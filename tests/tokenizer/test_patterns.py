@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import pickle
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
-from hypothesis import given
+import regex
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.base.errors import ConfigError
+from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer, _bpe
-from webtext.tokenizer.patterns import CL100K_REGEX, GPT2_REGEX, O200K_REGEX, cut, pattern_name, unicode_version
+from webtext.tokenizer.patterns import CL100K_REGEX, REGEXES, checked_version, cut, pattern_name
+from webtext.tokenizer.pinned_regex import pinned
 
 from .conftest import TIKTOKEN_GPT2_PATTERN
 
-TRICKY = "aZé中ǅ०9Ⅷ²①_.'’!́ \t\n\r\v\f\x1c\x85\xa0\u1680\u180e\u2003\u2028\u200b\u3000\ufeff\U0001f600stmdlrev"
+TRICKY = (
+    "aZé中ǅ०9Ⅷ²①_.'’!́ \t\n\r\v\f\x1c\x85\xa0\u1680\u180e\u2003\u2028\u200b\u3000\ufeff\U0001f600stmdlrevſSLʰ/\u0903"
+)
 
 
-def pieces(text: str) -> list[str]:
-    return [piece.decode() for piece in _bpe.split(text)]
+def in_category(*names: str) -> Callable[[str], bool]:
+    return lambda character: unicodedata.category(character).startswith(names)
+
+
+MEMBERS: dict[str, Callable[[str], bool]] = {
+    r"\p{L}": in_category("L"),
+    r"\P{L}": lambda character: not in_category("L")(character),
+    r"\p{Lu}": in_category("Lu"),
+    r"\p{^Ll}": lambda character: not in_category("Ll")(character),
+    r"\p{Lt}": in_category("Lt"),
+    r"\p{Lm}\p{Lo}": in_category("Lm", "Lo"),
+    r"\p{M}": in_category("M"),
+    r"\pN": in_category("N"),
+    r"\p{S}": in_category("S"),
+    r"\p{P}": in_category("P"),
+    r"\d": in_category("Nd"),
+    r"\D": lambda character: not in_category("Nd")(character),
+    r"\s": lambda character: character.isspace() and character != "\x1c",
+    r"\S": lambda character: not character.isspace() or character == "\x1c",
+    "a": lambda character: character == "a",
+    "é-中": lambda character: "é" <= character <= "中",
+}
+"""What may stand in a set, and what it means; TRICKY's characters are older than any version here."""
+
+
+def pieces(text: str, pattern: str = "gpt2", version: str = "16.0.0") -> list[str]:
+    return [piece.decode() for piece in _bpe.split(text, pattern, version)]
 
 
 def test_merge_never_crosses_character_category() -> None:
@@ -57,37 +92,184 @@ def test_pieces_of_chosen_texts(text: str, expected: list[str]) -> None:
     assert list(cut("gpt2", text)) == expected
 
 
-@given(st.text(alphabet=TRICKY, max_size=30) | st.text(max_size=30))
-def test_native_scanner_equals_the_regular_expression(text: str) -> None:
-    assert pieces(text) == list(cut("gpt2", text))
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("cl100k", "we'LL don'T 'ſx", ["we", "'LL", " don", "'T", " '", "ſx"]),  # the blank takes the apostrophe
+        ("cl100k", "x'ſx", ["x", "'ſ", "x"]),  # the long s is an s where case is ignored
+        ("cl100k", "12345\tx(y", ["123", "45", "\tx", "(y"]),
+        ("cl100k", "a!\r\n\r\n  b", ["a", "!\r\n\r\n", " ", " b"]),
+        ("cl100k", "a \n\n  b", ["a", " \n\n", " ", " b"]),
+        ("cl100k", "a\n  ", ["a", "\n  "]),
+        ("llama3", "a\n  ", ["a", "\n", "  "]),
+        ("llama3", "12345", ["123", "45"]),
+        ("qwen2", "12345", ["1", "2", "3", "4", "5"]),
+        ("qwen2", "it'S", ["it", "'S"]),
+        ("o200k", "camelCase HTTPServer", ["camel", "Case", " HTTPServer"]),
+        ("o200k", "it's IT'S x'ſ", ["it's", " IT'S", " x'ſ"]),
+        ("o200k", "中Z Z中a", ["中", "Z", " Z中a"]),  # a letter without case is lower where no lower case follows
+        ("o200k", "\u0301ZZ \u0301a !\u0301", ["\u0301", "ZZ", " \u0301a", " !\u0301"]),
+        ("o200k", "x;//\n/y", ["x", ";//\n/", "y"]),
+    ],
+)
+def test_pieces_of_chosen_texts_by_later_patterns(pattern: str, text: str, expected: list[str]) -> None:
+    assert pieces(text, pattern) == list(cut(pattern, text)) == expected
 
 
-@given(st.binary(max_size=20))
-def test_any_bytes_are_cut_as_python_decodes_them(data: bytes) -> None:
-    expected = [p.encode("utf-8", "surrogateescape") for p in cut("gpt2", data.decode("utf-8", "surrogateescape"))]
-    assert _bpe.split(data) == expected
+@pytest.mark.parametrize("pattern", REGEXES)
+@given(text=st.text(alphabet=TRICKY, max_size=30) | st.text(max_size=30))
+def test_native_scanners_equal_the_regular_expressions(pattern: str, text: str) -> None:
+    assert pieces(text, pattern) == list(cut(pattern, text))
 
 
-def test_spellings_of_the_gpt2_rule_are_known() -> None:
-    assert pattern_name(GPT2_REGEX) == pattern_name(TIKTOKEN_GPT2_PATTERN) == pattern_name("gpt2") == "gpt2"
+@pytest.mark.parametrize("pattern", REGEXES)
+@given(data=st.binary(max_size=20))
+def test_any_bytes_are_cut_as_python_decodes_them(pattern: str, data: bytes) -> None:
+    expected = [p.encode("utf-8", "surrogateescape") for p in cut(pattern, data.decode("utf-8", "surrogateescape"))]
+    assert _bpe.split(data, pattern) == expected
+
+
+# Names
+
+
+def test_patterns_are_known_by_name_and_in_any_spelling() -> None:
+    assert [pattern_name(regex) for regex in REGEXES.values()] == list(REGEXES)
+    assert [pattern_name(name) for name in ("r50k", "p50k", TIKTOKEN_GPT2_PATTERN)] == ["gpt2"] * 3
+    assert pattern_name(CL100K_REGEX.replace("{1,3}+", "{1,3}")) == "cl100k"
     assert pattern_name(r"\w+") == r"\w+"
 
 
-def test_unicode_version_is_pinned_for_gpt2_and_named_for_others() -> None:
-    assert unicode_version("gpt2") == "16.0.0"
-    assert unicode_version(r"\w+").startswith("regex ")
-
-
 def test_later_patterns_are_those_of_tiktoken() -> None:
+    """tiktoken's list of OpenAI's encodings, without its downloads."""
     from tiktoken_ext import openai_public
 
-    source = openai_public.__file__
-    with open(source, encoding="utf-8") as file:
-        assert CL100K_REGEX in file.read()
-    text = "Hello World's camelCase HTTPServer 12345 it'S\r\n\n  x += 1;// ok\n"
-    letters = list(cut(O200K_REGEX, text))
-    assert "".join(letters) == text
-    assert letters[:6] == ["Hello", " World's", " camel", "Case", " HTTPServer", " "]
+    def no_ranks(*args: object, **kwargs: object) -> dict[bytes, int]:
+        return {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openai_public, "load_tiktoken_bpe", no_ranks)
+        patch.setattr(openai_public, "data_gym_to_mergeable_bpe_ranks", no_ranks)
+        names = {
+            encoding: pattern_name(make()["pat_str"]) for encoding, make in openai_public.ENCODING_CONSTRUCTORS.items()
+        }
+    assert names == {
+        "gpt2": "gpt2",
+        "r50k_base": "gpt2",
+        "p50k_base": "gpt2",
+        "p50k_edit": "gpt2",
+        "cl100k_base": "cl100k",
+        "o200k_base": "o200k",
+        "o200k_harmony": "o200k",
+    }
+
+
+# Unicode versions
+
+LETTER_SINCE = {
+    "14.0.0": "\u0870",
+    "15.0.0": "\U0001df25",
+    "15.1.0": "\U0002ebf0",
+    "16.0.0": "\ua7da",
+    "17.0.0": "\u088f",
+}
+"""A letter that each version added, after Unicode's DerivedAge."""
+
+
+@pytest.mark.parametrize("version", LETTER_SINCE)
+@pytest.mark.parametrize("pattern", [*REGEXES, r"\p{L}+|\P{L}+"])
+def test_a_letter_is_one_from_its_version_on(pattern: str, version: str) -> None:
+    for since, letter in LETTER_SINCE.items():
+        cuts = list(cut(pattern, f"1{letter}.", version))
+        assert (cuts == ["1", letter, "."]) == (since <= version), (since, version)
+        assert pattern not in REGEXES or pieces(f"1{letter}.", pattern, version) == cuts
+
+
+def test_categories_of_this_pythons_version_are_those_of_unicodedata() -> None:
+    version = unicodedata.unidata_version
+    if version not in _bpe.UNICODE_VERSIONS:
+        version = "14.0.0"  # nothing ever left a category but in corrections, and no character was removed
+        letters = {code for first, last in _bpe.character_ranges("L", version) for code in range(first, last + 1)}
+        assert all(unicodedata.category(chr(code))[0] == "L" for code in letters)
+        return
+    for category in ("L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "Nd", "P", "S"):
+        ours = [code for first, last in _bpe.character_ranges(category, version) for code in range(first, last + 1)]
+        assert ours == [c for c in range(0x110000) if unicodedata.category(chr(c)).startswith(category)], category
+
+
+def test_training_and_files_keep_the_chosen_version(tmp_path: Path) -> None:
+    """U+A7DA is a letter since 16.0: before it, nothing merges across it."""
+    texts = ["a\ua7da " * 9]
+    new, old = (
+        Tokenizer.train(texts, vocab_size=265, pattern="llama3", unicode_version=v) for v in ("16.0.0", "15.1.0")
+    )
+    assert (new.unicode_version, old.unicode_version) == ("16.0.0", "15.1.0")
+    assert len(new.encode("a\ua7da")) == 1 < len(old.encode("a\ua7da"))
+    assert new.hash != Tokenizer(replace(new._vocabulary, unicode_version="15.1.0")).hash
+    old.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert (again.pattern, again.unicode_version, again.hash) == ("llama3", "15.1.0", old.hash)
+    assert pickle.loads(pickle.dumps(again)).unicode_version == "15.1.0"
+    with pytest.raises(InputError, match=r"names no Unicode version, here 15\.1\.0\nsave as tokenizer.json"):
+        old.save(tmp_path / "ranks.tiktoken")
+    with pytest.raises(InputError, match="no Unicode version"):
+        Tokenizer(replace(old._vocabulary, pattern="gpt2")).save(tmp_path / "folder")
+
+
+def test_an_unknown_version_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"no tables of Unicode 9\.0\.0\nexpected 14\.0\.0, 15\.0\.0"):
+        Tokenizer.train(["a"], vocab_size=257, unicode_version="9.0.0")
+    with pytest.raises(ConfigError, match="asks for more than the tables of Unicode 15.0.0 hold"):
+        Tokenizer.train(["a"], vocab_size=257, pattern=r"\w+|\W+", unicode_version="15.0.0")
+
+
+def test_an_expression_goes_by_the_pinned_version_where_it_can() -> None:
+    assert checked_version(r"\p{L}+|[^\s\p{N}]") == checked_version("o200k") == "16.0.0"
+    assert checked_version(r"\p{L}+", "17.0.0") == "17.0.0"
+    assert checked_version(r"\w+").startswith("regex ")
+    assert checked_version(r"\w+", "regex 2020.1.1").startswith("regex ")
+
+
+# Other expressions
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_pinned"),
+    [
+        (r"\p{L}\P{Lu}\p{^Nd}\pN\s\S\d\D", True),
+        (r"[^\r\n\p{L}\P{N}\s-]+[]\]\p{M}][[:x]\p{S}", True),
+        (r"(?i:'s|'t)?(?=\p{P})(?<x>a)(?:b)(?-i:c)(?m)\x41\u0042$", True),
+        (r"\w", False),
+        (r"\bx", False),
+        (r"\p{Han}", False),
+        (r"\p{Script=Greek}", False),
+        (r"\X", False),
+        (r"[[:alpha:]]", False),
+        (r"(?i)\p{Lu}", False),
+        (r"(?i:(a)[\p{Lu}])", False),
+        (r"(?i:a)\p{Lu}", True),
+        (r"(?x) \p{L} # [", False),
+        (r"(?#[)\p{L}]", False),
+        (r"(?V1)[\p{L}--a]", False),
+    ],
+)
+def test_expressions_are_pinned_or_left_alone_whole(expression: str, is_pinned: bool) -> None:
+    spelled = pinned(expression, "16.0.0")
+    assert (spelled is not None) == is_pinned
+    regex.compile(spelled or expression)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(list(MEMBERS)), min_size=1, max_size=3), st.booleans())
+def test_a_pinned_set_holds_what_its_members_mean(members: list[str], is_negated: bool) -> None:
+    """Held to `unicodedata`: the `regex` module itself errs with sets like [^\\p{L}\\P{L}]."""
+    spelled = regex.compile(pinned(f"[{'^' * is_negated}{''.join(members)}]", "16.0.0"))
+    for character in TRICKY:
+        expected = any(MEMBERS[member](character) for member in members) != is_negated
+        assert bool(spelled.fullmatch(character)) == expected, repr(character)
+
+
+def test_white_space_is_that_of_tiktoken_in_any_expression() -> None:
+    assert list(cut(r"\s+|\S+", "a\x1c\x1db c")) == ["a\x1c\x1db", " ", "c"]
 
 
 def test_what_a_pattern_does_not_match_is_kept_as_a_piece() -> None:
@@ -100,5 +282,5 @@ def test_pieces_of_any_pattern_join_to_the_text(text: str) -> None:
 
 
 def test_a_broken_pattern_is_an_error_that_names_it() -> None:
-    with pytest.raises(ConfigError, match=r"'\(' is neither 'gpt2' nor a regular expression"):
+    with pytest.raises(ConfigError, match=r"'\(' is neither a name nor a regular expression"):
         pattern_name("(")

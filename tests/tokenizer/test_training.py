@@ -330,7 +330,7 @@ def test_texts_may_be_a_generator_of_str_and_bytes_with_lone_surrogates() -> Non
         ({"min_frequency": 0}, "min_frequency is 0"),
         ({"max_token_length": 1}, "max_token_length is 1\nexpected 2 bytes or more"),
         ({"threads": 0}, "threads is 0"),
-        ({"pattern": "("}, "neither 'gpt2' nor a regular expression"),
+        ({"pattern": "("}, "neither a name nor a regular expression"),
     ],
 )
 def test_settings_that_make_no_sense_are_errors(arguments: dict[str, object], message: str) -> None:

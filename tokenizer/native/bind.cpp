@@ -196,20 +196,30 @@ Bpe* make_bpe(const std::vector<nb::bytes>& tokens, const std::optional<Pairs>& 
 NB_MODULE(_bpe, m) {
   m.doc() = "The C++ core of webtext.tokenizer.";
   m.attr("UNICODE_VERSION") = webtext::kUnicodeVersion;
+  nb::list versions;
+  for (const std::string_view version : webtext::kUnicodeVersions)
+    versions.append(nb::str(version.data(), version.size()));
+  m.attr("UNICODE_VERSIONS") = nb::tuple(versions);
 
   m.def(
       "character_ranges",
-      [](const std::string& kind) {
+      [](const std::string& category, const std::string& unicode_version) {
+        const auto all = webtext::categories(webtext::unicode_version_index(unicode_version));
         Pairs ranges;
-        const auto add = [&](const auto& table) {
-          for (auto [first, last] : table) ranges.emplace_back(first, last);
-        };
-        if (kind == "letter") add(webtext::kLetterRanges);
-        if (kind == "number") add(webtext::kNumberRanges);
-        if (kind == "space") add(webtext::kSpaceRanges);
+        for (std::uint32_t code = 0; code < all.size(); ++code) {
+          if (!webtext::kCategoryNames[static_cast<Byte>(all[code])].starts_with(category)) continue;
+          if (!ranges.empty() && ranges.back().second + 1 == code) {
+            ranges.back().second = code;
+          } else {
+            ranges.emplace_back(code, code);
+          }
+        }
         return ranges;
       },
-      "kind"_a, "First and last code points of all 'letter', 'number' or 'space' characters of UNICODE_VERSION.");
+      "category"_a, "unicode_version"_a = webtext::kUnicodeVersion,
+      "First and last code points of all characters of a category: 'L', 'Lu', 'Ll', 'Lt', 'Lm', 'Lo', 'M', 'N', 'Nd', "
+      "'P',\n"
+      "'S' or 'space'.");
 
   m.def(
       "byte_order", [] { return nb::bytes(webtext::byte_order().data(), 256); },
@@ -232,14 +242,15 @@ NB_MODULE(_bpe, m) {
 
   m.def(
       "last_safe_cut",
-      [](const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end, bool joins_words) {
+      [](const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end, bool joins_words,
+         const std::string& unicode_version) {
         if (begin > at || at > end || end > data.size()) throw std::invalid_argument("places must rise in the data");
         const auto* bytes = reinterpret_cast<const Byte*>(data.c_str());
-        return webtext::last_safe_cut(webtext::ClassTable::instance(), bytes + begin, bytes + at, bytes + end,
+        return webtext::last_safe_cut(webtext::ClassTable::of(unicode_version), bytes + begin, bytes + at, bytes + end,
                                       joins_words) -
                bytes;
       },
-      "data"_a, "begin"_a, "at"_a, "end"_a, "joins_words"_a = false,
+      "data"_a, "begin"_a, "at"_a, "end"_a, "joins_words"_a = false, "unicode_version"_a = webtext::kUnicodeVersion,
       "The last place of data[at:end] where every pattern that has a scanner cuts, in a text that begins at\n"
       "`begin` and may go on after `end`; `begin` when there is none.");
 

@@ -1,80 +1,109 @@
-// Characters of UTF-8 text and their class: letter, number, white space, or anything else.
+// Characters of UTF-8 text and their class, in one of several Unicode versions: letter, number, white space, or
+// anything else; and of letters the case.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
-
-#include "unicode_tables.hpp"
 
 namespace webtext {
 
 using Byte = std::uint8_t;
 
+// The version that tiktoken 0.14 and HF tokenizers 0.23 know.
+inline constexpr char kUnicodeVersion[] = "16.0.0";
+inline constexpr std::array<std::string_view, 5> kUnicodeVersions = {"14.0.0", "15.0.0", "15.1.0", "16.0.0", "17.0.0"};
+
+// General categories, as far as patterns ask for them: kMark is M, kNumber is Nl and No, kSpace is White_Space.
+enum class Category : Byte {
+  kRest,
+  kUpper,
+  kLower,
+  kTitle,
+  kModifier,
+  kOtherLetter,
+  kMark,
+  kDigit,
+  kNumber,
+  kPunctuation,
+  kSymbol,
+  kSpace
+};  // clang-format skip
+inline constexpr std::array<std::string_view, 12> kCategoryNames = {"-", "Lu", "Ll", "Lt", "Lm", "Lo",
+                                                                    "M", "Nd", "N",  "P",  "S",  "space"};
+
+inline constexpr std::uint32_t kCodes = 0x110000;
+
+// The category of every code point; `version` is an index of kUnicodeVersions.
+std::vector<Category> categories(std::size_t version);
+
+// The index of a version in kUnicodeVersions; throws std::invalid_argument where there is none.
+std::size_t unicode_version_index(std::string_view name);
+
 enum class CharClass : Byte { kOther = 0, kLetter = 1, kNumber = 2, kSpace = 3 };
+
+// A class told finer: marks from other characters, and letters by case (title case is upper). The lowest two bits are
+// the CharClass.
+enum class CasedClass : Byte { kOther = 0, kUncased = 1, kNumber = 2, kSpace = 3, kMark = 4, kUpper = 5, kLower = 9 };
 
 struct Character {
   CharClass kind;
   std::uint32_t n_bytes;
 };
 
-// Class of every code point: blocks of 128 code points, equal blocks stored once.
+// Class of every code point: blocks of 128 code points, equal blocks stored once (about 30 KB).
 class ClassTable {
  public:
-  static const ClassTable& instance() {
-    static const ClassTable table;
-    return table;
-  }
+  // The table of a Unicode version, made when it is first asked for. Needs no lock, so a fork at any time does no harm.
+  static const ClassTable& of(std::string_view unicode_version);
 
-  CharClass ascii(Byte byte) const { return blocks_[0][byte]; }
-  CharClass operator[](std::uint32_t code) const { return blocks_[block_of_[code >> kShift]][code & (kBlock - 1)]; }
+  CharClass ascii(Byte byte) const { return to_class(blocks_[0][byte]); }
+  CharClass operator[](std::uint32_t code) const { return to_class(cased(code)); }
+  CasedClass cased(std::uint32_t code) const { return blocks_[block_of_[code >> kShift]][code & (kBlock - 1)]; }
 
  private:
-  static constexpr std::uint32_t kCodes = 0x110000, kShift = 7, kBlock = 1u << kShift;
+  static constexpr std::uint32_t kShift = 7, kBlock = 1u << kShift;
 
-  ClassTable() : block_of_(kCodes >> kShift) {
-    std::vector<CharClass> all(kCodes, CharClass::kOther);
-    for (auto [first, last] : kLetterRanges) std::fill(&all[first], &all[last] + 1, CharClass::kLetter);
-    for (auto [first, last] : kNumberRanges) std::fill(&all[first], &all[last] + 1, CharClass::kNumber);
-    for (auto [first, last] : kSpaceRanges) std::fill(&all[first], &all[last] + 1, CharClass::kSpace);
-    for (std::uint32_t index = 0; index < block_of_.size(); ++index) {
-      std::array<CharClass, kBlock> block;
-      std::copy_n(&all[index * kBlock], kBlock, block.begin());
-      auto known = std::find(blocks_.begin(), blocks_.end(), block);
-      block_of_[index] = static_cast<Byte>(known - blocks_.begin());  // 111 different blocks in Unicode 16
-      if (known == blocks_.end()) blocks_.push_back(block);
-    }
-  }
+  explicit ClassTable(std::size_t version);
+  static CharClass to_class(CasedClass cased) { return static_cast<CharClass>(static_cast<Byte>(cased) & 3); }
 
-  std::vector<Byte> block_of_;
-  std::vector<std::array<CharClass, kBlock>> blocks_;
+  std::array<Byte, (kCodes >> kShift) + 1> block_of_;  // one more, for kNoCode
+  std::vector<std::array<CasedClass, kBlock>> blocks_;
 };
 
-// The character at `at` (< end). A byte that starts no valid UTF-8 sequence is one character of class kOther, so any
-// bytes can be encoded; surrogates and overlong forms count as invalid, as in Python's decoder.
-inline Character character_at(const ClassTable& classes, const Byte* at, const Byte* end) {
-  const Byte first = *at;
-  if (first < 0x80) return {classes.ascii(first), 1};
-  const auto tail = [&](std::ptrdiff_t index) { return static_cast<std::uint32_t>(at[index] & 0x3F); };
-  const auto continues = [&](std::ptrdiff_t n) {
-    if (end - at <= n) return false;
-    for (std::ptrdiff_t index = 1; index <= n; ++index) {
-      if ((at[index] & 0xC0) != 0x80) return false;
+// A character's code point and its length.
+struct CodePoint {
+  std::uint32_t code, n_bytes;
+};
+inline constexpr std::uint32_t kNoCode = kCodes;  // of a byte that starts no valid UTF-8 sequence; its class is kOther
+
+// The character at `at` (< end). A byte that starts no valid UTF-8 sequence is one character, so any bytes can be
+// encoded; surrogates and overlong forms count as invalid, as in Python's decoder.
+inline CodePoint code_at(const Byte* at, const Byte* end) {
+  const std::uint32_t first = *at;
+  if (first < 0x80) return {first, 1};
+  const auto tail = [&](std::ptrdiff_t index) { return static_cast<std::uint32_t>(at[index] ^ 0x80); };
+  const std::ptrdiff_t left = end - at;
+  if (first < 0xE0) {
+    if (first >= 0xC2 && left >= 2 && tail(1) < 0x40) return {(first & 0x1F) << 6 | tail(1), 2};
+  } else if (first < 0xF0) {
+    if (left >= 3 && (tail(1) | tail(2)) < 0x40) {
+      const std::uint32_t code = (first & 0x0F) << 12 | tail(1) << 6 | tail(2);
+      if (code >= 0x800 && (code < 0xD800 || code >= 0xE000)) return {code, 3};
     }
-    return true;
-  };
-  if (first >= 0xC2 && first < 0xE0 && continues(1)) return {classes[(first & 0x1Fu) << 6 | tail(1)], 2};
-  if (first >= 0xE0 && first < 0xF0 && continues(2)) {
-    const std::uint32_t code = (first & 0x0Fu) << 12 | tail(1) << 6 | tail(2);
-    if (code >= 0x800 && (code < 0xD800 || code >= 0xE000)) return {classes[code], 3};
+  } else if (left >= 4 && (tail(1) | tail(2) | tail(3)) < 0x40) {
+    const std::uint32_t code = (first & 0x0F) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3);
+    if (code >= 0x10000 && code < kCodes) return {code, 4};
   }
-  if (first >= 0xF0 && first < 0xF5 && continues(3)) {
-    const std::uint32_t code = (first & 0x07u) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3);
-    if (code >= 0x10000 && code < 0x110000) return {classes[code], 4};
-  }
-  return {CharClass::kOther, 1};
+  return {kNoCode, 1};
+}
+
+// The same with its class.
+inline Character character_at(const ClassTable& classes, const Byte* at, const Byte* end) {
+  const CodePoint point = code_at(at, end);
+  return {classes[point.code], point.n_bytes};
 }
 
 }  // namespace webtext

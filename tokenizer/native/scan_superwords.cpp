@@ -1,5 +1,7 @@
 #include "scan_superwords.hpp"
 
+#include "scan_gpt2.hpp"
+
 namespace webtext {
 
 const Scanner& scanner_of_words() {
@@ -16,13 +18,14 @@ WordKind word_kind(const ClassTable& classes, const Byte* begin, const Byte* end
 
 std::size_t cut_superwords(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t* ends,
                            std::size_t max) {
+  static const Scanner::Cut cut_words = gpt2_cut();
   constexpr std::size_t kWindow = 256;
   std::uint32_t words[kWindow];
   std::size_t n_runs = 0;
   std::uint32_t last = 0;  // the end of the run that may go on
   bool is_open = false;    // it does so with a word of kind kNext
   for (const Byte* at = begin; at < end;) {
-    const std::size_t n_words = scanner_of_words().cut(at, end, words, kWindow);
+    const std::size_t n_words = cut_words(classes, at, end, words, kWindow);
     const Byte* word = at;
     for (std::size_t index = 0; index < n_words; ++index) {
       const Byte* after = at + words[index];

@@ -2,20 +2,28 @@
 
 #include <string>
 
+#include "scan_cl100k.hpp"
 #include "scan_gpt2.hpp"
+#include "scan_o200k.hpp"
 #include "scan_superwords.hpp"
 
 namespace webtext {
 
-Scanner::Scanner(std::string_view pattern, std::string_view unicode_version) : classes_(ClassTable::instance()) {
-  if (unicode_version != kUnicodeVersion) {
-    throw std::invalid_argument("no tables of Unicode " + std::string(unicode_version));
-  }
+Scanner::Scanner(std::string_view pattern, std::string_view unicode_version)
+    : classes_(ClassTable::of(unicode_version)) {
   if (pattern == "gpt2") {
     cut_ = gpt2_cut();
   } else if (pattern == "gpt2-superwords") {
     cut_ = &cut_superwords;
     joins_words_ = true;
+  } else if (pattern == "cl100k") {
+    cut_ = &cut_cl100k;
+  } else if (pattern == "llama3") {
+    cut_ = &cut_llama3;
+  } else if (pattern == "qwen2") {
+    cut_ = &cut_qwen2;
+  } else if (pattern == "o200k") {
+    cut_ = &cut_o200k;
   } else {
     throw std::invalid_argument("no scanner for the pattern " + std::string(pattern));
   }

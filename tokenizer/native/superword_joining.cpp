@@ -15,7 +15,7 @@ Tail tail_of(std::string_view bytes) {
   const Byte* end = begin + bytes.size();
   for (std::ptrdiff_t n = 1; n <= 4 && n <= end - begin; ++n) {
     if ((end[-n] & 0xC0) == 0x80) continue;
-    const Character last = character_at(ClassTable::instance(), end - n, end);
+    const Character last = character_at(ClassTable::of(kUnicodeVersion), end - n, end);
     if (last.n_bytes != n) return Tail::kOther;
     return last.kind == CharClass::kLetter ? Tail::kLetter : Tail::kOther;
   }
@@ -31,7 +31,7 @@ Head head_of(std::string_view bytes) {
   if (bytes.empty() || (bytes[0] != ' ' && bytes[0] != '\'')) return {false, false};
   if (bytes.size() == 1) return {true, false};
   const auto* second = reinterpret_cast<const Byte*>(bytes.data()) + 1;
-  const Character character = character_at(ClassTable::instance(), second, second + bytes.size() - 1);
+  const Character character = character_at(ClassTable::of(kUnicodeVersion), second, second + bytes.size() - 1);
   if (character.kind == CharClass::kLetter) return {true, true};
   return {*second >= 0xC2 && character.n_bytes == 1, false};  // a letter that is cut off, perhaps
 }

@@ -68,7 +68,7 @@ bool is_word(const std::string& bytes) {
   const Byte* end = begin + bytes.size();
   std::uint32_t ends[1];
   return begin < end && scanner_of_words().cut(begin, end, ends, 1) == 1 && ends[0] == bytes.size() &&
-         word_kind(ClassTable::instance(), begin, end) != WordKind::kNone;
+         word_kind(ClassTable::of(kUnicodeVersion), begin, end) != WordKind::kNone;
 }
 
 }  // namespace
