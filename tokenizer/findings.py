@@ -67,7 +67,12 @@ def unused_ids(vocabulary: Vocabulary) -> list[int]:
 
 def remarks(vocabulary: Vocabulary) -> list[str]:
     """A sentence for everything odd: what a reader of the file could take for granted and should not."""
-    return [*_about_ids(vocabulary), *other_ids(vocabulary), *_about_other_libraries(vocabulary)]
+    return [
+        *_about_ids(vocabulary),
+        *about_ranks(vocabulary),
+        *other_ids(vocabulary),
+        *_about_other_libraries(vocabulary),
+    ]
 
 
 def other_ids(vocabulary: Vocabulary) -> Iterator[str]:
@@ -94,13 +99,16 @@ def _about_ids(vocabulary: Vocabulary) -> Iterator[str]:
         n_twice = len(vocabulary.merges) - len(set(vocabulary.merges))
         if n_twice:
             yield f"merges that stand twice in the list, where the last place counts: {n_twice:,}"
-    else:
-        backwards = larger_first(vocabulary)
-        if backwards:
-            yield (
-                f"{_count(backwards, 'token')} merged by way of larger ids: {_some(vocabulary, backwards)}; libraries that "
-                "go by a list of merges give other ids for texts that hold them"
-            )
+
+
+def about_ranks(vocabulary: Vocabulary) -> Iterator[str]:
+    """Where libraries that go by a list of merges give other ids than the ranks do."""
+    backwards = larger_first(vocabulary) if vocabulary.merges is None else []
+    if backwards:
+        yield (
+            f"{_count(backwards, 'token')} merged by way of larger ids: {_some(vocabulary, backwards)}; libraries that "
+            "go by a list of merges give other ids for texts that hold them"
+        )
 
 
 def _about_other_libraries(vocabulary: Vocabulary) -> Iterator[str]:

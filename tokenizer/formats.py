@@ -53,12 +53,17 @@ def load(
 
 
 def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
-    """Write the tokenizer in the format that `path` names; each file appears whole or not at all."""
+    """Write the tokenizer in the format that `path` names; each file appears whole or not at all.
+
+    InputError where the format would change ids; a logged warning where other libraries will read other ids from it.
+    """
     parent, name = _split(path)
     if name.endswith(".tiktoken"):
         parent.write_bytes(name, format_ranks.dump(vocabulary, parent.location(name)))
     elif name.endswith(".json"):
         parent.write_bytes(name, format_json.dump(vocabulary))
+        for remark in findings.about_ranks(vocabulary):
+            logger.warning("'%s': %s", os.fspath(path), remark)
     elif "." in name and not (parent.is_local and os.path.isdir(path)):
         raise ConfigError(f"'{path}' names no format of tokenizers", _EXPECTED.replace("expected", "name", 1))
     else:

@@ -43,9 +43,12 @@ def test_by_rank_a_token_may_merge_by_way_of_a_larger_one() -> None:
     assert remark.startswith("1 token merged by way of larger ids: 256 b'abc'; libraries that go by a list of merges")
 
 
-def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_a_folder(tmp_path: Path) -> None:
+def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_a_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     backwards = Tokenizer(Vocabulary(tokens=[*BYTES, b"abc", b"ab"], merges=None))
     backwards.save(tmp_path / "tokenizer.json")
+    assert "libraries that go by a list of merges give other ids" in caplog.messages[0]
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode("abcabc") == [256, 256]
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert theirs.encode("abcabc").ids == [257, C, 257, C]  # what the remark warns of
