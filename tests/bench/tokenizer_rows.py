@@ -25,7 +25,6 @@ class Job:
     vocabulary: str = "gpt2"
     threads: int = 1
     simd: str | None = None
-    table: bool = False
     vocab_size: int = 0
     n_characters: int = 0
     n_texts: int = 0
@@ -73,11 +72,8 @@ def rows(
         training(vocab_sizes[0], 3, 5),
         training(vocab_sizes[1], 4, 6),
         documents_en,
-        with_table(documents_en),
         text_en,
-        with_table(text_en),
         documents_multi,
-        with_table(documents_multi),
         encoding("text-multi", "one text → caller's u16, multi", "text", "multi", (1.5, 2.5), (2, 4), some[:1]),
         encoding("documents-code", "4-KB documents → numpy, code", "documents", "code", peers=some),
         encoding("text-code", "one text → caller's u16, code", "text", "code", peers=some[:1]),
@@ -138,12 +134,6 @@ def training(vocab_size: int, must: float, aim: float) -> Row:
     peers = tuple(replace(ours, engine=engine) for engine in ("gigatoken", "ffbpe", "rustbpe", "tokenizers"))
     measures = (Measure("seconds", must, aim), Measure("memory", 100, 60, "limit"))
     return Row(f"train-{vocab_size}", f"train {vocab_size:,}, en", ours, peers, measures)
-
-
-def with_table(row: Row) -> Row:
-    """The first pass again, of a vocabulary that has its warm table beside it."""
-    ours = replace(row.ours, table=True)
-    return Row(f"{row.name}-table", f"{row.label}, warm table", ours, row.peers[:2], (Measure("cold"),))
 
 
 def without_simd(row: Row, level: str) -> Row:
