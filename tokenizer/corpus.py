@@ -52,6 +52,7 @@ class TokenizerSettings:
     unicode_version: str = setting(UNICODE_VERSION, "of the tables that tell letters, numbers and white space")
     special_tokens: tuple[str, ...] = setting((EOT,), "tokens that no text gives, with the ids after the merges")
     min_frequency: int = setting(1, "merge only pairs that occur this often")
+    max_token_length: int | None = setting(None, "bytes: tokens of more than two bytes are shorter than this")
     superwords: int = setting(0, "so many of the tokens reach over the blank between words; inputs are read again")
     text_field: str = setting("text", "the field of JSON lines, or column of Parquet, that holds the text")
     weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count an input 2.5 or 1/3 times", in_recipe=False)
@@ -66,6 +67,8 @@ class TokenizerSettings:
             )
         if self.min_frequency < 1:
             raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
+        if self.max_token_length is not None and self.max_token_length < 2:
+            raise ConfigError(f"tokenizer.max_token_length is {self.max_token_length}", "expected 2 or more")
         if not 0 <= self.superwords <= self.vocab_size - smallest:
             raise ConfigError(
                 f"tokenizer.superwords is {self.superwords}", f"expected 0 to {self.vocab_size - smallest}"
@@ -124,6 +127,7 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
         unicode_version=settings.unicode_version,
         special_tokens=settings.special_tokens,
         min_frequency=settings.min_frequency * scale,
+        max_token_length=settings.max_token_length,
     )
     if read:
         threads, min_frequency = thread_count(run.engine.workers), settings.min_frequency * scale
@@ -192,8 +196,7 @@ def _count(
         speed = _Speed(progress)
         for source, weight in zip(sources, weights, strict=True):
             count_input(source, counts, weight, settings.text_field, speed)
-    failed = {reason: n for source in sources for reason, n in source.counts.failed.items()}
-    if failed:
+    if failed := sum((source.counts for source in sources), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
         run.console.warn(f"{sum(failed.values()):,} records hold no text to read: {reasons}; the manifest counts them")
     if not len(counts):

@@ -221,6 +221,8 @@ def test_lines_without_text_are_counted_by_reason(
     failed = {"no_json": 3, "no_text": 3, "line_too_long": 1}
     assert manifest["counts"] == {"records_in": 11, "kept": 3, "dropped": {"empty": 1}, "failed": failed}
     assert "7 records hold no text to read: 1 line_too_long, 3 no_json, 3 no_text" in capsys.readouterr().err
+    train_tokenizer([str(path), str(path)], out, SETTINGS, Run.quiet())
+    assert "14 records hold no text to read: 2 line_too_long, 6 no_json, 6 no_text" in capsys.readouterr().err
 
 
 def test_lone_surrogates_in_json_lines_are_replaced(tmp_path: Path, out: str) -> None:
@@ -339,7 +341,13 @@ def test_inputs_that_cannot_be_read_are_errors(documents: str, tmp_path: Path, o
         train_tokenizer([documents], out, SETTINGS, Run.quiet())
 
 
-@pytest.mark.parametrize("bad", [{"vocab_size": 100}, {"min_frequency": 0}])
+def test_tokens_can_be_kept_short(documents: str, out: str) -> None:
+    settings = TokenizerSettings(vocab_size=400, max_token_length=4)
+    tokenizer = train_tokenizer([documents], out, settings, Run.quiet())
+    assert max(len(tokenizer.decode_bytes([id_])) for id_ in range(tokenizer.eot_id or 0)) == 3
+
+
+@pytest.mark.parametrize("bad", [{"vocab_size": 100}, {"max_token_length": 1}, {"min_frequency": 0}])
 def test_settings_that_make_no_sense_are_errors(bad: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=f"tokenizer.{next(iter(bad))} is"):
         TokenizerSettings(**bad)
