@@ -15,9 +15,9 @@ from webtext.tokenizer import Tokenizer
 from .conftest import CORPORA
 
 SPECIAL = ["<|endoftext|>", "<a>", "<a>b"]
-PATTERNS = ["gpt2", "superwords", r"\s?\w+|\W"]
+PATTERNS = ["gpt2", "superwords", "cl100k", "o200k", "llama3", "qwen2", r"\s?\w+|\W"]
 _texts = st.text(max_size=40)
-_plain = st.text(alphabet="the dog's 12!\n é東😀\t\r", max_size=60)
+_plain = st.text(alphabet="the dog's 123!/\n é東😀\t\r\u0301\xa0LL", max_size=60)
 _words = st.text(alphabet="do é", max_size=30)
 _special = st.lists(st.sampled_from(["<|endoftext|>", "<a>", "<a>b", "<a", ">", "b", " x", "<|end", "é", "\n"])).map(
     "".join
