@@ -29,7 +29,7 @@ from webtext.tokenizer.counts import PieceCounts, thread_count, whole_weights
 from webtext.tokenizer.formats import load, save
 from webtext.tokenizer.inputs import Input, count_input, input_reader, open_input
 from webtext.tokenizer.patterns import UNICODE_VERSION, checked_version, pattern_name
-from webtext.tokenizer.superwords import add_superwords, check_request
+from webtext.tokenizer.superwords import Goal, add_superwords, check_request
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT
@@ -130,8 +130,12 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
         max_token_length=settings.max_token_length,
     )
     if read:
-        threads, min_frequency = thread_count(run.engine.workers), settings.min_frequency * scale
-        vocabulary = add_superwords(vocabulary, read, settings.superwords, min_frequency=min_frequency, threads=threads)
+        goal = Goal(
+            min_frequency=settings.min_frequency * scale,
+            max_token_length=None,
+            threads=thread_count(run.engine.workers),
+        )
+        vocabulary = add_superwords(vocabulary, read, settings.superwords, goal)
     output.folder.remove(output.manifest)  # from here until it is written again, the file is not done
     save(vocabulary, out)
     tokenizer = Tokenizer(vocabulary)

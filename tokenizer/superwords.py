@@ -21,10 +21,11 @@ have lost by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer import _trainer
-from webtext.tokenizer.counts import batches
+from webtext.tokenizer.counts import PieceCounts, batches
 from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION
 from webtext.tokenizer.text import Text, encodable
 from webtext.tokenizer.training import tokens_of
@@ -33,14 +34,24 @@ from webtext.tokenizer.vocabulary import Vocabulary, special_ids
 Read = Callable[[], Iterable[tuple[Sequence[Text], int]]]
 """Reads the texts from the start, in batches of some megabytes, each with how often it counts."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """Which superwords are learned, and by how many threads."""
+
+    min_frequency: int
+    max_token_length: int | None
+    threads: int
+
+
 _PAIRS_PER_SUPERWORD = 2  # a first guess: superwords occur as often as the (2 * n)-th most frequent pair of words
 _LOWER = 4  # the guess is divided by this until it is right
 
 
-def check_request(superwords: int, pattern: str, unicode_version: str) -> None:
+def check_request(superwords: int | str, pattern: str, unicode_version: str) -> None:
     """ConfigError for superwords that cannot be learned."""
-    if superwords < 0:
-        raise ConfigError(f"superwords is {superwords}", "expected 0 or more")
+    if superwords != "auto" and (isinstance(superwords, str) or superwords < 0):
+        raise ConfigError(f"superwords is {superwords!r}", "expected 0 or more, or 'auto'")
     if pattern != GPT2:
         raise ConfigError(f"superwords join pieces of the pattern 'gpt2', not of {pattern!r}", "leave out one of both")
     if unicode_version != UNICODE_VERSION:
@@ -54,25 +65,61 @@ def reader(texts: Iterable[Text]) -> Read:
     return lambda: ((batch, 1) for batch in batches(texts))
 
 
-def add_superwords(base: Vocabulary, read: Read, superwords: int, *, min_frequency: int, threads: int) -> Vocabulary:
+def natural_number(base: Vocabulary, counts: PieceCounts, read: Read, goal: Goal) -> int:
+    """How many of as many tokens as `base` has are superwords when the more frequent merge always comes first.
+
+    That is BoundlessBPE's order, in which merges within words and over words compete (arXiv:2604.05192, two-phase
+    BoundlessBPE). A word is one token by the merges that come before its superwords: its last merge occurs as often as
+    the word at least, and a superword of it no more often; among equals the ordinary merge comes first. So learning this
+    number of superwords after the other merges gives the same vocabulary. `counts` are those that `base` is learned from.
+    """
+    ordinary = counts.merge_counts(len(base.tokens), goal.min_frequency, goal.max_token_length)
+    if not ordinary:
+        return 0
+    words = _count_pairs(base, read, goal.threads)
+    runs = _count_runs(words, read, goal.threads, ordinary[-1])
+    least = ordinary[-1] + words.error
+    over = words.merge_counts(runs, list(base.tokens), 2 * len(base.tokens), least, goal.max_token_length)
+    n_superwords = n_ordinary = 0
+    while n_superwords + n_ordinary < len(ordinary):
+        if n_superwords < len(over) and over[n_superwords] > ordinary[n_ordinary]:
+            n_superwords += 1
+        else:
+            n_ordinary += 1
+    return n_superwords
+
+
+def add_superwords(base: Vocabulary, read: Read, superwords: int, goal: Goal) -> Vocabulary:
     """The vocabulary of `base` with `superwords` tokens more, fewer when none is left that occurs `min_frequency` times."""
     assert base.merges is not None
-    encoder = base.native()
-    whole = [token if encoder.encode(token) == [id_] else b"" for id_, token in enumerate(base.tokens)]
-    counts = _trainer.SuperwordCounts(whole)
-    for batch, weight in read():
-        counts.count_pairs(list(map(encodable, batch)), weight, threads)
+    words = _count_pairs(base, read, goal.threads)
     n_tokens = len(base.tokens) + superwords
-    min_count = counts.count_of_nth_pair(_PAIRS_PER_SUPERWORD * superwords)
+    min_count = words.count_of_nth_pair(_PAIRS_PER_SUPERWORD * superwords)
     while True:
-        min_count = max(min_count, min_frequency)
-        runs = _trainer.PieceCounts()
-        for batch, weight in read():
-            counts.count_runs(list(map(encodable, batch)), weight, threads, min_count, runs)
-        found = counts.train(runs, list(base.tokens), n_tokens, min_count + counts.error)
+        min_count = max(min_count, goal.min_frequency)
+        runs = _count_runs(words, read, goal.threads, min_count)
+        found = words.train(runs, list(base.tokens), n_tokens, min_count + words.error, goal.max_token_length)
         merges = [*base.merges, *found]
         tokens = tokens_of(merges)
-        if len(tokens) == n_tokens or min_count == min_frequency:
+        if len(tokens) == n_tokens or min_count == goal.min_frequency:
             specials = special_ids(base.special_tokens.keys(), first=len(tokens))
             return Vocabulary(tokens=tokens, merges=merges, pattern=SUPERWORDS, special_tokens=specials)
         min_count //= _LOWER
+
+
+def _count_pairs(base: Vocabulary, read: Read, threads: int) -> _trainer.SuperwordCounts:
+    """The words that are one token, and how often two stand in a row."""
+    encoder = base.native()
+    whole = [token if encoder.encode(token) == [id_] else b"" for id_, token in enumerate(base.tokens)]
+    words = _trainer.SuperwordCounts(whole)
+    for batch, weight in read():
+        words.count_pairs(list(map(encodable, batch)), weight, threads)
+    return words
+
+
+def _count_runs(words: _trainer.SuperwordCounts, read: Read, threads: int, min_count: int) -> _trainer.PieceCounts:
+    """Runs of words, cut where two stand in a row less than `min_count` times."""
+    runs = _trainer.PieceCounts()
+    for batch, weight in read():
+        words.count_runs(list(map(encodable, batch)), weight, threads, min_count, runs)
+    return runs

@@ -66,7 +66,7 @@ class Tokenizer:
         special_tokens: Iterable[str] = (EOT,),
         threads: int | None = None,
         min_frequency: int = 1,
-        superwords: int = 0,
+        superwords: int | Literal["auto"] = 0,
         max_token_length: int | None = None,
         base: Tokenizer | None = None,
         unicode_version: str = UNICODE_VERSION,
@@ -78,7 +78,8 @@ class Tokenizer:
 
         Ids are the 256 bytes, the merges, then the special tokens. Any number of threads gives the same result.
         `superwords` of the merges join words (see `superwords.py`); the texts must be a list or the like then, since they
-        are read several times. Tokens of more than two bytes are shorter than `max_token_length` bytes.
+        are read several times. With 'auto' as many of them do as the counts of all merges give. Tokens of more than two
+        bytes are shorter than `max_token_length` bytes.
 
         `base` is a tokenizer to learn on from: its pattern, its special tokens and all its ids are kept, and the new
         tokens get the ids after them, up to `vocab_size` in all (see `train_vocabulary`).

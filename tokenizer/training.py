@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.counts import PieceCounts, thread_count
@@ -29,14 +30,15 @@ def train_vocabulary(
     max_token_length: int | None = None,
     base: Vocabulary | None = None,
     threads: int | None = None,
-    superwords: int = 0,
+    superwords: int | Literal["auto"] = 0,
 ) -> Vocabulary:
     """A vocabulary of `vocab_size` tokens: the 256 bytes, one per merge, then the special tokens.
 
     `texts` may be counts of their pieces, made earlier with the same pattern. The vocabulary is smaller when no pair is
     left that occurs `min_frequency` times. Special tokens in texts are text. A token that more than two bytes make is
     shorter than `max_token_length` bytes, as in HF tokenizers. The last `superwords` of the merges join words; they need
-    the texts themselves, to be read several times.
+    the texts themselves, to be read several times. With "auto" their number is as many as are merged when the more
+    frequent merge always comes first.
 
     With `base` its tokens are kept with their ids, special tokens and pattern too, and the new ones get the ids after all
     of them: pieces are encoded by the base, then merged on. Where the base is a rank vocabulary (`merges` is None) the
@@ -127,7 +129,7 @@ def _extended(
 
 def _with_superwords(
     texts: Iterable[Text] | PieceCounts,
-    superwords: int,
+    superwords: int | Literal["auto"],
     *,
     vocab_size: int,
     pattern: str,
@@ -138,7 +140,7 @@ def _with_superwords(
     base: Vocabulary | None,
     threads: int | None,
 ) -> Vocabulary:
-    from webtext.tokenizer.superwords import add_superwords, check_request, reader
+    from webtext.tokenizer.superwords import Goal, add_superwords, check_request, natural_number, reader
 
     if isinstance(texts, PieceCounts):
         raise ConfigError("superwords need the texts, not counts of their pieces", "give an iterable of texts")
@@ -146,17 +148,23 @@ def _with_superwords(
     if base is not None:
         raise ConfigError("superwords cannot be learned on top of a base", "leave out one of both")
     read = reader(texts)
-    words = train_vocabulary(
-        texts,
-        vocab_size=vocab_size - superwords,
-        pattern=pattern,
-        unicode_version=unicode_version,
-        special_tokens=special_tokens,
-        min_frequency=min_frequency,
-        max_token_length=max_token_length,
-        threads=threads,
-    )
-    return add_superwords(words, read, superwords, min_frequency=min_frequency, threads=thread_count(threads))
+    counts = PieceCounts(pattern, threads=threads)
+    counts.add(texts)
+
+    def ordinary(size: int) -> Vocabulary:
+        return train_vocabulary(
+            counts,
+            vocab_size=size,
+            pattern=pattern,
+            unicode_version=unicode_version,
+            special_tokens=special_tokens,
+            min_frequency=min_frequency,
+            max_token_length=max_token_length,
+        )
+
+    goal = Goal(min_frequency=min_frequency, max_token_length=max_token_length, threads=thread_count(threads))
+    n_superwords = natural_number(ordinary(vocab_size), counts, read, goal) if superwords == "auto" else superwords
+    return add_superwords(ordinary(vocab_size - n_superwords), read, n_superwords, goal)
 
 
 def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:

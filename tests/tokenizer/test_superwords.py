@@ -296,3 +296,37 @@ def test_counts_of_pieces_are_not_enough_for_superwords(tmp_path: Path) -> None:
 def test_settings_refuse_more_superwords_than_merges(superwords: int) -> None:
     with pytest.raises(ConfigError, match="expected 0 to 143"):
         TokenizerSettings(vocab_size=400, superwords=superwords)
+
+
+def test_the_number_that_counts_give_is_that_of_merging_words_and_runs_together(
+    corpus_slice: Callable[[str], str],
+) -> None:
+    """'auto' gives the vocabulary in which the last ordinary merge occurs as often as the next superword, or more often."""
+    corpus = [corpus_slice("en")[start : start + 4000] for start in range(0, 800_000, 4000)]
+    found = Tokenizer.train(corpus, vocab_size=3000, special_tokens=[], superwords="auto")
+    tokens = vocabulary_of(found).tokens
+    n = sum(len(_bpe.split(token)) > len(_bpe.split(token, SUPERWORDS)) for token in tokens)
+    given = Tokenizer.train(corpus, vocab_size=3000, special_tokens=[], superwords=n)
+    assert 20 < n < 1500
+    assert found.hash == given.hash
+    counts = PieceCounts()
+    counts.add(corpus)
+    ordinary = counts.merge_counts(3000 - n + 1, 1)
+    of_last = count_of_last_superword(corpus, 3000, n)
+    assert ordinary[-2] >= count_of_last_superword(corpus, 3000 + 1, n + 1)
+    assert of_last > ordinary[-1]
+
+
+def count_of_last_superword(corpus: list[str], vocab_size: int, superwords: int) -> int:
+    """How often its two parts stand side by side where the superwords before it are merged."""
+    last = vocabulary_of(Tokenizer.train(corpus, vocab_size=vocab_size, special_tokens=[], superwords=superwords))
+    left, right = (last.merges or ())[-1]
+    before = Tokenizer(Vocabulary(tokens=last.tokens, merges=(last.merges or ())[:-1], pattern=SUPERWORDS))
+    return sum(pair == (left, right) for text in corpus for pair in itertools.pairwise(before.encode(text)))
+
+
+def test_superwords_are_shorter_than_the_longest_token_allowed() -> None:
+    corpus = ["the end of the day", "the end of the war", "an end of the day"] * 2
+    tokenizer = Tokenizer.train(corpus, vocab_size=300, special_tokens=[], superwords=4, max_token_length=8)
+    assert max(len(token) for token in vocabulary_of(tokenizer).tokens) == 7
+    assert b" of the" in vocabulary_of(tokenizer).tokens

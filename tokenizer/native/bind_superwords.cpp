@@ -1,9 +1,11 @@
 // Binding of what superwords are learned from.
 #include "bind_superwords.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +20,11 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
-Pairs train(const SuperwordCounts& words, LockedCounts& runs, const std::vector<nb::bytes>& tokens,
-            std::size_t n_tokens, std::int64_t min_frequency) {
+std::vector<TrainedMerge> learn(const SuperwordCounts& words, LockedCounts& runs, const std::vector<nb::bytes>& tokens,
+                                std::size_t n_tokens, std::int64_t min_frequency,
+                                std::optional<std::size_t> max_token_length) {
+  Goal goal{n_tokens, min_frequency};
+  if (max_token_length) goal.max_token_length = *max_token_length;
   TokenTable table;
   for (const std::string& token : strings_of(tokens)) table.add(token);
   const EncodePiece encode = [&](const Byte* bytes, std::size_t n_bytes, std::vector<std::uint32_t>& into) {
@@ -29,13 +34,28 @@ Pairs train(const SuperwordCounts& words, LockedCounts& runs, const std::vector<
     nb::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   };
-  const std::vector<TrainedMerge> merges = runs.with([&](PieceCounts& all, const auto&) {
+  return runs.with([&](PieceCounts& all, const auto&) {
     all.settle();
-    return train_merges(all, std::move(table), encode, {n_tokens, min_frequency}, interrupt);
+    return train_merges(all, std::move(table), encode, goal, interrupt);
   });
+}
+
+Pairs train(const SuperwordCounts& words, LockedCounts& runs, const std::vector<nb::bytes>& tokens,
+            std::size_t n_tokens, std::int64_t min_frequency, std::optional<std::size_t> max_token_length) {
   Pairs pairs;
-  for (const TrainedMerge& merge : merges) pairs.emplace_back(merge.left, merge.right);
+  for (const TrainedMerge& merge : learn(words, runs, tokens, n_tokens, min_frequency, max_token_length)) {
+    pairs.emplace_back(merge.left, merge.right);
+  }
   return pairs;
+}
+
+std::vector<std::int64_t> counts_of_merges(const SuperwordCounts& words, LockedCounts& runs,
+                                           const std::vector<nb::bytes>& tokens, std::size_t n_tokens,
+                                           std::int64_t min_frequency, std::optional<std::size_t> max_token_length) {
+  std::vector<std::int64_t> found;
+  for (const TrainedMerge& merge : learn(words, runs, tokens, n_tokens, min_frequency, max_token_length))
+    found.push_back(merge.count);
+  return found;
 }
 
 }  // namespace
@@ -81,8 +101,10 @@ void bind_superwords(nb::module_& module) {
                   "PieceCounts) "
                   "-> None"),
           "The second pass: add the runs of words to `runs`, cut at pairs that occur less than `min_count` times.")
-      .def("train", &train, "runs"_a, "tokens"_a, "n_tokens"_a, "min_frequency"_a,
-           "The merges of runs, with new tokens after `tokens`.");
+      .def("train", &train, "runs"_a, "tokens"_a, "n_tokens"_a, "min_frequency"_a, "max_token_length"_a.none(),
+           "The merges of runs, with new tokens after `tokens`.")
+      .def("merge_counts", &counts_of_merges, "runs"_a, "tokens"_a, "n_tokens"_a, "min_frequency"_a,
+           "max_token_length"_a.none(), "How often the pair of each of these merges occurred when it was merged.");
 }
 
 }  // namespace webtext

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "hashing.hpp"
+#include "scan_superwords.hpp"
 
 namespace webtext {
 namespace {
@@ -41,7 +42,8 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
   rules_.finish(byte_tokens_);
   if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
   whole_pieces_ = whole_pieces && some_unreachable();
-  if (!scanner_.joins_words() || !merges || whole_pieces) return;
+  const bool by_pinned_unicode = &scanner_.classes() == &scanner_of_words().classes();
+  if (!scanner_.joins_words() || !by_pinned_unicode || !merges || whole_pieces) return;
   std::vector<SuperwordJoiner::Merge> all;
   for (const auto [left, right] : *merges) all.push_back({left, right, rules_(left, right).token});
   joiner_ = SuperwordJoiner::from(all, static_cast<std::uint32_t>(tokens.size()),

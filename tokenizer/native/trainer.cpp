@@ -106,7 +106,7 @@ class Trainer {
       if (count == 0 || count < goal_.min_frequency) break;
       const std::optional<std::uint32_t> token = tokens_.join(left, right);
       if (!token) continue;
-      merges.push_back({left, right, *token});
+      merges.push_back({left, right, *token, count});
       watch_.n_merges = merges.size();
       merge(best, *token);
     }

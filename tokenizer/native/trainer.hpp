@@ -14,6 +14,7 @@ namespace webtext {
 
 struct TrainedMerge {
   std::uint32_t left, right, token;
+  std::int64_t count;  // how often the pair occurred
 };
 
 struct Goal {
