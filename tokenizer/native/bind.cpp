@@ -41,37 +41,59 @@ template <class Item>
 using Out = nb::ndarray<Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
-// The Python int of an id. Each is made once and shared by all lists, which halves the time to make a list.
-PyObject* to_int(std::uint32_t id) {
-  constexpr std::size_t kShared = 1 << 18;
-  static std::vector<PyObject*> shared(kShared, nullptr);
-  if (id >= kShared) return nb::int_(id).release().ptr();
-  if (!shared[id]) shared[id] = nb::int_(id).release().ptr();
-  Py_INCREF(shared[id]);
-  return shared[id];
-}
+// The Python ints of ids. Each is made once and shared by all lists: made in order, so that those of frequent tokens
+// lie close together, and called for ahead, since counting a reference writes to it.
+class Ints {
+ public:
+  nb::list to_list(const std::uint32_t* tokens, std::size_t n_tokens) {
+    nb::list list = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(n_tokens)));
+    if (!list.is_valid()) throw nb::python_error();
+    for (std::size_t index = 0; index < n_tokens; ++index) {
+      if (index + kAhead < n_tokens && tokens[index + kAhead] < ints_.size()) {
+        __builtin_prefetch(ints_[tokens[index + kAhead]], 1);
+      }
+      PyObject* number = get(tokens[index]);
+#ifdef Py_LIMITED_API
+      PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(index), number);
+#else
+      PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(index), number);
+#endif
+    }
+    return list;
+  }
+
+ private:
+  static constexpr std::size_t kShared = 1 << 18, kAhead = 12;
+
+  PyObject* get(std::uint32_t id) {
+    if (id >= kShared) return nb::int_(id).release().ptr();
+    while (id >= ints_.size()) ints_.push_back(nb::int_(ints_.size()).release().ptr());
+    Py_INCREF(ints_[id]);
+    return ints_[id];
+  }
+
+  std::vector<PyObject*> ints_;
+};
 
 nb::list to_list(const std::uint32_t* tokens, std::size_t n_tokens) {
-  nb::list list = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(n_tokens)));
-  if (!list.is_valid()) throw nb::python_error();
-  for (std::size_t index = 0; index < n_tokens; ++index) {
-#ifdef Py_LIMITED_API
-    PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(index), to_int(tokens[index]));
-#else
-    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(index), to_int(tokens[index]));
-#endif
-  }
-  return list;
+  static Ints ints;
+  return ints.to_list(tokens, n_tokens);
+}
+
+// Runs without the GIL when that is worth giving it away.
+template <class Work>
+void without_gil(std::size_t n_bytes, const Work& work) {
+  constexpr std::size_t kShort = 512;
+  if (n_bytes <= kShort) return work();
+  nb::gil_scoped_release release;
+  work();
 }
 
 nb::list encode(const Bpe& bpe, nb::handle text) {
   const std::string_view bytes = view(text);
   const Room<std::uint32_t> room(bytes.size() + Bpe::kSlack);
   std::size_t n_tokens = 0;
-  {
-    nb::gil_scoped_release release;
-    n_tokens = bpe.encode(begin_of(bytes), end_of(bytes), room.get());
-  }
+  without_gil(bytes.size(), [&] { n_tokens = bpe.encode(begin_of(bytes), end_of(bytes), room.get()); });
   return to_list(room.get(), n_tokens);
 }
 
@@ -80,10 +102,7 @@ nb::object encode_array(const Bpe& bpe, nb::handle text) {
   const std::string_view bytes = view(text);
   Room<Token> room(bytes.size() + Bpe::kSlack);
   std::size_t n_tokens = 0;
-  {
-    nb::gil_scoped_release release;
-    n_tokens = bpe.encode(begin_of(bytes), end_of(bytes), room.get());
-  }
+  without_gil(bytes.size(), [&] { n_tokens = bpe.encode(begin_of(bytes), end_of(bytes), room.get()); });
   return room.to_array(n_tokens);
 }
 
