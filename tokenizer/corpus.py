@@ -29,6 +29,7 @@ from webtext.tokenizer.counts import PieceCounts, thread_count, whole_weights
 from webtext.tokenizer.formats import load, save
 from webtext.tokenizer.inputs import Input, count_input, input_reader, open_input
 from webtext.tokenizer.patterns import UNICODE_VERSION, checked_version, pattern_name
+from webtext.tokenizer.piece_files import MOST_PIECES
 from webtext.tokenizer.superwords import Goal, add_superwords, check_request
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
@@ -137,8 +138,8 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
         )
         vocabulary = add_superwords(vocabulary, read, settings.superwords, goal)
     output.folder.remove(output.manifest)  # from here until it is written again, the file is not done
-    save(vocabulary, out)
     tokenizer = Tokenizer(vocabulary)
+    tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))
     made = {"tokenizer_hash": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
     output.folder.write_bytes(output.manifest, _manifest(output, recipe, sources, made))
     return tokenizer

@@ -135,6 +135,11 @@ class PieceCounts:
         with self._errors():
             yield from self._native.items()
 
+    def most_common(self, n: int) -> list[bytes]:
+        """The `n` most frequent pieces, in order."""
+        with self._errors():
+            return self._native.most_common(n)
+
     def train(
         self,
         n_tokens: int,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.tokenizer import _bpe
+from webtext.tokenizer import _bpe, piece_files
 from webtext.tokenizer import dropout as dropouts
 from webtext.tokenizer.counts import thread_count
 from webtext.tokenizer.ids import decodable, no_id
@@ -50,10 +50,12 @@ class Tokenizer:
     'lowest'
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, piece_file: str = "") -> None:
         self._vocabulary = vocabulary
         self._native = vocabulary.native()
         self._is_native = is_native(vocabulary.pattern)
+        self._salt = f"{vocabulary.pattern} {self.unicode_version}"
+        self._piece_file = piece_file if piece_file and piece_files.use(self._native, self._salt, piece_file) else ""
         self._is_wide = vocabulary.size > 65_536
         self._special = SpecialTokens(vocabulary.special_tokens)
 
@@ -115,15 +117,24 @@ class Tokenizer:
 
         vocabulary = load(path, pattern, special_tokens)
         try:
-            return cls(vocabulary)
+            return cls(vocabulary, piece_files.path_beside(path))
         except InputError as error:
             raise InputError(f"'{os.fspath(path)}': {error.lines[0]}", "write or download it again") from None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a tokenizer.json, a *.tiktoken rank file, or (a path without suffix) a folder with vocab.json and merges.txt."""
+    def save(self, path: str | os.PathLike[str], *, pieces: bool | Iterable[bytes] = False) -> None:
+        """Write a tokenizer.json, a *.tiktoken rank file, or (a path without suffix) a folder with vocab.json and merges.txt.
+
+        With `pieces` a table of pieces and their tokens goes beside it (see `piece_files.py`), which `load` finds: it makes
+        the first text fast, too. They are the pieces given, the most frequent first, or those the vocabulary knows.
+        """
         from webtext.tokenizer.formats import save
 
         save(self._vocabulary, path)
+        beside = piece_files.path_beside(path)
+        if pieces is False:
+            piece_files.remove(beside)  # what lies there was made for what lay here
+        else:
+            piece_files.write(self._native, self._salt, beside, None if pieces is True else pieces)
 
     # Text to ids
 
@@ -394,8 +405,8 @@ class Tokenizer:
 
         return tuple(remarks(self._vocabulary))
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary]]:
-        return type(self), (self._vocabulary,)
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary, str]]:
+        return type(self), (self._vocabulary, self._piece_file)
 
     def view(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> TokenView:
         """The tokens of a text to look at: `print` it, or end a notebook's cell with it."""

@@ -125,7 +125,7 @@ def test_a_run_killed_before_the_manifest_does_not_count(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus, "save", fail)
+        patch.setattr(Tokenizer, "save", fail)
         with pytest.raises(KeyboardInterrupt):
             train_tokenizer([documents], out, SETTINGS, Run.quiet())
     assert not Path(out).exists()

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -367,6 +368,37 @@ NB_MODULE(_bpe, m) {
            "The bytes of tokens, special ones included; ids are integers in a sequence, or an array (uint16, uint32 "
            "and\n"
            "int64 at full speed). IndexError names the first unknown id and its position.")
+      .def(
+          "piece_file",
+          [](const Bpe& bpe, const std::string& salt, nb::handle pieces) {
+            const Texts given(pieces.is_none() ? nb::tuple() : nb::borrow(pieces));
+            std::string file;
+            {
+              nb::gil_scoped_release release;
+              file = bpe.piece_file(pieces.is_none() ? bpe.own_pieces() : given.views, salt);
+            }
+            return nb::bytes(file.data(), file.size());
+          },
+          "salt"_a, "pieces"_a.none() = nb::none(),
+          nb::sig("def piece_file(self, salt: str, pieces: Sequence[bytes] | None = None) -> bytes"),
+          "A table of pieces with their tokens, for `use_piece_file`: those given, the first most welcome, or the "
+          "tokens that\n"
+          "are pieces. `salt` names what else decides.")
+      .def(
+          "use_piece_file",
+          [](Bpe& bpe, const Array<Byte>& file, const std::string& salt) {
+            // The file's memory lives as long as the encoder, which may be freed without the GIL.
+            auto* kept = new Array<Byte>(file);
+            std::shared_ptr<void> owner(kept, [](void* array) {
+              nb::gil_scoped_acquire acquire;
+              delete static_cast<Array<Byte>*>(array);
+            });
+            bpe.use_piece_file(file.data(), file.size(), salt, std::move(owner));
+          },
+          "file"_a, "salt"_a, nb::sig("def use_piece_file(self, file: object, salt: str) -> None"),
+          "Look new pieces up in the table of such a file, read-only and mapped, before merging them. ValueError when "
+          "it is\n"
+          "damaged or was made for another tokenizer.")
       .def(
           "merges_by_rank",
           [](const Bpe& bpe) {

@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <string>
 #include <system_error>
 
 #include "texts.hpp"
@@ -78,6 +80,31 @@ nb::list items(LockedCounts& counts) {
   return found;
 }
 
+// The pieces with the largest counts, the largest first, the smallest bytes first among equals.
+nb::list most_common(LockedCounts& counts, std::size_t n) {
+  using Counted = std::pair<std::int64_t, std::string>;
+  const auto before = [](const Counted& left, const Counted& right) {
+    return left.first != right.first ? left.first > right.first : left.second < right.second;
+  };
+  std::vector<Counted> best;  // a heap, the last of them on top
+  counts.with([&](PieceCounts& all, const auto&) {
+    all.settle();
+    all.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+      if (n == 0 || (best.size() == n && count < best.front().first)) return;
+      best.emplace_back(count, std::string(reinterpret_cast<const char*>(bytes), n_bytes));
+      std::push_heap(best.begin(), best.end(), before);
+      if (best.size() <= n) return;
+      std::pop_heap(best.begin(), best.end(), before);
+      best.pop_back();
+    });
+    std::sort_heap(best.begin(), best.end(), before);
+    return true;
+  });
+  nb::list pieces;
+  for (const Counted& piece : best) pieces.append(nb::bytes(piece.second.data(), piece.second.size()));
+  return pieces;
+}
+
 // System errors as OSError, with the number that says which.
 void translate(const std::exception_ptr& exception, void*) {
   try {
@@ -147,6 +174,8 @@ void bind_counts(nb::module_& m) {
             return std::make_pair(totals.n_pieces, totals.n_bytes);
           },
           "path"_a, "Write a file of counts; returns how many pieces it has and how many bytes of text they were.")
+      .def("most_common", &most_common, "n"_a, nb::sig("def most_common(self, n: int) -> list[bytes]"),
+           "The n pieces with the largest counts, in order; among equals the smallest bytes first.")
       .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Every piece with its count.");
 }
 

@@ -26,6 +26,8 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
     if (byte_tokens_[byte] == kNone) throw std::invalid_argument("no token for the byte " + std::to_string(byte));
   }
   is_narrow_ = tokens.size() <= std::size_t{1} << 16;
+  n_text_tokens_ = static_cast<std::uint32_t>(tokens.size());
+  for (const std::string& token : tokens) is_text_.push_back(!token.empty());
   for (auto& [id, bytes] : special_tokens) {
     if (id >= tokens.size()) tokens.resize(id + 1);
     if (!tokens[id].empty()) throw std::invalid_argument("special " + quoted(id) + " has the id of another token");

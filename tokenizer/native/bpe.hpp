@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "known_pieces.hpp"
 #include "merge_rules.hpp"
 #include "scanner.hpp"
 #include "short_merging.hpp"
@@ -55,6 +56,14 @@ class Bpe {
   void encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out,
                    std::int64_t* offsets) const;
 
+  // A file of known pieces (piece_file.hpp), the first of them most welcome, for this vocabulary and what `salt` names.
+  std::string piece_file(const std::vector<std::string_view>& pieces, std::string_view salt) const;
+  // The vocabulary's own pieces: its tokens that the scanner leaves whole, smallest id first.
+  std::vector<std::string_view> own_pieces() const;
+  // Uses such a file, which `owner` keeps where it is. Not while another thread encodes. std::invalid_argument when it
+  // is damaged or another tokenizer's.
+  void use_piece_file(const Byte* file, std::size_t n_bytes, std::string_view salt, std::shared_ptr<void> owner);
+
   // Whether every token of a text fits in 16 bits.
   bool is_narrow() const { return is_narrow_; }
 
@@ -89,6 +98,21 @@ class Bpe {
   void with_encoder(const Use& use) const;
   const std::vector<std::uint32_t>& merge_bytes(Worker& worker, const Byte* bytes, std::size_t n_bytes) const;
   bool some_unreachable() const;
+  std::uint64_t fingerprint(std::string_view salt) const;
+  // The bytes of a token that text can give; empty for any other id.
+  std::string_view text_bytes_of(std::uint32_t id) const {
+    return id < n_text_tokens_ && is_text_[id] ? bytes_of(id) : std::string_view();
+  }
+  template <class Id>
+  const KnownPiecesView<Id>* file_of() const {
+    if constexpr (sizeof(Id) == 2) {
+      return narrow_pieces_ ? &*narrow_pieces_ : nullptr;
+    } else {
+      return wide_pieces_ ? &*wide_pieces_ : nullptr;
+    }
+  }
+  template <class Id>
+  std::string piece_file_of(const std::vector<std::string_view>& pieces, std::string_view salt) const;
   void rules_from_merges(const std::vector<Merge>& merges);
   void rules_from_ranks();
   std::uint32_t find(const Byte* bytes, std::size_t n_bytes) const;
@@ -98,6 +122,8 @@ class Bpe {
 
   std::string bytes_;  // of all tokens, one after the other
   std::vector<std::uint64_t> starts_;
+  std::uint32_t n_text_tokens_ = 0;
+  std::vector<bool> is_text_;  // by id below that
   struct Indexed {
     std::uint32_t token, tag;  // the upper half of its hash
   };
@@ -110,6 +136,9 @@ class Bpe {
   bool is_narrow_ = true;
   Scanner scanner_;
   std::optional<SuperwordJoiner> joiner_;  // after the ordinary merges, where the scanner joins words
+  std::shared_ptr<void> file_;  // where these lie: one of them, or none
+  std::optional<KnownPiecesView<std::uint16_t>> narrow_pieces_;
+  std::optional<KnownPiecesView<std::uint32_t>> wide_pieces_;
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork cannot inherit a held lock
 };
 

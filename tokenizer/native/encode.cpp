@@ -9,13 +9,19 @@
 #include <type_traits>
 
 #include "bpe.hpp"
-#include "known_pieces.hpp"
 #include "merging.hpp"
+#include "piece_file.hpp"
 #include "safe_cut.hpp"
 #include "scan_superwords.hpp"
 #include "threads.hpp"
 
 namespace webtext {
+
+namespace {
+
+constexpr std::size_t kMaxKept = 128;  // bytes of the longest pieces that are remembered
+
+}  // namespace
 
 class Worker {
  public:
@@ -96,7 +102,8 @@ class Bpe::Encoder {
  public:
   static constexpr std::size_t kWindow = 512;  // pieces
 
-  Encoder(const Bpe& bpe, Worker& worker) : bpe_(bpe), worker_(worker), table_(worker.table<Id>()) {}
+  Encoder(const Bpe& bpe, Worker& worker)
+      : bpe_(bpe), worker_(worker), table_(worker.table<Id>()), view_(table_.view()), file_(bpe.file_of<Id>()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
     if (!bpe_.joiner_) return encode_by(bpe_.scanner_, begin, end, out);
@@ -120,6 +127,7 @@ class Bpe::Encoder {
                        Token* out) {
     n_new_ = 0;
     table_.reserve(n_pieces);
+    view_ = table_.view();
     make_keys(begin, end, ends, n_pieces);
     const std::size_t n_missed = look_up(n_pieces);
     if (n_missed) merge_missed(begin, ends, n_missed);
@@ -127,7 +135,7 @@ class Bpe::Encoder {
     for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
       const Entry& entry = *found_[index];
       copy_all(entry.ids, out);
-      if (entry.n <= Table::kIds) [[likely]] {
+      if (entry.n <= kIds) [[likely]] {
         out += entry.n;
       } else {
         out = copy_many(entry, begin + start, ends[index] - start, out);
@@ -139,8 +147,8 @@ class Bpe::Encoder {
 
  private:
   using Table = KnownPieces<Id>;
-  using Entry = typename Table::Entry;
-  static constexpr std::size_t kMaxKept = 128;  // bytes of the longest pieces that are remembered
+  using Entry = KnownPiece<Id>;
+  static constexpr std::size_t kIds = Entry::kIds;
 
   struct New {
     PieceKey key;
@@ -157,7 +165,7 @@ class Bpe::Encoder {
       keys_[index] = readable - start >= sizeof(PieceKey) ? PieceKey::of_readable(begin + start, n_bytes)
                                                           : PieceKey::of(begin + start, n_bytes);
       hashes_[index] = static_cast<std::uint32_t>(keys_[index].hash());
-      table_.prefetch(hashes_[index]);
+      view_.prefetch(hashes_[index]);
     }
   }
 
@@ -166,7 +174,7 @@ class Bpe::Encoder {
     std::size_t n_missed = 0;
     for (std::size_t index = 0; index < n_pieces; ++index) {
       const PieceKey key = keys_[index];
-      const Entry* pair = table_.bucket(hashes_[index]);
+      const Entry* pair = view_.bucket(hashes_[index]);
       const bool first = pair[0].key == key, second = pair[1].key == key;
       found_[index] = pair + (first ? 0 : 1);
       missed_[n_missed] = static_cast<std::uint32_t>(index);
@@ -175,63 +183,87 @@ class Bpe::Encoder {
     return n_missed;
   }
 
-  // Gives the missed pieces entries of their own, in new_entries_, by merging. They may not go into the table before
-  // the tokens of all are copied: they could push out an entry that was found.
+  // Gives the missed pieces entries of their own, in new_entries_, from the file of pieces or by merging. They may not
+  // go into the table before the tokens of all are copied: they could push out an entry that was found.
   void merge_missed(const Byte* begin, const std::uint32_t* ends, std::size_t n_missed) {
     new_tokens_.clear();
     for (std::size_t place = 0; place < n_missed; ++place) {
       const std::uint32_t index = missed_[place];
-      if ((found_[index] = table_.find_second(keys_[index]))) continue;
+      if ((found_[index] = view_.find_second(keys_[index]))) continue;
+      if (file_) file_->prefetch(hashes_[index]);
       const std::uint32_t start = index ? ends[index - 1] : 0;
       new_[n_new_] = {keys_[index], begin + start, ends[index] - start, 0, 0};
       found_[index] = &new_entries_[n_new_++];
     }
-    if (bpe_.merge_short_ && !bpe_.whole_pieces_) {
-      merge_together();
-    } else {
-      for (std::size_t index = 0; index < n_new_; ++index) merge_alone(new_[index]);
+    if (file_) {
+      for (std::size_t index = 0; index < n_new_; ++index) look_up_in_file(new_[index]);
     }
+    if (bpe_.merge_short_ && !bpe_.whole_pieces_) merge_together();
     for (std::size_t index = 0; index < n_new_; ++index) {
-      const New& piece = new_[index];
+      New& piece = new_[index];
+      if (!piece.n_tokens) merge_alone(piece);
       Entry& entry = new_entries_[index];
-      entry.n = piece.n_tokens <= Table::kIds ? static_cast<Id>(piece.n_tokens) : Table::kInArena;
-      for (std::size_t id = 0; id < std::min(piece.n_tokens, Table::kIds); ++id) {
+      entry.n = piece.n_tokens <= kIds ? static_cast<Id>(piece.n_tokens) : Entry::kInArena;
+      for (std::size_t id = 0; id < std::min(piece.n_tokens, kIds); ++id) {
         entry.ids[id] = static_cast<Id>(new_tokens_[piece.first + id]);
       }
     }
   }
 
-  void merge_alone(New& piece) {
-    const auto& tokens = bpe_.merge_bytes(worker_, piece.bytes, piece.n_bytes);
-    piece.first = new_tokens_.size();
-    piece.n_tokens = tokens.size();
-    new_tokens_.insert(new_tokens_.end(), tokens.begin(), tokens.end());
+  // What a file says is believed when the tokens have the piece's bytes: whatever it says, decoding gives the text
+  // back.
+  void look_up_in_file(New& piece) {
+    const Entry* entry = file_->find(piece.key);
+    if (!entry) return;
+    std::uint32_t inlined[kIds];
+    PieceTokens tokens{inlined, entry->n};
+    if (entry->n > kIds) {
+      tokens = file_->in_arena(*entry, piece.bytes, piece.n_bytes);
+    } else {
+      std::copy_n(entry->ids, entry->n, inlined);
+    }
+    std::size_t at = 0;
+    for (std::size_t index = 0; index < tokens.n; ++index) {
+      const std::string_view token = bpe_.text_bytes_of(tokens.ids[index]);
+      if (token.empty() || token.size() > piece.n_bytes - at ||
+          std::memcmp(token.data(), piece.bytes + at, token.size()))
+        return;
+      at += token.size();
+    }
+    if (at == piece.n_bytes) keep(piece, tokens.ids, tokens.n);
   }
 
+  template <class Number>
+  void keep(New& piece, const Number* tokens, std::size_t n_tokens) {
+    piece.first = new_tokens_.size();
+    piece.n_tokens = n_tokens;
+    new_tokens_.insert(new_tokens_.end(), tokens, tokens + n_tokens);
+  }
+
+  void merge_alone(New& piece) {
+    const auto& tokens = bpe_.merge_bytes(worker_, piece.bytes, piece.n_bytes);
+    keep(piece, tokens.data(), tokens.size());
+  }
+
+  // Merges the short ones.
   void merge_together() {
+    const auto is_due = [](const New& piece) { return !piece.n_tokens && piece.n_bytes <= kShortPiece; };
     short_.clear();
     std::size_t n_bytes = 0;
-    for (std::size_t index = 0; index < n_new_; ++index)
-      n_bytes += new_[index].n_bytes <= kShortPiece ? new_[index].n_bytes : 0;
+    for (std::size_t index = 0; index < n_new_; ++index) n_bytes += is_due(new_[index]) ? new_[index].n_bytes : 0;
     short_tokens_.resize(n_bytes);
     std::uint16_t* room = short_tokens_.data();
     for (std::size_t index = 0; index < n_new_; ++index) {
-      if (new_[index].n_bytes > kShortPiece) continue;
+      if (!is_due(new_[index])) continue;
       short_.push_back({new_[index].bytes, new_[index].n_bytes, room, 0});
       room += new_[index].n_bytes;
     }
     bpe_.merge_short_(bpe_.narrow_rules_, short_.data(), short_.size());
     std::size_t next = 0;
     for (std::size_t index = 0; index < n_new_; ++index) {
-      New& piece = new_[index];
-      if (piece.n_bytes > kShortPiece) {
-        merge_alone(piece);
-        continue;
-      }
+      if (!is_due(new_[index])) continue;
       const ShortPiece& merged = short_[next++];
-      piece.first = new_tokens_.size();
-      piece.n_tokens = merged.n_tokens;
-      new_tokens_.insert(new_tokens_.end(), merged.tokens, merged.tokens + merged.n_tokens);
+      keep(new_[index], merged.tokens, merged.n_tokens);
     }
   }
 
@@ -263,7 +295,7 @@ class Bpe::Encoder {
       const New& piece = new_[&entry - new_entries_];
       return copy(&new_tokens_[piece.first], piece.n_tokens, out);
     }
-    const auto tokens = table_.in_arena(entry, bytes, n_bytes);
+    const auto tokens = view_.in_arena(entry, bytes, n_bytes);
     if (tokens.ids) return copy(tokens.ids, tokens.n, out);
     const auto& merged = bpe_.merge_bytes(worker_, bytes, n_bytes);  // another long piece with the same hash
     return copy(merged.data(), merged.size(), out);
@@ -272,6 +304,8 @@ class Bpe::Encoder {
   const Bpe& bpe_;
   Worker& worker_;
   Table& table_;
+  KnownPiecesView<Id> view_;         // of it, for one window
+  const KnownPiecesView<Id>* file_;  // or null
   PieceKey keys_[kWindow];
   std::uint32_t hashes_[kWindow], missed_[kWindow];
   const Entry* found_[kWindow];
@@ -282,6 +316,62 @@ class Bpe::Encoder {
   std::vector<ShortPiece> short_;
   std::vector<std::uint16_t> short_tokens_;
 };
+
+template <class Id>
+std::string Bpe::piece_file_of(const std::vector<std::string_view>& pieces, std::string_view salt) const {
+  std::size_t n_buckets = 1024;
+  while (n_buckets < pieces.size()) n_buckets *= 2;
+  KnownPieces<Id> known(n_buckets);
+  const Lease lease(*this);
+  for (const std::string_view piece : pieces) {
+    const auto* bytes = reinterpret_cast<const Byte*>(piece.data());
+    if (piece.empty() || piece.size() > kMaxKept) continue;
+    const auto& tokens = merge_bytes(*lease, bytes, piece.size());
+    known.insert(PieceKey::of(bytes, piece.size()), bytes, piece.size(), tokens.data(), tokens.size(), true);
+  }
+  return webtext::piece_file(known, fingerprint(salt));
+}
+
+std::string Bpe::piece_file(const std::vector<std::string_view>& pieces, std::string_view salt) const {
+  return is_narrow_ ? piece_file_of<std::uint16_t>(pieces, salt) : piece_file_of<std::uint32_t>(pieces, salt);
+}
+
+std::vector<std::string_view> Bpe::own_pieces() const {
+  std::vector<std::string_view> pieces;
+  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+    const std::string_view token = bytes_of(id);
+    const auto* bytes = reinterpret_cast<const Byte*>(token.data());
+    std::uint32_t ends[2];
+    if (!token.empty() && !text_bytes_of(id).empty() && scanner_.cut(bytes, bytes + token.size(), ends, 2) == 1)
+      pieces.push_back(token);
+  }
+  return pieces;
+}
+
+void Bpe::use_piece_file(const Byte* file, std::size_t n_bytes, std::string_view salt, std::shared_ptr<void> owner) {
+  if (is_narrow_) {
+    narrow_pieces_ = pieces_in<std::uint16_t>(file, n_bytes, fingerprint(salt));
+  } else {
+    wide_pieces_ = pieces_in<std::uint32_t>(file, n_bytes, fingerprint(salt));
+  }
+  file_ = std::move(owner);
+}
+
+// Of all that decides what the tokens of a piece are.
+std::uint64_t Bpe::fingerprint(std::string_view salt) const {
+  std::uint64_t hash = hash_bytes(reinterpret_cast<const Byte*>(salt.data()), salt.size());
+  hash = mix(hash, whole_pieces_);
+  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+    const std::string_view token = text_bytes_of(id);
+    hash = mix(hash, hash_bytes(reinterpret_cast<const Byte*>(token.data()), token.size()));
+  }
+  std::uint64_t rules = 0;  // a sum: in whatever order they are stored
+  rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) {
+    rules +=
+        mix(static_cast<std::uint64_t>(left) << 32 | right, static_cast<std::uint64_t>(rule.rank) << 32 | rule.token);
+  });
+  return mix(hash, rules);
+}
 
 // Calls use(encoder) with a worker and the table that fits the vocabulary.
 template <class Token, class Use>

@@ -71,43 +71,80 @@ inline constexpr PieceKey::Masks PieceKey::kMasks{};
 
 // `Id` is uint16_t when every token fits in it, else uint32_t.
 template <class Id>
-class KnownPieces {
- public:
+struct KnownPiece {
   static constexpr std::size_t kIds = 16 / sizeof(Id) - 1;
-
-  struct Entry {
-    PieceKey key;
-    Id ids[kIds];  // or, as a uint32_t, the place in the arena
-    Id n;          // of them; 0: empty; kInArena
-  };
-  static_assert(sizeof(Entry) == 32);
   static constexpr Id kInArena = static_cast<Id>(~Id{0});
 
-  KnownPieces() { clear(kLeastBuckets); }
+  PieceKey key;
+  Id ids[kIds];  // or, as a uint32_t, the place in the arena
+  Id n;          // of them; 0: empty; kInArena
+};
+
+// Tokens of a piece, or none.
+struct PieceTokens {
+  const std::uint32_t* ids = nullptr;
+  std::size_t n = 0;
+};
+
+// The table to read. It may lie in a file that anybody wrote: nothing is read outside of it.
+template <class Id>
+class KnownPiecesView {
+ public:
+  using Entry = KnownPiece<Id>;
+
+  // `n_buckets` is a power of two, of two entries each.
+  KnownPiecesView(const Entry* entries, std::size_t n_buckets, const std::uint32_t* arena, std::size_t n_arena)
+      : entries_(entries), mask_(n_buckets - 1), arena_(arena), n_arena_(n_arena) {}
 
   // The two entries where a piece should be.
   const Entry* bucket(std::uint64_t hash) const { return &entries_[2 * (hash & mask_)]; }
   void prefetch(std::uint64_t hash) const { __builtin_prefetch(bucket(hash)); }
 
-  // The entry of a piece that is not there, or null.
-  const Entry* find_second(const PieceKey& key) const {
-    const Entry* pair = bucket(key.hash() >> 32);
+  // The entry of a piece, or null; the second is where a piece is that is not in its first bucket.
+  const Entry* find(const PieceKey& key) const {
+    const Entry* entry = find_in(bucket(key.hash()), key);
+    return entry ? entry : find_second(key);
+  }
+  const Entry* find_second(const PieceKey& key) const { return find_in(bucket(key.hash() >> 32), key); }
+
+  // Tokens of a piece in the arena, if these are its bytes.
+  PieceTokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
+    std::uint32_t where;
+    std::memcpy(&where, entry.ids, sizeof where);
+    if (n_arena_ < 2 || where > n_arena_ - 2) return {};
+    const std::uint32_t* at = arena_ + where;
+    const std::size_t left = n_arena_ - where - 2, n_ids = at[0], n_words = entry.key.is_long() ? (n_bytes + 3) / 4 : 0;
+    if (n_ids > left || n_words > left - n_ids) return {};
+    if (n_words && (at[1] != n_bytes || std::memcmp(at + 2 + n_ids, bytes, n_bytes))) return {};
+    return {at + 2, n_ids};
+  }
+
+ private:
+  static const Entry* find_in(const Entry* pair, const PieceKey& key) {
     for (const Entry* entry : {pair, pair + 1}) {
       if (entry->key == key && entry->n) return entry;
     }
     return nullptr;
   }
 
-  // Tokens of a piece in the arena, if these are its bytes.
-  struct Tokens {
-    const std::uint32_t* ids = nullptr;
-    std::size_t n = 0;
-  };
-  Tokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
-    const std::uint32_t* at = &arena_[place(entry)];
-    if (entry.key.is_long() && (at[1] != n_bytes || std::memcmp(at + 2 + at[0], bytes, n_bytes))) return {};
-    return {at + 2, at[0]};
-  }
+  const Entry* entries_;
+  std::size_t mask_;
+  const std::uint32_t* arena_;
+  std::size_t n_arena_;
+};
+
+// The table to fill.
+template <class Id>
+class KnownPieces {
+ public:
+  using Entry = KnownPiece<Id>;
+  static constexpr std::size_t kIds = Entry::kIds;
+
+  explicit KnownPieces(std::size_t n_buckets = kLeastBuckets) { clear(n_buckets); }
+
+  KnownPiecesView<Id> view() const { return {&entries_[0], mask_ + 1, arena_.data(), arena_.size()}; }
+  std::size_t n_buckets() const { return mask_ + 1; }
+  const std::vector<std::uint32_t>& arena() const { return arena_; }
 
   // Makes ready for n more pieces: entries move and are forgotten here only.
   void reserve(std::size_t n) {
@@ -115,20 +152,21 @@ class KnownPieces {
     while (n_filled_ + n > (mask_ + 1) / 2 && mask_ + 1 < kMostBuckets) grow();
   }
 
-  template <class Number>
-  void insert(const PieceKey& key, const Byte* bytes, std::size_t n_bytes, const Number* ids, std::size_t n_ids) {
-    const bool fits = n_ids <= kIds && !key.is_long();
+  // Remembers a piece, unless it is known; where there is no room, in place of another, or with `keep_others` not at
+  // all.
+  void insert(const PieceKey& key, const Byte* bytes, std::size_t n_bytes, const std::uint32_t* ids, std::size_t n_ids,
+              bool keep_others = false) {
     Entry& entry = slot(key);
-    if (entry.key == key && entry.n) return;
+    if (entry.n && (keep_others || entry.key == key)) return;
     entry.key = key;
-    if (fits) {
+    if (n_ids <= kIds && !key.is_long()) {
       for (std::size_t index = 0; index < n_ids; ++index) entry.ids[index] = static_cast<Id>(ids[index]);
       entry.n = static_cast<Id>(n_ids);
       return;
     }
     const auto where = static_cast<std::uint32_t>(arena_.size());
     std::memcpy(entry.ids, &where, sizeof where);
-    entry.n = kInArena;
+    entry.n = Entry::kInArena;
     arena_.push_back(static_cast<std::uint32_t>(n_ids));
     arena_.push_back(static_cast<std::uint32_t>(n_bytes));
     arena_.insert(arena_.end(), ids, ids + n_ids);
@@ -140,12 +178,6 @@ class KnownPieces {
  private:
   static constexpr std::size_t kLeastBuckets = 1 << 11, kMostBuckets = 1 << 19;  // of two entries: 32 MiB
   static constexpr std::size_t kGrowth = 4, kArenaWords = 8 << 20;
-
-  static std::uint32_t place(const Entry& entry) {
-    std::uint32_t where;
-    std::memcpy(&where, entry.ids, sizeof where);
-    return where;
-  }
 
   void clear(std::size_t n_buckets) {
     entries_ = HugeArray<Entry>(2 * n_buckets);

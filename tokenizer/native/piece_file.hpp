@@ -1,0 +1,74 @@
+// A table of known pieces in a file: made once, mapped by every process, so that a text is encoded the first time
+// nearly as fast as the second.
+//
+//   0  "webtext pieces 1"   16  fingerprint of the tokenizer, checksum of all that follows      uint64 each, little
+//   endian
+//  32  bytes per id (2 or 4), buckets, words of the arena, 0                                    uint64 each
+//  64  entries, two to a bucket, then the arena: as they are in memory
+#pragma once
+
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "known_pieces.hpp"
+
+namespace webtext {
+
+struct PieceFileHead {
+  static constexpr char kMagic[17] = "webtext pieces 1";
+
+  char magic[16];
+  std::uint64_t fingerprint, checksum, id_size, n_buckets, n_arena, zero;
+};
+static_assert(sizeof(PieceFileHead) == 64);
+
+inline std::uint64_t checksum(const Byte* bytes, std::size_t n_bytes) {
+  std::uint64_t sums[4] = {n_bytes, 1, 2, 3};  // four chains at once
+  std::uint64_t words[4];
+  for (; n_bytes >= sizeof words; bytes += sizeof words, n_bytes -= sizeof words) {
+    std::memcpy(words, bytes, sizeof words);
+    for (int lane = 0; lane < 4; ++lane) sums[lane] = mix(sums[lane], words[lane]);
+  }
+  return mix(mix(sums[0], sums[1]) ^ hash_bytes(bytes, n_bytes), mix(sums[2], sums[3]));
+}
+
+template <class Id>
+std::string piece_file(const KnownPieces<Id>& pieces, std::uint64_t fingerprint) {
+  const std::size_t n_entry_bytes = 2 * pieces.n_buckets() * sizeof(KnownPiece<Id>);
+  std::string file(sizeof(PieceFileHead), '\0');
+  file.append(reinterpret_cast<const char*>(pieces.view().bucket(0)), n_entry_bytes);
+  file.append(reinterpret_cast<const char*>(pieces.arena().data()), 4 * pieces.arena().size());
+  PieceFileHead head{{}, fingerprint, 0, sizeof(Id), pieces.n_buckets(), pieces.arena().size(), 0};
+  std::memcpy(head.magic, PieceFileHead::kMagic, sizeof head.magic);
+  constexpr std::size_t kSummed = offsetof(PieceFileHead, id_size);
+  std::memcpy(file.data(), &head, sizeof head);
+  head.checksum = checksum(reinterpret_cast<const Byte*>(file.data()) + kSummed, file.size() - kSummed);
+  std::memcpy(file.data(), &head, sizeof head);
+  return file;
+}
+
+// The table in a file's bytes, which must stay where they are and be aligned as memory is. std::invalid_argument when
+// it is damaged, or was made for another tokenizer.
+template <class Id>
+KnownPiecesView<Id> pieces_in(const Byte* file, std::size_t n_bytes, std::uint64_t fingerprint) {
+  PieceFileHead head;
+  if (n_bytes < sizeof head) throw std::invalid_argument("it is cut short");
+  std::memcpy(&head, file, sizeof head);
+  if (std::memcmp(head.magic, PieceFileHead::kMagic, sizeof head.magic))
+    throw std::invalid_argument("it is no table of pieces");
+  if (head.fingerprint != fingerprint || head.id_size != sizeof(Id)) {
+    throw std::invalid_argument("it was made for another tokenizer");
+  }
+  const std::size_t n_rest = n_bytes - sizeof head;
+  const bool fits = head.n_buckets && !(head.n_buckets & (head.n_buckets - 1)) && head.n_buckets <= n_rest / 64 &&
+                    head.n_arena <= n_rest / 4 && 64 * head.n_buckets + 4 * head.n_arena == n_rest;
+  constexpr std::size_t kSummed = offsetof(PieceFileHead, id_size);
+  if (!fits || head.checksum != checksum(file + kSummed, n_bytes - kSummed))
+    throw std::invalid_argument("it is damaged");
+  const auto* entries = reinterpret_cast<const KnownPiece<Id>*>(file + sizeof head);
+  return {entries, head.n_buckets, reinterpret_cast<const std::uint32_t*>(entries + 2 * head.n_buckets), head.n_arena};
+}
+
+}  // namespace webtext
