@@ -26,7 +26,7 @@ from webtext.base.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.tokenizer.compressed import split_path
 from webtext.tokenizer.counts import PieceCounts, thread_count, whole_weights
-from webtext.tokenizer.formats import load, save
+from webtext.tokenizer.formats import load
 from webtext.tokenizer.inputs import Input, count_input, input_reader, open_input
 from webtext.tokenizer.patterns import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.piece_files import MOST_PIECES

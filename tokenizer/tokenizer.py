@@ -127,14 +127,16 @@ class Tokenizer:
         With `pieces` a table of pieces and their tokens goes beside it (see `piece_files.py`), which `load` finds: it makes
         the first text fast, too. They are the pieces given, the most frequent first, or those the vocabulary knows.
         """
-        from webtext.tokenizer.formats import save
+        from webtext.tokenizer.formats import load, save
 
         save(self._vocabulary, path)
         beside = piece_files.path_beside(path)
         if pieces is False:
             piece_files.remove(beside)  # what lies there was made for what lay here
-        else:
-            piece_files.write(self._native, self._salt, beside, None if pieces is True else pieces)
+            return
+        # Of the vocabulary as it will be read: a rank file merges by another rule, to the same ids.
+        stored = load(path, self.pattern if os.fspath(path).endswith(".tiktoken") else None)
+        piece_files.write(stored.native(), self._salt, beside, None if pieces is True else pieces)
 
     # Text to ids
 

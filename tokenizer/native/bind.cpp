@@ -17,6 +17,7 @@
 #include "bind_offsets.hpp"
 #include "bpe.hpp"
 #include "byte_order.hpp"
+#include "piece_file.hpp"
 #include "room.hpp"
 #include "safe_cut.hpp"
 #include "texts.hpp"
@@ -259,6 +260,14 @@ NB_MODULE(_bpe, m) {
       nb::sig(
           "def split(text: str | bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> list[bytes]"),
       "The pieces that a pattern, told by name, cuts a text into.");
+
+  m.def(
+      "piece_file_checksum",
+      [](const nb::bytes& file) {
+        if (file.size() < sizeof(webtext::PieceFileHead)) throw std::invalid_argument("it is cut short");
+        return webtext::piece_file_checksum(reinterpret_cast<const Byte*>(file.c_str()), file.size());
+      },
+      "file"_a, "The checksum that a table of pieces should have.");
 
   m.def(
       "last_safe_cut",

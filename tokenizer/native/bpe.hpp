@@ -136,7 +136,7 @@ class Bpe {
   bool is_narrow_ = true;
   Scanner scanner_;
   std::optional<SuperwordJoiner> joiner_;  // after the ordinary merges, where the scanner joins words
-  std::shared_ptr<void> file_;  // where these lie: one of them, or none
+  std::shared_ptr<void> file_;             // where these lie: one of them, or none
   std::optional<KnownPiecesView<std::uint16_t>> narrow_pieces_;
   std::optional<KnownPiecesView<std::uint32_t>> wide_pieces_;
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork cannot inherit a held lock

@@ -87,8 +87,9 @@ const std::vector<std::uint32_t>& Bpe::merge_bytes(Worker& worker, const Byte* b
     }
   }
   if (merge_short_ && n_bytes <= kShortPiece) {
-    std::uint16_t tokens[kShortPiece];
-    ShortPiece piece{bytes, n_bytes, tokens, 0};
+    std::uint16_t tokens[kShortPiece + ShortPiece::kSlack];
+    const PieceKey key = PieceKey::of(bytes, n_bytes);
+    ShortPiece piece{bytes, key.padded(), n_bytes, tokens, 0};
     merge_short_(narrow_rules_, &piece, 1);
     worker.scratch.assign(tokens, tokens + piece.n_tokens);
     return worker.scratch;
@@ -250,13 +251,14 @@ class Bpe::Encoder {
     const auto is_due = [](const New& piece) { return !piece.n_tokens && piece.n_bytes <= kShortPiece; };
     short_.clear();
     std::size_t n_bytes = 0;
-    for (std::size_t index = 0; index < n_new_; ++index) n_bytes += is_due(new_[index]) ? new_[index].n_bytes : 0;
+    for (std::size_t index = 0; index < n_new_; ++index)
+      n_bytes += is_due(new_[index]) ? new_[index].n_bytes + ShortPiece::kSlack : 0;
     short_tokens_.resize(n_bytes);
     std::uint16_t* room = short_tokens_.data();
     for (std::size_t index = 0; index < n_new_; ++index) {
       if (!is_due(new_[index])) continue;
-      short_.push_back({new_[index].bytes, new_[index].n_bytes, room, 0});
-      room += new_[index].n_bytes;
+      short_.push_back({new_[index].bytes, new_[index].key.padded(), new_[index].n_bytes, room, 0});
+      room += new_[index].n_bytes + ShortPiece::kSlack;
     }
     bpe_.merge_short_(bpe_.narrow_rules_, short_.data(), short_.size());
     std::size_t next = 0;

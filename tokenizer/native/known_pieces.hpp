@@ -24,6 +24,7 @@ struct PieceKey {
 
   bool operator==(const PieceKey&) const = default;
   std::uint64_t hash() const { return mix(low, high); }
+  const Byte* padded() const { return reinterpret_cast<const Byte*>(this); }  // of a short one
   bool is_long() const { return high >> 56 == kLong; }
 
   // The key of a piece whose memory may end with it.

@@ -34,6 +34,12 @@ inline std::uint64_t checksum(const Byte* bytes, std::size_t n_bytes) {
   return mix(mix(sums[0], sums[1]) ^ hash_bytes(bytes, n_bytes), mix(sums[2], sums[3]));
 }
 
+// Of a whole file, its own place left out.
+inline std::uint64_t piece_file_checksum(const Byte* file, std::size_t n_bytes) {
+  constexpr std::size_t kSummed = offsetof(PieceFileHead, id_size);
+  return checksum(file + kSummed, n_bytes - kSummed);
+}
+
 template <class Id>
 std::string piece_file(const KnownPieces<Id>& pieces, std::uint64_t fingerprint) {
   const std::size_t n_entry_bytes = 2 * pieces.n_buckets() * sizeof(KnownPiece<Id>);
@@ -42,9 +48,8 @@ std::string piece_file(const KnownPieces<Id>& pieces, std::uint64_t fingerprint)
   file.append(reinterpret_cast<const char*>(pieces.arena().data()), 4 * pieces.arena().size());
   PieceFileHead head{{}, fingerprint, 0, sizeof(Id), pieces.n_buckets(), pieces.arena().size(), 0};
   std::memcpy(head.magic, PieceFileHead::kMagic, sizeof head.magic);
-  constexpr std::size_t kSummed = offsetof(PieceFileHead, id_size);
   std::memcpy(file.data(), &head, sizeof head);
-  head.checksum = checksum(reinterpret_cast<const Byte*>(file.data()) + kSummed, file.size() - kSummed);
+  head.checksum = piece_file_checksum(reinterpret_cast<const Byte*>(file.data()), file.size());
   std::memcpy(file.data(), &head, sizeof head);
   return file;
 }

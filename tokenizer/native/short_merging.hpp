@@ -62,9 +62,12 @@ class NarrowRules {
 
 inline constexpr std::size_t kShortPiece = 64;  // bytes
 
-// A piece of 1 to kShortPiece bytes, and where its tokens go: room for as many.
+// A piece of 1 to kShortPiece bytes, and where its tokens go.
 struct ShortPiece {
+  static constexpr std::size_t kSlack = 4;  // tokens that may be written behind the last: room is n_bytes + kSlack
+
   const Byte* bytes;
+  const Byte* padded;  // the same, of up to 15 bytes with 16 to be read; whatever for a longer one
   std::size_t n_bytes;
   std::uint16_t* tokens;
   std::size_t n_tokens;
