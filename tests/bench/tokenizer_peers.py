@@ -9,6 +9,7 @@ Special tokens in texts are read by no engine. Each gets one thread, where a job
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,8 +31,9 @@ def webtext(data: Path, name: str, threads: int) -> Calls:
     from webtext.tokenizer import Tokenizer
 
     vocabulary = VOCABULARIES[name]
-    known = name in ("gpt2", "cl100k", "o200k")  # by the hashes of their rank files
-    tokenizer = Tokenizer.load(data / vocabulary.file, pattern=None if known else name)
+    tokenizer = Tokenizer.load(data / vocabulary.file)
+    if name in ("llama3", "qwen2"):  # with the tokens of a file that is known to have another pattern
+        tokenizer = Tokenizer(dataclasses.replace(tokenizer._vocabulary, pattern=name))
     dtype = np.uint16 if tokenizer.vocab_size <= 65_536 else np.uint32
 
     def text(texts: Texts) -> Work:
