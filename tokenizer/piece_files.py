@@ -8,12 +8,14 @@ changes no id: a table made for another tokenizer, or a damaged one, is not used
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import mmap
 import os
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from webtext.base.errors import WebtextError
+from webtext.base.storage import Folder
 
 if TYPE_CHECKING:
     from webtext.tokenizer import _bpe
@@ -22,6 +24,8 @@ MOST_PIECES = 1 << 17
 """As many of the counted pieces as are worth their memory: 8 MiB, with 97 of 100 pieces of English prose among them."""
 
 _SUFFIX = ".pieces"
+
+logger = logging.getLogger(__name__)
 
 
 def path_beside(tokenizer: str | os.PathLike[str]) -> str:
@@ -39,30 +43,42 @@ def path_beside(tokenizer: str | os.PathLike[str]) -> str:
 
 def write(native: _bpe.Bpe, salt: str, path: str, pieces: Iterable[bytes] | None = None) -> None:
     """Write the table: of `pieces`, the first most welcome, or of the vocabulary's own."""
-    from webtext.base.storage import Folder
-
-    folder, _, name = path.rpartition("/")
-    Folder(folder or ".").write_bytes(name, native.piece_file(salt, None if pieces is None else list(pieces)))
+    folder, name = _split(path)
+    folder.write_bytes(name, native.piece_file(salt, None if pieces is None else list(pieces)))
 
 
 def remove(path: str) -> None:
     """Remove the table at `path`, if there is one."""
-    with contextlib.suppress(OSError):
-        os.remove(path)
+    folder, name = _split(path)
+    folder.remove(name)
 
 
 def use(native: _bpe.Bpe, salt: str, path: str) -> bool:
-    """Map the table at `path` if there is one; whether it is used."""
-    import numpy as np
+    """Map the table at `path` if there is one (from a URL it is read); whether it is used."""
+    try:
+        table = _mapped(path)
+        if table is not None:
+            native.use_piece_file(table, salt)
+    except (WebtextError, OSError, ValueError) as error:
+        reason = error.lines[0] if isinstance(error, WebtextError) else str(error)
+        logger.warning("'%s' is not used: %s; save the tokenizer with pieces=True again", path, reason)
+        return False
+    return table is not None
 
-    try:
-        with open(path, "rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):  # none, or empty
-        return False
-    try:
-        native.use_piece_file(np.frombuffer(mapped, np.uint8), salt)
-    except ValueError as error:
-        warnings.warn(f"'{path}' is not used: {error}; save the tokenizer with pieces=True again", stacklevel=3)
-        return False
-    return True
+
+def _mapped(path: str) -> mmap.mmap | bytes | None:
+    """The table's bytes; None when there is none, or an empty one."""
+    folder, name = _split(path)
+    if not folder.exists(name):
+        return None
+    if not folder.is_local:
+        return folder.read_bytes(name) or None
+    with open(folder.local_path(name), "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return None
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _split(path: str) -> tuple[Folder, str]:
+    parent, slash, name = path.rpartition("/")
+    return Folder(parent or slash or "."), name
