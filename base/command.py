@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
-from webtext.base.config import field_types, from_table, load_config, section_of
+from webtext.base.config import choices, field_types, from_table, load_config, section_of
 from webtext.base.errors import ConfigError, did_you_mean
 
 CONFIG_OPTION = click.option(
@@ -115,11 +114,11 @@ def _by_section(settings: type | Mapping[str, type] | None, section: str) -> Map
 
 
 def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
-    type_ = field_types(settings)[field.name]
+    type_, words = choices(field_types(settings)[field.name])
     flag = "--" + field.name.replace("_", "-")
     help_ = f"{field.metadata.get('help', '')}  [default: {_shown(field.default)}]"
-    if isinstance(type_, types.UnionType):
-        type_ = _OrNone(next(choice for choice in type_.__args__ if choice is not type(None)))
+    if words:
+        type_ = _OrWord(type_, words)
     if type_ is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=help_)
     if typing.get_origin(type_) is tuple:
@@ -127,18 +126,19 @@ def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], An
     return click.option(flag, field.name, type=type_, default=None, help=help_)
 
 
-class _OrNone(click.ParamType[Any]):
-    """Another type, or the word `none`, which turns the setting off; `from_table` reads it."""
+class _OrWord(click.ParamType[Any]):
+    """Another type, or a word such as `none`, which turns the setting off; `from_table` reads it."""
 
-    def __init__(self, inner: type) -> None:
+    def __init__(self, inner: type, words: tuple[str, ...]) -> None:
         self._inner = click.types.convert_type(inner)
+        self._words = words
         self.name = self._inner.name
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return f"{self._inner.name.upper()}|none"
+        return "|".join([self._inner.name.upper(), *self._words])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == "none" else self._inner.convert(value, param, ctx)
+        return value if value in self._words else self._inner.convert(value, param, ctx)
 
 
 def _shown(default: Any) -> str:

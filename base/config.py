@@ -118,6 +118,26 @@ def field_types(cls: type[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
+def choices(type_: Any) -> tuple[Any, tuple[str, ...]]:
+    """What a setting takes: values of a type, and words: `none` where it may be None, the strings of a Literal.
+
+    >>> choices(int | None), choices(int | typing.Literal["auto"])
+    ((<class 'int'>, ('none',)), (<class 'int'>, ('auto',)))
+    """
+    if typing.get_origin(type_) not in (types.UnionType, typing.Union):
+        return type_, ()
+    plain: list[Any] = []
+    words: list[str] = []
+    for choice in typing.get_args(type_):
+        if choice is type(None):
+            words.append("none")
+        elif typing.get_origin(choice) is typing.Literal:
+            words += typing.get_args(choice)
+        else:
+            plain.append(choice)
+    return plain[0], tuple(words)
+
+
 def _sections(config: Mapping[str, Any], names: set[str], prefix: str = "") -> Iterable[tuple[str, dict[str, Any]]]:
     for key, value in config.items():
         name = f"{prefix}{key}"
@@ -134,10 +154,11 @@ def _sections(config: Mapping[str, Any], names: set[str], prefix: str = "") -> I
 
 
 def _converted(value: Any, type_: Any, place: str) -> Any:
-    if isinstance(type_, types.UnionType):
-        if value is None or (value == "none" and type(None) in type_.__args__):
-            return None
-        type_ = next(choice for choice in type_.__args__ if choice is not type(None))
+    type_, words = choices(type_)
+    if "none" in words and (value is None or value == "none"):
+        return None
+    if isinstance(value, str) and value in words:
+        return value
     if typing.get_origin(type_) is tuple:
         if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
             return tuple(value)
@@ -146,7 +167,7 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
         return float(value)
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
         names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-        raise ConfigError(f"{place} = {value!r}: expected {names[type_]}")
+        raise ConfigError(f"{place} = {value!r}: expected {' or '.join([names[type_], *map(repr, words)])}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(
             f"{place} = {value!r}: expected a number that ends", "where there is no limit, 'none' says so"

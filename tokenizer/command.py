@@ -55,6 +55,7 @@ Examples:
   webtext tokenizer train en.jsonl.zst code.parquet --weight code.parquet=2.5 --out tokenizer.json
   webtext tokenizer train *.txt --vocab-size 65536 --superwords 16000 --out tokenizer.json
   webtext tokenizer train part-1.counts part-2.counts --out tokenizer.json
+  webtext tokenizer train code.jsonl --base gpt2/ --vocab-size 60000 --out tokenizer.json
 
 \b
 Reads:  part sets of kind corpus or documents (their train split only), text, JSON lines, Parquet, counts;
@@ -237,14 +238,17 @@ Writes: TARGET, in the form that its name says; refuses where that form would ch
 def convert(run: Run, source: str, target: str, pattern: str | None, special_tokens: tuple[str, ...]) -> None:
     """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, or a folder."""
     from webtext.tokenizer.formats import refuse_to_overwrite, unsaid
+    from webtext.tokenizer.overview import safe
 
     tokenizer = Tokenizer.load(source, pattern, _special_tokens(special_tokens))
     refuse_to_overwrite(target, source)
     run.would_write(target)
     tokenizer.save(target)
     remarks = [*unsaid(tokenizer._vocabulary, target), *tokenizer.remarks]
-    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash, "remarks": remarks}
-    run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
+    rule = {"pattern": tokenizer.pattern, "unicode_version": tokenizer.unicode_version}
+    answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash, **rule, "remarks": remarks}
+    shown = f"pattern {safe(tokenizer.pattern)}, Unicode {tokenizer.unicode_version}"
+    run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…), {shown}")
     for remark in remarks:
         run.console.say(f"note: {remark}")
 

@@ -14,10 +14,10 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from webtext.base.config import recipe_settings, setting
 from webtext.base.counts import Counts
@@ -30,10 +30,10 @@ from webtext.tokenizer.formats import load
 from webtext.tokenizer.inputs import Input, count_input, input_reader, open_input
 from webtext.tokenizer.patterns import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.piece_files import MOST_PIECES
-from webtext.tokenizer.superwords import Goal, add_superwords, check_request
+from webtext.tokenizer.superwords import Goal, check_request, learn
 from webtext.tokenizer.tokenizer import Tokenizer
-from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
-from webtext.tokenizer.vocabulary import EOT
+from webtext.tokenizer.training import GPT2_VOCAB_SIZE, rule_of_base, train_vocabulary
+from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
 if TYPE_CHECKING:
     from webtext.base.progress import Progress
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 CODE_VERSION = 1
 MANIFEST_FORMAT = 1
+_Rule = tuple[str, str]  # a pattern, and its Unicode version
 _WEIGHT = re.compile(r"\d{1,9}(\.\d{1,9})?|\d{1,9}/\d{1,9}")
 
 
@@ -54,7 +55,12 @@ class TokenizerSettings:
     special_tokens: tuple[str, ...] = setting((EOT,), "tokens that no text gives, with the ids after the merges")
     min_frequency: int = setting(1, "merge only pairs that occur this often")
     max_token_length: int | None = setting(None, "bytes: tokens of more than two bytes are shorter than this")
-    superwords: int = setting(0, "so many of the tokens reach over the blank between words; inputs are read again")
+    superwords: int | Literal["auto"] = setting(
+        0, "so many of the tokens reach over the blank between words; inputs are read again"
+    )
+    base: str | None = setting(
+        None, "a tokenizer to go on from: its ids, pattern and special tokens stay", in_recipe=False
+    )
     text_field: str = setting("text", "the field of JSON lines, or column of Parquet, that holds the text")
     weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count an input 2.5 or 1/3 times", in_recipe=False)
     memory_mb: int = setting(512, "megabytes for tables of counts; what is above is spilled", in_recipe=False)
@@ -70,12 +76,14 @@ class TokenizerSettings:
             raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
         if self.max_token_length is not None and self.max_token_length < 2:
             raise ConfigError(f"tokenizer.max_token_length is {self.max_token_length}", "expected 2 or more")
-        if not 0 <= self.superwords <= self.vocab_size - smallest:
+        if self.superwords != "auto" and not 0 <= self.superwords <= self.vocab_size - smallest:
             raise ConfigError(
                 f"tokenizer.superwords is {self.superwords}", f"expected 0 to {self.vocab_size - smallest}"
             )
         if self.superwords:
             check_request(self.superwords, pattern_name(self.pattern), self.unicode_version)
+            if self.base is not None:
+                raise ConfigError("superwords cannot be learned on top of a base", "leave out one of both")
         if self.memory_mb < 1:
             raise ConfigError(f"tokenizer.memory_mb is {self.memory_mb}", "expected 1 or more")
 
@@ -110,7 +118,11 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
     the same recipe made it from the same parents. InputError when there is no text at all.
     """
     sources = open_inputs(inputs, settings.weight)
-    recipe = _recipe("tokenizer.train", settings)
+    base = load(settings.base) if settings.base is not None else None
+    rule = (pattern_name(settings.pattern), settings.unicode_version)
+    if base is not None:
+        rule = rule_of_base(base, *rule, settings.special_tokens)
+    recipe = _recipe("tokenizer.train", settings, rule, {"base": base.hash()} if base is not None else {})
     name = split_path(out)[1]
     output = _output(out, f"{name.partition('.')[0]}.manifest.json", "tokenizer")
     if _is_done(output, recipe, sources):
@@ -120,23 +132,20 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
         raise DryRun
     read = input_reader(sources, settings.text_field) if settings.superwords else None
-    counts, scale = _count(sources, settings, run, "tokenizer train: text")
-    vocabulary = train_vocabulary(
-        counts,
-        vocab_size=settings.vocab_size - settings.superwords,
-        pattern=settings.pattern,
-        unicode_version=settings.unicode_version,
-        special_tokens=settings.special_tokens,
+    counts, scale = _count(sources, settings, rule, run, "tokenizer train: text")
+    goal = Goal(
         min_frequency=settings.min_frequency * scale,
         max_token_length=settings.max_token_length,
+        threads=thread_count(run.engine.workers),
     )
+
+    def ordinary(vocab_size: int) -> Vocabulary:
+        return _merged(counts, vocab_size, base, rule, settings.special_tokens, goal, run)
+
     if read:
-        goal = Goal(
-            min_frequency=settings.min_frequency * scale,
-            max_token_length=None,
-            threads=thread_count(run.engine.workers),
-        )
-        vocabulary = add_superwords(vocabulary, read, settings.superwords, goal)
+        vocabulary = learn(ordinary, settings.vocab_size, settings.superwords, counts, read, goal)
+    else:
+        vocabulary = ordinary(settings.vocab_size)
     output.folder.remove(output.manifest)  # from here until it is written again, the file is not done
     tokenizer = Tokenizer(vocabulary)
     tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))
@@ -152,7 +161,8 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     Returns how many distinct pieces there are.
     """
     sources = open_inputs(inputs)
-    recipe = _recipe("tokenizer.count", settings)
+    rule = (pattern_name(settings.pattern), settings.unicode_version)
+    recipe = _recipe("tokenizer.count", settings, rule)
     name = split_path(out)[1]
     if not name.endswith(".counts"):
         raise ConfigError(f"'{out}' does not end in .counts", "name the file to write, e.g. --out part-1.counts")
@@ -163,7 +173,7 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     if run.dry_run:
         run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
         raise DryRun
-    counts, _ = _count(sources, settings, run, "tokenizer count: text")
+    counts, _ = _count(sources, settings, rule, run, "tokenizer count: text")
     output.folder.remove(output.manifest)
     counts.save(output.folder.local_path(output.name))
     made = {"pieces": len(counts)}
@@ -187,15 +197,10 @@ def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Inpu
 
 
 def _count(
-    sources: Sequence[Input], settings: TokenizerSettings | CountSettings, run: Run, label: str
+    sources: Sequence[Input], settings: TokenizerSettings | CountSettings, rule: _Rule, run: Run, label: str
 ) -> tuple[PieceCounts, int]:
     """The counts of all inputs, and what they are multiplied by."""
-    counts = PieceCounts(
-        settings.pattern,
-        settings.unicode_version,
-        threads=run.engine.workers,
-        max_memory=settings.memory_mb << 20,
-    )
+    counts = PieceCounts(*rule, threads=run.engine.workers, max_memory=settings.memory_mb << 20)
     weights, scale = whole_weights([source.weight for source in sources])
     with run.console.progress(None, label, "MB") as progress:
         speed = _Speed(progress)
@@ -209,6 +214,31 @@ def _count(
             f"no text to train on in '{sources[0].url if sources else ''}'", "name a corpus with train documents"
         )
     return counts, scale
+
+
+def _merged(
+    counts: PieceCounts,
+    vocab_size: int,
+    base: Vocabulary | None,
+    rule: _Rule,
+    special_tokens: tuple[str, ...],
+    goal: Goal,
+    run: Run,
+) -> Vocabulary:
+    """The merges of counts, with a line of progress."""
+    n_known = base.size if base is not None else 256 + len(special_tokens)
+    with run.console.progress(max(vocab_size - n_known, 0), "tokenizer train: merges", "merges") as progress:
+        return train_vocabulary(
+            counts,
+            vocab_size=vocab_size,
+            pattern=rule[0],
+            unicode_version=rule[1],
+            special_tokens=special_tokens,
+            min_frequency=goal.min_frequency,
+            max_token_length=goal.max_token_length,
+            base=base,
+            on_merges=lambda n_merges: progress.advance(n_merges - progress.done),
+        )
 
 
 class _Speed:
@@ -226,12 +256,14 @@ class _Speed:
             self._progress.advance(whole, f"{self._n_bytes / 1e6 / seconds:,.0f} MB/s")
 
 
-def _recipe(stage: str, settings: TokenizerSettings | CountSettings) -> Recipe:
+def _recipe(
+    stage: str, settings: TokenizerSettings | CountSettings, rule: _Rule, hashes: Mapping[str, str] | None = None
+) -> Recipe:
     return Recipe(
         stage=stage,
         code_version=CODE_VERSION,
-        settings=recipe_settings(settings),
-        versions={"unicode": checked_version(pattern_name(settings.pattern), settings.unicode_version)},
+        settings=recipe_settings(settings) | dict(hashes or {}),
+        versions={"unicode": checked_version(*rule)},
     )
 
 

@@ -146,11 +146,15 @@ class PieceCounts:
         min_frequency: int = 1,
         max_token_length: int | None = None,
         base: tuple[Sequence[bytes], Sequence[tuple[int, int]] | None, bool] | None = None,
+        on_merges: Callable[[int], object] | None = None,
     ) -> list[tuple[int, int]]:
-        """Byte-pair merges in order (see `training.py`), of the bytes or of a base's tokens; the counts stay."""
+        """Byte-pair merges in order (see `training.py`), of the bytes or of a base's tokens; the counts stay.
+
+        `on_merges` is told the number of merges so far, often; what it raises ends training.
+        """
         with self._errors():
             try:
-                return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base)
+                return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base, on_merges)
             except ValueError as error:  # too much for its 32-bit numbers
                 raise InputError(f"too many distinct pieces to merge: {error}", "train on fewer texts") from None
 

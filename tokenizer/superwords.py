@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer import _trainer
@@ -63,6 +64,19 @@ def reader(texts: Iterable[Text]) -> Read:
     if iter(texts) is texts:
         raise ConfigError("superwords need texts that can be read several times", "give a list, not an iterator")
     return lambda: ((batch, 1) for batch in batches(texts))
+
+
+def learn(
+    ordinary: Callable[[int], Vocabulary],
+    vocab_size: int,
+    superwords: int | Literal["auto"],
+    counts: PieceCounts,
+    read: Read,
+    goal: Goal,
+) -> Vocabulary:
+    """A vocabulary of `vocab_size` tokens of which `superwords` are superwords; `ordinary` learns one of a size from `counts`."""
+    n_superwords = natural_number(ordinary(vocab_size), counts, read, goal) if superwords == "auto" else superwords
+    return add_superwords(ordinary(vocab_size - n_superwords), read, n_superwords, goal)
 
 
 def natural_number(base: Vocabulary, counts: PieceCounts, read: Read, goal: Goal) -> int:

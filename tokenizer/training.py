@@ -7,7 +7,7 @@ have 64 bits. Texts are read once and not kept (`counts.py`); merging needs memo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from webtext.base.errors import ConfigError
@@ -31,6 +31,7 @@ def train_vocabulary(
     base: Vocabulary | None = None,
     threads: int | None = None,
     superwords: int | Literal["auto"] = 0,
+    on_merges: Callable[[int], object] | None = None,
 ) -> Vocabulary:
     """A vocabulary of `vocab_size` tokens: the 256 bytes, one per merge, then the special tokens.
 
@@ -44,6 +45,8 @@ def train_vocabulary(
     of them: pieces are encoded by the base, then merged on. Where the base is a rank vocabulary (`merges` is None) the
     result is one too: any two tokens merge whose bytes together are a token, so rare pieces may be encoded otherwise than
     they were merged in training.
+
+    `on_merges` is told the number of merges so far, often; what it raises ends training.
     """
     if superwords:
         return _with_superwords(
@@ -63,7 +66,7 @@ def train_vocabulary(
     if max_token_length is not None and max_token_length < 2:
         raise ConfigError(f"max_token_length is {max_token_length}", "expected 2 bytes or more")
     if base is not None:
-        pattern, unicode_version = _rule_of_base(base, pattern, unicode_version, special_tokens)
+        pattern, unicode_version = rule_of_base(base, pattern, unicode_version, special_tokens)
     specials = list(special_ids(special_tokens, 0))
     n_tokens, least = (vocab_size - len(specials), 256 + len(specials)) if base is None else (vocab_size, base.size)
     if not least <= vocab_size < MAX_ID:
@@ -76,8 +79,8 @@ def train_vocabulary(
         counts = texts
         _check_rule(counts, pattern, unicode_version)
     if base is not None:
-        return _extended(base, counts, n_tokens, min_frequency, max_token_length)
-    merges = counts.train(n_tokens, min_frequency, max_token_length)
+        return _extended(base, counts, n_tokens, min_frequency, max_token_length, on_merges)
+    merges = counts.train(n_tokens, min_frequency, max_token_length, on_merges=on_merges)
     tokens = tokens_of(merges)
     return Vocabulary(
         tokens=tokens,
@@ -98,7 +101,7 @@ def _check_rule(counts: PieceCounts, pattern: str, unicode_version: str) -> None
         )
 
 
-def _rule_of_base(
+def rule_of_base(
     base: Vocabulary, pattern: str, unicode_version: str, special_tokens: Iterable[str] | Mapping[str, int]
 ) -> tuple[str, str]:
     """The base's pattern and Unicode version; ConfigError when others were asked for, or special tokens it has not."""
@@ -117,10 +120,16 @@ def _rule_of_base(
 
 
 def _extended(
-    base: Vocabulary, counts: PieceCounts, n_tokens: int, min_frequency: int, max_token_length: int | None
+    base: Vocabulary,
+    counts: PieceCounts,
+    n_tokens: int,
+    min_frequency: int,
+    max_token_length: int | None,
+    on_merges: Callable[[int], object] | None,
 ) -> Vocabulary:
     tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
-    merges = counts.train(n_tokens, min_frequency, max_token_length, (tokens, base.merges, base.whole_pieces))
+    start = (tokens, base.merges, base.whole_pieces)
+    merges = counts.train(n_tokens, min_frequency, max_token_length, start, on_merges)
     for left, right in merges:
         tokens.append(tokens[left] + tokens[right])
     kept = None if base.merges is None else [*base.merges, *merges]
@@ -140,7 +149,7 @@ def _with_superwords(
     base: Vocabulary | None,
     threads: int | None,
 ) -> Vocabulary:
-    from webtext.tokenizer.superwords import Goal, add_superwords, check_request, natural_number, reader
+    from webtext.tokenizer.superwords import Goal, check_request, learn, reader
 
     if isinstance(texts, PieceCounts):
         raise ConfigError("superwords need the texts, not counts of their pieces", "give an iterable of texts")
@@ -163,8 +172,7 @@ def _with_superwords(
         )
 
     goal = Goal(min_frequency=min_frequency, max_token_length=max_token_length, threads=thread_count(threads))
-    n_superwords = natural_number(ordinary(vocab_size), counts, read, goal) if superwords == "auto" else superwords
-    return add_superwords(ordinary(vocab_size - n_superwords), read, n_superwords, goal)
+    return learn(ordinary, vocab_size, superwords, counts, read, goal)
 
 
 def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -19,6 +20,7 @@ class Example:
     hosts: tuple[str, ...] = setting((), "hosts")
     obey: bool = setting(True, "obey robots.txt")
     delay: float = setting(1.0, "seconds between requests", in_recipe=False)
+    window: int | Literal["auto"] = setting("auto", "days that count", in_recipe=False)
 
 
 KNOWN = {"crawl.links": Example, "train": Example}
@@ -32,6 +34,11 @@ def test_a_file_and_overrides_give_settings(tmp_path: Path) -> None:
     check_sections(config, KNOWN)
     made = from_table(Example, section_of(config, "crawl.links"), "crawl.links")
     assert made == Example(min_karma=7, ratio=1.0, before=None, hosts=("a", "b"), obey=False)
+
+
+def test_a_setting_may_take_a_word_in_place_of_a_number() -> None:
+    assert from_table(Example, {"window": 3}, "train").window == 3
+    assert from_table(Example, {"window": "auto"}, "train").window == "auto"
 
 
 def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
@@ -62,7 +69,9 @@ def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
         ({"train": {"ratio": "x"}}, "ratio = 'x': expected a number"),
         ({"train": {"hosts": "a"}}, "hosts = 'a': expected a list of strings"),
         ({"train": {"obey": 1}}, "obey = 1: expected true or false"),
-        ({"train": {"before": 2018}}, "before = 2018: expected a string"),
+        ({"train": {"before": 2018}}, "before = 2018: expected a string or 'none'"),
+        ({"train": {"window": "long"}}, "window = 'long': expected a whole number or 'auto'"),
+        ({"train": {"window": "none"}}, "window = 'none': expected a whole number or 'auto'"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_its_place(table: dict[str, object], message: str) -> None:

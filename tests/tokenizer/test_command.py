@@ -134,7 +134,8 @@ def test_convert_writes_other_formats_and_says_what_they_leave_out(
     ranks, folder, back = (str(tmp_path / name) for name in ("ranks.tiktoken", "folder", "back.json"))
     assert run(["tokenizer", "convert", tokenizer, ranks]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("276 tokens in ")
+    assert captured.out.startswith(f"276 tokens in '{ranks}' (")
+    assert captured.out.endswith("), pattern gpt2, Unicode 16.0.0\n")
     assert captured.err.splitlines() == [
         "note: a rank file names no pattern: read it with pattern='gpt2'",
         "note: nor special tokens: read it with special_tokens={'<|endoftext|>': 275}",

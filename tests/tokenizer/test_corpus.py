@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import zstandard
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
+from webtext.base.progress import Silent
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import text_digest
@@ -347,7 +349,82 @@ def test_tokens_can_be_kept_short(documents: str, out: str) -> None:
     assert max(len(tokenizer.decode_bytes([id_])) for id_ in range(tokenizer.eot_id or 0)) == 3
 
 
-@pytest.mark.parametrize("bad", [{"vocab_size": 100}, {"max_token_length": 1}, {"min_frequency": 0}])
+def test_a_tokenizer_is_extended_and_the_recipe_names_it(
+    documents: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base counts by what it holds, not by its path."""
+    base = Tokenizer.train(["another text altogether"] * 3, vocab_size=270, pattern="o200k")
+    for name in ("base.json", "copy.json"):
+        base.save(tmp_path / name)
+    settings = TokenizerSettings(vocab_size=300, base=str(tmp_path / "base.json"))
+    tokenizer = train_tokenizer([documents], out, settings, Run.quiet())
+    texts = ["the dog and the other dog " * 9, "a cat and the dogs " * 9]
+    assert tokenizer.hash == Tokenizer.train(texts, vocab_size=300, base=base).hash
+    assert tokenizer.special_tokens == base.special_tokens
+    manifest = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())
+    assert manifest["recipe"]["settings"]["base"] == base.hash
+    assert not trained(
+        [documents], out, TokenizerSettings(vocab_size=300, base=str(tmp_path / "copy.json")), monkeypatch
+    )
+    Tokenizer.train(["a third text"] * 3, vocab_size=270).save(tmp_path / "base.json")
+    assert trained([documents], out, settings, monkeypatch)
+
+
+@pytest.mark.parametrize("superwords", [6, "auto"])
+def test_superwords_are_those_of_training_on_the_texts(documents: str, out: str, superwords: Any) -> None:
+    texts = ["the dog and the other dog " * 9, "a cat and the dogs " * 9]
+    limits: dict[str, Any] = {"vocab_size": 300, "superwords": superwords, "max_token_length": 8}
+    expected = Tokenizer.train(texts, **limits)
+    assert train_tokenizer([documents], out, TokenizerSettings(**limits), Run.quiet()).hash == expected.hash
+
+
+def test_merging_shows_its_progress(documents: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run.quiet()
+    shown = []
+
+    @contextlib.contextmanager
+    def progress(total: int | None, label: str, unit: str) -> Iterator[Silent]:
+        silent = Silent(total)
+        yield silent
+        shown.append((silent.total, label, unit))
+        assert silent.done <= (silent.total or 1_000_000)
+
+    monkeypatch.setattr(run.console, "progress", progress)
+    train_tokenizer([documents], out, SETTINGS, run)
+    assert shown == [(None, "tokenizer train: text", "MB"), (143, "tokenizer train: merges", "merges")]
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut", "of another"])
+def test_a_table_of_pieces_beside_it_is_no_part_of_what_is_done(
+    documents: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    expected = train_tokenizer([documents], out, SETTINGS, Run.quiet())
+    table = Path(out).with_name("tokenizer.pieces")
+    Tokenizer.train(["another"], vocab_size=260).save(tmp_path / "other.json", pieces=True)
+    {
+        "removed": table.unlink,
+        "cut": lambda: table.write_bytes(table.read_bytes()[:99]),
+        "of another": lambda: table.write_bytes((tmp_path / "other.pieces").read_bytes()),
+    }[damage]()
+    assert not trained([documents], out, SETTINGS, monkeypatch)
+    loaded = Tokenizer.load(out)
+    assert loaded._piece_file == ""
+    assert loaded.encode("the dogs") == expected.encode("the dogs")
+
+
+def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "memory://trained/tokenizer.json"
+    expected = train_tokenizer([documents], out, SETTINGS, Run.quiet())
+    assert trained([documents], url, SETTINGS, monkeypatch)
+    assert not trained([documents], url, SETTINGS, monkeypatch)
+    loaded = Tokenizer.load(url)
+    assert loaded._piece_file == "memory://trained/tokenizer.pieces"
+    assert (loaded.hash, loaded.encode("the dogs")) == (expected.hash, expected.encode("the dogs"))
+
+
+@pytest.mark.parametrize(
+    "bad", [{"vocab_size": 100}, {"max_token_length": 1}, {"min_frequency": 0}, {"superwords": -1}]
+)
 def test_settings_that_make_no_sense_are_errors(bad: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=f"tokenizer.{next(iter(bad))} is"):
         TokenizerSettings(**bad)
