@@ -78,7 +78,7 @@ bool NarrowRules::displace(const std::vector<std::pair<std::uint32_t, std::uint3
     seeds_[index] = static_cast<std::uint16_t>(seed);
     for (std::uint32_t member = starts[index]; member < starts[index + 1]; ++member) {
       const auto [pair, rank] = ranked_pairs[members[member]];
-      slots_[place(pair, seeds_[index])] = {static_cast<std::uint16_t>(pair >> 16), static_cast<std::uint16_t>(pair),
+      slots_[place(pair, seeds_[index])] = {static_cast<std::uint16_t>(pair), static_cast<std::uint16_t>(pair >> 16),
                                             static_cast<std::uint16_t>(rank)};
     }
   }

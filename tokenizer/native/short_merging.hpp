@@ -21,21 +21,18 @@ class NarrowRules {
   // False when the rules do not fit: a token or a rank of more than 16 bits.
   bool assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens);
 
-  // The rank of two tokens, or kNever.
-  std::uint16_t rank(std::uint32_t left, std::uint32_t right) const {
-    return rank_at(slot_of(left, right), left, right);
-  }
-
-  // The same in two steps, so that the place can be called for ahead.
+  // In two steps, so that the place can be called for ahead.
   struct Slot {
-    std::uint16_t left = 0, right = 0, rank = kNever;
+    std::uint16_t right = 0, left = 0, rank = kNever;
   };
   const Slot* slot_of(std::uint32_t left, std::uint32_t right) const {
     const std::uint32_t pair = left << 16 | right;
     return &slots_[place(pair, seeds_[bucket(pair)])];
   }
-  static std::uint16_t rank_at(const Slot* slot, std::uint32_t left, std::uint32_t right) {
-    return slot->left == left && slot->right == right ? slot->rank : kNever;
+  static std::uint32_t rank_at(const Slot* slot, std::uint32_t left, std::uint32_t right) {
+    // Without a branch, which nobody could guess.
+    const std::uint32_t differs = (slot->left ^ left) | (slot->right ^ right);
+    return slot->rank | (0 - static_cast<std::uint32_t>(differs != 0));
   }
 
   std::uint16_t byte_rank(Byte left, Byte right) const { return byte_ranks_[left << 8 | right]; }

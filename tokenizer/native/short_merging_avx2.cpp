@@ -40,14 +40,21 @@ class Lane {
     }
     alive_ = ~std::uint64_t{0} >> (64 - n_bytes);
     // Answers that change nothing, for a first step without a question.
-    at_ = left_ = right_ = gone_ = kPlaces - 1;
-    has_left_ = has_right_ = false;
+    at_ = left_ = right_ = kPlaces - 1;
+    no_left_ = no_right_ = NarrowRules::kNever;
     left_slot_ = right_slot_ = rules.slot_of(0, 0);
+  }
+
+  // The ranks that the last step called for.
+  void take_answers() {
+    const std::uint32_t right = NarrowRules::rank_at(right_slot_, tokens_[at_], tokens_[right_]);
+    const std::uint32_t left = NarrowRules::rank_at(left_slot_, tokens_[left_], tokens_[at_]);
+    ranks_[at_] = static_cast<std::uint16_t>(right | no_right_);
+    ranks_[left_] = static_cast<std::uint16_t>(left | no_left_);
   }
 
   // Merges the pair of lowest rank and calls for the rules of its two neighbours; false when there is none.
   bool step(const NarrowRules& rules) {
-    take_answers();
     __m128i low = _mm_min_epu16(load(0), load(1));
     for (int index = 2; index < Vectors; ++index) low = _mm_min_epu16(low, load(index));
     const auto lowest = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(low))) & 0xFFFF;
@@ -62,14 +69,15 @@ class Lane {
     at_ = static_cast<std::uint32_t>(_tzcnt_u64(places));
     const std::uint64_t behind = alive_ & (~std::uint64_t{1} << at_);
     const std::uint64_t rest = _blsr_u64(behind), before = _bzhi_u64(alive_, at_);
-    gone_ = static_cast<std::uint32_t>(_tzcnt_u64(behind));
+    const auto gone = static_cast<std::uint32_t>(_tzcnt_u64(behind));
     alive_ &= rest | ~behind;
     tokens_[at_] = rules.token(static_cast<std::uint16_t>(lowest));
-    ranks_[gone_] = NarrowRules::kNever;
-    has_right_ = rest != 0;
-    has_left_ = before != 0;
-    right_ = static_cast<std::uint32_t>(_tzcnt_u64(rest)) % kPlaces;  // any place where there is none
-    left_ = static_cast<std::uint32_t>(63 - _lzcnt_u64(before)) % kPlaces;
+    ranks_[gone] = NarrowRules::kNever;
+    // A neighbour that is not there gives no rank, at any place where there is none.
+    right_ = static_cast<std::uint32_t>(_tzcnt_u64(rest | std::uint64_t{1} << 63)) % kPlaces;
+    left_ = static_cast<std::uint32_t>(before ? 63 - _lzcnt_u64(before) : gone);
+    no_right_ = 0 - static_cast<std::uint32_t>(rest == 0);
+    no_left_ = 0 - static_cast<std::uint32_t>(before == 0);
     right_slot_ = rules.slot_of(tokens_[at_], tokens_[right_]);
     left_slot_ = rules.slot_of(tokens_[left_], tokens_[at_]);
     _mm_prefetch(reinterpret_cast<const char*>(right_slot_), _MM_HINT_T0);
@@ -93,19 +101,12 @@ class Lane {
   __m128i* vector(int index) { return reinterpret_cast<__m128i*>(ranks_) + index; }
   __m128i load(int index) { return _mm_load_si128(vector(index)); }
 
-  void take_answers() {
-    const std::uint16_t right = NarrowRules::rank_at(right_slot_, tokens_[at_], tokens_[right_]);
-    const std::uint16_t left = NarrowRules::rank_at(left_slot_, tokens_[left_], tokens_[at_]);
-    ranks_[at_] = has_right_ ? right : NarrowRules::kNever;
-    ranks_[has_left_ ? left_ : gone_] = has_left_ ? left : NarrowRules::kNever;
-  }
-
   alignas(16) std::uint16_t ranks_[kPlaces];
   std::uint16_t tokens_[kPlaces];
   std::uint64_t alive_;
   ShortPiece* piece_;
-  bool has_left_, has_right_;
-  std::uint32_t at_, left_, right_, gone_;
+  std::uint32_t at_, left_, right_;
+  std::uint32_t no_left_, no_right_;  // kNever where there is no such neighbour, else 0
   const NarrowRules::Slot *left_slot_, *right_slot_;
 };
 
@@ -121,6 +122,8 @@ void merge(const NarrowRules& rules, ShortPiece* const* pieces, std::size_t n) {
     active[n_active]->start(rules, pieces[next++]);
   }
   while (n_active > 0) {
+    // Apart from the steps, so that what they write has reached the cache when it is read as a vector.
+    for (std::size_t index = 0; index < n_active; ++index) active[index]->take_answers();
     for (std::size_t index = 0; index < n_active;) {
       Lane<Vectors>& lane = *active[index];
       if (lane.step(rules)) {
