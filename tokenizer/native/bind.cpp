@@ -126,6 +126,20 @@ nb::tuple encode_many(const Bpe& bpe, const std::vector<std::string_view>& texts
   return nb::make_tuple(room.to_array(n_tokens), to_array(std::move(offsets)));
 }
 
+nb::list encode_lists(const Bpe& bpe, const std::vector<std::string_view>& texts, unsigned n_threads) {
+  const Room<std::uint32_t> room(n_bytes_of(texts) + Bpe::kSlack);
+  std::vector<std::int64_t> offsets(texts.size() + 1);
+  {
+    nb::gil_scoped_release release;
+    bpe.encode_many(texts, n_threads, room.get(), offsets.data());
+  }
+  nb::list lists;
+  for (std::size_t text = 0; text < texts.size(); ++text) {
+    lists.append(to_list(room.get() + offsets[text], static_cast<std::size_t>(offsets[text + 1] - offsets[text])));
+  }
+  return lists;
+}
+
 // Into `out`, directly when it has room for whatever there may be. Nothing is written when the tokens do not fit.
 template <class Token>
 nb::object encode_into(const Bpe& bpe, const std::vector<std::string_view>& texts, Token* out, std::size_t n_out,
@@ -339,6 +353,15 @@ NB_MODULE(_bpe, m) {
                   "tuple[numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32], "
                   "numpy.typing.NDArray[numpy.int64]]"),
           "Tokens of all texts in one array (uint32 if wide, else uint16) and the int64 offset where each begins.")
+      .def(
+          "encode_lists",
+          [](const Bpe& bpe, nb::handle texts, unsigned threads) {
+            const Texts all(texts);
+            return encode_lists(bpe, all.views, threads);
+          },
+          "texts"_a, "threads"_a,
+          nb::sig("def encode_lists(self, texts: Sequence[str | bytes], threads: int) -> list[list[int]]"),
+          "Token ids of each text.")
       .def(
           "encode_slices",
           [](const Bpe& bpe, const Array<Byte>& data, const Array<std::int64_t>& offsets, bool wide, unsigned threads) {

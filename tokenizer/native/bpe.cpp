@@ -44,6 +44,7 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
   rules_.finish(byte_tokens_);
   if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
   whole_pieces_ = whole_pieces && some_unreachable();
+  by_rank_ = !merges;
   const bool by_pinned_unicode = &scanner_.classes() == &scanner_of_words().classes();
   if (!scanner_.joins_words() || !by_pinned_unicode || !merges || whole_pieces) return;
   std::vector<SuperwordJoiner::Merge> all;
@@ -106,6 +107,32 @@ void Bpe::rules_from_ranks() {
       if (right != kNone) rules_.add(left, right, {id, id});
     }
   }
+}
+
+// Whether every token has one merge that gives it, later than those that give its parts, as training leaves them. By
+// rank: whether smaller ids alone lead to every token, which comes to the same.
+bool Bpe::find_orderly() const {
+  if (by_rank_) {
+    std::size_t n_merged = 0;
+    for (std::uint32_t id = 0; id < n_text_tokens_; ++id) n_merged += text_bytes_of(id).size() > 1;
+    return merges_by_rank().size() == n_merged;
+  }
+  std::vector<std::uint32_t> ranks(n_text_tokens_, Rule::kNever);
+  bool is_orderly = true;
+  rules_.each([&](std::uint32_t, std::uint32_t, Rule rule) {
+    is_orderly = is_orderly && ranks[rule.token] == Rule::kNever;
+    ranks[rule.token] = rule.rank;
+  });
+  const auto rank_of = [&](std::uint32_t token) { return bytes_of(token).size() == 1 ? 0 : ranks[token]; };
+  rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) {
+    is_orderly = is_orderly && rank_of(left) <= rule.rank && rank_of(right) <= rule.rank;
+  });
+  return is_orderly;
+}
+
+bool Bpe::is_orderly() const {
+  if (is_orderly_ < 0) is_orderly_ = find_orderly();  // threads that ask together find the same
+  return is_orderly_ > 0;
 }
 
 std::vector<Merge> Bpe::merges_by_rank() const {

@@ -97,7 +97,10 @@ class Bpe {
   template <class Token, class Use>
   void with_encoder(const Use& use) const;
   const std::vector<std::uint32_t>& merge_bytes(Worker& worker, const Byte* bytes, std::size_t n_bytes) const;
+  bool merge_by_windows(Worker& worker, const Byte* bytes, std::size_t n_bytes, std::size_t window) const;
   bool some_unreachable() const;
+  bool is_orderly() const;
+  bool find_orderly() const;
   std::uint64_t fingerprint(std::string_view salt) const;
   // The bytes of a token that text can give; empty for any other id.
   std::string_view text_bytes_of(std::uint32_t id) const {
@@ -133,6 +136,8 @@ class Bpe {
   NarrowRules narrow_rules_;
   MergeShort merge_short_ = nullptr;  // with those
   bool whole_pieces_ = false;
+  bool by_rank_ = false;
+  mutable std::atomic<std::int8_t> is_orderly_{-1};  // -1: nobody has asked yet
   bool is_narrow_ = true;
   Scanner scanner_;
   std::optional<SuperwordJoiner> joiner_;  // after the ordinary merges, where the scanner joins words

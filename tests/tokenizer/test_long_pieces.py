@@ -1,0 +1,77 @@
+"""A piece of any length gives the tokens of merging it whole."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webtext.tokenizer import Tokenizer, reference
+from webtext.tokenizer.vocabulary import Vocabulary
+
+LETTERS = "ab"
+
+
+def trained(seed: int, vocab_size: int = 290) -> Tokenizer:
+    """A tokenizer of words of two letters: many merges overlap, and tokens get long."""
+    rng = random.Random(seed)
+    words = ["".join(rng.choices(LETTERS, k=rng.randint(1, 12))) for _ in range(60)]
+    return Tokenizer.train([" ".join(words)] * 2, vocab_size=vocab_size, special_tokens=[])
+
+
+def ranked(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokens, merged by rank as a rank file is."""
+    return Tokenizer(Vocabulary(tokens=tokenizer._vocabulary.tokens, merges=None, whole_pieces=True))
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 30), st.text(LETTERS, min_size=60, max_size=400))
+def test_windows_give_what_merging_the_whole_piece_gives(seed: int, text: str) -> None:
+    tokenizer = trained(seed)
+    assert tokenizer.encode(text) == reference.encode(tokenizer._vocabulary, text)
+    by_rank = ranked(tokenizer)
+    assert by_rank.encode(text) == reference.encode(by_rank._vocabulary, text)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10), st.text(LETTERS, min_size=1, max_size=9), st.integers(8, 60))
+def test_what_repeats_over_and_over_does_too(seed: int, text: str, times: int) -> None:
+    tokenizer = trained(seed)
+    assert tokenizer.encode(text * times) == reference.encode(tokenizer._vocabulary, text * times)
+
+
+def test_tokens_longer_than_any_window_are_found() -> None:
+    tokenizer = Tokenizer.train(["a" * 8192] * 2, vocab_size=256 + 13, special_tokens=[])
+    assert max(map(len, tokenizer._vocabulary.tokens)) == 8192
+    for n_bytes in (63, 64, 65, 4095, 4097, 8191, 8192, 20_000):
+        ids = tokenizer.encode("a" * n_bytes)
+        assert ids == sorted(ids, reverse=True)
+        assert len(ids) == sum(map(int, bin(n_bytes % 8192)[2:])) + n_bytes // 8192
+        assert tokenizer.decode(ids) == "a" * n_bytes
+
+
+@settings(max_examples=80)
+@given(st.permutations(range(12)), st.text(LETTERS, min_size=65, max_size=200))
+def test_merges_in_an_order_that_no_training_gives_are_followed_to_the_letter(order: list[int], text: str) -> None:
+    base = trained(1, 268)
+    merges = [list(base._vocabulary.merges or [])[place] for place in order]
+    odd = Tokenizer(Vocabulary(tokens=base._vocabulary.tokens, merges=merges))
+    assert odd.encode(text) == reference.encode(odd._vocabulary, text)
+
+
+def test_without_vector_instructions_the_ids_are_the_same() -> None:
+    program = (
+        "import random; from webtext.tokenizer import Tokenizer;"
+        "t = Tokenizer.train(['ab ba abab aabb bbaa ' * 9], vocab_size=270);"
+        "print([t.encode(''.join(random.Random(n).choices('ab', k=n))) for n in (5, 16, 17, 40, 64, 65, 300, 5000)])"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"WEBTEXT_SIMD": level}, capture_output=True, check=True, text=True
+        ).stdout
+        for level in ("", "avx2", "scalar")
+    }
+    assert len(seen) == 1
