@@ -428,7 +428,8 @@ NB_MODULE(_bpe, m) {
             bpe.use_piece_file(file.data(), file.size(), salt, std::move(owner));
           },
           "file"_a, "salt"_a,
-          nb::sig("def use_piece_file(self, file: numpy.typing.NDArray[numpy.uint8], salt: str) -> None"),
+          nb::sig("def use_piece_file(self, file: bytes | mmap.mmap | numpy.typing.NDArray[numpy.uint8], salt: str) -> "
+                  "None"),
           "Look new pieces up in the table of such a file, read-only and mapped, before merging them. ValueError when "
           "it is\n"
           "damaged or was made for another tokenizer.")
