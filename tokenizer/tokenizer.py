@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
@@ -13,10 +13,11 @@ from webtext.tokenizer import _bpe, piece_files
 from webtext.tokenizer import dropout as dropouts
 from webtext.tokenizer.counts import thread_count
 from webtext.tokenizer.ids import decodable, no_id
-from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION, cut, is_native
+from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION, is_native
+from webtext.tokenizer.regex_encoder import RegexEncoder
 from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
-from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
+from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, encodable
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
@@ -53,7 +54,10 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, piece_file: str = "") -> None:
         self._vocabulary = vocabulary
         self._native = vocabulary.native()
-        self._is_native = is_native(vocabulary.pattern)
+        self._regex: RegexEncoder | None = None
+        if not is_native(vocabulary.pattern):
+            self._regex = RegexEncoder(self._native, vocabulary.pattern, self.unicode_version)
+        self._encoder: _bpe.Bpe | RegexEncoder = self._regex or self._native
         self._salt = f"{vocabulary.pattern} {self.unicode_version}"
         self._piece_file = piece_file if piece_file and piece_files.use(self._native, self._salt, piece_file) else ""
         self._is_wide = vocabulary.size > 65_536
@@ -157,23 +161,21 @@ class Tokenizer:
                     ids.append(id_)
                     ids += self.encode(part)
                 return ids
-        if not self._is_native:
-            return self._native.encode_pieces(*self._cut(as_text(text)))
         try:
-            return self._native.encode(text)  # type: ignore[arg-type]
+            return self._encoder.encode(text)  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):
-            return self._native.encode(encodable(as_text(text)))
+            return self._encoder.encode(encodable(as_text(text)))
 
     def encode_numpy(
         self, text: AnyText, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
     ) -> Tokens:
         """The ids as an array."""
-        if self._is_native and not allowed_special and not dropout:
-            try:
-                return self._native.encode_array(text, self._is_wide)  # type: ignore[arg-type]
-            except (TypeError, UnicodeEncodeError):
-                return self._native.encode_array(encodable(as_text(text)), self._is_wide)
-        return self.encode_flat((as_text(text),), 1, allowed_special, dropout=dropout, seed=seed)[0]
+        if allowed_special or dropout:
+            return self.encode_flat((as_text(text),), 1, allowed_special, dropout=dropout, seed=seed)[0]
+        try:
+            return self._encoder.encode_array(text, self._is_wide)  # type: ignore[arg-type]
+        except (TypeError, UnicodeEncodeError):
+            return self._encoder.encode_array(encodable(as_text(text)), self._is_wide)
 
     def encode_batch(
         self,
@@ -214,17 +216,15 @@ class Tokenizer:
             parts = self._special.finder(allowed_special).cut(as_texts(texts))
             if not dropout:
                 return parts.joined(*self.encode_flat(parts.texts, n_threads))
-            cut = None if self._is_native else self._cut
+            cut = self._regex.cut if self._regex else None
             options: dict[str, Any] = {"indices": parts.indices, "wide": self._is_wide, "threads": n_threads}
             return parts.joined(*dropouts.encode(self._native, parts.texts, cut, dropout, seed, **options))
         if isinstance(texts, STRINGS) or not hasattr(texts, "__len__"):  # what can be read once is looked at twice
             texts = as_texts(texts)
-        if not self._is_native:
-            return self._flat(self.encode(text) for text in as_texts(texts))
         try:
-            return self._native.encode_many(texts, self._is_wide, n_threads)  # type: ignore[arg-type]
+            return self._encoder.encode_many(texts, self._is_wide, n_threads)  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):
-            return self._native.encode_many([encodable(text) for text in as_texts(texts)], self._is_wide, n_threads)
+            return self._encoder.encode_many([encodable(text) for text in as_texts(texts)], self._is_wide, n_threads)
 
     def encode_buffer(
         self, data: Any, offsets: Any, out: Tokens | None = None, threads: int | None = 1
@@ -239,20 +239,10 @@ class Tokenizer:
 
         view = as_bytes(data)
         bounds = as_offsets(offsets, len(view))
-        if out is not None:
-            check_out(out, self._is_wide, view, bounds)
-        if self._is_native and out is not None:
-            starts = self._native.encode_into(view, bounds, out, thread_count(threads))
-        else:
-            if self._is_native:
-                tokens, starts = self._native.encode_slices(view, bounds, self._is_wide, thread_count(threads))
-            else:
-                texts = (view[start:end].tobytes() for start, end in itertools.pairwise(bounds.tolist()))
-                tokens, starts = self._flat(self.encode(text) for text in texts)
-            if out is None:
-                return tokens, starts
-            if len(tokens) <= len(out):
-                out[: len(tokens)] = tokens
+        if out is None:
+            return self._encoder.encode_slices(view, bounds, self._is_wide, thread_count(threads))
+        check_out(out, self._is_wide, view, bounds)
+        starts = self._encoder.encode_into(view, bounds, out, thread_count(threads))
         if len(out) < starts[-1]:
             raise ConfigError(f"out has room for {len(out):,} ids", f"{starts[-1]:,} are needed")
         return out[: starts[-1]], starts
@@ -320,12 +310,12 @@ class Tokenizer:
 
     def count(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> int:
         """The number of ids `encode` gives, without making a list of them."""
-        if allowed_special or not self._is_native:
+        if allowed_special:
             return len(self.encode_numpy(text, allowed_special))
         try:
-            return self._native.count(text)  # type: ignore[arg-type]
+            return self._encoder.count(text)  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):
-            return self._native.count(encodable(as_text(text)))
+            return self._encoder.count(encodable(as_text(text)))
 
     def count_batch(
         self, texts: Iterable[AnyText], threads: int | None = None, allowed_special: AllowedSpecial = ()
@@ -454,30 +444,12 @@ class Tokenizer:
         """The byte after each piece that the pattern cuts a text into."""
         import numpy as np
 
-        return (
-            _bpe.piece_ends(text, self.pattern, self.unicode_version)
-            if self._is_native
-            else np.array(self._cut(text)[1])
-        )
+        if self._regex:
+            return np.array(self._regex.cut(text)[1], np.int64)
+        return _bpe.piece_ends(text, self.pattern, self.unicode_version)
 
     def _stream(self, encode: Callable[..., Encoded], allowed_special: AllowedSpecial) -> EncodeStream[Encoded]:
         rule: dict[str, Any] = {"joins_words": self.pattern == SUPERWORDS, "unicode_version": self.unicode_version}
-        last_cut = functools.partial(_bpe.last_safe_cut, **rule) if self._is_native else None
+        last_cut = functools.partial(_bpe.last_safe_cut, **rule) if not self._regex else None
         encode = functools.partial(encode, allowed_special=allowed_special)
         return EncodeStream(encode, last_cut, self._special.finder(allowed_special))
-
-    def _cut(self, text: Text) -> tuple[bytes, list[int]]:
-        """A text cut by a regular expression: its bytes and where each piece ends."""
-        pieces = [bytes_of_piece(piece) for piece in cut(self.pattern, readable(text), self.unicode_version)]
-        return b"".join(pieces), list(itertools.accumulate(map(len, pieces)))
-
-    def _array(self, ids: Sequence[int]) -> Tokens:
-        import numpy as np
-
-        return np.array(ids, np.uint32) if self._is_wide else np.array(ids, np.uint16)
-
-    def _flat(self, encoded: Iterable[list[int]]) -> tuple[Tokens, Offsets]:
-        import numpy as np
-
-        lists = list(encoded)
-        return self._array([id_ for ids in lists for id_ in ids]), np.cumsum([0, *map(len, lists)], dtype=np.int64)
