@@ -44,11 +44,15 @@ class RegexEncoder:
         """The same as an array, of uint32 if wide, else uint16."""
         return _array(self.encode(text), wide)
 
+    def encode_lists(self, texts: Iterable[AnyText], threads: int) -> list[list[int]]:
+        """The tokens of many texts, a list each."""
+        return [self.encode(text) for text in as_texts(texts)]
+
     def encode_many(self, texts: Iterable[AnyText], wide: bool, threads: int) -> tuple[Tokens, Offsets]:
         """The tokens of many texts in one array, and the offset where each begins."""
         import numpy as np
 
-        lists = [self.encode(text) for text in as_texts(texts)]
+        lists = self.encode_lists(texts, threads)
         tokens = list(itertools.chain.from_iterable(lists))
         return _array(tokens, wide), np.cumsum([0, *map(len, lists)], dtype=np.int64)
 

@@ -187,12 +187,12 @@ class Tokenizer:
         seed: int = 0,
     ) -> list[list[int]]:
         """The ids of each text."""
-        if self._is_native and not allowed_special and not dropouts.checked(dropout, seed):
+        if not allowed_special and not dropouts.checked(dropout, seed):
             listed, n_threads = as_texts(texts), thread_count(threads)
             try:
-                return self._native.encode_lists(listed, n_threads)
+                return self._encoder.encode_lists(listed, n_threads)
             except UnicodeEncodeError:
-                return self._native.encode_lists([encodable(text) for text in listed], n_threads)
+                return self._encoder.encode_lists([encodable(text) for text in listed], n_threads)
         tokens, offsets = self.encode_flat(texts, threads, allowed_special, dropout=dropout, seed=seed)
         ids = tokens.tolist()
         return [ids[start:end] for start, end in itertools.pairwise(offsets.tolist())]
