@@ -7,6 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("webtext", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("webtext")  # a busy machine is no failure
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

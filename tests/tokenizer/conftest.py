@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 import tiktoken
-from hypothesis import settings
 
 from webtext.tokenizer import Tokenizer
-
-settings.register_profile("tokenizer", deadline=None)  # a busy machine is no failure
-settings.load_profile("tokenizer")
 
 TIKTOKEN_GPT2_PATTERN = (
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""  # tiktoken 0.14, r50k

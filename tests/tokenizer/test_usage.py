@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
 from pathlib import Path
 
 import numpy as np
@@ -24,3 +25,10 @@ def test_help_says_what_every_public_method_does() -> None:
         if not name.startswith("_"):
             said = inspect.getdoc(member) or ""
             assert said.split("\n")[0].endswith("."), f"{name}: {said!r}"
+
+
+def test_the_readme_names_every_file() -> None:
+    """A header and its source file may share a name: `bpe.*`."""
+    named = set(re.findall(r"`([\w.*]+)`", README.read_text()))
+    for file in [*README.parent.rglob("*.?pp"), *README.parent.rglob("*.py")]:
+        assert named & {file.name, f"{file.stem}.*"} or file.name == "__init__.py", file
