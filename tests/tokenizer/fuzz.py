@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Codes = NDArray[np.uint32]
 
-MAX_CHARACTERS = 200
+MAX_CHARACTERS = 120
 
 _LETTERS = "aZséßſKǅʰª中のЁж한हא𝒳"
 _NUMBERS = "0٣१9Ⅷ²①〇𝟗"
@@ -27,7 +27,7 @@ _SCALARS = np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x110000)]).asty
 
 
 def random_texts(n_texts: int, seed: int) -> list[str]:
-    """Texts of 0 to 200 characters, mostly short: of each alphabet, of any scalars, and of long runs of one character."""
+    """Texts of 0 to 120 characters, mostly short: of each alphabet, of any scalars, and of long runs of one character."""
     random = np.random.default_rng(seed)
     n_styles = len(_ALPHABETS) + 2
     texts: list[str] = []
@@ -44,7 +44,7 @@ def random_texts(n_texts: int, seed: int) -> list[str]:
 
 
 def random_bytes(n_texts: int, seed: int) -> list[bytes]:
-    """Byte strings of 0 to 200 bytes, most of them no UTF-8: characters cut short, bytes that start none, overlong forms."""
+    """Byte strings of 0 to 120 bytes, most of them no UTF-8: characters cut short, bytes that start none, overlong forms."""
     random = np.random.default_rng(seed)
     ends = _ends(n_texts, random)
     texts = random_texts(n_texts, seed)

@@ -82,7 +82,7 @@ def test_the_most_frequent_pair_is_merged_first() -> None:
     assert [tokenizer.decode([id_]) for id_ in (256, 257, 258)] == ["lo", "low", "<|endoftext|>"]
 
 
-@pytest.mark.parametrize(("name", "n_bytes"), [("en", 8_000_000), ("multi", 4_000_000), ("code", 500_000)])
+@pytest.mark.parametrize(("name", "n_bytes"), [("en", 3_000_000), ("multi", 1_500_000), ("code", 500_000)])
 def test_merges_equal_those_of_hf_tokenizers(shared_data: Path, name: str, n_bytes: int) -> None:
     with lzma.open(shared_data / "corpora" / f"{name}.txt.xz") as file:
         texts = documents(file.read(n_bytes).decode(errors="ignore"))
