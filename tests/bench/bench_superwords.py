@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tokenizers
+from real_data import real_data
 
 from webtext.tokenizer import Tokenizer
 
@@ -60,11 +61,11 @@ def row(texts: list[str], held_out: list[str], vocab_size: int, superwords: int)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--superwords", type=int, default=8_000)
     options = parser.parse_args()
-    with lzma.open(options.data / "corpora/en.txt.xz", "rt", encoding="utf-8", newline="") as file:
+    with lzma.open(real_data(options.data) / "corpora/en.txt.xz", "rt", encoding="utf-8", newline="") as file:
         texts, held_out = documents(file.read(TRAINED)), documents(file.read(HELD_OUT))
     print("| | bytes/token | held out | train, s | encode, MB/s | HF tokenizers, MB/s |")
     print("|---|---|---|---|---|---|")
