@@ -107,6 +107,8 @@ class Bpe {
     return id < n_text_tokens_ && is_text_[id] ? bytes_of(id) : std::string_view();
   }
   template <class Id>
+  KnownPiecesView<Id> checked(const KnownPiecesView<Id>& pieces) const;
+  template <class Id>
   const KnownPiecesView<Id>* file_of() const {
     if constexpr (sizeof(Id) == 2) {
       return narrow_pieces_ ? &*narrow_pieces_ : nullptr;

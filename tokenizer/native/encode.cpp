@@ -20,8 +20,9 @@ namespace webtext {
 namespace {
 
 constexpr std::uint32_t kNone = ~0u;
-constexpr std::size_t kLongWindow = 4096;  // bytes
-constexpr std::size_t kMaxKept = 128;      // bytes of the longest pieces that are remembered
+constexpr std::size_t kLongWindow = 4096;      // bytes
+constexpr std::size_t kManyBuckets = 1 << 13;  // a worker that knows so many pieces takes all of the file: it goes on
+constexpr std::size_t kMaxKept = 128;          // bytes of the longest pieces that are remembered
 
 }  // namespace
 
@@ -36,6 +37,7 @@ class Worker {
 
   Merger merger;
   std::vector<std::uint32_t> scratch, window;
+  bool has_file = false;  // whether the table holds the pieces of the file
   SuperwordJoiner::Scratch joining;
 
  private:
@@ -175,6 +177,10 @@ class Bpe::Encoder {
   Token* encode_window(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces,
                        Token* out) {
     n_new_ = 0;
+    if (file_ && !worker_.has_file && table_.n_buckets() >= kManyBuckets) {
+      table_.adopt(*file_);
+      worker_.has_file = true;
+    }
     table_.reserve(n_pieces);
     view_ = table_.view();
     make_keys(begin, end, ends, n_pieces);
@@ -259,27 +265,12 @@ class Bpe::Encoder {
     }
   }
 
-  // What a file says is believed when the tokens have the piece's bytes: whatever it says, decoding gives the text
-  // back.
   void look_up_in_file(New& piece) {
     const Entry* entry = file_->find(piece.key);
     if (!entry) return;
-    std::uint32_t inlined[kIds];
-    PieceTokens tokens{inlined, entry->n};
-    if (entry->n > kIds) {
-      tokens = file_->in_arena(*entry, piece.bytes, piece.n_bytes);
-    } else {
-      std::copy_n(entry->ids, entry->n, inlined);
-    }
-    std::size_t at = 0;
-    for (std::size_t index = 0; index < tokens.n; ++index) {
-      const std::string_view token = bpe_.text_bytes_of(tokens.ids[index]);
-      if (token.empty() || token.size() > piece.n_bytes - at ||
-          std::memcmp(token.data(), piece.bytes + at, token.size()))
-        return;
-      at += token.size();
-    }
-    if (at == piece.n_bytes) keep(piece, tokens.ids, tokens.n);
+    if (entry->n <= kIds) return keep(piece, entry->ids, entry->n);
+    const auto tokens = file_->in_arena(*entry, piece.bytes, piece.n_bytes);
+    if (tokens.ids) keep(piece, tokens.ids, tokens.n);
   }
 
   template <class Number>
@@ -398,11 +389,35 @@ std::vector<std::string_view> Bpe::own_pieces() const {
   return pieces;
 }
 
+// Whether the tokens of every piece have its bytes: then whatever else a file says, decoding gives a text back.
+template <class Id>
+KnownPiecesView<Id> Bpe::checked(const KnownPiecesView<Id>& pieces) const {
+  using Entry = KnownPiece<Id>;
+  pieces.each([&](const Entry& entry) {
+    std::uint32_t ids[Entry::kIds];
+    std::copy_n(entry.ids, Entry::kIds, ids);
+    if (entry.key.is_odd()) throw std::invalid_argument("it is damaged");
+    typename KnownPiecesView<Id>::Stored found{{ids, entry.n}, nullptr, 0, 0};
+    if (entry.n > Entry::kIds) found = pieces.stored(entry);
+    if (!entry.key.is_long()) found.bytes = entry.key.padded(), found.n_bytes = entry.key.n_bytes();
+    std::size_t at = 0;
+    for (std::size_t index = 0; index < found.tokens.n; ++index) {
+      const std::string_view token = text_bytes_of(found.tokens.ids[index]);
+      const bool fits = !token.empty() && token.size() <= found.n_bytes - at;
+      if (!fits || std::memcmp(token.data(), found.bytes + at, token.size()))
+        throw std::invalid_argument("it is damaged");
+      at += token.size();
+    }
+    if (at == 0 || at != found.n_bytes) throw std::invalid_argument("it is damaged");
+  });
+  return pieces;
+}
+
 void Bpe::use_piece_file(const Byte* file, std::size_t n_bytes, std::string_view salt, std::shared_ptr<void> owner) {
   if (is_narrow_) {
-    narrow_pieces_ = pieces_in<std::uint16_t>(file, n_bytes, fingerprint(salt));
+    narrow_pieces_ = checked(pieces_in<std::uint16_t>(file, n_bytes, fingerprint(salt)));
   } else {
-    wide_pieces_ = pieces_in<std::uint32_t>(file, n_bytes, fingerprint(salt));
+    wide_pieces_ = checked(pieces_in<std::uint32_t>(file, n_bytes, fingerprint(salt)));
   }
   file_ = std::move(owner);
 }

@@ -25,6 +25,8 @@ struct PieceKey {
   bool operator==(const PieceKey&) const = default;
   std::uint64_t hash() const { return mix(low, high); }
   const Byte* padded() const { return reinterpret_cast<const Byte*>(this); }  // of a short one
+  std::size_t n_bytes() const { return high >> 56; }
+  bool is_odd() const { return !is_long() && n_bytes() > kMaxBytes; }  // no piece has such a key
   bool is_long() const { return high >> 56 == kLong; }
 
   // The key of a piece whose memory may end with it.
@@ -97,6 +99,16 @@ class KnownPiecesView {
   KnownPiecesView(const Entry* entries, std::size_t n_buckets, const std::uint32_t* arena, std::size_t n_arena)
       : entries_(entries), mask_(n_buckets - 1), arena_(arena), n_arena_(n_arena) {}
 
+  std::size_t n_buckets() const { return mask_ + 1; }
+
+  // Calls use(entry) for every piece there is.
+  template <class Use>
+  void each(const Use& use) const {
+    for (std::size_t index = 0; index < 2 * n_buckets(); ++index) {
+      if (entries_[index].n) use(entries_[index]);
+    }
+  }
+
   // The two entries where a piece should be.
   const Entry* bucket(std::uint64_t hash) const { return &entries_[2 * (hash & mask_)]; }
   void prefetch(std::uint64_t hash) const { __builtin_prefetch(bucket(hash)); }
@@ -108,16 +120,28 @@ class KnownPiecesView {
   }
   const Entry* find_second(const PieceKey& key) const { return find_in(bucket(key.hash() >> 32), key); }
 
-  // Tokens of a piece in the arena, if these are its bytes.
-  PieceTokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
+  // What lies in the arena: the tokens, and behind them the bytes of a long piece. All there is, if it lies within.
+  struct Stored {
+    PieceTokens tokens;
+    const Byte* bytes = nullptr;
+    std::size_t n_bytes = 0, n_words = 0;
+  };
+  Stored stored(const Entry& entry) const {
     std::uint32_t where;
     std::memcpy(&where, entry.ids, sizeof where);
     if (n_arena_ < 2 || where > n_arena_ - 2) return {};
     const std::uint32_t* at = arena_ + where;
-    const std::size_t left = n_arena_ - where - 2, n_ids = at[0], n_words = entry.key.is_long() ? (n_bytes + 3) / 4 : 0;
+    const std::size_t left = n_arena_ - where - 2, n_ids = at[0], n_bytes = at[1];
+    const std::size_t n_words = entry.key.is_long() ? (n_bytes + 3) / 4 : 0;
     if (n_ids > left || n_words > left - n_ids) return {};
-    if (n_words && (at[1] != n_bytes || std::memcmp(at + 2 + n_ids, bytes, n_bytes))) return {};
-    return {at + 2, n_ids};
+    return {{at + 2, n_ids}, reinterpret_cast<const Byte*>(at + 2 + n_ids), n_bytes, 2 + n_ids + n_words};
+  }
+
+  // Tokens of a piece in the arena, if these are its bytes.
+  PieceTokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
+    const Stored found = stored(entry);
+    if (entry.key.is_long() && (found.n_bytes != n_bytes || std::memcmp(found.bytes, bytes, n_bytes))) return {};
+    return found.tokens;
   }
 
  private:
@@ -146,6 +170,25 @@ class KnownPieces {
   KnownPiecesView<Id> view() const { return {&entries_[0], mask_ + 1, arena_.data(), arena_.size()}; }
   std::size_t n_buckets() const { return mask_ + 1; }
   const std::vector<std::uint32_t>& arena() const { return arena_; }
+
+  // Takes all pieces of another table. Entries move.
+  void adopt(const KnownPiecesView<Id>& other) {
+    while (mask_ + 1 < 2 * other.n_buckets() && mask_ + 1 < kMostBuckets) grow();
+    other.each([&](const Entry& entry) {
+      Entry& place = slot(entry.key);
+      if (place.n) return;
+      place = entry;
+      if (entry.n <= kIds) return;
+      const auto found = other.stored(entry);
+      if (!found.tokens.ids) {
+        place.n = 0;
+        return;
+      }
+      const auto where = static_cast<std::uint32_t>(arena_.size());
+      std::memcpy(place.ids, &where, sizeof where);
+      arena_.insert(arena_.end(), found.tokens.ids - 2, found.tokens.ids - 2 + found.n_words);
+    });
+  }
 
   // Makes ready for n more pieces: entries move and are forgotten here only.
   void reserve(std::size_t n) {
@@ -178,7 +221,7 @@ class KnownPieces {
 
  private:
   static constexpr std::size_t kLeastBuckets = 1 << 11, kMostBuckets = 1 << 19;  // of two entries: 32 MiB
-  static constexpr std::size_t kGrowth = 4, kArenaWords = 8 << 20;
+  static constexpr std::size_t kGrowth = 2, kArenaWords = 8 << 20;
 
   void clear(std::size_t n_buckets) {
     entries_ = HugeArray<Entry>(2 * n_buckets);
