@@ -90,6 +90,7 @@ def rows(
             encoding(f"pattern-{name}", f"4-KB documents, {name}", "documents", "en", None, None, ("gigatoken",), name)
             for name in ("cl100k", "o200k", "llama3", "qwen2")
         ),
+        *(with_table(row) for row in compared),
         *(without_simd(row, level) for level in ("avx2", "scalar") for row in compared),
     ]
 
@@ -141,6 +142,13 @@ def without_simd(row: Row, level: str) -> Row:
     peers = tuple(job for job in row.peers if job.engine == "gigatoken")
     measures = (Measure("warm", 1), Measure("cold", 1))
     return Row(f"{row.name}-{level}", f"{row.label}, {level}", replace(row.ours, simd=level), peers, measures)
+
+
+def with_table(row: Row) -> Row:
+    """The same row cold, with a table of pieces beside the vocabulary."""
+    peers = tuple(job for job in row.peers if job.engine == "gigatoken")
+    ours = replace(row.ours, engine="webtext_with_table")
+    return Row(f"{row.name}-table", f"{row.label}, with a table of pieces", ours, peers, (Measure("cold"),))
 
 
 def two_threads(name: str, label: str, task: str, must: float | None, aim: float | None) -> Row:

@@ -79,8 +79,8 @@ class Texts:
         return np.array([0, len(self.data)], np.int64)
 
     def room(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
-        """A caller's buffer for ids, with room for one a byte; its pages have been touched."""
-        return np.ones(len(self.data), dtype)
+        """A caller's buffer for ids, with room for one a byte and 8 more; its pages have been touched."""
+        return np.ones(len(self.data) + 8, dtype)
 
     def ids(self, dtype: type[np.unsignedinteger[Any]] = np.uint32) -> NDArray[Any]:
         """The right ids of all documents, one after the other."""
