@@ -19,7 +19,7 @@ class HugeArray {
  public:
   HugeArray() = default;
 
-  explicit HugeArray(std::size_t size) : mapped_(size * sizeof(T)), size_(size) {
+  explicit HugeArray(std::size_t size, bool on_huge = true) : mapped_(size * sizeof(T)), size_(size) {
     constexpr std::size_t kHugePage = std::size_t{1} << 21;
     const bool is_huge = mapped_ >= kHugePage;
     if (is_huge) mapped_ += kHugePage;  // to begin where a huge page does; what is not touched takes no memory
@@ -28,7 +28,8 @@ class HugeArray {
     auto begin = reinterpret_cast<std::uintptr_t>(mapping_);
     if (is_huge) {
       begin = (begin + kHugePage - 1) & ~(kHugePage - 1);
-      on_huge_pages(reinterpret_cast<void*>(begin), mapped_ - (begin - reinterpret_cast<std::uintptr_t>(mapping_)));
+      if (on_huge)
+        on_huge_pages(reinterpret_cast<void*>(begin), mapped_ - (begin - reinterpret_cast<std::uintptr_t>(mapping_)));
     }
     data_ = reinterpret_cast<T*>(begin);
   }

@@ -14,6 +14,7 @@
 #include "characters.hpp"
 #include "hashing.hpp"
 #include "huge_array.hpp"
+#include "huge_pages.hpp"
 
 namespace webtext {
 
@@ -221,23 +222,42 @@ class KnownPieces {
 
  private:
   static constexpr std::size_t kLeastBuckets = 1 << 11, kMostBuckets = 1 << 19;  // of two entries: 32 MiB
-  static constexpr std::size_t kGrowth = 2, kArenaWords = 8 << 20;
+  static constexpr std::size_t kArenaWords = 8 << 20, kHugePage = 2 << 20;
 
+  // Room for the largest table is reserved, and costs nothing before it is touched: growing moves what is there apart,
+  // within the same memory, since fresh memory is what encoding a first text would wait for most.
   void clear(std::size_t n_buckets) {
-    entries_ = HugeArray<Entry>(2 * n_buckets);
+    entries_ = HugeArray<Entry>(2 * std::max(n_buckets, kMostBuckets), false);
+    if (const std::size_t n_bytes = 2 * n_buckets * sizeof(Entry); n_bytes > kHugePage)
+      on_huge_pages(&entries_[0], n_bytes);
     mask_ = n_buckets - 1;
     n_filled_ = 0;
     arena_.clear();
   }
 
+  // Twice the buckets: what is in bucket b goes to b or to b + n, where there is room, as its hash says.
   void grow() {
-    const std::size_t n_old = 2 * (mask_ + 1);
-    HugeArray<Entry> old(kGrowth * n_old);
-    std::swap(old, entries_);
-    mask_ = kGrowth * (mask_ + 1) - 1;
-    n_filled_ = 0;
-    for (std::size_t index = 0; index < n_old; ++index) {
-      if (old[index].n) slot(old[index].key) = old[index];
+    const std::size_t n = mask_ + 1;
+    mask_ = 2 * n - 1;
+    if (2 * n * sizeof(Entry) >= kHugePage) on_huge_pages(&entries_[2 * n], 2 * n * sizeof(Entry));
+    for (std::size_t bucket = 0; bucket < n; ++bucket) {
+      Entry *low = &entries_[2 * bucket], *high = &entries_[2 * (bucket + n)];
+      const Entry pair[] = {low[0], low[1]};
+      low[0].n = low[1].n = 0;
+      for (const Entry& entry : pair) {
+        if (!entry.n) continue;
+        const std::uint64_t hash = entry.key.hash();
+        const std::uint64_t half = (hash & (n - 1)) == bucket ? hash : hash >> 32;
+        *(half & n ? high : low)++ = entry;
+      }
+    }
+    for (std::size_t index = 0; index < 4 * n; ++index) {  // out of second buckets where the first has room now
+      Entry& entry = entries_[index];
+      if (!entry.n || (entry.key.hash() & mask_) == index / 2) continue;
+      Entry* first = &entries_[2 * (entry.key.hash() & mask_)];
+      if (first[0].n && first[1].n) continue;
+      first[first[0].n ? 1 : 0] = entry;
+      entry.n = 0;
     }
   }
 
