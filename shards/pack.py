@@ -15,8 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
@@ -43,7 +41,7 @@ class Encoder(Protocol):
     def eot_id(self) -> int | None: ...
     @property
     def hash(self) -> str: ...
-    def encode_flat(self, texts: list[str], threads: int | None = None) -> tuple[Tokens, np.ndarray[Any, Any]]: ...
+    def encode_numpy(self, text: str) -> Tokens: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +110,7 @@ def _pack_part(context: PartContext, task: PartTask) -> None:
     part = corpus.part(payload.part)
 
     def encode(document: dict[str, Any]) -> Tokens:
-        return encoder.encode_flat([document["text"]], threads=1)[0]
+        return encoder.encode_numpy(document["text"])
 
     with ExitStack() as stack:
         splits = {

@@ -28,11 +28,8 @@ class ByteTokenizer:
         self.eot_id: int | None = vocab_size - 1
         self.hash = hashlib.sha256(f"{name} {vocab_size}".encode()).hexdigest()
 
-    def encode_flat(self, texts: Sequence[str], threads: int | None = None) -> tuple[Any, Any]:
-        pieces = [text.encode() for text in texts]
-        tokens = np.frombuffer(b"".join(pieces), np.uint8)
-        offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
-        return tokens.astype(np.uint16 if self.vocab_size <= 65_536 else np.uint32), offsets
+    def encode_numpy(self, text: str) -> Any:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.uint16 if self.vocab_size <= 65_536 else np.uint32)
 
     def decode(self, ids: Sequence[int], errors: str = "replace") -> str:
         return "".join("<|endoftext|>" if i == self.eot_id else chr(i) for i in ids)

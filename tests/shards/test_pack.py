@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +126,14 @@ def test_an_empty_corpus_packs_to_an_empty_set(parts: list[list[Any]], tmp_path:
 def test_a_document_the_tokenizer_fails_on_is_counted_and_the_others_stay(
     corpus: str, tmp_path: Path, byte_tokenizer: ByteTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = byte_tokenizer.encode_flat
+    encode = byte_tokenizer.encode_numpy
 
-    def failing(texts: Sequence[str], threads: int | None = None) -> Any:
-        if texts == ["two"]:
+    def failing(text: str) -> Any:
+        if text == "two":
             raise ValueError("no two today")
-        return encode(texts)
+        return encode(text)
 
-    monkeypatch.setattr(byte_tokenizer, "encode_flat", failing)
+    monkeypatch.setattr(byte_tokenizer, "encode_numpy", failing)
     tokens = pack_here(corpus, tmp_path / "tokens")
     assert tokens.counts.failed == {"raised": 1}
     assert [failure.id for failure in tokens.parts[0].failures] == ["c"]
@@ -184,7 +183,7 @@ def test_packing_twice_changes_nothing_and_redoes_nothing(
 ) -> None:
     pack_here(corpus, tmp_path / "tokens")
     before = files(tmp_path / "tokens")
-    monkeypatch.setattr(byte_tokenizer, "encode_flat", None)
+    monkeypatch.setattr(byte_tokenizer, "encode_numpy", None)
     pack_here(corpus, tmp_path / "tokens")
     assert files(tmp_path / "tokens") == before
 
