@@ -1,0 +1,157 @@
+// The tokens of many texts, in threads that share them out and put their tokens in one place, in order.
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <span>
+
+#include "encoder.hpp"
+#include "shares.hpp"
+#include "threads.hpp"
+
+namespace webtext {
+namespace {
+
+// A part of a text, or all of it, for one thread to encode.
+struct Share {
+  const Byte *begin, *end;
+  std::size_t text;
+  bool ends_text;
+};
+
+// Shares in the order of the text, a long text cut where every pattern cuts, and where each job of about kJobBytes
+// begins.
+struct Jobs {
+  Jobs(const std::vector<std::string_view>& texts, const Scanner& scanner) {
+    std::ptrdiff_t n_bytes = kJobBytes;
+    for (std::size_t text = 0; text < texts.size(); ++text) {
+      const auto* begin = reinterpret_cast<const Byte*>(texts[text].data());
+      const Byte* end = begin + texts[text].size();
+      do {
+        const Byte* until = share_end(scanner, begin, end);
+        if (n_bytes >= kJobBytes) {
+          firsts.push_back(shares.size());
+          n_bytes = 0;
+        }
+        shares.push_back({begin, until, text, until == end});
+        n_bytes += until - begin;
+        begin = until;
+      } while (begin < end);
+    }
+    firsts.push_back(shares.size());
+  }
+
+  std::size_t size() const { return firsts.size() - 1; }
+  std::span<const Share> operator[](std::size_t job) const {
+    return std::span(shares).subspan(firsts[job], firsts[job + 1] - firsts[job]);
+  }
+
+  std::vector<Share> shares;
+  std::vector<std::size_t> firsts;
+};
+
+// Hands out places in the output in the order of jobs: a job that is done waits for those before it.
+class Turns {
+ public:
+  // The tokens before those of a job; false when it is not its turn and it does not `wait`, or another thread failed.
+  bool take(std::size_t job, std::size_t n_tokens, bool wait, std::size_t& before) {
+    std::unique_lock lock(mutex_);
+    if (wait) turn_.wait(lock, [&] { return job_ == job || failed_; });
+    if (job_ != job || failed_) return false;
+    before = n_tokens_;
+    n_tokens_ += n_tokens;
+    ++job_;
+    lock.unlock();
+    turn_.notify_all();
+    return true;
+  }
+
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    turn_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable turn_;
+  std::size_t job_ = 0, n_tokens_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+template <class Token>
+void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out,
+                      std::int64_t* offsets) const {
+  offsets[0] = 0;
+  if (n_threads <= 1) {
+    with_encoder<Token>([&](auto& encoder) {
+      Token* room = out;
+      for (std::size_t index = 0; index < texts.size(); ++index) {
+        const auto* bytes = reinterpret_cast<const Byte*>(texts[index].data());
+        room = encoder.encode(bytes, bytes + texts[index].size(), room);
+        offsets[index + 1] = room - out;
+      }
+    });
+    return;
+  }
+  const Jobs jobs(texts, scanner_);
+  std::atomic<std::size_t> next{0};
+  Turns turns;
+  // A job that is done before its turn has come waits in one buffer while the next is done in the other.
+  struct Done {
+    std::unique_ptr<Token[]> tokens;
+    std::size_t n_room = 0, n_tokens = 0, job = 0;
+    bool is_waiting = false;
+  };
+  const auto deliver = [&](Done& done, bool wait) {
+    std::size_t before = 0;
+    if (!turns.take(done.job, done.n_tokens, wait, before)) return false;
+    std::copy_n(done.tokens.get(), done.n_tokens, out + before);
+    for (const Share& share : jobs[done.job]) {
+      if (share.ends_text) offsets[share.text + 1] += static_cast<std::int64_t>(before);
+    }
+    done.is_waiting = false;
+    return true;
+  };
+  const auto work = [&] {
+    with_encoder<Token>([&](auto& encoder) {
+      Done both[2];
+      for (std::size_t turn = 0;; turn ^= 1) {
+        Done &done = both[turn], &earlier = both[turn ^ 1];
+        done.job = next++;
+        const bool is_job = done.job < jobs.size();
+        if (is_job) {
+          std::size_t n_bytes = 0;
+          for (const Share& share : jobs[done.job]) n_bytes += static_cast<std::size_t>(share.end - share.begin);
+          if (done.n_room < n_bytes + kSlack) {
+            done.n_room = n_bytes + kSlack;
+            done.tokens.reset(new Token[done.n_room]);
+          }
+          Token* room = done.tokens.get();
+          for (const Share& share : jobs[done.job]) {
+            room = encoder.encode(share.begin, share.end, room);
+            if (share.ends_text) offsets[share.text + 1] = room - done.tokens.get();
+          }
+          done.n_tokens = static_cast<std::size_t>(room - done.tokens.get());
+        }
+        if (earlier.is_waiting && !deliver(earlier, true)) return;  // another thread failed
+        if (!is_job) return;
+        done.is_waiting = !deliver(done, false);
+      }
+    });
+  };
+  in_threads(std::max<std::size_t>(1, std::min<std::size_t>(n_threads, jobs.size())), [&](std::size_t) {
+    try {
+      work();
+    } catch (...) {
+      turns.fail();
+      throw;
+    }
+  });
+}
+
+template void Bpe::encode_many(const std::vector<std::string_view>&, unsigned, std::uint16_t*, std::int64_t*) const;
+template void Bpe::encode_many(const std::vector<std::string_view>&, unsigned, std::uint32_t*, std::int64_t*) const;
+
+}  // namespace webtext

@@ -1,0 +1,19 @@
+// How long texts are shared out.
+#pragma once
+
+#include <cstddef>
+
+#include "safe_cut.hpp"
+#include "scanner.hpp"
+
+namespace webtext {
+
+inline constexpr std::ptrdiff_t kJobBytes = 1 << 18;
+
+// Where a share of a text ends: the whole of it, or about kJobBytes, cut where the pattern cuts.
+inline const Byte* share_end(const Scanner& scanner, const Byte* begin, const Byte* end) {
+  if (end - begin <= 2 * kJobBytes) return end;
+  return safe_cut(scanner.classes(), begin, begin + kJobBytes, end, scanner.joins_words());
+}
+
+}  // namespace webtext
