@@ -43,8 +43,8 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
   merges ? rules_from_merges(*merges) : rules_from_ranks();
   rules_.finish(byte_tokens_);
   if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
-  whole_pieces_ = whole_pieces && some_unreachable();
   by_rank_ = !merges;
+  whole_pieces_ = whole_pieces && some_unreachable();
   const bool by_pinned_unicode = &scanner_.classes() == &scanner_of_words().classes();
   if (!scanner_.joins_words() || !by_pinned_unicode || !merges || whole_pieces) return;
   std::vector<SuperwordJoiner::Merge> all;

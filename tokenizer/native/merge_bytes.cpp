@@ -6,6 +6,7 @@ namespace {
 
 constexpr std::uint32_t kNone = ~0u;
 constexpr std::size_t kLongWindow = 4096;  // bytes
+constexpr std::size_t kVeryLong = 1024;    // bytes of pieces that are worth asking whether windows are allowed
 
 }  // namespace
 
@@ -35,7 +36,7 @@ const std::vector<std::uint32_t>& Bpe::merge_bytes(Worker& worker, const Byte* b
     worker.scratch.assign(tokens, tokens + piece.n_tokens);
     return worker.scratch;
   }
-  if (n_bytes > kShortPiece && is_orderly()) {
+  if (n_bytes > kVeryLong && is_orderly()) {
     const bool has_short = merge_short_ && merge_by_windows(worker, bytes, n_bytes, kShortPiece);
     if (has_short || merge_by_windows(worker, bytes, n_bytes, kLongWindow)) return worker.scratch;
   }
