@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from webtext.tokenizer import _bpe
 
 MOST_PIECES = 1 << 17
-"""As many of the counted pieces as are worth their memory: 8 MiB, with 97 of 100 pieces of English prose among them."""
+"""As many of the counted pieces as are worth their memory, 8 MiB."""
 
 _SUFFIX = ".pieces"
 
