@@ -32,7 +32,7 @@ __all__ = ["FetchSettings", "fetch_pages"]
 
 logger = logging.getLogger(__name__)
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 BACKLOG = 100_000  # links that wait in their hosts' queues: bounds memory, whatever the size of the links set
 
 
@@ -143,8 +143,8 @@ async def _guarded(visitor: Visitor, url: str) -> Visit:
 
 
 def _links(links: PartSet) -> Iterator[Link]:
-    for row in _rows(links, ["link_id", "url", "karma", "split"]):
-        yield Link(**row)
+    for row in _rows(links, ["link_id", "url", "karma", "split", "first_created"]):
+        yield Link(voted=row.pop("first_created"), **row)
 
 
 def _column(links: PartSet, name: str) -> Iterator[str]:

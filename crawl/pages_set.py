@@ -39,6 +39,7 @@ class Link:
     url: str
     karma: int
     split: str
+    voted: int  # when the earliest post was made, UTC seconds
 
 
 class PagesSet:
@@ -199,7 +200,8 @@ def _row(link: Link, visit: Visit) -> dict[str, Any]:
         "outcome": FETCHED if visit.reason is None else outcome_of(visit.reason),
         "reason": visit.reason,
         "status": visit.status,
-        "fetched": "web",
+        "source": "web",
+        "voted": link.voted,
         "karma": link.karma,
         "split": link.split,
         "milliseconds": None if visit.seconds is None else round(visit.seconds * 1000),

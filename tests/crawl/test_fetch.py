@@ -31,7 +31,7 @@ def test_a_page_is_stored_and_its_row_says_where(
     url = web.page("/a?b=c", "<html>words</html>")
     row = crawl(make_links([url]), tmp_path / "pages")[url]
     assert (row["outcome"], row["reason"], row["status"], row["final_url"]) == ("fetched", None, 200, url)
-    assert (row["redirects"], row["fetched"], row["karma"]) == ([], "web", 5)
+    assert (row["redirects"], row["source"], row["karma"], row["voted"]) == ([], "web", 5, 1)
     assert abs(row["captured"] - time.time()) < 60
     assert 0 <= row["milliseconds"] < 1000
     member = (tmp_path / "pages" / row["warc_file"]).read_bytes()[row["warc_offset"] :][: row["warc_length"]]
