@@ -69,6 +69,13 @@ PAGE = pa.schema(
         _column("warc_offset", pa.int64(), "offset of the response record's gzip member", nullable=True),
         _column("warc_length", pa.int64(), "length of that gzip member", nullable=True),
         _column("milliseconds", pa.int64(), "from the first connection to the last byte", nullable=True),
+        _column("requests", pa.int32(), "requests made for the link: redirects and retries, not robots.txt"),
+        _column("cause", pa.string(), "what happened, for people; at most 200 characters", nullable=True),
+        _column(
+            "opt_outs",
+            pa.list_(pa.field("item", pa.string(), nullable=False)),
+            "wishes of the sites that held, obeyed or not; a page that was fetched has those that settings overrule",
+        ),
     ]
 )
 

@@ -64,6 +64,7 @@ class Failure(Exception):
     def __init__(self, reason: str, cause: str = "") -> None:
         super().__init__(f"{reason}: {cause}" if cause else reason)
         self.reason = reason
+        self.cause = cause[:200] or None
 
 
 WantsBody = Callable[[int, Headers], bool]

@@ -1,7 +1,8 @@
 """The ways a site says that its pages must not be used, as one table.
 
 Each row is a named setting (on by default), the reason counted in the fetch log, and what is looked at. robots.txt is
-asked before a page is requested; headers are judged before its body is read. Marks inside the page are `clean`'s matter.
+asked before a page is requested; headers are judged before its body is read. What holds is recorded with the page even
+where a setting overrules it. Marks inside the page are `clean`'s matter.
 """
 
 from __future__ import annotations
@@ -44,36 +45,45 @@ OPT_OUTS: Mapping[str, tuple[str, str]] = {
 """Setting -> (reason, what is looked at)."""
 
 
-def robots_opt_out(robots: Robots, path: str, settings: FetchSettings) -> str | None:
-    """The reason why robots.txt keeps `path` (with query) from us; None when it does not."""
+def robots_opt_outs(robots: Robots, path: str) -> list[str]:
+    """The reasons why robots.txt keeps `path` (with query) from us, in the table's order, whatever the settings say."""
     own = robots.group(PRODUCT_TOKEN)
-    if settings.obey_robots and not own.allows(path):
-        return OPT_OUTS["obey_robots"][0]
-    if settings.obey_ai_robots:
-        named = (robots.own_group(token) for token in AI_TRAINING_TOKENS)
-        if any(group is not None and not group.allows(path) for group in named):
-            return OPT_OUTS["obey_ai_robots"][0]
-    if settings.obey_content_signal and own.content_signal.get("ai-train") == "no":
-        return OPT_OUTS["obey_content_signal"][0]
-    return None
+    found = []
+    if not own.allows(path):
+        found.append("robots_disallowed")
+    named = (robots.own_group(token) for token in AI_TRAINING_TOKENS)
+    if any(group is not None and not group.allows(path) for group in named):
+        found.append("robots_disallowed_ai_training")
+    if own.content_signal.get("ai-train") == "no":
+        found.append("content_signal_no_training")
+    return found
 
 
-def header_opt_out(headers: Iterable[tuple[str, str]], settings: FetchSettings) -> str | None:
-    """The reason why the response's headers keep the page from us; None when they do not.
+def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
+    """The reasons why the response's headers keep the page from us, whatever the settings say.
 
     Header names are lower-case.
     """
+    found: set[str] = set()
     for name, value in headers:
-        if name == "content-signal" and settings.obey_content_signal and content_signal(value).get("ai-train") == "no":
-            return OPT_OUTS["obey_content_signal"][0]
-        if name == "tdm-reservation" and settings.obey_tdm_reservation and value.strip() == "1":
-            return OPT_OUTS["obey_tdm_reservation"][0]
-        if name == "x-robots-tag":
+        if name == "content-signal" and content_signal(value).get("ai-train") == "no":
+            found.add("content_signal_no_training")
+        elif name == "tdm-reservation" and value.strip() == "1":
+            found.add("tdm_reserved")
+        elif name == "x-robots-tag":
             rules = robots_tag_rules(value)
-            if settings.obey_noai and "noai" in rules:
-                return OPT_OUTS["obey_noai"][0]
-            if settings.obey_noindex and rules & {"noindex", "none"}:
-                return OPT_OUTS["obey_noindex"][0]
+            if "noai" in rules:
+                found.add("noai_header")
+            if rules & {"noindex", "none"}:
+                found.add("noindex_header")
+    return [reason for reason, _ in OPT_OUTS.values() if reason in found] if found else []
+
+
+def obeyed(opt_outs: Iterable[str], settings: FetchSettings) -> str | None:
+    """The first of the wishes that the settings obey; None when they overrule all of them."""
+    for reason in opt_outs:
+        if any(getattr(settings, name) for name, (known, _) in OPT_OUTS.items() if known == reason):
+            return reason
     return None
 
 

@@ -205,6 +205,9 @@ def _row(link: Link, visit: Visit) -> dict[str, Any]:
         "karma": link.karma,
         "split": link.split,
         "milliseconds": None if visit.seconds is None else round(visit.seconds * 1000),
+        "requests": visit.requests,
+        "cause": visit.cause,
+        "opt_outs": visit.opt_outs,
     }
 
 

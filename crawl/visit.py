@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from webtext.base.urls import target_of
 from webtext.crawl.client import Client, Failure, Limits, Reply, host_and_port, lower_headers
 from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.opt_outs import header_opt_out, robots_opt_out
+from webtext.crawl.opt_outs import header_opt_outs, obeyed, robots_opt_outs
 from webtext.crawl.reasons import REDIRECTS_TO_LINK
 from webtext.crawl.redirects import is_redirect, redirect_target
 from webtext.crawl.resolver import Refused
@@ -38,6 +38,13 @@ class Visit:
     redirects: list[str] = field(default_factory=list)  # the URLs that answered with a redirect
     status: int | None = None
     seconds: float | None = None  # of all exchanges, without waiting for turns
+    requests: int = 0  # for pages; robots.txt is not counted
+    cause: str | None = None  # what happened, for people
+    opt_outs: list[str] = field(default_factory=list)  # wishes that held, obeyed or not
+
+    def note(self, opt_outs: list[str]) -> None:
+        """Record wishes, each once."""
+        self.opt_outs += [wish for wish in opt_outs if wish not in self.opt_outs]
 
 
 class Visitor:
@@ -59,7 +66,7 @@ class Visitor:
             connect_seconds=settings.connect_seconds,
         )
         self._robots = RobotsCache(client, self._limits)
-        self._asks_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
+        self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
         self._is_link = is_link
         self._is_held = is_held
 
@@ -69,13 +76,13 @@ class Visitor:
         try:
             await self._follow(visit)
         except (Failure, Refused) as error:
-            visit.reason = error.reason
+            visit.reason, visit.cause = error.reason, getattr(error, "cause", None)
         return visit
 
     async def _follow(self, visit: Visit) -> None:
         url = visit.url
         while True:
-            reply = await self._request(url)
+            reply = await self._request(visit, url)
             visit.final_url, visit.status = url, reply.status
             visit.seconds = (visit.seconds or 0.0) + reply.seconds
             if not is_redirect(reply.status):
@@ -87,20 +94,24 @@ class Visitor:
         if reply.status in BUSY_STATUSES:
             self._client.hosts.pause(host_and_port(url)[0], retry_after(reply.header("retry-after")))
         visit.reason = self._objection(reply.status, reply.headers)
+        visit.note(header_opt_outs(lower_headers(reply.headers)))
         if visit.reason is None:
             visit.exchange = _exchange(reply)
             if visit.redirects and self._is_held(url):  # by a link that was under way at the same time
                 visit.exchange, visit.reason = None, REDIRECTS_TO_LINK
 
-    async def _request(self, url: str) -> Reply:
+    async def _request(self, visit: Visit, url: str) -> Reply:
         await self._client.address(url)
-        if self._asks_robots:
-            robots = await self._robots.get(url)
-            if robots is None:
-                raise Refused("robots_unreachable")
-            reason = robots_opt_out(robots, target_of(url), self._settings)
+        robots = await self._robots.get(url)  # also where it is not obeyed: what it says is recorded
+        if robots is not None:
+            wishes = robots_opt_outs(robots, target_of(url))
+            visit.note(wishes)
+            reason = obeyed(wishes, self._settings)
             if reason is not None:
                 raise Refused(reason)
+        elif self._obeys_robots:
+            raise Refused("robots_unreachable")
+        visit.requests += 1
         return await self._client.get(url, HEADERS, self._limits, self._wants_body)
 
     def _next(self, visit: Visit, reply: Reply) -> str:
@@ -122,7 +133,7 @@ class Visitor:
         if status not in PAGE_STATUSES:
             return f"http_{status}"
         known = lower_headers(headers)
-        opted_out = header_opt_out(known, self._settings)
+        opted_out = obeyed(header_opt_outs(known), self._settings)
         if opted_out is not None:
             return opted_out
         kind = media_type(next((value for name, value in known if name == "content-type"), None))

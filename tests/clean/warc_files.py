@@ -88,6 +88,9 @@ def write_pages(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> P
                         "warc_offset": place[0] if place else None,
                         "warc_length": place[1] if place else None,
                         "milliseconds": 5,
+                        "requests": 1,
+                        "cause": None,
+                        "opt_outs": [],
                     }
                 ]
             )

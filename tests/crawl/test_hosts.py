@@ -74,13 +74,15 @@ def test_the_robots_file_of_a_redirects_host_holds_too(
     assert web.paths(host=2) == []
 
 
-def test_switched_off_opt_outs_are_not_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_switched_off_opt_outs_are_recorded_and_not_obeyed(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
     web.page("/robots.txt", "User-agent: *\nDisallow: /")
     url = web.page("/a", "<html>", "X-Robots-Tag: noai")
     off = {f"obey_{name}": False for name in ("robots", "ai_robots", "content_signal", "noai")}
     [row] = crawl(make_links([url]), tmp_path / "pages", **off).values()
-    assert row["outcome"] == "fetched"
-    assert web.paths(robots=True) == ["/a"]
+    assert (row["outcome"], row["requests"]) == ("fetched", 1)
+    assert row["opt_outs"] == ["robots_disallowed", "noai_header"]
 
 
 def times_between_requests(web: Any, host: int) -> list[float]:
