@@ -1,0 +1,139 @@
+"""Blocklists that the user gives: domains or subreddits, one a line, in plain text.
+
+    # name: sites that sell links
+    # licence: CC0
+    example.org             # stands for its subdomains too
+    bücher.example
+
+Text from `#` on is a comment. Two comments have a meaning, wherever they stand: `name:` (else the file's name is taken)
+and `licence:` (else none is stated). Both go into recipes with the file's SHA-256 and its number of entries, where a
+list lay does not. A domain is a host name of two labels or more, or an IP address, without scheme, port and path; a
+subreddit may be written `books`, `r/books` or `/r/books`, in any case. A line that is neither is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from webtext.base.errors import InputError
+from webtext.base.storage import Folder
+from webtext.base.urls import canonical_url, host_of
+
+
+@dataclass(frozen=True, slots=True)
+class Blocklist:
+    """One list as it was read. `entries` are in the form in which they are looked up."""
+
+    name: str
+    licence: str | None
+    sha256: str
+    entries: frozenset[str]
+
+    def about(self) -> dict[str, Any]:
+        """What a recipe says of it."""
+        return {"name": self.name, "licence": self.licence, "sha256": self.sha256, "entries": len(self.entries)}
+
+
+class _Blocklists:
+    """Several lists of one kind; memory is about 100 bytes an entry."""
+
+    def __init__(self, lists: Sequence[Blocklist] = ()) -> None:
+        self.lists = tuple(sorted(lists, key=lambda each: each.sha256))
+        self._entries = frozenset[str]().union(*(each.entries for each in self.lists))
+
+    def about(self) -> list[dict[str, Any]]:
+        """What a recipe says of the lists, in an order that is theirs and not the command line's."""
+        return [each.about() for each in self.lists]
+
+
+class DomainBlocklists(_Blocklists):
+    """Domains that are kept off, each with its subdomains."""
+
+    @classmethod
+    def read(cls, locations: Iterable[str]) -> DomainBlocklists:
+        """The lists at these paths or fsspec URLs. InputError names the file and the line that is no domain."""
+        return cls([_read(location, _domain, "domain", "example.org") for location in dict.fromkeys(locations)])
+
+    def blocks(self, host: str) -> bool:
+        """Whether the host (`base.urls.host_of`) or a domain above it is on a list.
+
+        >>> lists = DomainBlocklists([Blocklist("made", None, "", frozenset({"example.org"}))])
+        >>> lists.blocks("example.org"), lists.blocks("a.b.example.org."), lists.blocks("notexample.org")
+        (True, True, False)
+        """
+        if not self._entries:
+            return False
+        host = host.removesuffix(".")
+        while host not in self._entries:
+            _, dot, host = host.partition(".")
+            if not dot:
+                return False
+        return True
+
+
+class SubredditBlocklists(_Blocklists):
+    """Subreddits whose posts do not count."""
+
+    @classmethod
+    def read(cls, locations: Iterable[str]) -> SubredditBlocklists:
+        """The lists at these paths or fsspec URLs. InputError names the file and the line that is no subreddit."""
+        return cls([_read(location, _subreddit, "subreddit", "books") for location in dict.fromkeys(locations)])
+
+    def blocks(self, subreddit: str | None) -> bool:
+        """Whether the subreddit is on a list; a post without one never is.
+
+        >>> lists = SubredditBlocklists([Blocklist("made", None, "", frozenset({"books"}))])
+        >>> lists.blocks("Books"), lists.blocks("bookshelf"), lists.blocks(None)
+        (True, False, False)
+        """
+        return subreddit is not None and bool(self._entries) and subreddit.lower() in self._entries
+
+
+def _read(location: str, parse: Callable[[str], str | None], what: str, example: str) -> Blocklist:
+    folder, _, name = location.rpartition("/")
+    data = Folder(folder or ("/" if location.startswith("/") else ".")).read_bytes(name)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{location}' is no UTF-8: byte {error.start:,}", "save the list as UTF-8") from None
+    about: dict[str, str] = {}
+    entries = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        written, _, comment = line.partition("#")
+        said = _ABOUT.fullmatch(comment.strip())
+        if said:
+            about.setdefault(said[1].lower(), said[2])
+        if not written.strip():
+            continue
+        entry = parse(written.strip())
+        if entry is None:
+            raise InputError(
+                f"'{location}' line {number:,}: {written.strip()[:80]!r} is no {what}",
+                f"write one {what} a line, as {example}; text from '#' on is a comment",
+            )
+        entries.add(entry)
+    if not entries:
+        raise InputError(f"'{location}' names no {what}", f"write one {what} a line, as {example}, or leave it out")
+    return Blocklist(
+        about.get("name", name), about.get("licence"), hashlib.sha256(data).hexdigest(), frozenset(entries)
+    )
+
+
+_ABOUT = re.compile(r"(name|licence)\s*:\s*(\S.*)", re.IGNORECASE)
+_HOST = re.compile(r"[^\s/\\@?:*\[\]]+\.[^\s/\\@?:*\[\]]+|\[[0-9A-Fa-f:.]+\]")
+_SUBREDDIT = re.compile(r"(?:/?r/)?([A-Za-z0-9_][A-Za-z0-9_.:-]{0,49})/?")
+
+
+def _domain(written: str) -> str | None:
+    """The host in its canonical form (lower case, IDNA), or None."""
+    url = canonical_url(f"http://{written}/") if _HOST.fullmatch(written) else None
+    return host_of(url).removesuffix(".") if url else None
+
+
+def _subreddit(written: str) -> str | None:
+    match = _SUBREDDIT.fullmatch(written)
+    return match[1].lower() if match else None
