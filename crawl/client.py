@@ -77,25 +77,7 @@ class Client:
         self.resolver = PinnedResolver(rule)
         self.hosts = hosts
         self._slots = asyncio.Semaphore(concurrency)
-        connector = aiohttp.TCPConnector(
-            limit=0,  # slots bound what is under way
-            resolver=self.resolver,
-            use_dns_cache=False,
-            happy_eyeballs_delay=None,  # one pinned address, one socket
-            ssl=ssl.create_default_context(),  # one for all: making it costs 26 ms of CPU
-            socket_factory=guarded_socket(rule),
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            headers={"User-Agent": user_agent},
-            skip_auto_headers=("Accept", "Accept-Encoding"),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,  # a proxy would connect where we may not
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            max_headers=MAX_HEADERS,
-        )
+        self._session = guarded_session(user_agent, self.resolver, rule)
 
     async def __aenter__(self) -> Client:
         return self
@@ -128,7 +110,7 @@ class Client:
                 try:
                     return await self._exchange(url, address, headers, limits, wants_body, truncate)
                 except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                    failure = _failure(error)
+                    failure = failure_of(error)
             if failure.reason == "tls_failed" or attempt == MAX_TRIED_ADDRESSES or not self.resolver.next_address(host):
                 raise failure
         raise AssertionError("unreachable")
@@ -148,13 +130,13 @@ class Client:
                 captured = int(time.time())
                 body = None
                 if wants_body(response.status, response.raw_headers):
-                    body = await _read_body(response, limits.max_bytes, truncate)
+                    body = await read_body(response, limits.max_bytes, truncate)
                 else:
                     response.close()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Failure, Refused):
             raise
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise _failure(error) from None
+            raise failure_of(error) from None
         sent = response.request_info
         version = response.version or aiohttp.HttpVersion11
         status_line = f"HTTP/{version.major}.{version.minor} {response.status} {response.reason or ''}"
@@ -172,6 +154,29 @@ class Client:
         )
 
 
+def guarded_session(user_agent: str, resolver: PinnedResolver, rule: AddressRule) -> aiohttp.ClientSession:
+    """The session behind every request: vetted addresses, TLS verified, no proxy, no cookies, bounded headers."""
+    connector = aiohttp.TCPConnector(
+        limit=0,  # slots bound what is under way
+        resolver=resolver,
+        use_dns_cache=False,
+        happy_eyeballs_delay=None,  # one pinned address, one socket
+        ssl=ssl.create_default_context(),  # one for all: making it costs 26 ms of CPU
+        socket_factory=guarded_socket(rule),
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers={"User-Agent": user_agent},
+        skip_auto_headers=("Accept", "Accept-Encoding"),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,  # a proxy would connect where we may not
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        max_headers=MAX_HEADERS,
+    )
+
+
 def host_and_port(url: str) -> tuple[str, int]:
     """Host (without brackets) and port of a canonical URL.
 
@@ -186,7 +191,8 @@ def lower_headers(headers: Headers) -> list[tuple[str, str]]:
     return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
 
 
-async def _read_body(response: aiohttp.ClientResponse, max_bytes: int, truncate: bool) -> bytes:
+async def read_body(response: aiohttp.ClientResponse, max_bytes: int, truncate: bool) -> bytes:
+    """The body as sent. Above max_bytes it is cut where `truncate` says so, else a Failure, as are transfer codings unknown."""
     coding = response.headers.get("Transfer-Encoding", "chunked").strip().lower()
     if coding not in ("chunked", "identity"):
         raise Failure("bad_response", f"transfer coding {coding!r}")
@@ -207,7 +213,7 @@ async def _read_body(response: aiohttp.ClientResponse, max_bytes: int, truncate:
         return body.read()
 
 
-def _failure(error: Exception) -> Failure:
+def failure_of(error: Exception) -> Failure:
     """The fetch log's reason for an error of aiohttp, asyncio or the system."""
     cause = f"{type(error).__name__}: {error}"[:200]
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
