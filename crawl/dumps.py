@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
@@ -60,15 +60,15 @@ class RedditDump:
         """Lines with their positions."""
         return read_lines(file)
 
-    def parse(self, record: bytes) -> Submission | Unreadable:
+    def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
         """The submission in one line.
 
-        >>> RedditDump().parse(b'{"id": "88", "url": "http://a.com/?x&amp;y", "score": 8, "created_utc": "1119552314"}').url
+        >>> RedditDump().parse(b'{"id": "88", "url": "http://a.com/?x&amp;y", "score": 8, "created_utc": 1119552314}')[0].url
         'http://a.com/?x&y'
         """
         try:
-            row = _decode(record)
-            return _submission(row)
+            post = _submission(_decode(record))
+            return post if isinstance(post, Unreadable) else (post,)
         except msgspec.ValidationError as error:
             return Unreadable("wrong_type", str(error))
         except (ValueError, RecursionError) as error:

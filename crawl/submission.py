@@ -3,14 +3,14 @@
 A source reads a file in two steps, so that a record that kills its worker can be named and set aside:
 
     records(file)    (position, raw record) or (position, Unreadable), streaming
-    parse(raw)       the Submission in it, or Unreadable
+    parse(raw)       the Submissions in it, one for each URL that it votes for, or Unreadable
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
@@ -37,11 +37,14 @@ class Unreadable:
     cause: str
 
 
-class LinkSource(Protocol):
-    """What `crawl/links.py` needs to know about a format. The position is where the record begins in the decompressed file."""
+Raw = TypeVar("Raw")
 
-    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
+
+class LinkSource(Protocol[Raw]):
+    """What `crawl/votes.py` needs to know about a format. A position is unique in its file and tells people where to look."""
+
+    def records(self, file: BinaryIO) -> Iterator[tuple[int, Raw | Unreadable]]:
         """The file's raw records in order."""
 
-    def parse(self, record: bytes) -> Submission | Unreadable:
-        """The submission in one raw record."""
+    def parse(self, record: Raw) -> Sequence[Submission] | Unreadable:
+        """The votes in one raw record: none where it links nowhere, several where it links to several URLs."""

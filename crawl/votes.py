@@ -36,6 +36,9 @@ T = TypeVar("T")
 MAX_NAMED_FAILURES = 100
 """Failed records of one file that are named; all are counted."""
 
+NO_LINK = "no_link"
+"""The record votes for nothing. What the funnel counts is votes, and a record that holds none as one."""
+
 READER_LIMITS = Limits(memory_bytes=3 << 30)
 """A Zstandard window may take 2 GiB alone, which is all that a worker usually may."""
 
@@ -160,7 +163,7 @@ def _digest_file(_: Journal, file: InputFile) -> Dump:
 
 def _spill_dump(journal: Journal, job: SpillJob) -> None:
     """Runs in a worker: read one dump, judge each post, spill the votes; then publish, the record last."""
-    source: LinkSource = RedditDump()
+    source: LinkSource[Any] = RedditDump()
     counts = Counts()
     failures: list[tuple[str, str, str]] = []
 
@@ -173,16 +176,19 @@ def _spill_dump(journal: Journal, job: SpillJob) -> None:
         writer = SpillWriter(out)
         with Folder(job.dump.folder).open(job.dump.name) as file:
             for position, record in journal.watch(source.records(file)):
-                post = record if isinstance(record, Unreadable) else source.parse(record)
-                if isinstance(post, Unreadable):
-                    fail(position, post.reason, post.cause)
+                posts = record if isinstance(record, Unreadable) else source.parse(record)
+                if isinstance(posts, Unreadable):
+                    fail(position, posts.reason, posts.cause)
                     continue
-                url, reason = judge(post, job.settings)
-                if reason is not None:
-                    counts.drop(reason)
-                else:
-                    assert url is not None, "a post without a reason has a URL"
-                    writer.add(part_of(link_id(url), job.n_parts), Vote(url, post))
+                if not posts:
+                    counts.drop(NO_LINK)
+                for post in posts:
+                    url, reason = judge(post, job.settings)
+                    if reason is not None:
+                        counts.drop(reason)
+                    else:
+                        assert url is not None, "a post without a reason has a URL"
+                        writer.add(part_of(link_id(url), job.n_parts), Vote(url, post))
         for position, cause in sorted(journal.set_aside.items()):
             fail(position, KILLED_WORKER, cause)
         writer.close()
