@@ -88,7 +88,7 @@ class PagesSet:
         if visit.exchange is not None:
             self.n_pages += 1
             self.n_bytes += len(visit.exchange.body)
-        if visit.exchange is not None and visit.redirects:
+        if visit.exchange is not None and visit.exchange.url != link.url:
             self.held.add_url(visit.exchange.url)
         if self._open.is_full(self._settings):
             self.publish()
@@ -119,9 +119,9 @@ class PagesSet:
         """link_id of every row; what redirected links have got is added to `held` on the way."""
         for part in self._parts.values():
             with self._writer.folder.open(part.name) as file:
-                table = pq.read_table(file, columns=["link_id", "outcome", "redirects", "final_url"])
+                table = pq.read_table(file, columns=["link_id", "url", "outcome", "final_url"])
             for row in table.to_pylist():
-                if row["outcome"] == FETCHED and row["redirects"]:
+                if row["outcome"] == FETCHED and row["final_url"] != row["url"]:
                     self.held.add_url(row["final_url"])
                 yield row["link_id"]
 
@@ -200,7 +200,7 @@ def _row(link: Link, visit: Visit) -> dict[str, Any]:
         "outcome": FETCHED if visit.reason is None else outcome_of(visit.reason),
         "reason": visit.reason,
         "status": visit.status,
-        "source": "web",
+        "source": visit.source,
         "voted": link.voted,
         "karma": link.karma,
         "split": link.split,

@@ -32,6 +32,7 @@ class Visit:
     """What came of one link. `reason` is None if and only if `exchange` holds a page."""
 
     url: str
+    source: str = "web"  # what was asked
     reason: str | None = None
     exchange: Exchange | None = None
     final_url: str | None = None  # of the last response; for a link that leads to another, that one's URL

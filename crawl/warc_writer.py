@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import urlsplit
+
+from webtext.crawl.surt import surt
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -27,18 +28,24 @@ RENAMED_TRANSFER_ENCODING = b"X-Crawler-Transfer-Encoding"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request and its response, as bytes; the body without chunks but otherwise as it came."""
+    """One request and its response, as bytes; the body without chunks but otherwise as it came.
+
+    One that comes from an archive has no request and no address. Where it comes as a record, `head` is the record's HTTP
+    head and the body all that follows: both are stored as they are.
+    """
 
     url: str
     captured: int  # UTC seconds
-    address: str
-    method_line: bytes  # b"GET / HTTP/1.1"
-    request_headers: Headers
+    address: str | None = None
+    method_line: bytes | None = None  # b"GET / HTTP/1.1"
+    request_headers: Headers = ()
     status: int
     status_line: bytes  # b"HTTP/1.1 200 OK"
     headers: Headers
     body: bytes
     identified_type: str | None  # by the body's first bytes
+    head: bytes | None = None
+    origin: Sequence[tuple[str, str]] = ()  # more fields of the response record: which archive it comes from
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +90,27 @@ class WarcWriter:
     def write(self, exchange: Exchange) -> Place:
         """Append the response and request records of `exchange`; returns the place of the response."""
         date = warc_date(exchange.captured)
-        response = (
-            _http_block(exchange.status_line, stored_headers(exchange.headers, len(exchange.body))) + exchange.body
-        )
-        request = _http_block(exchange.method_line, exchange.request_headers)
+        head = exchange.head
+        if head is None:
+            head = _http_block(exchange.status_line, stored_headers(exchange.headers, len(exchange.body)))
+        response = head + exchange.body
         payload_digest = _sha1(exchange.body)
         block_digest = _sha1(response)
         identity = (exchange.url.encode(), date.encode(), block_digest.encode())
         response_id, request_id = _record_id(b"response", *identity), _record_id(b"request", *identity)
-        common = [("WARC-Date", date), ("WARC-Target-URI", exchange.url), ("WARC-IP-Address", exchange.address)]
-        header = [("WARC-Type", "response"), ("WARC-Record-ID", response_id), *common]
+        common = [("WARC-Date", date), ("WARC-Target-URI", exchange.url)]
+        if exchange.address is not None:
+            common.append(("WARC-IP-Address", exchange.address))
+        header = [("WARC-Type", "response"), ("WARC-Record-ID", response_id), *common, *exchange.origin]
         header += [("Content-Type", "application/http;msgtype=response"), ("WARC-Payload-Digest", payload_digest)]
         if exchange.identified_type is not None:
             header.append(("WARC-Identified-Payload-Type", exchange.identified_type))
         place = self._write([*header, ("WARC-Block-Digest", block_digest)], response)
-        header = [("WARC-Type", "request"), ("WARC-Record-ID", request_id), *common]
-        header += [("Content-Type", "application/http;msgtype=request"), ("WARC-Concurrent-To", response_id)]
-        self._write([*header, ("WARC-Block-Digest", _sha1(request))], request)
+        if exchange.method_line is not None:
+            request = _http_block(exchange.method_line, exchange.request_headers)
+            header = [("WARC-Type", "request"), ("WARC-Record-ID", request_id), *common]
+            header += [("Content-Type", "application/http;msgtype=request"), ("WARC-Concurrent-To", response_id)]
+            self._write([*header, ("WARC-Block-Digest", _sha1(request))], request)
         self._add_to_index(exchange, place, payload_digest)
         return place
 
@@ -155,20 +166,6 @@ def stored_headers(headers: Headers, body_length: int) -> Headers:
         elif name.lower() != b"content-length":
             stored.append((name, value))
     return [*stored, (b"Content-Length", str(body_length).encode())]
-
-
-def surt(url: str) -> str:
-    """The sort-friendly key of a canonical URL: host reversed, without scheme and `www.`, lower-case.
-
-    >>> surt("https://www.example.com:8080/A?b=C")
-    'com,example:8080)/a?b=c'
-    """
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    labels = [host] if host.replace(".", "").isdigit() or ":" in host else host.removeprefix("www.").split(".")[::-1]
-    port = f":{parts.port}" if parts.port else ""
-    query = f"?{parts.query}" if parts.query else ""
-    return f"{','.join(labels)}{port}){parts.path or '/'}{query}".lower()
 
 
 def _http_block(first_line: bytes, headers: Headers) -> bytes:

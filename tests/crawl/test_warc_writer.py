@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator
 
 from webtext.crawl.sniff import identified_type, media_type
-from webtext.crawl.warc_writer import Exchange, Place, WarcWriter, surt
+from webtext.crawl.warc_writer import Exchange, Place, WarcWriter
 
 BODY = b"<html><p>Hello</p></html>"
 
@@ -130,18 +130,6 @@ def test_any_bytes_come_back_from_both_readers(tmp_path: Path, bodies: list[byte
 
 
 @pytest.mark.parametrize(
-    ("url", "key"),
-    [
-        ("http://www.example.com/", "com,example)/"),
-        ("https://b.a.co.uk/X?Y=1", "uk,co,a,b)/x?y=1"),
-        ("http://127.0.0.1:8000/a", "127.0.0.1:8000)/a"),
-    ],
-)
-def test_index_keys_sort_by_reversed_host(url: str, key: str) -> None:
-    assert surt(url) == key
-
-
-@pytest.mark.parametrize(
     ("body", "encoding", "kind"),
     [
         (b"%PDF-1.7 ...", "", "application/pdf"),
@@ -163,3 +151,29 @@ def test_the_first_bytes_tell_what_a_page_is(body: bytes, encoding: str, kind: s
 def test_a_content_type_without_parameters() -> None:
     assert media_type("TEXT/HTML ; charset=x") == "text/html"
     assert media_type(" ;") is media_type(None) is None
+
+
+def test_an_archived_record_keeps_its_bytes_and_says_where_it_comes_from(tmp_path: Path) -> None:
+    head = b"HTTP/1.1 200 fine\nContent-Type:text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
+    archived = Exchange(
+        url="http://example.com/",
+        captured=1_400_000_000,
+        status=200,
+        status_line=b"HTTP/1.1 200 fine",
+        headers=[(b"Content-Type", b"text/html"), (b"Transfer-Encoding", b"chunked")],
+        body=b"6\r\n<html>\r\n0\r\n\r\n",
+        identified_type="text/html",
+        head=head,
+        origin=[("WARC-Source-URI", "https://archive.example/x")],
+    )
+    write(tmp_path / "a.warc.gz", archived)
+    assert head + archived.body in gzip.decompress((tmp_path / "a.warc.gz").read_bytes())
+    assert bodies_by_warcio(tmp_path / "a.warc.gz") == [b"<html>"]
+    with open(tmp_path / "a.warc.gz", "rb") as file:
+        records = [
+            (r.rec_type, r.rec_headers) for r in ArchiveIterator(file, check_digests="raise") if r.raw_stream.read()
+        ]
+    assert [kind for kind, _ in records] == ["warcinfo", "response"]
+    assert records[1][1].get_header("WARC-Source-URI") == "https://archive.example/x"
+    assert records[1][1].get_header("WARC-Date") == "2014-05-13T16:53:20Z"
+    assert records[1][1].get_header("WARC-IP-Address") is None
