@@ -27,6 +27,7 @@ from webtext.crawl.hosts import Hosts
 from webtext.crawl.link_table import LinkTable
 from webtext.crawl.pages_set import Link, PagesSet, user_agent
 from webtext.crawl.visit import Visit, Visitor
+from webtext.crawl.wishes import Wishes
 
 __all__ = ["FetchSettings", "fetch_pages"]
 
@@ -110,7 +111,10 @@ class _Crawl:
                 Client(user_agent(contact), rule, hosts, self._settings.concurrency) as client,
                 asyncio.TaskGroup() as tasks,
             ):
-                visitor = Visitor(client, self._settings, is_link=self._table.has_url, is_held=self._pages.held.has_url)
+                wishes = Wishes(client, self._settings)
+                visitor = Visitor(
+                    client, wishes, self._settings, is_link=self._table.has_url, is_held=self._pages.held.has_url
+                )
                 for link in links:
                     await self._room.acquire()
                     host, _ = host_and_port(link.url)

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from webtext.base.urls import target_of
 from webtext.crawl.client import Client, Failure, Limits, Reply, host_and_port, lower_headers
 from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.opt_outs import header_opt_outs, obeyed, robots_opt_outs
+from webtext.crawl.opt_outs import header_opt_outs, obeyed
 from webtext.crawl.reasons import REDIRECTS_TO_LINK
 from webtext.crawl.redirects import is_redirect, redirect_target
 from webtext.crawl.resolver import Refused
-from webtext.crawl.robots_cache import RobotsCache
 from webtext.crawl.sniff import TEXT_TYPES, identified_type, media_type
 from webtext.crawl.warc_writer import Exchange, Headers
+from webtext.crawl.wishes import Wishes
 
 PAGE_STATUSES = frozenset({200, 203})
 BUSY_STATUSES = frozenset({429, 503})
@@ -54,20 +53,20 @@ class Visitor:
     def __init__(
         self,
         client: Client,
+        wishes: Wishes,
         settings: FetchSettings,
         *,
         is_link: Callable[[str], bool],
         is_held: Callable[[str], bool],
     ) -> None:
         self._client = client
+        self._wishes = wishes
         self._settings = settings
         self._limits = Limits(
             max_bytes=settings.max_bytes,
             total_seconds=settings.total_seconds,
             connect_seconds=settings.connect_seconds,
         )
-        self._robots = RobotsCache(client, self._limits)
-        self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
         self._is_link = is_link
         self._is_held = is_held
 
@@ -94,7 +93,7 @@ class Visitor:
                 raise Failure(REDIRECTS_TO_LINK)
         if reply.status in BUSY_STATUSES:
             self._client.hosts.pause(host_and_port(url)[0], retry_after(reply.header("retry-after")))
-        visit.reason = self._objection(reply.status, reply.headers)
+        visit.reason = objection(reply.status, reply.headers, self._settings)
         visit.note(header_opt_outs(lower_headers(reply.headers)))
         if visit.reason is None:
             visit.exchange = _exchange(reply)
@@ -102,43 +101,48 @@ class Visitor:
                 visit.exchange, visit.reason = None, REDIRECTS_TO_LINK
 
     async def _request(self, visit: Visit, url: str) -> Reply:
-        await self._client.address(url)
-        robots = await self._robots.get(url)  # also where it is not obeyed: what it says is recorded
-        if robots is not None:
-            wishes = robots_opt_outs(robots, target_of(url))
-            visit.note(wishes)
-            reason = obeyed(wishes, self._settings)
-            if reason is not None:
-                raise Refused(reason)
-        elif self._obeys_robots:
-            raise Refused("robots_unreachable")
+        await self._wishes.ask(visit, url)
         visit.requests += 1
         return await self._client.get(url, HEADERS, self._limits, self._wants_body)
 
     def _next(self, visit: Visit, reply: Reply) -> str:
-        visit.redirects.append(reply.url)
-        target = redirect_target(reply.url, reply.headers)
-        if target is None:
-            raise Failure("bad_redirect")
-        if target in visit.redirects:
-            raise Failure("redirect_loop")
-        if len(visit.redirects) > self._settings.max_redirects:
-            raise Failure("too_many_redirects")
-        return target
+        return next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
 
     def _wants_body(self, status: int, headers: Headers) -> bool:
-        return self._objection(status, headers) is None
+        return objection(status, headers, self._settings) is None
 
-    def _objection(self, status: int, headers: Headers) -> str | None:
-        """Why the answer is not a page we may keep, told from its head alone."""
-        if status not in PAGE_STATUSES:
-            return f"http_{status}"
-        known = lower_headers(headers)
-        opted_out = obeyed(header_opt_outs(known), self._settings)
-        if opted_out is not None:
-            return opted_out
-        kind = media_type(next((value for name, value in known if name == "content-type"), None))
-        return None if kind is None or kind in TEXT_TYPES else "not_text"
+
+def next_hop(visit: Visit, url: str, headers: Headers, max_redirects: int) -> str:
+    """Where the redirect that `url` answered with leads. Raises Failure where the visit may not go on."""
+    visit.redirects.append(url)
+    target = redirect_target(url, headers)
+    if target is None:
+        raise Failure("bad_redirect")
+    if target in visit.redirects:
+        raise Failure("redirect_loop")
+    if len(visit.redirects) > max_redirects:
+        raise Failure("too_many_redirects")
+    return target
+
+
+def objection(status: int, headers: Headers, settings: FetchSettings) -> str | None:
+    """Why an answer is not a page we may keep, told from its head alone."""
+    if status not in PAGE_STATUSES:
+        return f"http_{status}"
+    known = lower_headers(headers)
+    opted_out = obeyed(header_opt_outs(known), settings)
+    if opted_out is not None:
+        return opted_out
+    kind = media_type(next((value for name, value in known if name == "content-type"), None))
+    return None if kind is None or kind in TEXT_TYPES else "not_text"
+
+
+def text_type(body: bytes, content_encoding: str) -> str | None:
+    """The type that the body's first bytes tell, None when they tell none. Raises Refused when it is no text's."""
+    identified = identified_type(body, content_encoding)
+    if identified is not None and identified not in TEXT_TYPES:
+        raise Refused("not_text")
+    return identified
 
 
 def retry_after(value: str | None) -> float:
@@ -152,11 +156,9 @@ def retry_after(value: str | None) -> float:
 
 
 def _exchange(reply: Reply) -> Exchange:
-    """The reply as it is stored; Failure when its first bytes are no text's."""
+    """The reply as it is stored. Raises Refused when its first bytes are no text's."""
     body = reply.body or b""
-    identified = identified_type(body, reply.header("content-encoding") or "")
-    if identified is not None and identified not in TEXT_TYPES:
-        raise Refused("not_text")
+    identified = text_type(body, reply.header("content-encoding") or "")
     return Exchange(
         url=reply.url,
         captured=reply.captured,
