@@ -56,6 +56,7 @@ class PartWriter:
         self._pending: list[pa.Table] = []
         self._attached: dict[str, Path] = {}
         self._path = folder.scratch_path(part_name(index))
+        self._scratch = [self._path]
         self._file = pq.ParquetWriter(
             self._path,
             self._schema,
@@ -87,10 +88,16 @@ class PartWriter:
         self.counts.fail(reason)
         self.failures.append(Failure(identifier, reason, cause))
 
-    def attach(self, name: str) -> Path:
-        """A local path to write a file that is published beside the part under `name`."""
-        self._attached[name] = self.folder.scratch_path(name)
-        return self._attached[name]
+    def attach(self, name: str, finished: Path | None = None) -> Path:
+        """A local path to write a file that is published beside the part under `name`.
+
+        A `finished` file of the caller's, on the folder's own disk, is published instead; it stays when the part is not.
+        """
+        path = finished if finished is not None else self.folder.scratch_path(name)
+        self._attached[name] = path
+        if finished is None:
+            self._scratch.append(path)
+        return path
 
     def publish(self, generation: int = 1) -> Part:
         """Make the part and its attachments appear, then its entry. Returns the entry."""
@@ -123,7 +130,7 @@ class PartWriter:
         """Remove what was written and not published."""
         with contextlib.suppress(Exception):
             self._file.close()
-        for path in (self._path, *self._attached.values()):
+        for path in self._scratch:
             path.unlink(missing_ok=True)
 
     def _record_digest(self, attachments: Iterable[Attachment]) -> str:

@@ -65,8 +65,10 @@ PAGE = pa.schema(
         _column("voted", pa.int64(), "when the link's earliest post was made; the page's age is captured - voted"),
         _column("karma", pa.int64(), "the link's karma"),
         _column("split", pa.string(), "the link's split"),
-        _column("warc_file", pa.string(), "file of the response record, in the same part set", nullable=True),
-        _column("warc_offset", pa.int64(), "offset of the response record's gzip member", nullable=True),
+        _column(
+            "warc_file", pa.string(), "file of the response (or revisit) record, in the same part set", nullable=True
+        ),
+        _column("warc_offset", pa.int64(), "offset of that record's gzip member", nullable=True),
         _column("warc_length", pa.int64(), "length of that gzip member", nullable=True),
         _column("milliseconds", pa.int64(), "from the first connection to the last byte", nullable=True),
         _column("requests", pa.int32(), "requests made for the link: redirects and retries, not robots.txt"),

@@ -2,13 +2,15 @@
 
 Files with a compressed member per record (.warc.gz, .zst, .lz4), with one member around all records, and plain files are
 read. After damage, reading goes on where the next record starts, and the damage itself is yielded as a `Response` whose
-`body` raises: whoever counts responses has counted it.
+`body` raises: whoever counts responses has counted it. A revisit, whose body another record holds, is a response, too.
 """
 
 from __future__ import annotations
 
+import base64
 import calendar
 import gzip
+import hashlib
 import io
 import re
 import uuid
@@ -16,6 +18,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
 from webtext.base.content_coding import BodyError, decode_body
@@ -50,7 +53,7 @@ class Response:
     """An HTTP response as it was archived, or a damaged stretch of the file (`damage` says what, `url` may be empty).
 
     `offset` and `length` name the part of the file to read for this record alone, None where it shares a compressed
-    member with others. `raw` is the body as sent, codings and all.
+    member with others. `raw` is the body as sent, codings and all; that of a revisit is the body of its original.
     """
 
     offset: int | None
@@ -61,6 +64,7 @@ class Response:
     warc_headers: Headers = field(default_factory=Headers)
     http_headers: Headers = field(default_factory=Headers)
     raw: bytes = b""
+    is_revisit: bool = False
     damage: str | None = None
 
     @property
@@ -88,7 +92,9 @@ class Response:
 def read_responses(folder: Folder, name: str) -> Iterator[Response]:
     """Yield the responses of the WARC file `name`, in order; InputError when it holds no WARC record at all.
 
-    Requests, revisits, metadata and responses of other protocols (DNS) are passed over. Memory: two records.
+    Requests, metadata and responses of other protocols (DNS) are passed over, and so are revisits that say of one URL
+    that it has not changed. A revisit that says that another URL has the same body is a response with that body, or
+    'original_not_found' where its original is not in this folder. Memory: two records.
     """
     with folder.open(name) as file:
         if not file.read(1):
@@ -98,7 +104,7 @@ def read_responses(folder: Folder, name: str) -> Iterator[Response]:
         for stretch in _with_lengths(_stretches(file), file):
             holds_records |= stretch.is_record
             if stretch.response:
-                waiting.append(stretch.response)
+                waiting.append(_with_original(stretch.response, folder, name))
             if holds_records:
                 yield from waiting
                 waiting.clear()
@@ -113,7 +119,7 @@ def read_response_at(folder: Folder, name: str, offset: int, length: int) -> Res
         part = file.read(length)
     for stretch in _stretches(io.BytesIO(part)):
         if stretch.response and stretch.is_record:
-            return replace(stretch.response, offset=offset, length=length)
+            return _with_original(replace(stretch.response, offset=offset, length=length), folder, name)
     raise InputError(f"no response record at offset {offset} of '{folder.location(name)}'", "was the file changed?")
 
 
@@ -299,18 +305,66 @@ def _read(record: WarcRecord, start: int, starts_member: bool) -> _Stretch:
         damage = "record_too_large"
     elif len(block) < record.content_length:
         damage = "record_cut_short"
-    is_response = kind == "response" and record.is_http
+    url, date = _url(headers.get("WARC-Target-URI")), headers.get("WARC-Date").strip()
+    is_revisit = kind == "revisit" and _url(headers.get("WARC-Refers-To-Target-URI")) not in ("", url)
+    is_response = (kind == "response" or is_revisit) and record.is_http
     if not is_response and damage not in _LENGTH_IS_WRONG:
         return _Stretch(start, starts_member, None)
     response = Response(
         offset=start,
         length=None,
-        url=headers.get("WARC-Target-URI").strip().removeprefix("<").removesuffix(">"),
-        date=headers.get("WARC-Date").strip(),
+        url=url,
+        date=date,
         warc_headers=headers,
+        is_revisit=is_revisit,
         damage=damage,
     )
     return _Stretch(start, starts_member, response if damage else _with_http(response, block))
+
+
+def _with_original(response: Response, folder: Folder, name: str) -> Response:
+    """The response itself; a revisit with the body of the response it refers to, which is a record of the same folder.
+
+    The place of the original is read from `WARC-Refers-To-Filename` and `-File-Offset`; a file that was renamed may still
+    refer to itself. What lies there has to be what the revisit speaks of: URL, date and digest are compared.
+    """
+    if not response.is_revisit or response.damage:
+        return response
+    headers = response.warc_headers
+    given, offset = headers.get("WARC-Refers-To-Filename").strip(), headers.get("WARC-Refers-To-File-Offset").strip()
+    if offset.isascii() and offset.isdigit():
+        for file_name in dict.fromkeys((given, name)):
+            is_plain_name = file_name == PurePosixPath(file_name).name  # never out of the folder
+            if is_plain_name and (file_name == name or folder.exists(file_name)):
+                original = _response_from(folder, file_name, int(offset))
+                if original is not None and _is_original(original, response):
+                    return replace(response, raw=original.raw)
+    return replace(response, damage="original_not_found")
+
+
+def _response_from(folder: Folder, name: str, offset: int) -> Response | None:
+    """The response whose record starts at `offset`; None when none does."""
+    with folder.open(name) as file:
+        file.seek(offset)
+        try:
+            for record in _records(_Tail(file)):
+                return _read(record, offset, starts_member=True).response
+        except OSError:
+            pass
+    return None
+
+
+def _is_original(found: Response, revisit: Response) -> bool:
+    headers = revisit.warc_headers
+    refers_to = _url(headers.get("WARC-Refers-To-Target-URI")), headers.get("WARC-Refers-To-Date").strip()
+    digest = headers.get("WARC-Payload-Digest").strip()
+    if found.damage or found.is_revisit or (found.url, found.date) != refers_to:
+        return False
+    return not digest.startswith("sha1:") or digest[5:] == base64.b32encode(hashlib.sha1(found.raw).digest()).decode()
+
+
+def _url(value: str) -> str:
+    return value.strip().removeprefix("<").removesuffix(">")
 
 
 def _text(value: bytes) -> str:

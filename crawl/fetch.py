@@ -60,7 +60,7 @@ def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> Part
     run.console.say(f"crawl.fetch: {len(table):,} links, {len(pages.done):,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
-    if n_missing:
+    if n_missing or pages.is_under_way:
         _crawl(parent, table, pages, settings, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
     return pages.seal(about)

@@ -1,15 +1,14 @@
 """The part set of a crawl while it grows: rolling parts, each published whole, until every link has its row.
 
-A part is closed after so many pages, bytes or seconds; what is not published when a run dies is fetched again. Links are
-never in two parts, since a run starts from the published rows. Each part is sealed as a new generation, so a crawl of
-weeks is readable all along; the last one says that the set is complete.
+A part is published after so many pages, bytes or seconds; the one under way survives a run that dies (`open_part.py`).
+Links are never in two parts, since a run starts from the rows that are there. Each part is sealed as a new generation, so
+a crawl of weeks is readable all along; the last one says that the set is complete.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,15 +16,15 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.partset import ENTRIES, MANIFEST, Part, PartSet, part_name
-from webtext.base.partwriter import PartWriter, SetWriter, part_key
+from webtext.base.partset import ENTRIES, MANIFEST, Part, PartSet
+from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.storage import no_space_is_an_error
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.link_table import LinkTable
-from webtext.crawl.reasons import FAILED, FETCHED, outcome_of
+from webtext.crawl.open_part import OpenPart, Recovered, recover, remove_open
+from webtext.crawl.reasons import FETCHED, outcome_of
 from webtext.crawl.visit import Visit
-from webtext.crawl.warc_writer import WarcWriter
 
 KIND = "pages"
 RECIPE = "recipe.json"  # so that a crawl under way can tell what it was begun with
@@ -53,10 +52,11 @@ class PagesSet:
         self._entries = self._entry_names()
         self._parts: dict[int, Part] = self._writer.done()
         self._generation = self._writer.generation() + 1
+        self._recovered = recover(self._writer.folder, self._parts)
         self.held = LinkTable(())
         self.done = LinkTable(self._read_rows())
         self._about = _about(recipe)
-        self._open: _OpenPart | None = None
+        self._open: OpenPart | None = None
         self.n_pages = 0  # of this run
         self.n_bytes = 0
 
@@ -69,61 +69,77 @@ class PagesSet:
         data = (json.dumps(self._writer.recipe.to_json(), indent=1, sort_keys=True) + "\n").encode()
         self._writer.folder.write_bytes(RECIPE, data)
         with self._writer.folder.held():
-            if self._entries != self._entry_names():
-                raise InputError(f"another run has just written '{self._writer.folder.url}'", "give the command again")
+            self._check_unchanged()
             self._writer.remove_leftovers()
+            remove_open(self._writer.folder, but=self._recovered.index if self._recovered is not None else None)
+            if self._recovered is not None:
+                self._open = OpenPart(self._writer.folder, self._recovered.index, self._about, self._recovered)
             try:
                 yield
             finally:
-                self._discard()
+                if self._open is not None:
+                    self._open.close()
+                    self._open = None
 
     def add(self, link: Link, visit: Visit) -> None:
         """Add the row of one link, and its page's records; publishes the part when it is full."""
         if self._open is None:
-            index = max(self._parts, default=-1) + 1
-            key = part_key(self._writer.recipe, (), f"{self._generation}.{index}")
-            self._open = _OpenPart(self._writer.part(index, key=key), self._about)
+            self._open = OpenPart(self._writer.folder, max(self._parts, default=-1) + 1, self._about)
         with no_space_is_an_error(self._writer.folder.url):
-            self._open.add(link, visit)
+            self._open.add(_row(link, visit), visit.exchange)
         if visit.exchange is not None:
             self.n_pages += 1
             self.n_bytes += len(visit.exchange.body)
         if visit.exchange is not None and visit.exchange.url != link.url:
             self.held.add_url(visit.exchange.url)
-        if self._open.is_full(self._settings):
+        if (
+            self._open.n_rows >= self._settings.part_pages
+            or self._open.n_bytes >= self._settings.part_bytes
+            or self._open.seconds >= self._settings.part_seconds
+        ):
             self.publish()
 
     def publish(self) -> None:
         """Publish the part under way, if there is one, and seal what there is: a crawl of weeks is readable all along."""
         if self._open is not None:
-            part = self._open.publish(self._generation)
+            part = self._open.publish(self._writer, self._generation)
             self._open = None
             self._parts[part.index] = part
             self._generation += 1
             self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
 
-    def _discard(self) -> None:
-        if self._open is not None:
-            self._open.discard()
-            self._open = None
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a run that died left a part to be published."""
+        return self._recovered is not None
 
     def seal(self, run: Mapping[str, Any]) -> PartSet:
         """Gather all parts under one manifest. A crawl cannot be repeated, and the manifest says so."""
-        self.publish()
         return self._writer.seal(list(self._parts.values()), reproducible=False, run=run)
 
     def _entry_names(self) -> list[str]:
         return self._writer.folder.child(ENTRIES).names(".json")
 
+    def _check_unchanged(self) -> None:
+        """InputError when there is more, or less, than when this set was opened."""
+        now = recover(self._writer.folder, self._parts)
+        if self._entries != self._entry_names() or _extent(now) != _extent(self._recovered):
+            raise InputError(f"another run has just written '{self._writer.folder.url}'", "give the command again")
+
     def _read_rows(self) -> Iterator[str]:
         """link_id of every row; what redirected links have got is added to `held` on the way."""
+        for row in self._rows():
+            if row["outcome"] == FETCHED and row["final_url"] != row["url"]:
+                self.held.add_url(row["final_url"])
+            yield row["link_id"]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
         for part in self._parts.values():
             with self._writer.folder.open(part.name) as file:
-                table = pq.read_table(file, columns=["link_id", "url", "outcome", "final_url"])
-            for row in table.to_pylist():
-                if row["outcome"] == FETCHED and row["final_url"] != row["url"]:
-                    self.held.add_url(row["final_url"])
-                yield row["link_id"]
+                yield from pq.read_table(file, columns=["link_id", "url", "outcome", "final_url"]).to_pylist()
+        if self._recovered is not None:
+            for entry in self._recovered.entries:
+                yield entry.row
 
     def _check_recipe(self, recipe: Recipe) -> None:
         """Refuse to mix pages that were fetched under other settings."""
@@ -145,50 +161,8 @@ class PagesSet:
             )
 
 
-class _OpenPart:
-    """One part being filled: rows, WARC, index."""
-
-    def __init__(self, writer: PartWriter, about: Mapping[str, str]) -> None:
-        self._writer = writer
-        stem = part_name(writer.index).removesuffix(".parquet")
-        self._warc_name = f"{stem}.warc.gz"
-        self._warc = WarcWriter(writer.attach(self._warc_name), self._warc_name, about)
-        self._cdxj_path = writer.attach(f"{stem}.cdxj")
-        self._rows: list[dict[str, Any]] = []
-        self._begun = time.monotonic()
-
-    def add(self, link: Link, visit: Visit) -> None:
-        row = _row(link, visit)
-        if visit.exchange is not None:
-            place = self._warc.write(visit.exchange)
-            row |= {
-                "captured": visit.exchange.captured,
-                "warc_file": self._warc_name,
-                "warc_offset": place.offset,
-                "warc_length": place.length,
-            }
-        self._rows.append(row)
-        _count(self._writer, visit.reason)
-
-    def is_full(self, settings: FetchSettings) -> bool:
-        return (
-            len(self._rows) >= settings.part_pages
-            or self._warc.n_bytes >= settings.part_bytes
-            or time.monotonic() - self._begun >= settings.part_seconds
-        )
-
-    def publish(self, generation: int) -> Part:
-        with no_space_is_an_error(self._writer.folder.url):
-            self._warc.close()
-            self._cdxj_path.write_bytes(self._warc.cdxj())
-            self._writer.write(self._rows)
-            part = self._writer.publish(generation)
-        self._writer.discard()
-        return part
-
-    def discard(self) -> None:
-        self._warc.close()
-        self._writer.discard()
+def _extent(recovered: Recovered | None) -> tuple[int, int] | None:
+    return None if recovered is None else (recovered.index, recovered.journal_bytes)
 
 
 def _row(link: Link, visit: Visit) -> dict[str, Any]:
@@ -209,16 +183,6 @@ def _row(link: Link, visit: Visit) -> dict[str, Any]:
         "cause": visit.cause,
         "opt_outs": visit.opt_outs,
     }
-
-
-def _count(writer: PartWriter, reason: str | None) -> None:
-    """The funnel: links in = pages + dropped (linked or refused) + failed. The rows name each one, so counts are enough."""
-    if reason is None:
-        writer.counts.keep()
-    elif outcome_of(reason) == FAILED:
-        writer.counts.fail(reason)
-    else:
-        writer.counts.drop(reason)
 
 
 def _about(recipe: Recipe) -> dict[str, str]:

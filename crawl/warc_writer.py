@@ -1,29 +1,40 @@
-"""WARC/1.1 records around the bytes of an HTTP exchange as they came over the wire, and a CDXJ index beside them.
+"""WARC/1.1 records around the bytes of an HTTP exchange as they came over the wire, and a CDXJ line to find each.
 
-Each record is its own gzip member, *stored* (level 0): bodies mostly come gzipped, and compressing them again was measured
-at 10 times the CPU of the whole fetch. Nothing is decoded. One thing differs from the wire: the HTTP client has removed
-the chunks, so `Transfer-Encoding` is renamed `X-Crawler-Transfer-Encoding` and `Content-Length` fits what is stored.
-Follows WARC 1.1 (ISO 28500:2017), the layout of Common Crawl's files, and CDXJ as pywb writes it.
+Each record is its own gzip member, *stored*: bodies mostly come gzipped, and compressing them again was measured at 10
+times the CPU of the whole fetch. Nothing is decoded. One thing differs from the wire: the HTTP client has removed the
+chunks, so `Transfer-Encoding` is renamed `X-Crawler-Transfer-Encoding` and `Content-Length` fits what is stored.
+A body that the file holds already is not stored again: a `revisit` record says where it lies.
+Follows WARC 1.1 (ISO 28500:2017), and the layout of Common Crawl's files.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
+import os
+import re
 import time
-import uuid
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from webtext.crawl.surt import surt
+from webtext.crawl.cdxj import REVISIT_TYPE, index_line, read_index_line
+from webtext.crawl.sniff import media_type
+from webtext.crawl.stored_member import stored_member
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 RENAMED_TRANSFER_ENCODING = b"X-Crawler-Transfer-Encoding"
+IDENTICAL_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+_HTTP_TYPES = {
+    "response": "application/http;msgtype=response",
+    "revisit": "application/http;msgtype=response",
+    "request": "application/http;msgtype=request",
+}
+_SHA1 = "sha1:"
+_NO_BODY = _SHA1 + "3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"  # of no bytes
+_NOT_IN_A_LINE = re.compile(r"[\x00-\x20\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,26 +60,44 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a response record lies: byte offset and length of its gzip member."""
+class Stored:
+    """Where an exchange lies in its file."""
 
+    offset: int  # of the gzip member of its response, or of the revisit that stands for it
+    length: int  # of that member
+    end: int  # of the last member of the exchange
+    index_line: str  # of CDXJ, without line end
+
+
+@dataclass(frozen=True, slots=True)
+class _Original:
+    """A response that holds a body which later ones may refer to."""
+
+    url: str
+    date: str
     offset: int
-    length: int
 
 
 class WarcWriter:
-    """Writes one WARC file and collects its index. The first record says who made it and how."""
+    """Writes one WARC file; the first record says who made it and how.
 
-    def __init__(self, path: Path, name: str, about: Mapping[str, str]) -> None:
-        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+    An exchange is handed to the system as soon as it is complete: a process that dies leaves at most one torn record.
+    Memory: 500 bytes for each body that differs from those before it.
+    """
+
+    def __init__(
+        self, path: Path, name: str, about: Mapping[str, str], end: int = 0, index_lines: Iterable[str] = ()
+    ) -> None:
+        """Begin a file; or go on at `end` of one whose exchanges have these lines, and cut off what lies behind."""
         self._name = name
-        self._offset = 0
-        self._index: list[tuple[str, str, str]] = []
-        date = warc_date(int(time.time()))
-        fields = "".join(f"{key}: {value}\r\n" for key, value in about.items()).encode()
-        header = [("WARC-Type", "warcinfo"), ("WARC-Record-ID", _record_id(b"warcinfo", name.encode(), date.encode()))]
-        header += [("WARC-Date", date), ("WARC-Filename", name), ("Content-Type", "application/warc-fields")]
-        self._write([*header, ("WARC-Block-Digest", _sha1(fields))], fields)
+        self._originals: dict[str, _Original] = {}
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        os.ftruncate(self._file, end)
+        self.n_bytes = end
+        for line in index_lines:
+            self._know_again(line)
+        if not end:
+            self._write(_warcinfo(name, about))
 
     def __enter__(self) -> WarcWriter:
         return self
@@ -80,66 +109,75 @@ class WarcWriter:
 
     def close(self) -> None:
         """Close the file; nothing more can be written."""
-        self._file.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes written so far."""
-        return self._offset
-
-    def write(self, exchange: Exchange) -> Place:
-        """Append the response and request records of `exchange`; returns the place of the response."""
+    def write(self, exchange: Exchange) -> Stored:
+        """Append the response and request records of `exchange`; a revisit for the response whose body is there already."""
+        url = _one_line(exchange.url)
         date = warc_date(exchange.captured)
+        digest = _sha1(exchange.body)
+        original = self._originals.get(digest)
+        response_id = _record_id("response", url, date, digest)
+        common = f"WARC-Date: {date}\r\nWARC-Target-URI: {url}\r\n"
+        if exchange.address is not None:
+            common += f"WARC-IP-Address: {exchange.address}\r\n"
+        fields = common + "".join(f"{name}: {value}\r\n" for name, value in exchange.origin)
+        fields += f"WARC-Payload-Digest: {digest}\r\n"
+        if exchange.identified_type is not None:
+            fields += f"WARC-Identified-Payload-Type: {exchange.identified_type}\r\n"
         head = exchange.head
         if head is None:
-            head = _http_block(exchange.status_line, stored_headers(exchange.headers, len(exchange.body)))
-        response = head + exchange.body
-        payload_digest = _sha1(exchange.body)
-        block_digest = _sha1(response)
-        identity = (exchange.url.encode(), date.encode(), block_digest.encode())
-        response_id, request_id = _record_id(b"response", *identity), _record_id(b"request", *identity)
-        common = [("WARC-Date", date), ("WARC-Target-URI", exchange.url)]
-        if exchange.address is not None:
-            common.append(("WARC-IP-Address", exchange.address))
-        header = [("WARC-Type", "response"), ("WARC-Record-ID", response_id), *common, *exchange.origin]
-        header += [("Content-Type", "application/http;msgtype=response"), ("WARC-Payload-Digest", payload_digest)]
-        if exchange.identified_type is not None:
-            header.append(("WARC-Identified-Payload-Type", exchange.identified_type))
-        place = self._write([*header, ("WARC-Block-Digest", block_digest)], response)
+            head = _http_head(exchange.status_line, stored_headers(exchange.headers, len(exchange.body)))
+        if original is None:
+            response = _record("response", response_id, fields, head + exchange.body)
+        else:
+            response = _record("revisit", response_id, fields + self._reference(original, digest), head)
+        request = b""
         if exchange.method_line is not None:
-            request = _http_block(exchange.method_line, exchange.request_headers)
-            header = [("WARC-Type", "request"), ("WARC-Record-ID", request_id), *common]
-            header += [("Content-Type", "application/http;msgtype=request"), ("WARC-Concurrent-To", response_id)]
-            self._write([*header, ("WARC-Block-Digest", _sha1(request))], request)
-        self._add_to_index(exchange, place, payload_digest)
-        return place
+            fields = f"{common}WARC-Concurrent-To: {response_id}\r\n"
+            block = _http_head(exchange.method_line, exchange.request_headers)
+            request = _record("request", _record_id("request", url, date, digest), fields, block)
+        offset = self.n_bytes
+        self._write(response + request)
+        if original is None and exchange.body:
+            self._originals[digest] = _Original(url, date, offset)
+        kind = media_type(_first(exchange.headers, b"content-type")) if original is None else REVISIT_TYPE
+        line = index_line(
+            url,
+            exchange.captured,
+            mime=kind or "unk",
+            status=exchange.status,
+            digest=digest.removeprefix(_SHA1),
+            length=len(response),
+            offset=offset,
+            filename=self._name,
+        )
+        return Stored(offset, len(response), self.n_bytes, line)
 
-    def cdxj(self) -> bytes:
-        """The index of what was written: one line per response, sorted by key and time."""
-        return "".join(f"{key} {stamp} {fields}\n" for key, stamp, fields in sorted(self._index)).encode()
+    def _reference(self, original: _Original, digest: str) -> str:
+        """The headers that lead to the record with the body; file name and offset are an extension that Heritrix made."""
+        return (
+            f"WARC-Profile: {IDENTICAL_PAYLOAD}\r\nWARC-Truncated: length\r\n"
+            f"WARC-Refers-To: {_record_id('response', original.url, original.date, digest)}\r\n"
+            f"WARC-Refers-To-Target-URI: {original.url}\r\nWARC-Refers-To-Date: {original.date}\r\n"
+            f"WARC-Refers-To-Filename: {self._name}\r\nWARC-Refers-To-File-Offset: {original.offset}\r\n"
+        )
 
-    def _write(self, header: list[tuple[str, str]], block: bytes) -> Place:
-        lines = "".join(f"{name}: {value}\r\n" for name, value in [*header, ("Content-Length", str(len(block)))])
-        deflate = zlib.compressobj(0, zlib.DEFLATED, 31)
-        member = deflate.compress(b"WARC/1.1\r\n" + lines.encode() + b"\r\n" + block + b"\r\n\r\n") + deflate.flush()
-        self._file.write(member)
-        place = Place(self._offset, len(member))
-        self._offset += len(member)
-        return place
+    def _know_again(self, line: str) -> None:
+        """Take an exchange of the old file for an original, as `write` did."""
+        captured, fields = read_index_line(line)
+        digest = _SHA1 + fields["digest"]
+        if fields["mime"] != REVISIT_TYPE and digest != _NO_BODY:
+            self._originals[digest] = _Original(fields["url"], warc_date(captured), int(fields["offset"]))
 
-    def _add_to_index(self, exchange: Exchange, place: Place, payload_digest: str) -> None:
-        media_type = next((value for name, value in exchange.headers if name.lower() == b"content-type"), b"unk")
-        fields = {
-            "url": exchange.url,
-            "mime": media_type.decode("latin-1").partition(";")[0].strip().lower() or "unk",
-            "status": str(exchange.status),
-            "digest": payload_digest.partition(":")[2],
-            "length": str(place.length),
-            "offset": str(place.offset),
-            "filename": self._name,
-        }
-        stamp = time.strftime("%Y%m%d%H%M%S", time.gmtime(exchange.captured))
-        self._index.append((surt(exchange.url), stamp, json.dumps(fields, ensure_ascii=False)))
+    def _write(self, data: bytes) -> None:
+        """Hand all of `data` to the system. After an error (a full disk) a torn record lies behind the last whole one."""
+        n_written = 0
+        while n_written < len(data):
+            n_written += os.pwrite(self._file, memoryview(data)[n_written:], self.n_bytes + n_written)
+        self.n_bytes += len(data)
 
 
 def warc_date(seconds: int) -> str:
@@ -168,15 +206,41 @@ def stored_headers(headers: Headers, body_length: int) -> Headers:
     return [*stored, (b"Content-Length", str(body_length).encode())]
 
 
-def _http_block(first_line: bytes, headers: Headers) -> bytes:
+def _warcinfo(name: str, about: Mapping[str, str]) -> bytes:
+    date = warc_date(int(time.time()))
+    fields = "".join(f"{key}: {value}\r\n" for key, value in about.items()).encode()
+    headers = f"WARC-Date: {date}\r\nWARC-Filename: {name}\r\n"
+    return _record("warcinfo", _record_id("warcinfo", name, date), headers, fields)
+
+
+def _first(headers: Headers, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for known, value in headers if known.lower() == name), None)
+
+
+def _record(kind: str, record_id: str, headers: str, block: bytes) -> bytes:
+    content_type = "application/warc-fields" if kind == "warcinfo" else _HTTP_TYPES[kind]
+    head = (
+        f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: {record_id}\r\n{headers}Content-Type: {content_type}\r\n"
+        f"WARC-Block-Digest: {_sha1(block)}\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
+    return stored_member(b"".join((head.encode(), block, b"\r\n\r\n")))
+
+
+def _http_head(first_line: bytes, headers: Headers) -> bytes:
     return b"\r\n".join([first_line, *(name + b": " + value for name, value in headers), b"", b""])
 
 
 def _sha1(data: bytes) -> str:
-    return "sha1:" + base64.b32encode(hashlib.sha1(data).digest()).decode()
+    return _SHA1 + base64.b32encode(hashlib.sha1(data).digest()).decode()
 
 
-def _record_id(*parts: bytes) -> str:
-    """A function of what the record holds: the same exchange written twice has the same id."""
-    digest = hashlib.sha256(b"\n".join(parts)).digest()
-    return f"<urn:uuid:{uuid.UUID(bytes=digest[:16], version=5)}>"
+def _one_line(url: str) -> str:
+    """`url` as it may stand in a header and in an index: what would end the line or the field is percent-encoded."""
+    return _NOT_IN_A_LINE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), url)
+
+
+def _record_id(*parts: str) -> str:
+    """A function of what the record holds: the same exchange written twice has the same id (a UUID of version 5)."""
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    variant = "89ab"[int(digest[16], 16) & 3]
+    return f"<urn:uuid:{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}>"

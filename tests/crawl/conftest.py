@@ -180,20 +180,38 @@ def rows_of() -> Callable[[PartSet], Rows]:
 
 @pytest.fixture
 def bodies() -> Callable[[Path], dict[str, bytes]]:
-    """Target URI -> decoded body of every response record, as warcio reads them; no URI may come twice."""
+    """Target URI -> decoded body of every page, as warcio reads them; no URI may come twice."""
 
     def read(folder: Path) -> dict[str, bytes]:
         found: list[tuple[str, bytes]] = []
         for path in sorted(folder.glob("*.warc.gz")):
             with open(path, "rb") as file:
                 for record in ArchiveIterator(file, check_digests="raise"):
-                    if record.rec_type == "response":
+                    if record.rec_type in ("response", "revisit"):
                         uri = record.rec_headers.get_header("WARC-Target-URI")
-                        found.append((uri, record.content_stream().read()))
+                        content = record.content_stream().read()
+                        found.append(
+                            (uri, original_body(path.parent, record) if record.rec_type == "revisit" else content)
+                        )
         assert len(dict(found)) == len(found)
         return dict(found)
 
     return read
+
+
+def original_body(folder: Path, revisit: Any) -> bytes:
+    """The body that a revisit record of warcio's refers to, decoded."""
+    header = revisit.rec_headers.get_header
+    with open(folder / header("WARC-Refers-To-Filename"), "rb") as file:
+        file.seek(int(header("WARC-Refers-To-File-Offset")))
+        record = next(iter(ArchiveIterator(file)))
+        content: bytes = record.content_stream().read()
+    original = record.rec_headers.get_header
+    assert (record.rec_type, original("WARC-Record-ID")) == ("response", header("WARC-Refers-To"))
+    assert original("WARC-Target-URI") == header("WARC-Refers-To-Target-URI")
+    assert original("WARC-Date") == header("WARC-Refers-To-Date")
+    assert original("WARC-Payload-Digest") == header("WARC-Payload-Digest")
+    return content
 
 
 def _rows_of(pages: PartSet) -> Rows:
