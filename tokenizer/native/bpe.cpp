@@ -112,11 +112,7 @@ void Bpe::rules_from_ranks() {
 // Whether every token has one merge that gives it, later than those that give its parts, as training leaves them. By
 // rank: whether smaller ids alone lead to every token, which comes to the same.
 bool Bpe::find_orderly() const {
-  if (by_rank_) {
-    std::size_t n_merged = 0;
-    for (std::uint32_t id = 0; id < n_text_tokens_; ++id) n_merged += text_bytes_of(id).size() > 1;
-    return merges_by_rank().size() == n_merged;
-  }
+  if (by_rank_) return smaller_lead_to_all();
   std::vector<std::uint32_t> ranks(n_text_tokens_, Rule::kNever);
   bool is_orderly = true;
   rules_.each([&](std::uint32_t, std::uint32_t, Rule rule) {
@@ -130,36 +126,59 @@ bool Bpe::find_orderly() const {
   return is_orderly;
 }
 
+// A rank is an id here: a token is reached through smaller ones if merging its bytes ends with it, and with no rank
+// above.
+bool Bpe::smaller_lead_to_all() const {
+  std::vector<std::uint32_t> short_ids;
+  std::vector<ShortPiece> pieces;
+  std::uint16_t tokens[kShortPiece + ShortPiece::kSlack];  // only their number counts
+  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+    const std::string_view token = text_bytes_of(id);
+    if (token.size() < 2) continue;
+    if (!merge_short_ || token.size() > kShortPiece) {
+      if (!merge_by_rank(id)) return false;
+      continue;
+    }
+    const auto* bytes = reinterpret_cast<const Byte*>(token.data());  // behind the last token, 16 more can be read
+    short_ids.push_back(id);
+    pieces.push_back({bytes, bytes, token.size(), tokens, 0});
+  }
+  if (merge_short_) merge_short_(narrow_rules_, pieces.data(), pieces.size());
+  for (std::size_t index = 0; index < pieces.size(); ++index) {
+    if (pieces[index].n_tokens != 1 || pieces[index].highest_rank != short_ids[index]) return false;
+  }
+  return true;
+}
+
 bool Bpe::is_orderly() const {
   if (is_orderly_ < 0) is_orderly_ = find_orderly();  // threads that ask together find the same
   return is_orderly_ > 0;
 }
 
 std::vector<Merge> Bpe::merges_by_rank() const {
-  std::vector<std::uint32_t> ids;
-  for (const auto [id, tag] : index_) {
-    if (id != kNone && bytes_of(id).size() > 1) ids.push_back(id);
-  }
-  std::sort(ids.begin(), ids.end());
   std::vector<Merge> merges;
-  std::vector<std::uint32_t> tokens;
-  for (const std::uint32_t id : ids) {
-    tokens.clear();
-    for (const char byte : bytes_of(id)) tokens.push_back(byte_tokens_[static_cast<Byte>(byte)]);
-    while (tokens.size() > 2) {
-      std::size_t best = 0;
-      Rule lowest;
-      for (std::size_t at = 0; at + 1 < tokens.size(); ++at) {
-        const Rule rule = rules_(tokens[at], tokens[at + 1]);
-        if (rule.rank < std::min(lowest.rank, id)) lowest = rule, best = at;
-      }
-      if (lowest.rank == Rule::kNever) break;
-      tokens[best] = lowest.token;
-      tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-    }
-    if (tokens.size() == 2) merges.push_back({tokens[0], tokens[1]});
+  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+    if (text_bytes_of(id).size() < 2) continue;
+    if (const auto merge = merge_by_rank(id)) merges.push_back(*merge);
   }
   return merges;
+}
+
+std::optional<Merge> Bpe::merge_by_rank(std::uint32_t id) const {
+  std::vector<std::uint32_t> tokens;
+  for (const char byte : bytes_of(id)) tokens.push_back(byte_tokens_[static_cast<Byte>(byte)]);
+  while (tokens.size() > 2) {
+    std::size_t best = 0;
+    Rule lowest;
+    for (std::size_t at = 0; at + 1 < tokens.size(); ++at) {
+      const Rule rule = rules_(tokens[at], tokens[at + 1]);
+      if (rule.rank < std::min(lowest.rank, id)) lowest = rule, best = at;
+    }
+    if (lowest.rank == Rule::kNever) return std::nullopt;
+    tokens[best] = lowest.token;
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+  return Merge{tokens[0], tokens[1]};
 }
 
 namespace {

@@ -101,6 +101,8 @@ class Bpe {
   bool some_unreachable() const;
   bool is_orderly() const;
   bool find_orderly() const;
+  bool smaller_lead_to_all() const;
+  std::optional<Merge> merge_by_rank(std::uint32_t id) const;
   std::uint64_t fingerprint(std::string_view salt) const;
   // The bytes of a token that text can give; empty for any other id.
   std::string_view text_bytes_of(std::uint32_t id) const {

@@ -75,7 +75,7 @@ bool Bpe::merge_by_windows(Worker& worker, const Byte* bytes, std::size_t n_byte
     }
     if (n_tokens < 2) return false;
     std::size_t n_kept = 0;
-    for (std::size_t kept_bytes = 0; n_kept + 1 < n_tokens && kept_bytes < window / 2; ++n_kept) {
+    for (std::size_t kept_bytes = 0; n_kept + 1 < n_tokens && kept_bytes < window * 3 / 4; ++n_kept) {
       const std::size_t n_token = bytes_of(tokens[n_kept]).size();
       kept_bytes += n_token;
       start += n_token;

@@ -68,9 +68,10 @@ struct ShortPiece {
   std::size_t n_bytes;
   std::uint16_t* tokens;
   std::size_t n_tokens;
+  std::uint16_t highest_rank = 0;  // of the rules that were applied
 };
 
-// Fills in the tokens of n pieces.
+// Fills in the tokens of n pieces, and their highest ranks.
 using MergeShort = void (*)(const NarrowRules& rules, ShortPiece* pieces, std::size_t n);
 
 void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t n);
