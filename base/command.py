@@ -117,10 +117,10 @@ def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], An
     type_, words = choices(field_types(settings)[field.name])
     flag = "--" + field.name.replace("_", "-")
     help_ = f"{field.metadata.get('help', '')}  [default: {_shown(field.default)}]"
-    if words:
-        type_ = _OrWord(type_, words)
     if type_ is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=help_)
+    if words:
+        type_ = _OrWord(type_, words)
     if typing.get_origin(type_) is tuple:
         return click.option(flag, field.name, multiple=True, help=help_)
     return click.option(flag, field.name, type=type_, default=None, help=help_)

@@ -31,10 +31,11 @@ POST = pa.struct(
 LINK = pa.schema(
     [
         _column("link_id", pa.string(), "first 32 hex digits of SHA-256 of url"),
-        _column("url", pa.string(), "canonical URL (WHATWG, no fragment)"),
+        _column("url", pa.string(), "canonical URL (WHATWG, no fragment), without tracking parameters"),
         _column("url_raw", pa.string(), "the URL as the source gave it, HTML-unescaped once"),
         _column("domain", pa.string(), "registrable domain by the public suffix list, or the host"),
         _column("karma", pa.int64(), "highest score among posts"),
+        _column("karma_sum", pa.int64(), "sum of the scores of posts"),
         _column("first_created", pa.int64(), "when the earliest post was made"),
         _column(
             "posts", pa.list_(pa.field("item", POST, nullable=False)), "all posts that voted for url, earliest first"

@@ -1,31 +1,37 @@
 """The karma rule: which posts vote for a page, and for which pages a vote counts.
 
 The profile `webtext` is GPT-2's rule (Radford et al. 2019, section 2.1: "all outbound links ... which received at least
-3 karma", Wikipedia removed; the model card ends it with 2017), made exact: a post counts when its own score reaches the
-threshold. Which sites stay is judged by OpenAI's list of WebText's 1,000 most frequent domains: Google, GitHub, eBay,
-Wikia and link shorteners are in it, Wikipedia and Reddit are not.
+3 karma", Wikipedia removed; the model card ends it with 2017 and names a blocklist of subreddits), made exact: a post
+counts when its own score reaches the threshold, and a link is kept when one of its posts counts. Which sites stay is
+judged by OpenAI's list of WebText's 1,000 most frequent domains: Google, GitHub, eBay, Wikia and link shorteners are in
+it, Wikipedia and Reddit are not. The other profiles are in `crawl/link_settings.py`.
 
 Reasons, in the order they are looked at; the first that holds is the one that is counted:
 
     null_score  null_url  null_created      the source does not tell
     too_late                                created at or after `before`
     over_18  self_post                      what the post is
-    too_little_karma                        score below `min_karma`
+    blocked_subreddit                       where it was made
+    too_little_karma                        score below `min_karma`; under `sum_karma` see crawl/links.py
+    score_too_fresh                         read sooner after the post was made than `min_score_age`
     not_http                                no http(s) URL by the WHATWG standard
     links_back                              to Reddit itself or its media hosts
     wikipedia                               Wikipedia in any language, or a mirror of it
+    blocked_domain                          on a blocklist of domains
     media                                   an image, audio or video file by its name
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from typing import Any
 
-from webtext.base.urls import canonical_url, path_of, registrable_domain
-from webtext.crawl.link_settings import LinkSettings, timestamp
+from webtext.base.urls import canonical_url, host_of, path_of, registrable_domain
+from webtext.crawl.blocklists import DomainBlocklists, SubredditBlocklists
+from webtext.crawl.link_settings import KarmaRule, LinkSettings
 from webtext.crawl.submission import Submission
-
-__all__ = ["LinkSettings", "is_media", "judge", "judge_post", "judge_url"]
+from webtext.crawl.tracking import without_tracking
 
 REDDIT_DOMAINS = frozenset({"reddit.com", "redd.it", "redditmedia.com", "reddituploads.com", "redditstatic.com"})
 WIKIPEDIA_DOMAINS = frozenset(
@@ -33,52 +39,109 @@ WIKIPEDIA_DOMAINS = frozenset(
     {"wikipedia.org", "wikipedia.com", "enwp.org"}
     | {"wikiwand.com", "wikivisually.com", "wikimili.com", "wiki2.org", "wikizero.com", "thefullwiki.org"}
 )
+WIKIPEDIA_OVER_TLS = "secure.wikimedia.org"  # until 2011, with a path of /wikipedia/LANGUAGE/wiki/ARTICLE
 IMAGES = "bmp|gif|gifv|ico|jpeg|jpg|png|svg|tif|tiff|webp"
 AUDIO = "aac|flac|m4a|mid|midi|mp3|ogg|opus|wav|wma"
 VIDEO = "3gp|avi|flv|m4v|mkv|mov|mp4|mpeg|mpg|ogv|webm|wmv"
 
 
-def judge(post: Submission, settings: LinkSettings) -> tuple[str, None] | tuple[None, str]:
-    """(canonical URL, None) for a vote that counts, else (None, the reason why it does not)."""
-    reason = judge_post(post, settings)
-    if reason is not None:
-        return None, reason
-    url = canonical_url(post.url or "")
-    if url is None:
-        return None, "not_http"
-    reason = judge_url(url, settings)
-    return (url, None) if reason is None else (None, reason)
+class Judge:
+    """A rule with its blocklists. Call it with a post: (link URL, None) for a vote that counts, else (None, reason)."""
+
+    def __init__(
+        self,
+        rule: KarmaRule,
+        subreddits: SubredditBlocklists | None = None,
+        domains: DomainBlocklists | None = None,
+        min_score_age: int | None = None,
+    ) -> None:
+        self.rule = rule
+        self._end = rule.end
+        self._min_karma = None if rule.sum_karma else rule.min_karma
+        self._min_score_age = min_score_age
+        self._subreddits = subreddits or SubredditBlocklists()
+        self._domains = domains or DomainBlocklists()
+
+    @classmethod
+    def of(cls, settings: LinkSettings) -> Judge:
+        """The judge that these settings ask for. InputError when a blocklist cannot be read."""
+        subreddits = SubredditBlocklists.read(settings.subreddit_blocklist)
+        domains = DomainBlocklists.read(settings.domain_blocklist)
+        return cls(settings.rule, subreddits, domains, settings.min_score_age)
+
+    def about(self) -> dict[str, Any]:
+        """What a recipe says of it: the parts of the rule that hold, and which lists."""
+        lists = {"subreddit_blocklists": self._subreddits.about(), "domain_blocklists": self._domains.about()}
+        return dataclasses.asdict(self.rule) | lists
+
+    def __call__(self, post: Submission) -> tuple[str, None] | tuple[None, str]:
+        reason = self._judge_post(post)
+        if reason is not None:
+            return None, reason
+        url = link_url(post.url or "")
+        if url is None:
+            return None, "not_http"
+        reason = self._judge_url(url)
+        return (url, None) if reason is None else (None, reason)
+
+    def _judge_post(self, post: Submission) -> str | None:
+        """Why the post does not count, whatever it links to; None when it does."""
+        if post.score is None:
+            return "null_score"
+        if post.url is None:
+            return "null_url"
+        if post.created is None:
+            return "null_created"
+        if self._end is not None and post.created >= self._end:
+            return "too_late"
+        if post.over_18 and not self.rule.keep_over_18:
+            return "over_18"
+        if post.is_self and not self.rule.keep_self_posts:
+            return "self_post"
+        if self._subreddits.blocks(post.subreddit):
+            return "blocked_subreddit"
+        if self._min_karma is not None and post.score < self._min_karma:
+            return "too_little_karma"
+        return "score_too_fresh" if self._is_too_fresh(post.created, post.retrieved) else None
+
+    def _is_too_fresh(self, created: int, retrieved: int | None) -> bool:
+        return self._min_score_age is not None and retrieved is not None and retrieved - created < self._min_score_age
+
+    def _judge_url(self, url: str) -> str | None:
+        """Why a link is not collected; None when it is."""
+        domain = registrable_domain(url)
+        if domain in REDDIT_DOMAINS and not self.rule.keep_links_back:
+            return "links_back"
+        if not self.rule.keep_wikipedia and is_wikipedia(url):
+            return "wikipedia"
+        if self._domains.blocks(host_of(url)):
+            return "blocked_domain"
+        if not self.rule.keep_media and is_media(url):
+            return "media"
+        return None
 
 
-def judge_post(post: Submission, settings: LinkSettings) -> str | None:
-    """Why the post does not count, whatever it links to; None when it does."""
-    if post.score is None:
-        return "null_score"
-    if post.url is None:
-        return "null_url"
-    if post.created is None:
-        return "null_created"
-    if settings.before is not None and post.created >= timestamp(settings.before):
-        return "too_late"
-    if post.over_18 and not settings.keep_over_18:
-        return "over_18"
-    if post.is_self:
-        return "self_post"
-    if settings.min_karma is not None and post.score < settings.min_karma:
-        return "too_little_karma"
-    return None
+def link_url(raw: str) -> str | None:
+    """The URL that a link is known by: canonical, without fragment and tracking parameters; None when it is not http(s).
+
+    A fragment goes also where it begins with `!`: no server is ever sent one, so that `/#!a` and `/#!b` are one page.
+
+    >>> link_url("HTTP://Example.com/a?id=7&utm_source=mail#top")
+    'http://example.com/a?id=7'
+    """
+    url = canonical_url(raw)
+    return None if url is None else without_tracking(url)
 
 
-def judge_url(url: str, settings: LinkSettings) -> str | None:
-    """Why a canonical URL is not collected; None when it is."""
-    domain = registrable_domain(url)
-    if domain in REDDIT_DOMAINS:
-        return "links_back"
-    if domain in WIKIPEDIA_DOMAINS and not settings.keep_wikipedia:
-        return "wikipedia"
-    if not settings.keep_media and is_media(url):
-        return "media"
-    return None
+def is_wikipedia(url: str) -> bool:
+    """Whether a canonical URL leads to Wikipedia in any language, to a mirror of it, or to its old address for HTTPS.
+
+    >>> is_wikipedia("https://de.m.wikipedia.org/wiki/A"), is_wikipedia("http://en.wiktionary.org/wiki/a")
+    (True, False)
+    """
+    if registrable_domain(url) in WIKIPEDIA_DOMAINS:
+        return True
+    return host_of(url) == WIKIPEDIA_OVER_TLS and path_of(url).startswith("/wikipedia/")
 
 
 def is_media(url: str) -> bool:

@@ -2,17 +2,19 @@
 
     dumps ──► spills ──► parts      first one task a file (crawl/votes.py), then one task a part
 
-Parts are equal ranges of link_id, so the whole set is sorted by it, and a part's memory is its share of the votes. How many
-there are depends on the input's size alone. Spills lie in `OUT/_work` until the set is sealed.
+Parts are ranges of link_id, so the whole set is sorted by it. How many there are depends on the input's size alone. A part
+is merged a few buckets at a time (crawl/spill.py), so its memory does not depend on its size. Spills lie in `OUT/_work`
+until the set is sealed.
 
 The funnel counts posts. A vote counts in the part where its link lies: kept, or dropped as `duplicate_post` when the same
-post is there twice, in one file or in two (the later reading of its score stays). What never became a vote has no link,
-so part 0 counts it for all files.
+post is there twice, in one file or in two (the later reading of its score stays), or, where the rule adds up scores, as
+`too_little_karma_sum` with all other posts of its link. What never became a vote has no link, so part 0 counts it for
+all files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,14 +30,16 @@ from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.base.urls import library_versions, registrable_domain
 from webtext.crawl.inputs import find_files
+from webtext.crawl.karma import Judge
 from webtext.crawl.link_settings import MAX_PARTS, LinkSettings
-from webtext.crawl.spill import Block, read_blocks
+from webtext.crawl.spill import N_BUCKETS, Block, read_blocks
 from webtext.crawl.submission import Submission
 from webtext.crawl.votes import Dump, Spill, SpillJob, identify_dumps, spill_dumps
 
 STAGE = "crawl.links"
-CODE_VERSION = 1
+CODE_VERSION = 2
 INPUT_BYTES_PER_PART = 1 << 30
+MERGE_BYTES = 16 << 20  # compressed votes that are merged at a time, or one bucket where that is more
 WORK = "_work"
 ROWS_AT_A_TIME = 1024
 
@@ -47,9 +51,8 @@ def collect_links(inputs: Sequence[str], out: str, settings: LinkSettings, run: 
     number of workers changes a byte. A dump that breaks off gives what it holds, and one failure of reason
     `truncated_stream` or `damaged_stream`: see `broken_dumps`.
     """
-    recipe = Recipe(
-        stage=STAGE, code_version=CODE_VERSION, settings=recipe_settings(settings), versions=library_versions()
-    )
+    rule = recipe_settings(settings) | Judge.of(settings).about()
+    recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
     dumps = identify_dumps(find_files(inputs), run)
     n_parts = settings.parts or parts_for(sum(dump.n_bytes for dump in dumps))
     tasks = _tasks(dumps, n_parts)
@@ -60,7 +63,7 @@ def collect_links(inputs: Sequence[str], out: str, settings: LinkSettings, run: 
         sets = run_parts(_merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         return sets["links"]
     with work.held():
-        jobs = [SpillJob.of(dump, work, recipe, n_parts, settings) for dump in dumps]
+        jobs = [SpillJob.of(dump, work, recipe, settings) for dump in dumps]
         tasks = _with_spills(tasks, spill_dumps(jobs, run), work, settings)
         sets = run_parts(_merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         work.remove_all()
@@ -101,6 +104,7 @@ class _MergePayload:
     unlinked: Counts  # of all dumps, in part 0
     failures: tuple[Failure, ...]
     validation_ratio: float
+    min_karma_sum: int | None  # where the rule adds up the scores of a link
 
 
 def _tasks(dumps: Sequence[Dump], n_parts: int) -> list[PartTask]:
@@ -123,13 +127,14 @@ def _with_spills(
     for spill in spills:
         of_part: dict[int, list[Block]] = {}
         for block in spill.blocks:
-            of_part.setdefault(block.part, []).append(block)
+            of_part.setdefault(block.bucket * len(tasks) // N_BUCKETS, []).append(block)
         for part, its_blocks in of_part.items():
             blocks[part].append((spill.file_name, tuple(its_blocks)))
     unlinked = Counts()
     for spill in spills:
         n_records = sum(spill.dropped.values()) + sum(spill.failed.values())
         unlinked += Counts(n_records, 0, spill.dropped, spill.failed)
+    rule = settings.rule
     failures = tuple(Failure(*failure) for spill in spills for failure in spill.failures)
     return [
         PartTask(
@@ -142,6 +147,7 @@ def _with_spills(
                 unlinked=unlinked if task.index == 0 else Counts(),
                 failures=failures if task.index == 0 else (),
                 validation_ratio=settings.validation_ratio,
+                min_karma_sum=rule.min_karma if rule.sum_karma else None,
             ),
         )
         for task in tasks
@@ -149,27 +155,60 @@ def _with_spills(
 
 
 def _merge_part(context: PartContext, task: PartTask) -> None:
-    """Runs in a worker: gather the votes of one part by URL and write a row for each."""
+    """Runs in a worker: gather the votes of one part by URL and write a row for each link."""
     payload: _MergePayload = task.payload
     writer = context.output("links")
     writer.counts += payload.unlinked
     writer.failures += payload.failures
+    for buckets in _batches_of_buckets(payload.blocks):
+        votes = _votes_of(buckets, payload)
+        for start in range(0, len(votes), ROWS_AT_A_TIME):
+            links = votes[start : start + ROWS_AT_A_TIME]
+            rows = [_merge_link(*link, writer.counts, payload) for link in links]
+            writer.write([row for row in rows if row is not None])
+
+
+def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[Block, ...]]]) -> Iterator[range]:
+    """Buckets in order, as many at a time as have MERGE_BYTES of votes, but at least one."""
+    n_bytes: dict[int, int] = {}
+    for _, its_blocks in blocks:
+        for block in its_blocks:
+            n_bytes[block.bucket] = n_bytes.get(block.bucket, 0) + block.length
+    start, held = 0, 0
+    for bucket in sorted(n_bytes):
+        if held and held + n_bytes[bucket] > MERGE_BYTES:
+            yield range(start, bucket)
+            start, held = bucket, 0
+        held += n_bytes[bucket]
+    if held:
+        yield range(start, N_BUCKETS)
+
+
+def _votes_of(buckets: range, payload: _MergePayload) -> list[tuple[str, str, list[Submission]]]:
+    """(link_id, URL, posts) of all links in these buckets, sorted."""
     by_url: dict[str, list[Submission]] = {}
     for name, blocks in payload.blocks:
-        with payload.work.open(name) as file:
-            for vote in read_blocks(file, blocks, payload.work.location(name)):
-                by_url.setdefault(vote.url, []).append(vote.post)
-    rows = []
-    for identifier, url in sorted((link_id(url), url) for url in by_url):
-        posts = merge_posts(by_url[url])
-        writer.counts.keep(len(posts))
-        if len(posts) < len(by_url[url]):
-            writer.counts.drop("duplicate_post", len(by_url[url]) - len(posts))
-        rows.append(_link_row(identifier, url, posts, payload.validation_ratio))
-        if len(rows) == ROWS_AT_A_TIME:
-            writer.write(rows)
-            rows = []
-    writer.write(rows)
+        wanted = [block for block in blocks if block.bucket in buckets]
+        if wanted:
+            with payload.work.open(name) as file:
+                for vote in read_blocks(file, wanted, payload.work.location(name)):
+                    by_url.setdefault(vote.url, []).append(vote.post)
+    return sorted((link_id(url), url, posts) for url, posts in by_url.items())
+
+
+def _merge_link(
+    identifier: str, url: str, posts: Sequence[Submission], counts: Counts, payload: _MergePayload
+) -> dict[str, Any] | None:
+    """The row of one link, its posts counted; None when the rule adds up their scores and the sum is too little."""
+    merged = merge_posts(posts)
+    if len(merged) < len(posts):
+        counts.drop("duplicate_post", len(posts) - len(merged))
+    row = _link_row(identifier, url, merged, payload.validation_ratio)
+    if payload.min_karma_sum is not None and row["karma_sum"] < payload.min_karma_sum:
+        counts.drop("too_little_karma_sum", len(merged))
+        return None
+    counts.keep(len(merged))
+    return row
 
 
 def merge_posts(posts: Sequence[Submission]) -> list[Submission]:
@@ -186,12 +225,14 @@ def _reading(post: Submission) -> tuple[Any, ...]:
 
 
 def _link_row(identifier: str, url: str, posts: Sequence[Submission], validation_ratio: float) -> dict[str, Any]:
+    scores = [post.score for post in posts if post.score is not None]
     return {
         "link_id": identifier,
         "url": url,
         "url_raw": posts[0].url,
         "domain": registrable_domain(url),
-        "karma": max(post.score for post in posts if post.score is not None),
+        "karma": max(scores),
+        "karma_sum": min(max(sum(scores), -(2**63)), 2**63 - 1),  # absurd scores must not break the column
         "first_created": posts[0].created,
         "posts": [
             {

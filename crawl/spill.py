@@ -1,8 +1,9 @@
-"""Votes on their way from dump files to parts: one scratch file for each dump, cut into blocks by part.
+"""Votes on their way from dump files to parts: one scratch file for each dump, cut into blocks by bucket.
 
-A dump's votes are buffered by part and written out, part by part, whenever the buffers reach FLUSH_BYTES. Merging part p
-then reads the blocks of p out of every spill. So memory is bounded, and there are as many scratch files as dumps.
-A block is a MessagePack array of votes, compressed by Zstandard with a checksum.
+A bucket is one of N_BUCKETS equal ranges of link_id; parts are ranges of buckets. A dump's votes are buffered by bucket
+and written out, bucket by bucket, whenever the buffers reach FLUSH_BYTES. Merging then reads the blocks of a few buckets
+at a time out of every spill. So memory is bounded, and there are as many scratch files as dumps. A block is a MessagePack
+array of votes, compressed by Zstandard with a checksum.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import zstandard
 from webtext.base.errors import InputError
 from webtext.crawl.submission import Submission
 
+N_BUCKETS = 1024
 FLUSH_BYTES = 64 << 20
 SUFFIX = ".spill"
 _ARRAY_OF_32_BIT_LENGTH = b"\xdd"  # MessagePack's array header: this byte, then the length, then the items
@@ -29,11 +31,20 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
-    """Where votes for one part lie in a spill."""
+    """Where votes for one bucket lie in a spill."""
 
-    part: int
+    bucket: int
     offset: int
     length: int
+
+
+def bucket_of(identifier: str) -> int:
+    """The bucket that a link belongs to.
+
+    >>> bucket_of(32 * "0"), bucket_of("7fffffff" + 24 * "0"), bucket_of(32 * "f")
+    (0, 511, 1023)
+    """
+    return int(identifier[:8], 16) * N_BUCKETS >> 32
 
 
 class SpillWriter:
@@ -49,10 +60,10 @@ class SpillWriter:
         self._encode = msgspec.msgpack.Encoder().encode
         self._compress = zstandard.ZstdCompressor(level=1, write_checksum=True).compress
 
-    def add(self, part: int, vote: Vote) -> None:
-        """Keep a vote for the merge of `part`."""
+    def add(self, bucket: int, vote: Vote) -> None:
+        """Keep a vote for the merge of `bucket`."""
         encoded = self._encode(vote)
-        self._buffers.setdefault(part, []).append(encoded)
+        self._buffers.setdefault(bucket, []).append(encoded)
         self._buffered_bytes += len(encoded)
         if self._buffered_bytes >= self._flush_bytes:
             self._flush()
@@ -62,11 +73,11 @@ class SpillWriter:
         self._flush()
 
     def _flush(self) -> None:
-        for part, votes in sorted(self._buffers.items()):
+        for bucket, votes in sorted(self._buffers.items()):
             header = _ARRAY_OF_32_BIT_LENGTH + len(votes).to_bytes(4, "big")
             data = self._compress(header + b"".join(votes))
             self._file.write(data)
-            self.blocks.append(Block(part, self._offset, len(data)))
+            self.blocks.append(Block(bucket, self._offset, len(data)))
             self._offset += len(data)
         self._buffers.clear()
         self._buffered_bytes = 0
@@ -74,11 +85,11 @@ class SpillWriter:
 
 def read_blocks(file: BinaryIO, blocks: Iterable[Block], name: str) -> Iterator[Vote]:
     """The votes in these blocks. InputError when the spill is damaged."""
-    decoder = msgspec.msgpack.Decoder(list[Vote])
+    decoder, decompressor = msgspec.msgpack.Decoder(list[Vote]), zstandard.ZstdDecompressor()
     for block in blocks:
         file.seek(block.offset)
         try:
-            votes = decoder.decode(zstandard.ZstdDecompressor().decompress(file.read(block.length)))
+            votes = decoder.decode(decompressor.decompress(file.read(block.length)))
         except (zstandard.ZstdError, msgspec.DecodeError) as error:
             raise InputError(
                 f"the scratch file '{name}' is damaged: {error}", "remove it and give the same command again"

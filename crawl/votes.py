@@ -6,7 +6,7 @@ its record is there, which is published last and names the very bytes and the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import msgspec
 from webtext.base.counts import Counts
 from webtext.base.digest import file_sha256
 from webtext.base.engine import Engine, Limits, LocalEngine
-from webtext.base.errors import RunFailed
+from webtext.base.errors import InputError, RunFailed
 from webtext.base.journal import Journal
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.run import Run
@@ -25,9 +25,9 @@ from webtext.base.stage import KILLED_WORKER
 from webtext.base.storage import Folder
 from webtext.crawl.dumps import RedditDump
 from webtext.crawl.inputs import InputFile
-from webtext.crawl.karma import judge
+from webtext.crawl.karma import Judge
 from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.spill import SUFFIX, Block, SpillWriter, Vote
+from webtext.crawl.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.streams import MAGIC_BYTES, may_need_a_large_window
 from webtext.crawl.submission import LinkSource, Unreadable
 
@@ -76,14 +76,21 @@ class SpillJob:
     dump: Dump
     work: Folder
     key: str
-    n_parts: int
     settings: LinkSettings
+    rule: Mapping[str, Any]
 
     @classmethod
-    def of(cls, dump: Dump, work: Folder, recipe: Recipe, n_parts: int, settings: LinkSettings) -> SpillJob:
+    def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
         """The job, with its key. One file given under two names makes two spills: what fails in them bears the name."""
-        key = sha256_json([recipe.hash, dump.sha256, dump.folder, dump.name, n_parts])[:32]
-        return cls(dump=dump, work=work, key=key, n_parts=n_parts, settings=settings)
+        key = sha256_json([recipe.hash, dump.sha256, dump.folder, dump.name])[:32]
+        return cls(dump=dump, work=work, key=key, settings=settings, rule=recipe.settings)
+
+    def judge(self) -> Judge:
+        """The rule, its blocklists read where they are needed. InputError when one is no more what the recipe says."""
+        judge = Judge.of(self.settings)
+        if not judge.about().items() <= self.rule.items():
+            raise InputError("a blocklist was changed while dumps were read", "give the command again")
+        return judge
 
 
 def identify_dumps(files: Sequence[InputFile], run: Run) -> list[Dump]:
@@ -113,15 +120,6 @@ def finished_spill(job: SpillJob) -> Spill | None:
         return None
     is_there = job.work.exists(spill.file_name) and job.work.size(spill.file_name) == spill.n_bytes
     return spill if is_there and spill.key == job.key else None
-
-
-def part_of(identifier: str, n_parts: int) -> int:
-    """The part that a link belongs to: parts are equal ranges of link_id.
-
-    >>> part_of("00000000" + 24 * "0", 4), part_of("7fffffff" + 24 * "0", 4), part_of("ffffffff" + 24 * "0", 4)
-    (0, 1, 3)
-    """
-    return int(identifier[:8], 16) * n_parts >> 32
 
 
 def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[Engine]:
@@ -164,6 +162,7 @@ def _digest_file(_: Journal, file: InputFile) -> Dump:
 def _spill_dump(journal: Journal, job: SpillJob) -> None:
     """Runs in a worker: read one dump, judge each post, spill the votes; then publish, the record last."""
     source: LinkSource[Any] = RedditDump()
+    judge = job.judge()
     counts = Counts()
     failures: list[tuple[str, str, str]] = []
 
@@ -183,12 +182,12 @@ def _spill_dump(journal: Journal, job: SpillJob) -> None:
                 if not posts:
                     counts.drop(NO_LINK)
                 for post in posts:
-                    url, reason = judge(post, job.settings)
+                    url, reason = judge(post)
                     if reason is not None:
                         counts.drop(reason)
                     else:
                         assert url is not None, "a post without a reason has a URL"
-                        writer.add(part_of(link_id(url), job.n_parts), Vote(url, post))
+                        writer.add(bucket_of(link_id(url)), Vote(url, post))
         for position, cause in sorted(journal.set_aside.items()):
             fail(position, KILLED_WORKER, cause)
         writer.close()

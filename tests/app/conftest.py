@@ -88,6 +88,7 @@ def link(name: str, karma: int) -> dict[str, Any]:
         "url_raw": URLS[name],
         "domain": URLS[name].split("/")[2],
         "karma": karma,
+        "karma_sum": karma,
         "first_created": 1_483_228_800,
         "posts": [post | {"retrieved": None}],
         "split": "validation" if name == "held" else "train",

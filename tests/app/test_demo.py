@@ -24,7 +24,7 @@ from webtext.base.errors import EnvironmentError_
 from webtext.base.schemas import link_id, split_of
 from webtext.base.urls import canonical_url
 from webtext.crawl.dumps import RedditDump
-from webtext.crawl.karma import judge
+from webtext.crawl.karma import Judge
 from webtext.crawl.link_settings import LinkSettings
 from webtext.crawl.submission import Unreadable
 
@@ -105,7 +105,7 @@ def test_the_dump_reads_as_the_plan_voted(plan: Plan, tmp_path: Path) -> None:
     assert len(records) == len(plan.all) + second_posts + len(BAD_LINES) + len(ODD_ROWS)
     posts = [post for record in records if not isinstance(record, Unreadable) for post in record]
     assert len(records) - len(posts) == len(BAD_LINES)
-    verdicts = [judge(post, LinkSettings()) for post in posts]
+    verdicts = [Judge.of(LinkSettings())(post) for post in posts]
     expected = {page.url for page in plan.all if page.stage != "links"}
     assert {url for url, _ in verdicts if url} == expected
     planned = Counter(page.reason for page in plan.planted if page.stage == "links")

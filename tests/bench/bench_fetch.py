@@ -77,7 +77,7 @@ async def bare_aiohttp(urls: list[str]) -> None:
 
 def make_links(urls: list[str], folder: Path) -> None:
     writer = SetWriter(str(folder), "links", Recipe(stage="bench", code_version=1, settings={}))
-    base = {"domain": "bench", "karma": 3, "first_created": 1, "posts": [], "split": "train"}
+    base = {"domain": "bench", "karma": 3, "karma_sum": 3, "first_created": 1, "posts": [], "split": "train"}
     with writer.part(0, key="bench") as part:
         part.write([{"link_id": link_id(url), "url": url, "url_raw": url, **base} for url in urls])
         published = part.publish()

@@ -140,6 +140,7 @@ def _link(url: str) -> dict[str, object]:
         "url_raw": url,
         "domain": "test",
         "karma": 5,
+        "karma_sum": 5,
         "first_created": 1,
         "posts": [post],
         "split": split_of(link_id(url)),

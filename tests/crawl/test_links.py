@@ -30,7 +30,7 @@ from webtext.base.urls import canonical_url
 from webtext.crawl import votes
 from webtext.crawl.command import group
 from webtext.crawl.inputs import find_files
-from webtext.crawl.karma import LinkSettings
+from webtext.crawl.link_settings import LinkSettings
 from webtext.crawl.links import broken_dumps, collect_links
 
 ANY = LinkSettings(min_karma=None)
@@ -81,6 +81,7 @@ def test_the_real_dump_of_june_2005_adds_up(shared_data: Path, tmp_path: Path, r
         "url_raw": "http://www.downingstreetmemo.com",
         "domain": "downingstreetmemo.com",
         "karma": 183,
+        "karma_sum": 183,
         "first_created": 1119552233,
         "posts": [
             {
@@ -270,7 +271,7 @@ def test_small_buffers_change_nothing(tmp_path: Path, run: Run) -> None:
             for i in range(100):
                 writer.add(i % 3, vote(i))
             writer.close()
-            of_one = [block for block in writer.blocks if block.part == 1]
+            of_one = [block for block in writer.blocks if block.bucket == 1]
             assert list(read_blocks(file, of_one, "spill")) == [vote(i) for i in range(1, 100, 3)]
             with pytest.raises(InputError, match="damaged"):
                 list(read_blocks(file, [Block(1, of_one[0].offset + 1, of_one[0].length)], "spill"))

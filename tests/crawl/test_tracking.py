@@ -1,0 +1,82 @@
+"""Tracking parameters: what goes, what only looks like one, and that nothing else of a URL changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.urls import canonical_url
+from webtext.crawl.karma import link_url
+from webtext.crawl.tracking import NAMES, PREFIXES, without_tracking
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        ("?utm_source=a&utm_medium=b", ""),
+        ("?id=1&utm_source=a&page=2", "?id=1&page=2"),
+        ("?gclid=x", ""),
+        ("?fbclid", ""),
+        ("?b=%2f&fbclid=1&a=%2F+é&b=", "?b=%2f&a=%2F+é&b="),
+        ("?", ""),
+        ("", ""),
+        ("?a=http://example.org/?utm_source=b", "?a=http://example.org/?utm_source=b"),
+        ("?a=1;utm_source=b", "?a=1;utm_source=b"),  # a value of `a`, as the standard reads it
+        ("?my_utm_source=1", "?my_utm_source=1"),
+        ("?UTM_SOURCE=1", "?UTM_SOURCE=1"),
+        ("?gclids=1&xgclid=2&gclid_=3", "?gclids=1&xgclid=2&gclid_=3"),
+        ("?=gclid&ref=a&source=b&sid=c&cid=d", "?=gclid&ref=a&source=b&sid=c&cid=d"),
+        ("?pk_id=7", "?pk_id=7"),
+        ("?a&&b", "?a&&b"),
+    ],
+)
+def test_whole_parameters_go_and_all_else_stays(query: str, left: str) -> None:
+    assert without_tracking(f"http://example.com/a{query}") == f"http://example.com/a{left}"
+
+
+@pytest.mark.parametrize("name", sorted(NAMES | {f"{prefix}x" for prefix in PREFIXES}))
+def test_every_name_of_the_table_goes(name: str) -> None:
+    assert without_tracking(f"http://example.com/?a=1&{name}=v&b=2") == "http://example.com/?a=1&b=2"
+
+
+PARAMETERS = st.sampled_from(["a=1", "b", "", "utm_source=x", "fbclid=", "c=%E9;d", "gclid", "?", "x=utm_y"])
+
+
+@given(st.lists(PARAMETERS))
+def test_what_stays_keeps_its_order_and_its_bytes(parameters: list[str]) -> None:
+    tracking = {"utm_source=x", "fbclid=", "gclid"}
+    expected = "&".join(each for each in parameters if each not in tracking)
+    url = without_tracking(f"http://example.com/?{'&'.join(parameters)}")
+    assert url == (f"http://example.com/?{expected}" if expected else "http://example.com/")
+
+
+@given(st.text(max_size=40), st.lists(PARAMETERS | st.text(max_size=10), max_size=4), st.text(max_size=5))
+def test_a_links_url_is_canonical_and_its_own_links_url(path: str, parameters: list[str], fragment: str) -> None:
+    url = link_url(f"http://example.com/{path}?{'&'.join(parameters)}#{fragment}")
+    if url is not None:
+        assert canonical_url(url) == url
+        assert link_url(url) == url
+
+
+def test_links_urls_are_idempotent_on_the_vectors_of_urlcanon(shared_data: Path) -> None:
+    """Every string of its test data that is an http(s) URL, whatever its own canonical form makes of it."""
+    found = 0
+    for path in sorted((shared_data / "crawl/url").glob("urlcanon_*.json")):
+        for raw in strings(json.loads(path.read_text())):
+            url = link_url(raw)
+            if url is not None:
+                found += 1
+                assert link_url(url) == canonical_url(url) == url
+    assert found > 500
+
+
+def strings(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [each for item in value.items() for part in item for each in strings(part)]
+    if isinstance(value, list):
+        return [each for item in value for each in strings(item)]
+    return [value] if isinstance(value, str) else []
