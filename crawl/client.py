@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 
 import aiohttp
@@ -20,13 +20,18 @@ from yarl import URL
 from webtext.base.urls import host_of, port_of
 from webtext.crawl.addresses import AddressRule
 from webtext.crawl.hosts import Hosts
-from webtext.crawl.resolver import PinnedResolver, Refused, guarded_socket
+from webtext.crawl.resolver import PinnedResolver, guarded_socket
+from webtext.crawl.spool import Spool, SpoolMemory
 from webtext.crawl.warc_writer import Headers
 
 MAX_HEADER_BYTES = 8190  # of one line; what aiohttp and most servers allow
 MAX_HEADERS = 128
 MAX_TRIED_ADDRESSES = 3
-MEMORY_BYTES = 512 * 1024  # of a body under way; the rest of a larger one waits on disk: hundreds come at a time
+RATE_SECONDS = 10.0  # after which a body must have come at min_rate on average
+MAX_KEEP_ALIVE = 15.0  # seconds that an idle connection is kept at most
+KEEP_ALIVE_MARGIN = 2.0  # beyond the delay: most hosts are asked twice, and idle TLS connections are large
+BUSY_STATUSES = frozenset({429, 503})
+NO_ANSWER = frozenset({"timed_out", "connection_failed", "tls_failed", "dns_failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,7 @@ class Limits:
     max_bytes: int
     total_seconds: float
     connect_seconds: float
+    min_rate: float = 0.0  # bytes a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +65,16 @@ class Reply:
 
 
 class Failure(Exception):
-    """An exchange that came to nothing; `reason` is the fetch log's."""
+    """An exchange that came to nothing; `reason` is the fetch log's, `cause` is for people."""
 
     def __init__(self, reason: str, cause: str = "") -> None:
         super().__init__(f"{reason}: {cause}" if cause else reason)
         self.reason = reason
-        self.cause = cause[:200] or None
+        self.cause = cause or None
+
+
+class NotConnected(Failure):
+    """No connection came about; another address of the host may do."""
 
 
 WantsBody = Callable[[int, Headers], bool]
@@ -73,11 +83,11 @@ WantsBody = Callable[[int, Headers], bool]
 class Client:
     """The one way out. Use as an async context manager."""
 
-    def __init__(self, user_agent: str, rule: AddressRule, hosts: Hosts, concurrency: int) -> None:
+    def __init__(self, user_agent: str, rule: AddressRule, hosts: Hosts) -> None:
         self.resolver = PinnedResolver(rule)
         self.hosts = hosts
-        self._slots = asyncio.Semaphore(concurrency)
-        self._session = guarded_session(user_agent, self.resolver, rule)
+        self._memory = SpoolMemory()
+        self._session = guarded_session(user_agent, self.resolver, rule, hosts.pace.delay + KEEP_ALIVE_MARGIN)
 
     async def __aenter__(self) -> Client:
         return self
@@ -94,6 +104,7 @@ class Client:
         try:
             return await self.resolver.address(host, port)
         except OSError as error:
+            self.hosts.failed(host)
             raise Failure("dns_failed", str(error)) from None
 
     async def get(
@@ -101,28 +112,45 @@ class Client:
     ) -> Reply:
         """GET `url` in its host's turn. A body above max_bytes is a Failure, or is cut where `truncate` says so.
 
-        Raises Failure, or Refused when an address is forbidden; tries the host's next address when one does not answer.
+        Raises Failure, or Refused when an address is forbidden or the host given up; tries the host's next address when
+        one does not answer. The host's pace learns from what comes.
         """
         host, _ = host_and_port(url)
         for attempt in range(1, MAX_TRIED_ADDRESSES + 1):
             address = await self.address(url)
-            async with self.hosts.turn(host, address), self._slots:  # in this order: who waits for a turn holds no slot
+            async with self.hosts.turn(host, address):
+                start = time.monotonic()
                 try:
-                    return await self._exchange(url, address, headers, limits, wants_body, truncate)
-                except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                    failure = failure_of(error)
-            if failure.reason == "tls_failed" or attempt == MAX_TRIED_ADDRESSES or not self.resolver.next_address(host):
-                raise failure
+                    reply = await self._exchange(url, address, headers, limits, wants_body, truncate)
+                except Failure as failure:
+                    if failure.reason in NO_ANSWER:
+                        self.hosts.failed(host)
+                    else:
+                        self.hosts.answered(host, time.monotonic() - start)
+                    is_last = attempt == MAX_TRIED_ADDRESSES or not isinstance(failure, NotConnected)
+                    if is_last or not self.resolver.next_address(host):
+                        raise
+                else:
+                    self._hear(host, reply)
+                    return reply
         raise AssertionError("unreachable")
+
+    def _hear(self, host: str, reply: Reply) -> None:
+        if reply.status in BUSY_STATUSES:
+            self.hosts.failed(host)
+            self.hosts.pause(host, retry_after(reply.header("retry-after"), reply.header("date")))
+        else:
+            self.hosts.answered(host, reply.seconds)
 
     async def _exchange(
         self, url: str, address: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, truncate: bool
     ) -> Reply:
         start = time.monotonic()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_seconds)
+        rate: MinimumRate | None = None
         try:
             async with (
-                asyncio.timeout(limits.total_seconds),
+                asyncio.timeout(limits.total_seconds) as deadline,
                 self._session.get(
                     URL(url, encoded=True), headers=headers, allow_redirects=False, timeout=timeout
                 ) as response,
@@ -130,12 +158,15 @@ class Client:
                 captured = int(time.time())
                 body = None
                 if wants_body(response.status, response.raw_headers):
-                    body = await read_body(response, limits.max_bytes, truncate)
+                    rate = MinimumRate(deadline, limits.min_rate)
+                    body = await read_body(response, limits.max_bytes, truncate, self._memory, rate)
                 else:
-                    response.close()
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Failure, Refused):
+                    response.release()  # keeps the connection if all of the body is there already, else closes it
+        except Failure:
             raise
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if isinstance(error, TimeoutError) and rate is not None and rate.is_below:
+                raise Failure("too_slow", f"fewer than {limits.min_rate:g} bytes a second") from None
             raise failure_of(error) from None
         sent = response.request_info
         version = response.version or aiohttp.HttpVersion11
@@ -154,7 +185,9 @@ class Client:
         )
 
 
-def guarded_session(user_agent: str, resolver: PinnedResolver, rule: AddressRule) -> aiohttp.ClientSession:
+def guarded_session(
+    user_agent: str, resolver: PinnedResolver, rule: AddressRule, keep_alive: float = MAX_KEEP_ALIVE
+) -> aiohttp.ClientSession:
     """The session behind every request: vetted addresses, TLS verified, no proxy, no cookies, bounded headers."""
     connector = aiohttp.TCPConnector(
         limit=0,  # slots bound what is under way
@@ -163,6 +196,7 @@ def guarded_session(user_agent: str, resolver: PinnedResolver, rule: AddressRule
         happy_eyeballs_delay=None,  # one pinned address, one socket
         ssl=ssl.create_default_context(),  # one for all: making it costs 26 ms of CPU
         socket_factory=guarded_socket(rule),
+        keepalive_timeout=min(keep_alive, MAX_KEEP_ALIVE),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -191,37 +225,95 @@ def lower_headers(headers: Headers) -> list[tuple[str, str]]:
     return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
 
 
-async def read_body(response: aiohttp.ClientResponse, max_bytes: int, truncate: bool) -> bytes:
-    """The body as sent. Above max_bytes it is cut where `truncate` says so, else a Failure, as are transfer codings unknown."""
+class MinimumRate:
+    """Ends a body that comes too slowly: moves the deadline of its exchange to when the mean rate would be too low."""
+
+    def __init__(self, deadline: asyncio.Timeout, min_rate: float) -> None:
+        self._deadline = deadline
+        self._min_rate = min_rate
+        self._last = deadline.when()  # of the whole exchange
+        self._start = asyncio.get_running_loop().time()
+        self.received(0)
+
+    def received(self, n_bytes: int) -> None:
+        """So many bytes of the body are there."""
+        if self._min_rate > 0 and self._last is not None:
+            too_slow_at = self._start + max(RATE_SECONDS, n_bytes / self._min_rate)
+            self._deadline.reschedule(min(self._last, too_slow_at))
+
+    @property
+    def is_below(self) -> bool:
+        """Whether the deadline that holds is that of the rate."""
+        return self._deadline.when() != self._last
+
+
+async def read_body(
+    response: aiohttp.ClientResponse,
+    max_bytes: int,
+    truncate: bool,
+    memory: SpoolMemory | None = None,
+    rate: MinimumRate | None = None,
+) -> bytes:
+    """The body as it came, without chunks; Failure when its coding is unknown or, save to `truncate`, it is too large."""
     coding = response.headers.get("Transfer-Encoding", "chunked").strip().lower()
     if coding not in ("chunked", "identity"):
         raise Failure("bad_response", f"transfer coding {coding!r}")
     if not truncate and (response.content_length or 0) > max_bytes:
         response.close()
         raise Failure("too_large", f"{response.content_length} bytes announced")
-    room = max_bytes
-    with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as body:
+    with Spool(memory or SpoolMemory()) as body:
         async for chunk in response.content.iter_any():
-            body.write(chunk[:room] if truncate else chunk)
-            room -= len(chunk)
-            if room < 0:
+            body.write(chunk)
+            if body.size > max_bytes:
                 response.close()
                 if truncate:
                     break
                 raise Failure("too_large", f"more than {max_bytes} bytes")
-        body.seek(0)
-        return body.read()
+            if rate is not None:
+                rate.received(body.size)
+        return body.read(max_bytes)
+
+
+def retry_after(value: str | None, date: str | None = None) -> float:
+    """The seconds that a Retry-After header asks for (RFC 9110 section 10.2.3), 0 when it asks for none that can be told.
+
+    A moment is held against the answer's own Date, where there is one: clocks differ.
+
+    >>> retry_after("120"), retry_after("Fri, 31 Dec 1999 23:59:59 GMT", "Fri, 31 Dec 1999 23:58:59 GMT")
+    (120.0, 60.0)
+    >>> retry_after("NaN"), retry_after("-5"), retry_after(None)
+    (0.0, 0.0, 0.0)
+    """
+    text = (value or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])
+    until = _http_date(text)
+    if until is None:
+        return 0.0
+    now = _http_date(date or "")
+    return max(0.0, until - (time.time() if now is None else now))
+
+
+def _http_date(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
 
 
 def failure_of(error: Exception) -> Failure:
     """The fetch log's reason for an error of aiohttp, asyncio or the system."""
-    cause = f"{type(error).__name__}: {error}"[:200]
+    cause = f"{type(error).__name__}: {error}"
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
         return Failure("tls_failed", cause)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Failure("dns_failed", cause)
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return NotConnected("timed_out", cause)
     if isinstance(error, TimeoutError):
         return Failure("timed_out", cause)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return NotConnected("connection_failed", cause)
     cut_short = isinstance(error.__cause__, aiohttp.http_exceptions.ContentLengthError)
     if cut_short or isinstance(error, (aiohttp.ClientConnectionError, OSError)):
         return Failure("connection_failed", cause)

@@ -1,16 +1,17 @@
 """Links in, pages out: every link gets a row with what came of it, every page a WARC record.
 
-A host is one queue, worked off politely by one task; many hosts at once. Fetching is no pure function, so it writes its
-part set itself (`crawl/pages_set.py`): part by part, resumable after any death by giving the same command again.
+A host is one queue (`crawl/host_queues.py`). Fetching is no pure function, so it writes its part set itself
+(`crawl/pages_set.py`): part by part, resumable after any death by giving the same command again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
 import platform
 import time
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,11 +22,16 @@ from webtext.base.progress import Progress
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_host
-from webtext.crawl.client import Client, host_and_port
+from webtext.crawl.blocklists import DomainBlocklists
+from webtext.crawl.client import Client, Failure, host_and_port
+from webtext.crawl.exclusions import Exclusions, unnamed_lists
 from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.hosts import Hosts
+from webtext.crawl.host_queues import HostQueues
+from webtext.crawl.hosts import Hosts, Pace
 from webtext.crawl.link_table import LinkTable
 from webtext.crawl.pages_set import Link, PagesSet, user_agent
+from webtext.crawl.reasons import FETCHED, outcome_of
+from webtext.crawl.tally import Tally
 from webtext.crawl.visit import Visit, Visitor
 from webtext.crawl.wishes import Wishes
 
@@ -34,7 +40,6 @@ __all__ = ["FetchSettings", "fetch_pages"]
 logger = logging.getLogger(__name__)
 
 CODE_VERSION = 2
-BACKLOG = 100_000  # links that wait in their hosts' queues: bounds memory, whatever the size of the links set
 
 
 def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> PartSet | None:
@@ -45,7 +50,9 @@ def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> Part
     """
     started = time.time()
     parent = PartSet.open(links, "links")
-    recipe = Recipe(stage="crawl.fetch", code_version=CODE_VERSION, settings=recipe_settings(settings))
+    domains = DomainBlocklists.read(settings.domain_blocklist)
+    in_recipe = recipe_settings(settings) | {"domain_blocklists": domains.about()}
+    recipe = Recipe(stage="crawl.fetch", code_version=CODE_VERSION, settings=in_recipe)
     pages = PagesSet(out, recipe, parent, settings)
     table = LinkTable(_column(parent, "link_id"))
     n_gone = pages.done.missing_from(table)
@@ -61,7 +68,8 @@ def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> Part
     if run.dry_run:
         return None
     if n_missing or pages.is_under_way:
-        _crawl(parent, table, pages, settings, n_missing, run)
+        exclusions = _exclusions(parent, domains, run)
+        _crawl(parent, table, pages, settings, exclusions, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
     return pages.seal(about)
 
@@ -76,13 +84,28 @@ def _check_loopback(links: PartSet) -> None:
             )
 
 
+def _exclusions(links: PartSet, domains: DomainBlocklists, run: Run) -> Exclusions:
+    link_settings = links.manifest["recipe"]["settings"]
+    for name in unnamed_lists(link_settings, domains):
+        run.console.warn(
+            f"the links were held against the blocklist '{name}', redirects are not: give it with --domain-blocklist"
+        )
+    return Exclusions(link_settings, domains)
+
+
 def _crawl(
-    links: PartSet, table: LinkTable, pages: PagesSet, settings: FetchSettings, n_missing: int, run: Run
+    links: PartSet,
+    table: LinkTable,
+    pages: PagesSet,
+    settings: FetchSettings,
+    exclusions: Exclusions,
+    n_missing: int,
+    run: Run,
 ) -> None:
     missing = (link for link in _links(links) if link.link_id not in pages.done)
     with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress:
         try:
-            asyncio.run(_Crawl(table, pages, settings, progress).run(missing))
+            asyncio.run(_Crawl(table, pages, settings, exclusions, progress).run(missing))
         except KeyboardInterrupt:
             pages.publish()
             raise
@@ -90,60 +113,64 @@ def _crawl(
 
 
 class _Crawl:
-    """One run of the crawl: hosts' queues and the tasks that work them off."""
+    """One run of the crawl."""
 
-    def __init__(self, table: LinkTable, pages: PagesSet, settings: FetchSettings, progress: Progress) -> None:
+    def __init__(
+        self, table: LinkTable, pages: PagesSet, settings: FetchSettings, exclusions: Exclusions, progress: Progress
+    ) -> None:
         self._table = table
         self._pages = pages
         self._settings = settings
+        self._exclusions = exclusions
         self._progress = progress
-        self._queues: dict[str, deque[Link]] = {}
-        self._room = asyncio.Semaphore(BACKLOG)
+        self._tally = Tally()
 
     async def run(self, links: Iterator[Link]) -> None:
         """Visit all links; an error in writing ends the run, what the web does never."""
-        contact = self._settings.contact
-        allowed = tuple(AllowedAddress.parse(text) for text in self._settings.allow_address)
-        rule = AddressRule(allowed, has_contact=contact is not None)
-        hosts = Hosts(self._settings.delay)
-        try:
-            async with (
-                Client(user_agent(contact), rule, hosts, self._settings.concurrency) as client,
-                asyncio.TaskGroup() as tasks,
-            ):
-                wishes = Wishes(client, self._settings)
+        settings = self._settings
+        allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
+        rule = AddressRule(allowed, has_contact=settings.contact is not None)
+        pace = Pace(
+            delay=settings.delay,
+            max_delay=settings.max_delay,
+            max_pause=settings.max_pause,
+            max_host_failures=settings.max_host_failures,
+            concurrency=settings.concurrency,
+        )
+        with contextlib.closing(Hosts(pace, self._pages.clock_journal())) as hosts:
+            async with Client(user_agent(settings.contact), rule, hosts) as client:
                 visitor = Visitor(
-                    client, wishes, self._settings, is_link=self._table.has_url, is_held=self._pages.held.has_url
+                    client,
+                    Wishes(client, settings),
+                    settings,
+                    is_link=self._table.has_url,
+                    is_held=self._pages.held.has_url,
+                    is_excluded=self._exclusions.excludes,
                 )
-                for link in links:
-                    await self._room.acquire()
-                    host, _ = host_and_port(link.url)
-                    if host in self._queues:
-                        self._queues[host].append(link)
-                    else:
-                        self._queues[host] = deque([link])
-                        tasks.create_task(self._work_off(host, visitor))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+                queues = HostQueues(
+                    functools.partial(_guarded, visitor),
+                    self._done,
+                    retries=settings.retries,
+                    retry_seconds=settings.retry_seconds,
+                )
+                await queues.run(links)
 
-    async def _work_off(self, host: str, visitor: Visitor) -> None:
-        queue = self._queues[host]
-        while queue:
-            link = queue.popleft()
-            visit = await _guarded(visitor, link.url)
-            self._pages.add(link, visit)
-            self._room.release()
-            self._progress.advance(note=f"{self._pages.n_pages:,} pages, {self._pages.n_bytes / 2**20:,.0f} MiB")
-        del self._queues[host]
+    def _done(self, link: Link, visit: Visit) -> None:
+        self._pages.add(link, visit)
+        outcome = FETCHED if visit.reason is None else outcome_of(visit.reason)
+        n_bytes = 0 if visit.exchange is None else len(visit.exchange.body)
+        self._progress.advance(note=self._tally.add(outcome, n_bytes))
 
 
-async def _guarded(visitor: Visitor, url: str) -> Visit:
+async def _guarded(visitor: Visitor, link: Link, earlier: Visit | None) -> Visit:
     """The boundary where one page's surprise stays that page's: it is a counted reason, never the end of a crawl."""
     try:
-        return await visitor.visit(url)
-    except Exception:
-        logger.exception("the fetcher raised at '%s'", url)
-        return Visit(url=url, reason="fetcher_raised")
+        return await visitor.visit(link.url, earlier)
+    except Exception as error:
+        logger.exception("the fetcher raised at '%s'", link.url)
+        visit = Visit(url=link.url)
+        visit.fail(Failure("fetcher_raised", repr(error)))
+        return visit
 
 
 def _links(links: PartSet) -> Iterator[Link]:

@@ -9,6 +9,9 @@ from webtext.base.config import setting
 from webtext.base.errors import ConfigError
 from webtext.crawl.addresses import AllowedAddress
 
+RETRY_SECONDS = 30.0
+MIN_JITTER, MAX_JITTER = 0.5, 1.5  # what a wait before a retry is multiplied by: links that failed together spread out
+
 _CONTACT = re.compile(r"[!-'*-:<-~]+(?: [!-'*-:<-~]+)*")  # printable ASCII that can stand in a header's comment
 
 
@@ -20,11 +23,26 @@ class FetchSettings:
         None, "e-mail or URL for the User-Agent, so that sites can reach you; needed outside loopback"
     )
     delay: float = setting(1.0, "seconds between two requests to one host or address", in_recipe=False)
+    max_delay: float = setting(
+        60.0, "seconds to which the delay of a host may grow that is slow, busy or does not answer", in_recipe=False
+    )
+    max_pause: float = setting(
+        600.0, "longest Retry-After that is waited for, in seconds; a host that asks for more is left alone"
+    )
+    max_host_failures: int = setting(10, "failures in a row after which a host is not asked any more")
+    retries: int = setting(2, "times that a link is tried again after a failure that may pass")
+    retry_seconds: float = setting(
+        RETRY_SECONDS, "seconds before the first of these tries, on average; doubled for each next", in_recipe=False
+    )
     concurrency: int = setting(64, "requests under way at a time, over all hosts", in_recipe=False)
     max_bytes: int = setting(10 * 2**20, "largest body that is kept, in bytes as sent")
     total_seconds: float = setting(60.0, "longest time one answer may take, from connection to last byte")
     connect_seconds: float = setting(15.0, "longest time a connection may take")
+    min_rate: float = setting(500.0, "fewest bytes a second of a body, on average after its first ten seconds; 0: any")
     max_redirects: int = setting(5, "longest chain of redirects that is followed")
+    domain_blocklist: tuple[str, ...] = setting(
+        (), "file of domains that no redirect may lead to; repeatable", in_recipe=False
+    )
     allow_address: tuple[str, ...] = setting(
         (), "open an address that is not public: ADDRESS[/BITS][:PORT], e.g. 127.0.0.1:8080; repeatable"
     )
@@ -39,14 +57,15 @@ class FetchSettings:
     part_seconds: float = setting(300.0, "seconds after which a part is published", in_recipe=False)
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "max_bytes", "part_pages", "part_bytes"):
+        for name in ("concurrency", "max_bytes", "max_host_failures", "part_pages", "part_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected at least 1")
         for name in ("total_seconds", "connect_seconds", "part_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected more than 0")
-        if not self.delay >= 0 or self.max_redirects < 0:
-            raise ConfigError(f"[crawl.fetch] delay = {self.delay}, max_redirects = {self.max_redirects}: not below 0")
+        for name in ("delay", "max_delay", "max_pause", "retries", "retry_seconds", "min_rate", "max_redirects"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected 0 or more")
         if self.contact is not None and not _CONTACT.fullmatch(self.contact):
             raise ConfigError(
                 f"[crawl.fetch] contact = {self.contact!r}: cannot stand in a User-Agent",

@@ -20,6 +20,7 @@ from webtext.base.partset import ENTRIES, MANIFEST, Part, PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.storage import no_space_is_an_error
+from webtext.crawl.clock_journal import ClockJournal
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.link_table import LinkTable
 from webtext.crawl.open_part import OpenPart, Recovered, recover, remove_open
@@ -107,6 +108,11 @@ class PagesSet:
             self._parts[part.index] = part
             self._generation += 1
             self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
+
+    def clock_journal(self) -> ClockJournal | None:
+        """Where hosts' clocks are noted, beside the parts; None when the folder is remote."""
+        folder = self._writer.folder
+        return ClockJournal(folder.local_path()) if folder.is_local else None
 
     @property
     def is_under_way(self) -> bool:

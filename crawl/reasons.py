@@ -13,11 +13,16 @@ from webtext.crawl.opt_outs import OPT_OUTS
 FETCHED, LINKED, FAILED, REFUSED = "fetched", "linked", "failed", "refused"
 
 REDIRECTS_TO_LINK = "redirects_to_link"
+EXCLUDED_DOMAIN = "excluded_domain"
+HOST_ASKED_TO_WAIT = "host_asked_to_wait"
+HOST_KEPT_FAILING = "host_kept_failing"
 
 REASONS: Mapping[str, tuple[str, str]] = {
     REDIRECTS_TO_LINK: (LINKED, "leads to a URL that another link's row answers for"),
     **{reason: (REFUSED, meaning) for reason, meaning in OPT_OUTS.values()},
     "robots_unreachable": (REFUSED, "robots.txt could not be had (no answer, 5xx or 429): all is forbidden, RFC 9309"),
+    EXCLUDED_DOMAIN: (REFUSED, "redirects to a site that the links leave out: Wikipedia, Reddit, a blocklist's"),
+    HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
     "address_not_public": (REFUSED, "the host has an address that is not public"),
     "port_not_web": (REFUSED, "the URL names a port of another service"),
     "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),
@@ -26,6 +31,8 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "connection_failed": (FAILED, "no connection, or it broke before the end"),
     "tls_failed": (FAILED, "no TLS connection with a valid certificate"),
     "timed_out": (FAILED, "the connection or the whole answer took too long"),
+    "too_slow": (FAILED, "the body came at less than min_rate"),
+    HOST_KEPT_FAILING: (FAILED, "not asked: the host failed max_host_failures times in a row"),
     "too_large": (FAILED, "more bytes than max_bytes"),
     "bad_response": (FAILED, "not HTTP, or broken: headers, chunks, lengths, transfer codings"),
     "bad_redirect": (FAILED, "a redirect without a usable http(s) Location"),
@@ -34,6 +41,13 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "fetcher_raised": (FAILED, "an error of the fetcher itself: a bug worth reporting"),
 }
 """Reason -> (outcome, meaning)."""
+
+
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+RETRIED_REASONS = frozenset(
+    {"timed_out", "connection_failed", "robots_unreachable", *(f"http_{status}" for status in RETRIED_STATUSES)}
+)
+"""What may pass: such a link is tried again."""
 
 
 def outcome_of(reason: str) -> str:

@@ -30,11 +30,12 @@ Lookup = Callable[[str], list[str]]
 
 
 class Refused(Exception):
-    """A connection that was not made; `reason` is the fetch log's."""
+    """A connection that was not made, or an answer that is not kept; `reason` is the fetch log's, `cause` for people."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, cause: str = "") -> None:
+        super().__init__(f"{reason}: {cause}" if cause else reason)
         self.reason = reason
+        self.cause = cause or None
 
 
 class PinnedResolver(AbstractResolver):
@@ -54,7 +55,7 @@ class PinnedResolver(AbstractResolver):
         for answer in answers:
             reason = self._rule.refusal(answer, port)
             if reason is not None:
-                raise Refused(reason)
+                raise Refused(reason, f"{host} is {answer}, port {port}")
         return answers[0]
 
     def next_address(self, host: str) -> bool:

@@ -1,4 +1,7 @@
-"""robots.txt of each origin: fetched when first needed, by the same client and limits, kept for a day (RFC 9309 §2.4)."""
+"""robots.txt of each origin: fetched when first needed, by the same client and limits, kept for a day (RFC 9309 §2.4).
+
+One that could not be had is asked for again when the first link that it held up is tried again.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from webtext.crawl.client import Client, Failure, Limits, Reply, host_and_port
+from webtext.crawl.fetch_settings import MIN_JITTER, RETRY_SECONDS
 from webtext.crawl.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
 from webtext.crawl.redirects import is_redirect, redirect_target
 from webtext.crawl.resolver import Refused
@@ -23,18 +27,21 @@ HEADERS = {"Accept": "text/plain,*/*;q=0.1", "Accept-Encoding": "identity"}
 class RobotsCache:
     """Asks each origin once a day, however many pages wait for the answer."""
 
-    def __init__(self, client: Client, limits: Limits) -> None:
+    def __init__(self, client: Client, limits: Limits, retry_seconds: float = RETRY_SECONDS) -> None:
         self._client = client
+        self._unreachable_seconds = retry_seconds * MIN_JITTER  # so that a link's next try asks again
         self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES)
         self._known: OrderedDict[str, tuple[float, Robots | None]] = OrderedDict()
         self._running: dict[str, asyncio.Task[Robots | None]] = {}
 
     async def get(self, url: str) -> Robots | None:
-        """The robots.txt that holds for `url`; None when it could not be had, which forbids everything."""
+        """The robots.txt that holds for `url`; None when it could not be had, which forbids everything, for a while."""
         origin = origin_of(url)
         known = self._known.get(origin)
-        if known is not None and time.monotonic() - known[0] < KEPT_SECONDS:
-            return known[1]
+        if known is not None:
+            kept = self._unreachable_seconds if known[1] is None else KEPT_SECONDS
+            if time.monotonic() - known[0] < kept:
+                return known[1]
         if origin not in self._running:
             self._running[origin] = asyncio.create_task(self._ask(origin))
         return await asyncio.shield(self._running[origin])

@@ -1,6 +1,7 @@
 """One link, from its URL to a page or to the reason why there is none: the rules, hop by hop.
 
-At every hop, in this order: address, robots.txt, request, redirect, status, opt-outs in headers, kind of content.
+At every hop, in this order: the host's standing, address, robots.txt, request, redirect, status, opt-outs in headers,
+kind of content. A visit that failed for what may pass goes on, at its next try, from the hop where it failed.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from webtext.crawl.client import Client, Failure, Limits, Reply, host_and_port, lower_headers
+from webtext.crawl.client import Client, Failure, Limits, Reply, lower_headers
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.opt_outs import header_opt_outs, obeyed
-from webtext.crawl.reasons import REDIRECTS_TO_LINK
+from webtext.crawl.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_REASONS
 from webtext.crawl.redirects import is_redirect, redirect_target
 from webtext.crawl.resolver import Refused
 from webtext.crawl.sniff import TEXT_TYPES, identified_type, media_type
@@ -19,7 +20,7 @@ from webtext.crawl.warc_writer import Exchange, Headers
 from webtext.crawl.wishes import Wishes
 
 PAGE_STATUSES = frozenset({200, 203})
-BUSY_STATUSES = frozenset({429, 503})
+MAX_CAUSE = 200  # characters
 HEADERS = {
     "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
     "Accept-Encoding": "gzip",  # stored as it comes, so ask only for what every WARC reader decodes
@@ -42,6 +43,21 @@ class Visit:
     cause: str | None = None  # what happened, for people
     opt_outs: list[str] = field(default_factory=list)  # wishes that held, obeyed or not
 
+    n_tries: int = 0
+    at: str = ""  # the URL that is to be asked next
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the failure is of a kind that another try may not meet."""
+        return self.reason in RETRIED_REASONS
+
+    def fail(self, error: Failure | Refused) -> None:
+        """Take over the reason, and the cause as one printable line: it may quote what a hostile server sent."""
+        self.reason = error.reason
+        quoted = (error.cause or "")[: 2 * MAX_CAUSE]
+        text = "".join(character if character.isprintable() else " " for character in quoted)
+        self.cause = " ".join(text.split())[:MAX_CAUSE] or None
+
     def note(self, opt_outs: list[str]) -> None:
         """Record wishes, each once."""
         self.opt_outs += [wish for wish in opt_outs if wish not in self.opt_outs]
@@ -58,6 +74,7 @@ class Visitor:
         *,
         is_link: Callable[[str], bool],
         is_held: Callable[[str], bool],
+        is_excluded: Callable[[str], bool],
     ) -> None:
         self._client = client
         self._wishes = wishes
@@ -66,24 +83,27 @@ class Visitor:
             max_bytes=settings.max_bytes,
             total_seconds=settings.total_seconds,
             connect_seconds=settings.connect_seconds,
+            min_rate=settings.min_rate,
         )
         self._is_link = is_link
         self._is_held = is_held
+        self._is_excluded = is_excluded
 
-    async def visit(self, url: str) -> Visit:
-        """Follow `url` to its end. Never raises for what the web does."""
-        visit = Visit(url=url)
+    async def visit(self, url: str, earlier: Visit | None = None) -> Visit:
+        """Follow `url` to its end, or go on with an earlier try. Never raises for what the web does."""
+        visit = earlier or Visit(url=url, at=url)
+        visit.n_tries += 1
+        visit.reason = visit.cause = None
         try:
             await self._follow(visit)
         except (Failure, Refused) as error:
-            visit.reason, visit.cause = error.reason, getattr(error, "cause", None)
+            visit.fail(error)
         return visit
 
     async def _follow(self, visit: Visit) -> None:
-        url = visit.url
         while True:
-            reply = await self._request(visit, url)
-            visit.final_url, visit.status = url, reply.status
+            reply = await self._request(visit, visit.at)
+            visit.final_url, visit.status = visit.at, reply.status
             visit.seconds = (visit.seconds or 0.0) + reply.seconds
             if not is_redirect(reply.status):
                 break
@@ -91,14 +111,15 @@ class Visitor:
             if self._is_link(url) or self._is_held(url):
                 visit.final_url = url
                 raise Failure(REDIRECTS_TO_LINK)
-        if reply.status in BUSY_STATUSES:
-            self._client.hosts.pause(host_and_port(url)[0], retry_after(reply.header("retry-after")))
-        visit.reason = objection(reply.status, reply.headers, self._settings)
+            visit.at = url
         visit.note(header_opt_outs(lower_headers(reply.headers)))
-        if visit.reason is None:
-            visit.exchange = _exchange(reply)
-            if visit.redirects and self._is_held(url):  # by a link that was under way at the same time
-                visit.exchange, visit.reason = None, REDIRECTS_TO_LINK
+        reason = objection(reply.status, reply.headers, self._settings)
+        if reason is not None:
+            raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
+        exchange = _exchange(reply)
+        if visit.redirects and self._is_held(visit.at):  # by a link that was under way at the same time
+            raise Failure(REDIRECTS_TO_LINK)
+        visit.exchange = exchange
 
     async def _request(self, visit: Visit, url: str) -> Reply:
         await self._wishes.ask(visit, url)
@@ -106,7 +127,10 @@ class Visitor:
         return await self._client.get(url, HEADERS, self._limits, self._wants_body)
 
     def _next(self, visit: Visit, reply: Reply) -> str:
-        return next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
+        target = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
+        if self._is_excluded(target):
+            raise Refused(EXCLUDED_DOMAIN, target)
+        return target
 
     def _wants_body(self, status: int, headers: Headers) -> bool:
         return objection(status, headers, self._settings) is None
@@ -117,11 +141,12 @@ def next_hop(visit: Visit, url: str, headers: Headers, max_redirects: int) -> st
     visit.redirects.append(url)
     target = redirect_target(url, headers)
     if target is None:
-        raise Failure("bad_redirect")
+        named = next((value for name, value in headers if name.lower() == b"location"), b"")
+        raise Failure("bad_redirect", f"Location: {named[:MAX_CAUSE]!r}")
     if target in visit.redirects:
-        raise Failure("redirect_loop")
+        raise Failure("redirect_loop", f"to {target}")
     if len(visit.redirects) > max_redirects:
-        raise Failure("too_many_redirects")
+        raise Failure("too_many_redirects", f"the next would be {target}")
     return target
 
 
@@ -141,18 +166,8 @@ def text_type(body: bytes, content_encoding: str) -> str | None:
     """The type that the body's first bytes tell, None when they tell none. Raises Refused when it is no text's."""
     identified = identified_type(body, content_encoding)
     if identified is not None and identified not in TEXT_TYPES:
-        raise Refused("not_text")
+        raise Refused("not_text", f"begins as {identified}")
     return identified
-
-
-def retry_after(value: str | None) -> float:
-    """The seconds that a Retry-After header asks for, 0 when it asks for none; its form as a date is not read.
-
-    >>> retry_after("120"), retry_after("Fri, 31 Dec 1999 23:59:59 GMT"), retry_after(None)
-    (120.0, 0.0, 0.0)
-    """
-    text = (value or "").strip()
-    return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
 def _exchange(reply: Reply) -> Exchange:

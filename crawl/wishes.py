@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webtext.base.urls import target_of
-from webtext.crawl.client import Client, Limits
+from webtext.crawl.client import Client, Limits, host_and_port
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.opt_outs import obeyed, robots_opt_outs
 from webtext.crawl.resolver import Refused
@@ -26,11 +26,17 @@ class Wishes:
             total_seconds=settings.total_seconds,
             connect_seconds=settings.connect_seconds,
         )
-        self._robots = RobotsCache(client, limits)
+        self._robots = RobotsCache(client, limits, settings.retry_seconds)
         self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
 
     async def ask(self, visit: Visit, url: str) -> None:
-        """Note in `visit` what the site of `url` wishes. Raises Refused for a wish that is obeyed, or an unknown one."""
+        """Note in `visit` what the site of `url` wishes.
+
+        Raises Refused for a wish that is obeyed, or an unknown one, and when the host is given up.
+        """
+        standing = self._client.hosts.refusal(host_and_port(url)[0])
+        if standing is not None:
+            raise Refused(standing)
         await self._client.address(url)
         robots = await self._robots.get(url)
         if robots is not None:

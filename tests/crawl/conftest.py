@@ -155,7 +155,8 @@ def settings_for(web: LocalWeb) -> Callable[..., FetchSettings]:
     """Settings with small limits that open the local web and nothing else."""
 
     def make(**changes: Any) -> FetchSettings:
-        limits = {"max_bytes": 100_000, "total_seconds": 1.0, "connect_seconds": 1.0, "delay": 0.0}
+        limits = {"max_bytes": 100_000, "total_seconds": 1.0, "connect_seconds": 1.0}
+        limits |= {"delay": 0.0, "max_delay": 0.0, "retries": 0, "max_host_failures": 1000}
         return FetchSettings(**{**limits, "allow_address": (f"127.0.0.0/8:{web.port}",), **changes})
 
     return make

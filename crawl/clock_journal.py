@@ -1,0 +1,93 @@
+"""Politeness that survives a kill: until when each host is to be left alone, appended to a small file as it happens.
+
+A line is the clock's name, when it was written, until when it holds, and the pace in seconds; times are wall-clock, for
+a new process or a new boot knows no other. A wall clock may be set back: no wait is longer than the one that was noted.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+NAME = "clocks.tsv"
+MAX_LINES = 100_000  # then it is written anew with what still holds
+FORGOTTEN_SECONDS = 30 * 86_400.0  # no wait is longer, whatever a site asked for
+
+
+@dataclass(frozen=True, slots=True)
+class NotedClock:
+    """What was noted of one host or address: seconds to wait from now on, and seconds between two requests."""
+
+    name: str
+    wait: float
+    pace: float
+
+
+class ClockJournal:
+    """The file in `folder`. A line that a kill has torn is passed over."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._file = -1
+        self._n_lines = 0
+
+    def read(self) -> list[NotedClock]:
+        """What still holds of what was noted; the latest line of a clock counts."""
+        now = time.time()
+        latest: dict[str, NotedClock] = {}
+        text = self._path.read_text(encoding="ascii", errors="replace") if self._path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            noted = _parse(line, now)
+            if noted is not None:
+                latest[noted.name] = noted
+        return list(latest.values())
+
+    def begin(self, clocks: Iterable[NotedClock]) -> None:
+        """Write the file anew with these clocks, and append from here on."""
+        self.close()
+        now = time.time()
+        text = "".join(_line(clock.name, now, clock.wait, clock.pace) for clock in clocks)
+        temporary = self._path.with_name(f".{NAME}.{os.getpid()}.tmp")
+        temporary.write_text(text, encoding="ascii")
+        os.replace(temporary, self._path)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        self._n_lines = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is time to begin anew."""
+        return self._n_lines >= MAX_LINES
+
+    def note(self, *clocks: tuple[str, float, float]) -> None:
+        """Append (name, seconds to wait, pace) of each clock: in one write, which a kill does not tear."""
+        now = time.time()
+        self._n_lines += len(clocks)
+        os.write(self._file, "".join([_line(name, now, wait, pace) for name, wait, pace in clocks]).encode())
+
+    def close(self) -> None:
+        """Nothing more is noted."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _line(name: str, now: float, wait: float, pace: float) -> str:
+    return f"{name}\t{now:.3f}\t{now + min(wait, FORGOTTEN_SECONDS):.3f}\t{pace:.3f}\n"
+
+
+def _parse(line: str, now: float) -> NotedClock | None:
+    fields = line.split("\t")
+    if len(fields) != 4 or not line.endswith("\n"):
+        return None
+    try:
+        written, until, pace = map(float, fields[1:])
+    except ValueError:
+        return None
+    wait = min(until - now, until - written, FORGOTTEN_SECONDS)
+    if not (math.isfinite(wait) and math.isfinite(pace)):
+        return None
+    return NotedClock(fields[0], max(wait, 0.0), max(pace, 0.0))
