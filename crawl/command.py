@@ -37,10 +37,12 @@ def links(run: Run, settings: LinkSettings, inputs: tuple[str, ...], out: str | 
     """Collect the links that people voted for: one row a URL, with all its posts."""
     from webtext.base.console import funnel_text
     from webtext.crawl.links import check_dumps, collect_links
+    from webtext.crawl.score_ages import score_ages
 
     found = collect_links(inputs, need_out(out), settings, run)
     counts = found.counts.to_json()
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
+    answer["fresh_months"] = score_ages(found).fresh_months()
     run.console.result(answer, f"{funnel_text('posts', counts)}\n{found.records:,} links in '{found.folder.url}'")
     reasons = counts["dropped"] | counts["failed"]
     if reasons and not found.records:

@@ -21,7 +21,7 @@ from typing import Any
 from webtext.base.config import recipe_settings
 from webtext.base.counts import Counts
 from webtext.base.errors import RunFailed
-from webtext.base.partset import Failure, PartSet, Source
+from webtext.base.partset import Failure, PartSet, Source, part_name
 from webtext.base.partwriter import SetWriter, part_key
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
@@ -32,6 +32,7 @@ from webtext.base.urls import library_versions, registrable_domain
 from webtext.crawl.inputs import find_files
 from webtext.crawl.karma import Judge
 from webtext.crawl.link_settings import MAX_PARTS, LinkSettings
+from webtext.crawl.score_ages import DAY, SUFFIX, ScoreAges, score_ages
 from webtext.crawl.spill import N_BUCKETS, Block, read_blocks
 from webtext.crawl.submission import Submission
 from webtext.crawl.votes import Dump, Spill, SpillJob, identify_dumps, spill_dumps
@@ -42,6 +43,7 @@ INPUT_BYTES_PER_PART = 1 << 30
 MERGE_BYTES = 16 << 20  # compressed votes that are merged at a time, or one bucket where that is more
 WORK = "_work"
 ROWS_AT_A_TIME = 1024
+MONTHS_NAMED = 6
 
 
 def collect_links(inputs: Sequence[str], out: str, settings: LinkSettings, run: Run) -> PartSet:
@@ -61,13 +63,25 @@ def collect_links(inputs: Sequence[str], out: str, settings: LinkSettings, run: 
     SetWriter(out, "links", recipe).check_place()
     if run.dry_run or _all_done(out, recipe, tasks):
         sets = run_parts(_merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
-        return sets["links"]
+        return _with_warning(sets["links"], run)
     with work.held():
         jobs = [SpillJob.of(dump, work, recipe, settings) for dump in dumps]
         tasks = _with_spills(tasks, spill_dumps(jobs, run), work, settings)
         sets = run_parts(_merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         work.remove_all()
-    return sets["links"]
+    return _with_warning(sets["links"], run)
+
+
+def _with_warning(links: PartSet, run: Run) -> PartSet:
+    """The set, once it is said which of its months have scores that few had voted on."""
+    fresh = score_ages(links).fresh_months()
+    if fresh:
+        others = f" and {len(fresh) - MONTHS_NAMED:,} more" if len(fresh) > MONTHS_NAMED else ""
+        run.console.warn(
+            f"most scores of {', '.join(fresh[:MONTHS_NAMED])}{others} were read within a day, before many could vote\n"
+            f"  --min-score-age {DAY} leaves out what was read too soon"
+        )
+    return links
 
 
 def parts_for(n_bytes: int) -> int:
@@ -160,12 +174,14 @@ def _merge_part(context: PartContext, task: PartTask) -> None:
     writer = context.output("links")
     writer.counts += payload.unlinked
     writer.failures += payload.failures
+    ages = ScoreAges()
     for buckets in _batches_of_buckets(payload.blocks):
         votes = _votes_of(buckets, payload)
         for start in range(0, len(votes), ROWS_AT_A_TIME):
             links = votes[start : start + ROWS_AT_A_TIME]
-            rows = [_merge_link(*link, writer.counts, payload) for link in links]
+            rows = [_merge_link(*link, writer.counts, ages, payload) for link in links]
             writer.write([row for row in rows if row is not None])
+    writer.attach(part_name(task.index).removesuffix(".parquet") + SUFFIX).write_bytes(ages.to_bytes())
 
 
 def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[Block, ...]]]) -> Iterator[range]:
@@ -197,7 +213,7 @@ def _votes_of(buckets: range, payload: _MergePayload) -> list[tuple[str, str, li
 
 
 def _merge_link(
-    identifier: str, url: str, posts: Sequence[Submission], counts: Counts, payload: _MergePayload
+    identifier: str, url: str, posts: Sequence[Submission], counts: Counts, ages: ScoreAges, payload: _MergePayload
 ) -> dict[str, Any] | None:
     """The row of one link, its posts counted; None when the rule adds up their scores and the sum is too little."""
     merged = merge_posts(posts)
@@ -208,6 +224,7 @@ def _merge_link(
         counts.drop("too_little_karma_sum", len(merged))
         return None
     counts.keep(len(merged))
+    ages.add(merged)
     return row
 
 

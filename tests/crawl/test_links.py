@@ -95,7 +95,8 @@ def test_the_real_dump_of_june_2005_adds_up(shared_data: Path, tmp_path: Path, r
         ],
         "split": split_of(link_id("http://www.downingstreetmemo.com/")),
     }
-    assert sorted(os.listdir(tmp_path)) == ["_parts", "manifest.json", "part-00000.parquet", "run.json"]
+    files = ["_parts", "manifest.json", "part-00000.ages.json", "part-00000.parquet", "run.json"]
+    assert sorted(os.listdir(tmp_path)) == files
     assert [(source.set, source.part) for source in links.parts[0].sources] == [("dumps", "RS_v2_2005-06.xz")]
 
 

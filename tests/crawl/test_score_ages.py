@@ -1,0 +1,127 @@
+"""The age of karma: what makes a month fresh, what is kept of it, and that the user hears of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from webtext.app.main import run as webtext
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.crawl.link_settings import LinkSettings
+from webtext.crawl.links import collect_links
+from webtext.crawl.score_ages import DAY, EDGES, ScoreAges, score_ages
+from webtext.crawl.submission import Submission
+
+NOVEMBER_2018 = 1_541_030_400
+BEFORE_ANY = LinkSettings(before=None)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    quiet = Run.quiet(workers=1)
+    yield quiet
+    quiet.engine.close()  # type: ignore[attr-defined]
+
+
+def post(created: int | None, retrieved: int | None) -> Submission:
+    return Submission(
+        source="reddit",
+        post_id="x",
+        subreddit=None,
+        url="http://a.com/",
+        score=3,
+        created=created,
+        retrieved=retrieved,
+        is_self=False,
+        over_18=False,
+    )
+
+
+def dump(path: Path, ages: list[int | None], created: int = NOVEMBER_2018) -> str:
+    rows = [
+        {"id": f"{created + i:x}", "url": f"http://a.com/{i}", "score": 5, "created_utc": created}
+        | ({} if age is None else {"retrieved_on": created + age})
+        for i, age in enumerate(ages)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("ages", "is_fresh"),
+    [
+        ([5], True),
+        ([DAY - 1], True),
+        ([DAY], False),
+        ([5, 5, 400 * DAY], True),
+        ([5, 400 * DAY], False),  # as many ripe as fresh
+        ([-7, 0], True),  # clocks that disagree
+        ([None, None, None], False),  # nobody knows
+        ([None, None, 5], True),
+    ],
+)
+def test_a_month_is_fresh_when_its_median_age_is_below_a_day(ages: list[int | None], is_fresh: bool) -> None:
+    table = ScoreAges()
+    table.add([post(NOVEMBER_2018, None if age is None else NOVEMBER_2018 + age) for age in ages])
+    assert table.fresh_months() == (["2018-11"] if is_fresh else [])
+
+
+def test_every_edge_of_the_table_counts_as_not_below_it() -> None:
+    table = ScoreAges()
+    table.add([post(0, edge + off) for edge in EDGES for off in (-1, 0)])
+    assert json.loads(table.to_bytes()) == {"edges": list(EDGES), "months": {"1970-01": [1, 2, 2, 2, 2, 2, 1]}}
+
+
+def test_months_are_those_of_posts_in_utc_and_tables_add_up() -> None:
+    one, two = ScoreAges(), ScoreAges()
+    one.add([post(NOVEMBER_2018 - 1, NOVEMBER_2018), post(NOVEMBER_2018, NOVEMBER_2018 + DAY)])
+    two.add([post(NOVEMBER_2018, NOVEMBER_2018), post(NOVEMBER_2018, NOVEMBER_2018)])
+    total = ScoreAges()
+    total.merge(one.to_bytes())
+    total.merge(two.to_bytes())
+    assert total.fresh_months() == ["2018-10", "2018-11"]
+    assert one.fresh_months() == ["2018-10"]
+
+
+def test_moments_beyond_any_calendar_are_left_out() -> None:
+    table = ScoreAges()
+    table.add([post(created, created) for created in (-(2**62), 2**62)])
+    assert json.loads(table.to_bytes())["months"] == {}
+
+
+def test_a_links_set_keeps_the_table_of_the_posts_that_count(tmp_path: Path, run: Run) -> None:
+    path = dump(tmp_path / "RS_x", [5, 5, 400 * DAY, None])
+    links = collect_links([path], str(tmp_path / "links"), LinkSettings(before=None, parts=3), run)
+    assert score_ages(links).months == {"2018-11": [2, 0, 0, 0, 0, 0, 1]}
+    assert all(part.attachments for part in links.parts)
+    links.verify()
+
+
+def test_a_later_reading_makes_a_month_ripe(tmp_path: Path, run: Run) -> None:
+    first = dump(tmp_path / "RS_1", [5, 5])
+    second = dump(tmp_path / "RS_2", [400 * DAY, 400 * DAY])
+    links = collect_links([first, second], str(tmp_path / "links"), BEFORE_ANY, run)
+    assert score_ages(links).months == {"2018-11": [0, 0, 0, 0, 0, 0, 2]}
+
+
+def test_the_verb_names_fresh_months_and_can_leave_their_posts_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fresh = dump(tmp_path / "RS_2018-11", [5, 60, 400 * DAY])
+    ripe = dump(tmp_path / "RS_2018-12", [30 * DAY], NOVEMBER_2018 + 40 * DAY)
+    arguments = ["crawl", "links", fresh, ripe, "--out", str(tmp_path / "links"), "--workers", "1"]
+    arguments += ["--before", "none", "--json"]
+    assert webtext(arguments) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["fresh_months"] == ["2018-11"]
+    assert "warning: most scores of 2018-11 were read within a day" in said.err
+    assert "--min-score-age 86400" in said.err
+    assert webtext([*arguments, "--min-score-age", "86400"]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["counts"]["dropped"] == {"score_too_fresh": 2}
+    assert said.err == ""
+    assert PartSet.open(str(tmp_path / "links"), "links").recipe["settings"]["min_score_age"] == 86_400
