@@ -75,7 +75,7 @@ class Judge:
         return dataclasses.asdict(self.rule) | lists
 
     def __call__(self, post: Submission) -> tuple[str, None] | tuple[None, str]:
-        reason = self._judge_post(post)
+        reason = self.judge_post(post)
         if reason is not None:
             return None, reason
         url = link_url(post.url or "")
@@ -84,7 +84,7 @@ class Judge:
         reason = self._judge_url(url)
         return (url, None) if reason is None else (None, reason)
 
-    def _judge_post(self, post: Submission) -> str | None:
+    def judge_post(self, post: Submission) -> str | None:
         """Why the post does not count, whatever it links to; None when it does."""
         if post.score is None:
             return "null_score"

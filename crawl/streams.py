@@ -1,58 +1,36 @@
-"""Compressed lines: xz, bzip2, Zstandard or plain, told apart by their first bytes and never by name.
+"""Lines of a compressed file, told apart as bytes before anything is decoded: a character that straddles two chunks stays whole.
 
-Everything streams: at most 64 KiB of compressed input are held, and what they inflate to (128 MB at the very worst, for a
-Zstandard bomb), and one line. Lines are split on the newline byte before anything is decoded, so a character that
-straddles two chunks stays whole. Zstandard windows reach 2^31 bytes, as Reddit's dumps use them.
+A file may be read in shares, by several workers at once: each decompresses the whole of it and takes the lines that
+begin in every so-manieth stretch.
 """
 
 from __future__ import annotations
 
-import bz2
-import lzma
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import zstandard
-
+from webtext.crawl.decompress import StreamBroken, decompress
 from webtext.crawl.submission import Unreadable
 
 MAX_LINE_BYTES = 16 << 20
-MAX_ZSTD_WINDOW_BYTES = 1 << 31
-CHUNK_BYTES = 1 << 20
+STRETCH_BYTES = 8 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-
-class StreamBroken(Exception):
-    """A compressed stream cannot be read further; `reason` is `truncated_stream` or `damaged_stream`."""
-
-    def __init__(self, reason: str, cause: str) -> None:
-        self.reason = reason
-        self.cause = cause
-        super().__init__(f"{reason}: {cause}")
+Batch = tuple[int, bytes | Unreadable]
+"""Whole lines, without the last one's newline, and the byte position of the first in the decompressed file."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Codec:
-    name: str
-    magics: tuple[bytes, ...]
-    decoder: Callable[[], Any]
-    feed_bytes: int
-    padding: bytes = b""  # what may stand between two frames
+class Share:
+    """The part of a file that one worker reads: the stretches `index`, `index + of`, ..."""
 
+    index: int = 0
+    of: int = 1
 
-CODECS = (
-    _Codec("xz", (b"\xfd7zXZ\x00",), lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), 64 << 10, padding=b"\x00"),
-    _Codec("bzip2", (b"BZh",), bz2.BZ2Decompressor, 64 << 10),
-    # Small feeds: this decoder cannot be told how much to give out, and 4 bytes of input may inflate to 128 KiB.
-    _Codec(
-        "Zstandard",
-        (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))),
-        lambda: zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES).decompressobj(),
-        4 << 10,
-    ),
-)
-MAGIC_BYTES = 6
+    def holds(self, position: int) -> bool:
+        """Whether a line that begins here is in it."""
+        return position // STRETCH_BYTES % self.of == self.index
 
 
 def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
@@ -61,76 +39,83 @@ def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
     A line longer than MAX_LINE_BYTES comes as Unreadable (`line_too_long`) and is never held whole. A stream that breaks
     off gives all that came before, then one Unreadable for the line that was cut and whatever followed it.
     """
+    for batch in read_batches(decompress(file)):
+        yield from lines_of(batch)
+
+
+def lines_of(batch: Batch) -> Iterator[tuple[int, bytes | Unreadable]]:
+    """The lines of a batch that are not blank: a blank line holds no record, so it is none that could be lost."""
+    position, lines = batch
+    if isinstance(lines, Unreadable):
+        yield position, lines
+        return
+    for line in lines.split(b"\n"):
+        if len(line) > MAX_LINE_BYTES:
+            yield position, _too_long(len(line))
+        elif line and not line.isspace():
+            yield position, line
+        position += len(line) + 1
+
+
+def read_batches(chunks: Iterable[bytes]) -> Iterator[Batch]:
+    """The lines of a decompressed file as `read_lines` gives them, many at a time."""
     start = 0
-    gathered = _Line()
+    begun = _Line()  # the line that the next chunk goes on with
     try:
-        for chunk in decompress(file):
-            first, *others = chunk.split(b"\n")
-            gathered.add(first)
-            if not others:
+        for chunk in chunks:
+            end = chunk.rfind(b"\n")
+            if end < 0:
+                begun.add(chunk)
                 continue
-            *whole, last = others
-            yield from _unless_blank(start, gathered.content(start))
-            start += gathered.n_bytes + 1
-            for line in whole:
-                yield from _unless_blank(start, line if len(line) <= MAX_LINE_BYTES else _too_long(len(line)))
-                start += len(line) + 1
-            gathered = _Line()
-            gathered.add(last)
-        yield from _unless_blank(start, gathered.content(start))
+            first = 0
+            if begun.n_bytes + chunk.find(b"\n") > MAX_LINE_BYTES:
+                first = chunk.index(b"\n") + 1
+                yield start, _too_long(begun.n_bytes + first - 1)
+                start += begun.n_bytes + first
+                begun = _Line()
+            if first <= end:
+                lines = begun.content() + chunk[first:end]
+                yield _unmarked(start, lines)
+                start += len(lines) + 1
+            begun = _Line()
+            begun.add(chunk[end + 1 :])
+        if begun.n_bytes > MAX_LINE_BYTES:
+            yield start, _too_long(begun.n_bytes)
+        elif begun.n_bytes:
+            yield _unmarked(start, begun.content())
     except StreamBroken as broken:
         yield start, Unreadable(broken.reason, broken.cause)
 
 
-def decompress(file: BinaryIO) -> Iterator[bytes]:
-    """The decompressed bytes in chunks, frame after frame. Raises StreamBroken where the stream ends."""
-    head = file.read(MAGIC_BYTES)
-    codec = _codec_of(head)
-    if codec is None:
-        yield head
-        while chunk := file.read(CHUNK_BYTES):
-            yield chunk
+def _unmarked(start: int, lines: bytes) -> Batch:
+    """The batch, without the mark that some editors put before the first line."""
+    if start == 0 and lines.startswith(BYTE_ORDER_MARK):
+        return len(BYTE_ORDER_MARK), lines[len(BYTE_ORDER_MARK) :]
+    return start, lines
+
+
+def batches_of(share: Share, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The lines that begin in the share's stretches."""
+    if share.of == 1:
+        yield from batches
         return
-    decoder, begun, n_read = codec.decoder(), False, 0
-    data = head
-    while data:
-        n_read += len(data)
-        while data:
-            if not begun:
-                data = data.lstrip(codec.padding) if codec.padding else data
-                begun = bool(data)
-            try:
-                yield from _inflate(decoder, data)
-            except (lzma.LZMAError, OSError, EOFError, zstandard.ZstdError) as error:
-                raise StreamBroken("damaged_stream", f"{codec.name}, near byte {n_read:,}: {error}") from None
-            data = b""
-            if decoder.eof:
-                decoder, begun, data = codec.decoder(), False, decoder.unused_data
-        data = file.read(codec.feed_bytes)
-    if begun:
-        raise StreamBroken("truncated_stream", f"{codec.name}, ends at byte {n_read:,} in the middle of a frame")
+    for start, lines in batches:
+        if isinstance(lines, Unreadable):
+            if share.holds(start):
+                yield start, lines
+            continue
+        at = 0
+        while at <= len(lines):
+            to = _first_line_from(lines, (start + at) // STRETCH_BYTES * STRETCH_BYTES + STRETCH_BYTES - start)
+            if share.holds(start + at):
+                yield start + at, lines[at : to - 1]
+            at = to
 
 
-def may_need_a_large_window(head: bytes) -> bool:
-    """Whether a file that begins so may take up to 2 GiB to decompress: any of its Zstandard frames may."""
-    codec = _codec_of(head)
-    return codec is not None and codec.name == "Zstandard"
-
-
-def _codec_of(head: bytes) -> _Codec | None:
-    return next((codec for codec in CODECS if head.startswith(codec.magics)), None)
-
-
-def _inflate(decoder: Any, data: bytes) -> Iterator[bytes]:
-    """All that `data` inflates to; in bounded pieces where the decoder can bound them."""
-    if not data:
-        return
-    if not hasattr(decoder, "needs_input"):
-        yield decoder.decompress(data)
-        return
-    yield decoder.decompress(data, CHUNK_BYTES)
-    while not decoder.eof and not decoder.needs_input:
-        yield decoder.decompress(b"", CHUNK_BYTES)
+def _first_line_from(lines: bytes, at: int) -> int:
+    """Where the first line that begins at `at` or later begins; beyond the end when none does."""
+    newline = lines.find(b"\n", max(0, at - 1)) if at <= len(lines) else -1
+    return newline + 1 if newline >= 0 else len(lines) + 1
 
 
 class _Line:
@@ -147,18 +132,9 @@ class _Line:
         else:
             self._pieces.clear()
 
-    def content(self, start: int) -> bytes | Unreadable:
-        if self.n_bytes > MAX_LINE_BYTES:
-            return _too_long(self.n_bytes)
-        line = b"".join(self._pieces)
-        return line.removeprefix(BYTE_ORDER_MARK) if start == 0 else line
+    def content(self) -> bytes:
+        return b"".join(self._pieces)
 
 
 def _too_long(n_bytes: int) -> Unreadable:
     return Unreadable("line_too_long", f"{n_bytes:,} bytes, more than {MAX_LINE_BYTES:,}")
-
-
-def _unless_blank(start: int, line: bytes | Unreadable) -> Iterator[tuple[int, bytes | Unreadable]]:
-    """A blank line holds no record, so it is none that could be lost."""
-    if isinstance(line, Unreadable) or (line and not line.isspace()):
-        yield start, line

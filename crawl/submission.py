@@ -8,9 +8,9 @@ A source reads a file in two steps, so that a record that kills its worker can b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -48,3 +48,19 @@ class LinkSource(Protocol[Raw]):
 
     def parse(self, record: Raw) -> Sequence[Submission] | Unreadable:
         """The votes in one raw record: none where it links nowhere, several where it links to several URLs."""
+
+
+Sifted = tuple[dict[str, int], list[Submission]]
+"""Of many records at once: how many are dropped, by reason, and the posts that are not, in order."""
+
+
+@runtime_checkable
+class SiftingSource(LinkSource[bytes], Protocol):
+    """A source of lines that may judge many at a time. Its records are the lines that `crawl/streams.py` reads."""
+
+    def sift(self, lines: bytes, judge_post: Callable[[Any], str | None]) -> Sifted | None:
+        """What `parse` and then `judge_post` make of whole lines; None when they must be looked at one by one.
+
+        `judge_post` gives the reason to drop what has the attributes of a Submission, but for `source` and `post_id`, with
+        the URL as it stands in the line.
+        """

@@ -6,14 +6,13 @@ its record is there, which is published last and names the very bytes and the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from webtext.base.counts import Counts
 from webtext.base.digest import file_sha256
 from webtext.base.engine import Engine, Limits, LocalEngine
 from webtext.base.errors import InputError, RunFailed
@@ -23,21 +22,22 @@ from webtext.base.run import Run
 from webtext.base.schemas import link_id
 from webtext.base.stage import KILLED_WORKER
 from webtext.base.storage import Folder
+from webtext.crawl.decoders import decompress_ahead, runs_ahead
+from webtext.crawl.decompress import MAGIC_BYTES, ZSTANDARD, codec_of, decompress
 from webtext.crawl.dumps import RedditDump
 from webtext.crawl.inputs import InputFile
+from webtext.crawl.judging import MAX_NAMED_FAILURES, Funnel, votes_in, votes_in_batches
 from webtext.crawl.karma import Judge
 from webtext.crawl.link_settings import LinkSettings
 from webtext.crawl.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
-from webtext.crawl.streams import MAGIC_BYTES, may_need_a_large_window
-from webtext.crawl.submission import LinkSource, Unreadable
+from webtext.crawl.streams import Share, batches_of, read_batches
+from webtext.crawl.submission import LinkSource, SiftingSource
 
 T = TypeVar("T")
 
-MAX_NAMED_FAILURES = 100
-"""Failed records of one file that are named; all are counted."""
-
-NO_LINK = "no_link"
-"""The record votes for nothing. What the funnel counts is votes, and a record that holds none as one."""
+MIN_SHARED_BYTES = 4 << 20
+MAX_SHARES = 8
+"""A file larger than that, when workers would be idle, is read by several: each of Zstandard's may take READER_LIMITS."""
 
 READER_LIMITS = Limits(memory_bytes=3 << 30)
 """A Zstandard window may take 2 GiB alone, which is all that a worker usually may."""
@@ -50,7 +50,7 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     n_bytes: int
     sha256: str
-    needs_memory: bool
+    codec: str  # "" for plain bytes
 
 
 class Spill(msgspec.Struct, kw_only=True):
@@ -78,12 +78,20 @@ class SpillJob:
     key: str
     settings: LinkSettings
     rule: Mapping[str, Any]
+    share: Share = Share()
+    decoders: int = 0  # processes that decompress for it
 
     @classmethod
     def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
         """The job, with its key. One file given under two names makes two spills: what fails in them bears the name."""
         key = sha256_json([recipe.hash, dump.sha256, dump.folder, dump.name])[:32]
         return cls(dump=dump, work=work, key=key, settings=settings, rule=recipe.settings)
+
+    def shares(self, of: int) -> list[SpillJob]:
+        """Jobs that read the dump together."""
+        if of == 1:
+            return [self]
+        return [replace(self, key=f"{self.key}-{index}-of-{of}", share=Share(index, of)) for index in range(of)]
 
     def judge(self) -> Judge:
         """The rule, its blocklists read where they are needed. InputError when one is no more what the recipe says."""
@@ -100,13 +108,53 @@ def identify_dumps(files: Sequence[InputFile], run: Run) -> list[Dump]:
 
 
 def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> list[Spill]:
-    """Make the spills that are not there yet; the records of all, in the order of `jobs`."""
-    missing = [job for job in jobs if finished_spill(job) is None]
+    """Make the spills that are not there yet; the records of all, in the order of `jobs`.
+
+    Fewer files than workers are read by several each: xz and bzip2 by processes that decompress for one that judges, the
+    others in shares.
+    """
+    missing = [job for job in jobs if _finished(job) is None]
     if len(missing) < len(jobs):
         run.console.say(f"links: going on, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are read")
-    with _engine_for(missing, run) as engine:
-        _map(engine, run, "reading dumps", _spill_dump, missing, [job.dump.name for job in missing])
-    return [spill for job in jobs if (spill := finished_spill(job)) is not None]
+    tasks = [task for job in missing for task in _tasks(job, run.engine.workers // len(missing))]
+    with _engine_for(tasks, run) as engine:
+        _map(engine, run, "reading dumps", _spill_dump, tasks, [task.dump.name for task in tasks])
+    return [spill for job in jobs for spill in _finished(job) or ()]
+
+
+def _tasks(job: SpillJob, workers: int) -> list[SpillJob]:
+    """What these workers must do to read the dump."""
+    if workers < 2 or job.dump.n_bytes < MIN_SHARED_BYTES or not isinstance(_source_of(job), SiftingSource):
+        return [job]
+    if runs_ahead(job.dump.codec):
+        return [replace(job, decoders=workers)] if Folder(job.dump.folder).is_local else [job]
+    return [share for share in job.shares(min(workers, MAX_SHARES)) if finished_spill(share) is None]
+
+
+def _finished(job: SpillJob) -> list[Spill] | None:
+    """The records of the shares in which the dump was read, if it was read whole; the first one names the failures of all."""
+    for of in range(1, MAX_SHARES + 1):
+        spills = [spill for share in job.shares(of) if (spill := finished_spill(share)) is not None]
+        if len(spills) == of:
+            named = [failure for spill in spills for failure in spill.failures]
+            spills[0].failures = _first_named(named)
+            for spill in spills[1:]:
+                spill.failures = []
+            return spills
+    return None
+
+
+def _first_named(failures: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Those that would have been named, had one worker read the whole file."""
+
+    def order(failure: tuple[str, str, str]) -> tuple[bool, int]:
+        return failure[1] == KILLED_WORKER, int(failure[0].rpartition(":")[2])
+
+    named: list[tuple[str, str, str]] = []
+    for failure in sorted(failures, key=order):
+        if len(named) < MAX_NAMED_FAILURES or failure[1].endswith("_stream"):
+            named.append(failure)
+    return named
 
 
 def finished_spill(job: SpillJob) -> Spill | None:
@@ -124,7 +172,7 @@ def finished_spill(job: SpillJob) -> Spill | None:
 
 def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[Engine]:
     """The run's engine, unless a dump may need more memory than its workers have."""
-    if any(job.dump.needs_memory for job in jobs):
+    if any(job.dump.codec == ZSTANDARD.name for job in jobs):
         return LocalEngine(run.engine.workers, READER_LIMITS)
     return nullcontext(run.engine)
 
@@ -152,44 +200,23 @@ def _map(
 def _digest_file(_: Journal, file: InputFile) -> Dump:
     folder = Folder(file.folder)
     with folder.open(file.name) as stream:
-        needs_memory = may_need_a_large_window(stream.read(MAGIC_BYTES))
+        codec = codec_of(stream.read(MAGIC_BYTES))
         stream.seek(0)
         sha256 = file_sha256(stream)
     n_bytes = folder.size(file.name)
-    return Dump(folder=file.folder, name=file.name, n_bytes=n_bytes, sha256=sha256, needs_memory=needs_memory)
+    name = codec.name if codec else ""
+    return Dump(folder=file.folder, name=file.name, n_bytes=n_bytes, sha256=sha256, codec=name)
 
 
 def _spill_dump(journal: Journal, job: SpillJob) -> None:
     """Runs in a worker: read one dump, judge each post, spill the votes; then publish, the record last."""
-    source: LinkSource[Any] = RedditDump()
-    judge = job.judge()
-    counts = Counts()
-    failures: list[tuple[str, str, str]] = []
-
-    def fail(position: int, reason: str, cause: str) -> None:
-        counts.fail(reason)
-        if len(failures) < MAX_NAMED_FAILURES or reason.endswith("_stream"):
-            failures.append((f"{job.dump.name}:{position}", reason, cause))
-
+    funnel = Funnel(job.dump.name)
     with job.work.scratch(job.key + SUFFIX) as path, open(path, "wb") as out:
         writer = SpillWriter(out)
         with Folder(job.dump.folder).open(job.dump.name) as file:
-            for position, record in journal.watch(source.records(file)):
-                posts = record if isinstance(record, Unreadable) else source.parse(record)
-                if isinstance(posts, Unreadable):
-                    fail(position, posts.reason, posts.cause)
-                    continue
-                if not posts:
-                    counts.drop(NO_LINK)
-                for post in posts:
-                    url, reason = judge(post)
-                    if reason is not None:
-                        counts.drop(reason)
-                    else:
-                        assert url is not None, "a post without a reason has a URL"
-                        writer.add(bucket_of(link_id(url)), Vote(url, post))
-        for position, cause in sorted(journal.set_aside.items()):
-            fail(position, KILLED_WORKER, cause)
+            for vote in _votes(file, journal, job, funnel):
+                writer.add(bucket_of(link_id(vote.url)), vote)
+        funnel.fail_set_aside(journal)
         writer.close()
         n_bytes = out.tell()
     if journal.only is not None:
@@ -198,8 +225,23 @@ def _spill_dump(journal: Journal, job: SpillJob) -> None:
         key=job.key,
         n_bytes=n_bytes,
         blocks=writer.blocks,
-        dropped=counts.dropped,
-        failed=counts.failed,
-        failures=failures,
+        dropped=funnel.counts.dropped,
+        failed=funnel.counts.failed,
+        failures=funnel.failures,
     )
     job.work.write_bytes(f"{job.key}.json", msgspec.json.encode(spill))
+
+
+def _votes(file: BinaryIO, journal: Journal, job: SpillJob, funnel: Funnel) -> Iterator[Vote]:
+    source, judge = _source_of(job), job.judge()
+    if not isinstance(source, SiftingSource):
+        return votes_in(source.records(file), source, journal, judge, funnel)
+    if job.decoders:
+        chunks = decompress_ahead(Folder(job.dump.folder).local_path(job.dump.name), job.decoders)
+    else:
+        chunks = decompress(file)
+    return votes_in_batches(batches_of(job.share, read_batches(chunks)), source, journal, judge, funnel)
+
+
+def _source_of(job: SpillJob) -> LinkSource[Any]:
+    return RedditDump()

@@ -355,8 +355,11 @@ def test_kill_9_at_any_moment_changes_no_byte(tmp_path: Path, run: Run) -> None:
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
-def test_a_line_that_kills_its_worker_costs_that_line_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted parser dies of SIGSEGV on one line."""
+@pytest.mark.parametrize(("title", "n_lost"), [("segfault", 1), ("together", 0)])
+def test_a_line_that_kills_its_worker_costs_that_line_alone(
+    title: str, n_lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted parser dies of SIGSEGV on one line; or only where it is given many lines at once, which costs none."""
     (tmp_path / "deadly.py").write_text(
         "import os, signal\n"
         "from webtext.crawl.dumps import RedditDump\n"
@@ -365,6 +368,10 @@ def test_a_line_that_kills_its_worker_costs_that_line_alone(tmp_path: Path, monk
         "        if b'segfault' in record:\n"
         "            os.kill(os.getpid(), signal.SIGSEGV)\n"
         "        return super().parse(record)\n"
+        "    def sift(self, lines, judge_post):\n"
+        "        if b'segfault' in lines or b'together' in lines:\n"
+        "            os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "        return super().sift(lines, judge_post)\n"
         "import webtext.crawl.votes as votes\n"
         "votes.RedditDump = Deadly\n"
         "def spill(journal, job):\n"
@@ -380,14 +387,14 @@ def test_a_line_that_kills_its_worker_costs_that_line_alone(tmp_path: Path, monk
         return real(engine, run, label, deadly.spill if label == "reading dumps" else function, *rest)
 
     monkeypatch.setattr(votes, "_map", planted)
-    path = dump(tmp_path / "RS_x", post("a"), post("b", title="segfault"), post("c", "http://b.com/"))
+    path = dump(tmp_path / "RS_x", post("a"), post("b", title=title), post("c", "http://b.com/"))
     quiet = Run.quiet(workers=1)
     links = collect_links([path], str(tmp_path / "links"), LinkSettings(), quiet)
     quiet.engine.close()  # type: ignore[attr-defined]
-    assert counts_of(links) == {"records_in": 3, "kept": 2, "dropped": {}, "failed": {"killed_worker": 1}}
-    (failure,) = links.parts[0].failures
-    assert failure.cause == "signal 11"
-    assert links.manifest["reproducible"] is False
+    failed = {"killed_worker": 1} if n_lost else {}
+    assert counts_of(links) == {"records_in": 3, "kept": 3 - n_lost, "dropped": {}, "failed": failed}
+    assert [failure.cause for failure in links.parts[0].failures] == ["signal 11"] * n_lost
+    assert links.manifest["reproducible"] is (n_lost == 0)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
