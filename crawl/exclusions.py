@@ -7,7 +7,7 @@ from typing import Any
 
 from webtext.base.urls import host_of, registrable_domain
 from webtext.crawl.blocklists import DomainBlocklists
-from webtext.crawl.karma import REDDIT_DOMAINS, WIKIPEDIA_DOMAINS
+from webtext.crawl.karma import REDDIT_DOMAINS, is_wikipedia
 
 
 class Exclusions:
@@ -25,10 +25,9 @@ class Exclusions:
         >>> rule.excludes("https://de.m.wikipedia.org/wiki/A"), rule.excludes("https://example.org/wiki/A")
         (True, False)
         """
-        domain = registrable_domain(url)
-        if domain in REDDIT_DOMAINS and not self._keeps_links_back:
+        if not self._keeps_links_back and registrable_domain(url) in REDDIT_DOMAINS:
             return True
-        if domain in WIKIPEDIA_DOMAINS and not self._keeps_wikipedia:
+        if not self._keeps_wikipedia and is_wikipedia(url):
             return True
         return self._domains.blocks(host_of(url))
 

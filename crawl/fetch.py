@@ -28,9 +28,10 @@ from webtext.crawl.exclusions import Exclusions, unnamed_lists
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.host_queues import HostQueues
 from webtext.crawl.hosts import Hosts, Pace
+from webtext.crawl.link_hosts import over_host_cap
 from webtext.crawl.link_table import LinkTable
 from webtext.crawl.pages_set import Link, PagesSet, user_agent
-from webtext.crawl.reasons import FETCHED, outcome_of
+from webtext.crawl.reasons import FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.tally import Tally
 from webtext.crawl.visit import Visit, Visitor
 from webtext.crawl.wishes import Wishes
@@ -105,7 +106,8 @@ def _crawl(
     missing = (link for link in _links(links) if link.link_id not in pages.done)
     with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress:
         try:
-            asyncio.run(_Crawl(table, pages, settings, exclusions, progress).run(missing))
+            over_cap = over_host_cap(links, settings.max_pages_per_host)
+            asyncio.run(_Crawl(table, pages, settings, exclusions, over_cap, progress).run(missing))
         except KeyboardInterrupt:
             pages.publish()
             raise
@@ -116,12 +118,19 @@ class _Crawl:
     """One run of the crawl."""
 
     def __init__(
-        self, table: LinkTable, pages: PagesSet, settings: FetchSettings, exclusions: Exclusions, progress: Progress
+        self,
+        table: LinkTable,
+        pages: PagesSet,
+        settings: FetchSettings,
+        exclusions: Exclusions,
+        over_cap: LinkTable,
+        progress: Progress,
     ) -> None:
         self._table = table
         self._pages = pages
         self._settings = settings
         self._exclusions = exclusions
+        self._over_cap = over_cap
         self._progress = progress
         self._tally = Tally()
 
@@ -153,7 +162,15 @@ class _Crawl:
                     retries=settings.retries,
                     retry_seconds=settings.retry_seconds,
                 )
-                await queues.run(links)
+                await queues.run(self._under_cap(links))
+
+    def _under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
+        """The links to visit; those over the cap on pages per host get their rows here, and wait in no queue."""
+        for link in links:
+            if link.link_id in self._over_cap:
+                self._done(link, Visit(url=link.url, reason=OVER_HOST_CAP))
+            else:
+                yield link
 
     def _done(self, link: Link, visit: Visit) -> None:
         self._pages.add(link, visit)

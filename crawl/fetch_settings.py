@@ -39,6 +39,9 @@ class FetchSettings:
     total_seconds: float = setting(60.0, "longest time one answer may take, from connection to last byte")
     connect_seconds: float = setting(15.0, "longest time a connection may take")
     min_rate: float = setting(500.0, "fewest bytes a second of a body, on average after its first ten seconds; 0: any")
+    max_pages_per_host: int | None = setting(
+        None, "links that are fetched of one host, those of highest karma first; see 'webtext crawl plan'"
+    )
     max_redirects: int = setting(5, "longest chain of redirects that is followed")
     domain_blocklist: tuple[str, ...] = setting(
         (), "file of domains that no redirect may lead to; repeatable", in_recipe=False
@@ -60,6 +63,8 @@ class FetchSettings:
         for name in ("concurrency", "max_bytes", "max_host_failures", "part_pages", "part_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected at least 1")
+        if self.max_pages_per_host is not None and self.max_pages_per_host < 1:
+            raise ConfigError(f"[crawl.fetch] max_pages_per_host = {self.max_pages_per_host}: expected at least 1")
         for name in ("total_seconds", "connect_seconds", "part_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected more than 0")

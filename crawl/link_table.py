@@ -16,9 +16,20 @@ class LinkTable:
     """A set of link_ids, by their first 64 bits."""
 
     def __init__(self, link_ids: Iterable[str]) -> None:
-        keys = np.fromiter((_key(identifier) for identifier in link_ids), dtype=np.uint64)
-        self._keys: npt.NDArray[np.uint64] = np.unique(keys)
+        self._keys: npt.NDArray[np.uint64] = np.unique(self.keys(link_ids))
         self._added: set[int] = set()
+
+    @staticmethod
+    def keys(link_ids: Iterable[str]) -> npt.NDArray[np.uint64]:
+        """What the table knows of each link."""
+        return np.fromiter((_key(identifier) for identifier in link_ids), dtype=np.uint64)
+
+    @classmethod
+    def of_keys(cls, keys: npt.NDArray[np.uint64]) -> LinkTable:
+        """A table of links by their keys."""
+        table = cls(())
+        table._keys = np.unique(keys)
+        return table
 
     def __len__(self) -> int:
         return len(self._keys) + len(self._added)

@@ -16,6 +16,7 @@ REDIRECTS_TO_LINK = "redirects_to_link"
 EXCLUDED_DOMAIN = "excluded_domain"
 HOST_ASKED_TO_WAIT = "host_asked_to_wait"
 HOST_KEPT_FAILING = "host_kept_failing"
+OVER_HOST_CAP = "over_host_cap"
 
 REASONS: Mapping[str, tuple[str, str]] = {
     REDIRECTS_TO_LINK: (LINKED, "leads to a URL that another link's row answers for"),
@@ -23,6 +24,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "robots_unreachable": (REFUSED, "robots.txt could not be had (no answer, 5xx or 429): all is forbidden, RFC 9309"),
     EXCLUDED_DOMAIN: (REFUSED, "redirects to a site that the links leave out: Wikipedia, Reddit, a blocklist's"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
+    OVER_HOST_CAP: (REFUSED, "not asked: max_pages_per_host links of the host come before it, by karma, then by date"),
     "address_not_public": (REFUSED, "the host has an address that is not public"),
     "port_not_web": (REFUSED, "the URL names a port of another service"),
     "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),

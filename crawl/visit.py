@@ -16,6 +16,7 @@ from webtext.crawl.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_RE
 from webtext.crawl.redirects import is_redirect, redirect_target
 from webtext.crawl.resolver import Refused
 from webtext.crawl.sniff import TEXT_TYPES, identified_type, media_type
+from webtext.crawl.tracking import without_tracking
 from webtext.crawl.warc_writer import Exchange, Headers
 from webtext.crawl.wishes import Wishes
 
@@ -110,6 +111,10 @@ class Visitor:
             url = self._next(visit, reply)
             if self._is_link(url) or self._is_held(url):
                 visit.final_url = url
+                raise Failure(REDIRECTS_TO_LINK)
+            link = without_tracking(url)  # as links are known; not the page that just sent us on to its tracked self
+            if link not in visit.redirects and self._is_link(link):
+                visit.final_url = link
                 raise Failure(REDIRECTS_TO_LINK)
             visit.at = url
         visit.note(header_opt_outs(lower_headers(reply.headers)))

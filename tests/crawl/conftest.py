@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,6 +18,7 @@ from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import link_id, split_of
+from webtext.base.urls import registrable_domain
 from webtext.crawl.fetch import FetchSettings, fetch_pages
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -120,10 +122,10 @@ def web() -> Iterator[LocalWeb]:
 def make_links(tmp_path: Path) -> Callable[..., str]:
     """Write a links set of these URLs; returns its folder. Called again with more URLs it grows."""
 
-    def make(urls: Sequence[str], name: str = "links") -> str:
+    def make(urls: Sequence[str], name: str = "links", karma: Mapping[str, int] = MappingProxyType({})) -> str:
         writer = SetWriter(str(tmp_path / name), "links", Recipe(stage="test", code_version=1, settings={}))
         with writer.part(0, key="test") as part:
-            part.write([_link(url) for url in urls])
+            part.write([_link(url, karma.get(url, 5)) for url in urls])
             published = part.publish()
         writer.seal([published])
         PartSet._verified.clear()
@@ -132,15 +134,15 @@ def make_links(tmp_path: Path) -> Callable[..., str]:
     return make
 
 
-def _link(url: str) -> dict[str, object]:
-    post = {"source": "test", "post_id": "p", "subreddit": "s", "score": 5, "created": 1, "retrieved": None}
+def _link(url: str, karma: int) -> dict[str, object]:
+    post = {"source": "test", "post_id": "p", "subreddit": "s", "score": karma, "created": 1, "retrieved": None}
     return {
         "link_id": link_id(url),
         "url": url,
         "url_raw": url,
-        "domain": "test",
-        "karma": 5,
-        "karma_sum": 5,
+        "domain": registrable_domain(url),
+        "karma": karma,
+        "karma_sum": karma,
         "first_created": 1,
         "posts": [post],
         "split": split_of(link_id(url)),

@@ -52,6 +52,27 @@ def test_a_redirect_to_another_link_is_left_to_that_link(
     assert sorted(web.paths()) == ["/one", "/two"], "fetched twice"
 
 
+def test_a_redirect_to_a_link_with_tracking_parameters_is_left_to_that_link(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    """Links are known without them; shorteners like to add them."""
+    one = web.redirect("/one", "/two?utm_source=shortener")
+    two = web.page("/two", "<html>two")
+    rows = crawl(make_links([one, two]), tmp_path / "pages")
+    assert (rows[one]["reason"], rows[one]["final_url"]) == ("redirects_to_link", two)
+    assert sorted(web.paths()) == ["/one", "/two"]
+
+
+def test_a_link_that_redirects_to_its_own_tracked_self_is_followed_there(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    link = web.redirect("/page", "/page?utm_source=self")
+    page = web.page("/page?utm_source=self", "<html>page")
+    row = crawl(make_links([link]), tmp_path / "pages")[link]
+    assert (row["outcome"], row["final_url"]) == ("fetched", page)
+    assert web.paths() == ["/page", "/page?utm_source=self"], "the target is asked for as the site names it"
+
+
 def test_two_links_that_lead_to_one_page_share_it(
     crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:

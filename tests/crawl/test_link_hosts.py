@@ -1,0 +1,114 @@
+"""Links by host: counts, and the cap on pages per host, first over a set, then over a real fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.errors import ConfigError
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.schemas import link_id
+from webtext.crawl import link_hosts
+from webtext.crawl.fetch_settings import FetchSettings
+from webtext.crawl.link_hosts import count_by, over_host_cap
+
+MakeLinks = Callable[..., str]
+
+
+def kept(links: PartSet, cap: int | None) -> set[str]:
+    over = over_host_cap(links, cap)
+    urls = [url for part in links.parts for url in links.table(part)["url"].to_pylist()]
+    return {url for url in urls if link_id(url) not in over}
+
+
+def test_links_are_counted_by_host_and_by_domain(make_links: MakeLinks) -> None:
+    urls = ["http://a.example.com/1", "https://a.example.com:8443/2", "http://b.example.com/", "http://[::1]:80/c"]
+    links = PartSet.open(make_links(urls), "links")
+    assert count_by(links).to_pylist() == [
+        {"name": "a.example.com", "n": 2},
+        {"name": "[::1]", "n": 1},
+        {"name": "b.example.com", "n": 1},
+    ]
+    assert count_by(links, domains=True).to_pylist() == [{"name": "example.com", "n": 3}, {"name": "[::1]", "n": 1}]
+
+
+def test_counts_in_portions_are_the_same(make_links: MakeLinks, monkeypatch: pytest.MonkeyPatch) -> None:
+    links = PartSet.open(make_links([f"http://h{i % 7}.example/{i}" for i in range(100)]), "links")
+    whole = count_by(links)
+    monkeypatch.setattr(link_hosts, "_ROWS_AT_A_TIME", 3)
+    monkeypatch.setattr(link_hosts, "_FOLD_AT", 5)
+    assert count_by(links).equals(whole)
+    assert whole["n"].to_pylist() == [15, 15, *[14] * 5]
+
+
+def test_a_set_without_links_has_no_hosts(tmp_path: Path) -> None:
+    writer = SetWriter(str(tmp_path / "links"), "links", Recipe(stage="test", code_version=1, settings={}))
+    links = writer.seal([])
+    assert count_by(links).num_rows == 0
+    assert len(over_host_cap(links, 1)) == 0
+
+
+def test_the_links_of_highest_karma_stay_under_the_cap(make_links: MakeLinks) -> None:
+    karma = {f"http://big.example/{i}": i for i in range(10)} | {"http://small.example/": -(2**63)}
+    links = PartSet.open(make_links(list(karma), karma=karma), "links")
+    assert kept(links, 3) == {*(f"http://big.example/{i}" for i in (7, 8, 9)), "http://small.example/"}
+    assert kept(links, 10) == kept(links, None) == set(karma)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3)), max_size=30), st.integers(1, 6))
+def test_the_cap_agrees_with_a_plain_reading(links: list[tuple[int, int]], cap: int) -> None:
+    """Ties in karma go by date, which is one here, then by link_id."""
+    rows = [(f"http://h{host}.example/{i}", karma) for i, (host, karma) in enumerate(links)]
+    expected = set()
+    for host in {url.split("/")[2] for url, _ in rows}:
+        ranked = sorted((-karma, link_id(url), url) for url, karma in rows if url.split("/")[2] == host)
+        expected |= {url for _, _, url in ranked[:cap]}
+    assert kept(_InMemory(rows), cap) == expected  # type: ignore[arg-type]
+
+
+class _InMemory:
+    """What `over_host_cap` reads of a set, without its files."""
+
+    def __init__(self, rows: list[tuple[str, int]]) -> None:
+        import pyarrow as pa
+
+        self.parts = (0,)
+        names = {"url": [url for url, _ in rows], "link_id": [link_id(url) for url, _ in rows]}
+        columns = {name: pa.array(values, pa.string()) for name, values in names.items()}
+        columns["karma"] = pa.array([karma for _, karma in rows], pa.int64())
+        columns["first_created"] = pa.array([1] * len(rows), pa.int64())
+        self._table = pa.table(columns)
+
+    def table(self, _: int) -> Any:
+        return self._table
+
+    def batches(self, _: int, columns: list[str], batch_size: int) -> Any:
+        return self._table.select(columns).to_batches(batch_size)
+
+
+def test_only_the_best_links_of_a_host_are_fetched_and_all_have_rows(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    urls = [web.page(f"/{i}") for i in range(6)]
+    other = web.page("/only", host=2)
+    links = make_links([*urls, other], karma={url: i for i, url in enumerate(urls)})
+    rows = crawl(links, tmp_path / "pages", max_pages_per_host=2)
+    assert sorted(web.paths()) == ["/4", "/5"]
+    assert {rows[url]["reason"] for url in (*urls[4:], other)} == {None}
+    assert {(rows[url]["outcome"], rows[url]["reason"], rows[url]["requests"]) for url in urls[:4]} == {
+        ("refused", "over_host_cap", 0)
+    }
+    pages = PartSet.open(str(tmp_path / "pages"), "pages")
+    assert pages.counts.to_json() == {"records_in": 7, "kept": 3, "dropped": {"over_host_cap": 4}, "failed": {}}
+
+
+def test_a_cap_is_at_least_one() -> None:
+    with pytest.raises(ConfigError, match="max_pages_per_host = 0"):
+        FetchSettings(max_pages_per_host=0)
