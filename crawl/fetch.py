@@ -25,7 +25,8 @@ from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_hos
 from webtext.crawl.blocklists import DomainBlocklists
 from webtext.crawl.client import Client, Failure, host_and_port
 from webtext.crawl.exclusions import Exclusions, unnamed_lists
-from webtext.crawl.fetch_settings import FetchSettings
+from webtext.crawl.fetch_settings import WHOLE, FetchSettings
+from webtext.crawl.frontier import Frontier, in_share
 from webtext.crawl.host_queues import HostQueues
 from webtext.crawl.hosts import Hosts, Pace
 from webtext.crawl.link_hosts import over_host_cap
@@ -64,8 +65,10 @@ def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> Part
         )
     if settings.contact is None:
         _check_loopback(parent)
-    n_missing = len(table) - len(pages.done)
-    run.console.say(f"crawl.fetch: {len(table):,} links, {len(pages.done):,} done, {n_missing:,} to fetch")
+    share = settings.share_of()
+    n_links = len(table) if share == WHOLE else sum(in_share(url, share) for url in _column(parent, "url"))
+    n_missing = n_links - len(pages.done)
+    run.console.say(f"crawl.fetch: {n_links:,} links, {len(pages.done):,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
     if n_missing or pages.is_under_way:
@@ -103,11 +106,14 @@ def _crawl(
     n_missing: int,
     run: Run,
 ) -> None:
-    missing = (link for link in _links(links) if link.link_id not in pages.done)
+    share = settings.share_of()
+    missing = (link for link in _links(links) if link.link_id not in pages.done and in_share(link.url, share))
     with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress:
         try:
             over_cap = over_host_cap(links, settings.max_pages_per_host)
-            asyncio.run(_Crawl(table, pages, settings, exclusions, over_cap, progress).run(missing))
+            crawl = _Crawl(table, pages, settings, exclusions, over_cap, progress)
+            with Frontier(crawl.under_cap(missing), pages.scratch_path("frontier")) as frontier:
+                asyncio.run(crawl.run(frontier.queues()))
         except KeyboardInterrupt:
             pages.publish()
             raise
@@ -134,7 +140,7 @@ class _Crawl:
         self._progress = progress
         self._tally = Tally()
 
-    async def run(self, links: Iterator[Link]) -> None:
+    async def run(self, links_by_host: Iterator[Iterator[Link]]) -> None:
         """Visit all links; an error in writing ends the run, what the web does never."""
         settings = self._settings
         allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
@@ -162,9 +168,9 @@ class _Crawl:
                     retries=settings.retries,
                     retry_seconds=settings.retry_seconds,
                 )
-                await queues.run(self._under_cap(links))
+                await queues.run(links_by_host)
 
-    def _under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
+    def under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
         """The links to visit; those over the cap on pages per host get their rows here, and wait in no queue."""
         for link in links:
             if link.link_id in self._over_cap:

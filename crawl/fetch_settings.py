@@ -15,6 +15,10 @@ MIN_JITTER, MAX_JITTER = 0.5, 1.5  # what a wait before a retry is multiplied by
 _CONTACT = re.compile(r"[!-'*-:<-~]+(?: [!-'*-:<-~]+)*")  # printable ASCII that can stand in a header's comment
 
 
+WHOLE = (1, 1)  # the share that is everything
+_SHARE = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
     """How pages are fetched. Pace and part sizes are no part of the recipe: a crawl may change them on the way."""
@@ -55,6 +59,10 @@ class FetchSettings:
     obey_tdm_reservation: bool = setting(True, "keep off where the header TDM-Reservation is 1")
     obey_noai: bool = setting(True, "keep off where X-Robots-Tag says 'noai'")
     obey_noindex: bool = setting(True, "keep off where X-Robots-Tag says 'noindex'")
+    share: str = setting(
+        "1/1",
+        "K/N: fetch the K-th of N shares of the links, one a machine, each with its own --out and all of a domain",
+    )
     part_pages: int = setting(1000, "links after which a part is published", in_recipe=False)
     part_bytes: int = setting(256 * 2**20, "WARC bytes after which a part is published", in_recipe=False)
     part_seconds: float = setting(300.0, "seconds after which a part is published", in_recipe=False)
@@ -78,3 +86,16 @@ class FetchSettings:
             )
         for address in self.allow_address:
             AllowedAddress.parse(address)
+        self.share_of()
+
+    def share_of(self) -> tuple[int, int]:
+        """`share` as (k, n).
+
+        >>> FetchSettings(share="2/8").share_of()
+        (2, 8)
+        """
+        match = _SHARE.fullmatch(self.share)
+        part, n_parts = (int(match[1]), int(match[2])) if match else (0, 0)
+        if not 1 <= part <= n_parts:
+            raise ConfigError(f"[crawl.fetch] share = {self.share!r}: expected K/N, K from 1 to N, e.g. 2/8")
+        return part, n_parts

@@ -7,23 +7,25 @@ begins such a link anew.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-from webtext.crawl.client import host_and_port
 from webtext.crawl.fetch_settings import MAX_JITTER, MIN_JITTER
 from webtext.crawl.pages_set import Link
 from webtext.crawl.visit import Visit
 
-BACKLOG = 100_000  # links that wait in their hosts' queues: bounds memory, whatever the size of the links set
+HOSTS_AT_ONCE = 2048  # at a second or two between requests, enough for over a thousand pages a second
+MOST_WAITING = 1000  # links of one host that wait for another try; then the host waits with them
 
 MakeVisit = Callable[[Link, Visit | None], Awaitable[Visit]]
 """Visits a link, or goes on with an earlier visit of it."""
 
 
 class HostQueues:
-    """The queues of one run: links go in, `done` is called once for each with what came of it."""
+    """Works off the queues of one run; `done` is called once for each link with what came of it."""
 
     def __init__(
         self, visit: MakeVisit, done: Callable[[Link, Visit], None], *, retries: int, retry_seconds: float
@@ -32,48 +34,38 @@ class HostQueues:
         self._done = done
         self._retries = retries
         self._retry_seconds = retry_seconds
-        self._queues: dict[str, deque[tuple[Link, Visit | None]]] = {}
-        self._room = asyncio.Semaphore(BACKLOG)
-        self._tasks: asyncio.TaskGroup | None = None
-        self._n_open = 0
-        self._all_done = asyncio.Event()
 
-    async def run(self, links: Iterable[Link]) -> None:
-        """Work all links off. An error of `visit` or `done` ends the run."""
+    async def run(self, queues: Iterable[Iterator[Link]]) -> None:
+        """Work all queues off, HOSTS_AT_ONCE of them at a time. An error of `visit` or `done` ends the run."""
+        waiting = iter(queues)
         try:
-            async with asyncio.TaskGroup() as self._tasks:
-                for link in links:
-                    await self._room.acquire()
-                    self._n_open += 1
-                    self._enqueue(link, None)
-                while self._n_open:
-                    self._all_done.clear()
-                    await self._all_done.wait()
+            async with asyncio.TaskGroup() as tasks:
+                for queue in itertools.islice(waiting, HOSTS_AT_ONCE):
+                    tasks.create_task(self._work_off_all(itertools.chain([queue], waiting)))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    def _enqueue(self, link: Link, earlier: Visit | None) -> None:
-        host, _ = host_and_port(link.url)
-        if host in self._queues:
-            self._queues[host].append((link, earlier))
-        elif self._tasks is not None:
-            self._queues[host] = deque([(link, earlier)])
-            self._tasks.create_task(self._work_off(host))
+    async def _work_off_all(self, queues: Iterator[Iterator[Link]]) -> None:
+        for queue in queues:
+            await self._work_off(queue)
 
-    async def _work_off(self, host: str) -> None:
-        queue = self._queues[host]
-        while queue:
-            link, earlier = queue.popleft()
+    async def _work_off(self, queue: Iterator[Link]) -> None:
+        again: list[tuple[float, int, Link, Visit]] = []  # a heap, by the moment of the next try
+        ticket = itertools.count()
+        while True:
+            due = bool(again) and again[0][0] <= time.monotonic()
+            link = None if due or len(again) >= MOST_WAITING else next(queue, None)
+            earlier = None
+            if link is None:
+                if not again:
+                    return
+                moment, _, link, earlier = heapq.heappop(again)
+                await asyncio.sleep(moment - time.monotonic())
             visit = await self._visit(link, earlier)
             if visit.may_pass and visit.n_tries <= self._retries:
-                asyncio.get_running_loop().call_later(self._wait(visit), self._enqueue, link, visit)
+                heapq.heappush(again, (time.monotonic() + self._wait(visit), next(ticket), link, visit))
             else:
                 self._done(link, visit)
-                self._room.release()
-                self._n_open -= 1
-                if not self._n_open:
-                    self._all_done.set()
-        del self._queues[host]
 
     def _wait(self, visit: Visit) -> float:
         seconds: float = self._retry_seconds * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)

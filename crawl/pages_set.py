@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -113,6 +114,10 @@ class PagesSet:
         """Where hosts' clocks are noted, beside the parts; None when the folder is remote."""
         folder = self._writer.folder
         return ClockJournal(folder.local_path()) if folder.is_local else None
+
+    def scratch_path(self, name: str) -> Path:
+        """Where to write a file of this run alone, on the folder's own disk."""
+        return self._writer.folder.scratch_path(name)
 
     @property
     def is_under_way(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from webtext.base.errors import ConfigError
+from webtext.base.errors import ConfigError, InputError
 from webtext.base.partset import PartSet
 from webtext.base.storage import Folder
 from webtext.base.warc import read_responses
@@ -307,3 +307,28 @@ def test_every_reason_is_documented_as_it_is_counted() -> None:
     readme = (Path(__file__).parents[2] / "crawl" / "README.md").read_text(encoding="utf-8")
     for reason, (outcome, meaning) in REASONS.items():
         assert f"| `{reason}` | {outcome} | {meaning} |" in readme
+
+
+def test_machines_fetch_their_shares_of_the_links_and_together_all_of_them(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    urls = [web.page("/page", host=host) for host in range(1, 9)]
+    links = make_links(urls)
+    shares = [set(crawl(links, tmp_path / f"pages-{part}", share=f"{part}/3")) for part in (1, 2, 3)]
+    assert sorted(url for share in shares for url in share) == sorted(urls)
+    assert sum(bool(share) for share in shares) > 1
+
+
+def test_a_folder_holds_one_share(
+    settings_for: Any, crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    links = make_links([web.page("/page", host=host) for host in range(1, 9)])
+    crawl(links, tmp_path / "pages", share="1/2")
+    with pytest.raises(InputError, match="begun with other settings: share"):
+        crawl(links, tmp_path / "pages", share="2/2")
+
+
+@pytest.mark.parametrize("share", ["", "0/2", "3/2", "1", "1/0", "a/b", "1/-2", "1 / 2"])
+def test_a_share_that_is_none_is_refused(share: str) -> None:
+    with pytest.raises(ConfigError, match="expected K/N"):
+        FetchSettings(share=share)

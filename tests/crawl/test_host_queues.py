@@ -1,0 +1,107 @@
+"""Many hosts at once, one link of each at a time, and another try for those that may do better."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from webtext.base.schemas import link_id
+from webtext.base.urls import host_of
+from webtext.crawl import host_queues
+from webtext.crawl.host_queues import HostQueues
+from webtext.crawl.pages_set import Link
+from webtext.crawl.visit import Visit
+
+
+def link(host: int, number: int) -> Link:
+    url = f"http://host-{host}.example/{number}"
+    return Link(link_id=link_id(url), url=url, karma=3, split="train", voted=0)
+
+
+def queues(sizes: list[int]) -> Iterator[Iterator[Link]]:
+    for host, size in enumerate(sizes):
+        yield iter([link(host, number) for number in range(size)])
+
+
+class Recorder:
+    """Visits that take a moment; the first `n_failures` tries of a link fail for now."""
+
+    def __init__(self, n_failures: dict[str, int] | None = None) -> None:
+        self.under_way: Counter[str] = Counter()
+        self.most_under_way = 0
+        self.most_of_one_host = 0
+        self.tries: list[str] = []
+        self.done: list[str] = []
+        self._n_failures = n_failures or {}
+
+    async def visit(self, link: Link, earlier: Visit | None) -> Visit:
+        host = host_of(link.url)
+        self.under_way[host] += 1
+        self.most_under_way = max(self.most_under_way, sum(self.under_way.values()))
+        self.most_of_one_host = max(self.most_of_one_host, self.under_way[host])
+        self.tries.append(link.url)
+        await asyncio.sleep(0)
+        self.under_way[host] -= 1
+        visit = earlier or Visit(url=link.url)
+        visit.n_tries += 1
+        visit.reason = "timed_out" if visit.n_tries <= self._n_failures.get(link.url, 0) else None
+        return visit
+
+    def finish(self, link: Link, visit: Visit) -> None:
+        self.done.append(link.url)
+
+    def run(self, sizes: list[int], retries: int = 2, retry_seconds: float = 0.01) -> None:
+        asyncio.run(
+            HostQueues(self.visit, self.finish, retries=retries, retry_seconds=retry_seconds).run(queues(sizes))
+        )
+
+
+def test_every_link_is_done_once_and_a_host_is_asked_one_at_a_time() -> None:
+    recorder = Recorder()
+    recorder.run([5, 1, 3])
+    assert sorted(recorder.done) == sorted(link.url for queue in queues([5, 1, 3]) for link in queue)
+    assert recorder.most_of_one_host == 1
+    assert recorder.most_under_way == 3
+
+
+def test_no_more_hosts_than_allowed_are_begun_and_the_others_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_queues, "HOSTS_AT_ONCE", 4)
+    recorder = Recorder()
+    recorder.run([3] * 20)
+    assert len(recorder.done) == 60
+    assert recorder.most_under_way == 4
+
+
+def test_while_a_link_waits_for_its_next_try_the_others_of_its_host_go_on() -> None:
+    first = link(0, 0).url
+    recorder = Recorder({first: 2})
+    recorder.run([4])
+    assert recorder.tries.count(first) == 3
+    assert recorder.done == [*(link(0, number).url for number in (1, 2, 3)), first]
+
+
+def test_tries_end() -> None:
+    recorder = Recorder({link(0, 0).url: 99})
+    recorder.run([1], retries=2)
+    assert len(recorder.tries) == 3
+    assert len(recorder.done) == 1
+
+
+def test_a_host_whose_links_all_fail_holds_a_bounded_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_queues, "MOST_WAITING", 2)
+    recorder = Recorder({link(0, number).url: 1 for number in range(6)})
+    recorder.run([6])
+    assert len(set(recorder.tries[:3])) == 2  # the third try is a second one
+    assert sorted(recorder.done) == sorted(link(0, number).url for number in range(6))
+
+
+def test_an_error_in_writing_ends_the_run() -> None:
+    class Full(Recorder):
+        def finish(self, link: Link, visit: Visit) -> None:
+            raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        Full().run([3, 3])
