@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import calendar
-import json
 import time
 from collections.abc import Iterable
+
+import msgspec
 
 from webtext.crawl.surt import surt
 
@@ -19,17 +20,17 @@ def index_line(url: str, captured: int, **fields: str | int) -> str:
     """The line of one record, without line end; `fields` in their order, numbers as strings.
 
     >>> index_line("http://example.com/", 0, status=200)
-    'com,example)/ 19700101000000 {"url": "http://example.com/", "status": "200"}'
+    'com,example)/ 19700101000000 {"url":"http://example.com/","status":"200"}'
     """
     stamp = time.strftime("%Y%m%d%H%M%S", time.gmtime(captured))
     texts = {"url": url} | {name: str(value) for name, value in fields.items()}
-    return f"{surt(url)} {stamp} {json.dumps(texts, ensure_ascii=False)}"
+    return f"{surt(url)} {stamp} {msgspec.json.encode(texts).decode()}"
 
 
 def read_index_line(line: str) -> tuple[int, dict[str, str]]:
     """The inverse: the time of capture (UTC seconds) and the fields; ValueError when it is no such line."""
     _, stamp, fields = line.split(" ", 2)
-    return calendar.timegm(time.strptime(stamp, "%Y%m%d%H%M%S")), json.loads(fields)
+    return calendar.timegm(time.strptime(stamp, "%Y%m%d%H%M%S")), msgspec.json.decode(fields, type=dict[str, str])
 
 
 def index_bytes(lines: Iterable[str]) -> bytes:

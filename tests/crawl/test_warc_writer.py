@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from fastwarc.warc import ArchiveIterator as FastIterator
+from fastwarc.warc import WarcRecordType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator
 
+from webtext.crawl.cdxj import read_index_line
 from webtext.crawl.sniff import identified_type, media_type
 from webtext.crawl.warc_writer import Exchange
 
@@ -44,10 +46,36 @@ def test_warcio_reads_every_record_with_its_headers_and_right_digests(tmp_path: 
     assert response.rec_headers.protocol == "WARC/1.1"
 
 
-def test_fastwarc_verifies_the_block_digests(tmp_path: Path) -> None:
-    write(tmp_path / "a.warc.gz", exchange(), exchange(b"other"))
+def test_fastwarc_verifies_the_digests(tmp_path: Path) -> None:
+    """Of a body its payload digest, of other blocks the block digest: nothing is hashed twice."""
+    write(tmp_path / "a.warc.gz", exchange(), exchange(b"other"), exchange(url="http://example.com/again"))
     with open(tmp_path / "a.warc.gz", "rb") as file:
-        assert all(record.verify_block_digest() for record in FastIterator(file, parse_http=False))
+        kinds = []
+        for record in FastIterator(file, parse_http=False):
+            kinds.append(record.headers["WARC-Type"])
+            if record.record_type == WarcRecordType.response:
+                record.parse_http()
+                assert record.verify_payload_digest()
+            else:
+                assert record.verify_block_digest()
+    assert kinds == ["warcinfo", "response", "request", "response", "request", "revisit", "request"]
+
+
+def test_a_url_cannot_forge_a_header_or_a_line_of_the_index(tmp_path: Path) -> None:
+    [stored] = write(tmp_path / "a.warc.gz", exchange(url="http://example.com/\r\nWARC-Type: metadata\n{} x"))
+    url = "http://example.com/%0D%0AWARC-Type:%20metadata%0A{}%20x"
+    with open(tmp_path / "a.warc.gz", "rb") as file:
+        records = [(r.rec_type, r.rec_headers.get_header("WARC-Target-URI")) for r in ArchiveIterator(file)]
+    assert records == [("warcinfo", None), ("response", url), ("request", url)]
+    _, fields = read_index_line(stored.index_line)
+    assert fields["url"] == url
+
+
+def test_a_body_of_many_blocks_is_written_whole(tmp_path: Path) -> None:
+    body = bytes(range(256)) * 4096 * 80  # 80 MiB: more pieces than one call takes
+    write(tmp_path / "a.warc.gz", exchange(body))
+    [found] = bodies_by_fastwarc(tmp_path / "a.warc.gz")
+    assert found == body
 
 
 def test_the_http_header_is_stored_byte_for_byte(tmp_path: Path) -> None:
