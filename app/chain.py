@@ -102,7 +102,7 @@ def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     if settings.pages:
         return list(settings.pages)
     run.console.say(STAGE_TITLES["links"])
-    collect_links(settings.links, layout.links, config["crawl.links"], run)
+    collect_links(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"])
     run.console.say(STAGE_TITLES["pages"])
     fetched = fetch_pages(layout.links, layout.pages, config["crawl.fetch"], run)
     if fetched is None and not _all_fetched(layout):

@@ -16,7 +16,9 @@ from webtext.base.errors import ConfigError
 class BuildSettings:
     """What goes in, and where everything goes: the section [build]."""
 
-    links: tuple[str, ...] = setting((), "Reddit submission dumps: files, folders or globs")
+    links: tuple[str, ...] = setting(
+        (), "Reddit submission dumps: files, folders or globs; or APIs, as reddit:r/programming/top"
+    )
     pages: tuple[str, ...] = setting((), "page sets or WARC files to start from instead of links")
     out: str = setting("build", "folder of the whole build", in_recipe=False)
 
@@ -33,6 +35,7 @@ def settings_classes() -> dict[str, type]:
     from webtext.clean.extract.body import ExtractSettings
     from webtext.clean.language import LanguageSettings
     from webtext.clean.rules.thresholds import RuleSettings
+    from webtext.crawl.api_settings import ApiSettings
     from webtext.crawl.fetch_settings import FetchSettings
     from webtext.crawl.link_settings import LinkSettings
     from webtext.shards.settings import PackSettings
@@ -42,6 +45,7 @@ def settings_classes() -> dict[str, type]:
     return {
         "build": BuildSettings,
         "crawl.links": LinkSettings,
+        "crawl.api": ApiSettings,
         "crawl.fetch": FetchSettings,
         "clean.extract": ExtractSettings,
         "clean.language": LanguageSettings,

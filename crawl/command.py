@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from webtext.base.command import need_out, verb
+from webtext.crawl.api_settings import ApiSettings
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.link_settings import LinkSettings
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
+
+
+LINKS, API = "crawl.links", "crawl.api"
 
 
 @click.group(name="crawl")
@@ -23,23 +27,26 @@ LINKS_EXAMPLES = """\b
 Examples:
   webtext crawl links RS_2017-*.xz --out build/links
   webtext crawl links dumps/ s3://bucket/RS_2016-01.zst --before 2017-01-01 --out build/links
+  webtext crawl links "reddit:r/programming/top?t=year" --reddit-user NAME --before none --out build/links
+  webtext crawl links hackernews:2016-01-01..2016-02-01 --contact you@example.org --out build/links
 
 \b
-Reads:  Reddit submission dumps (xz, bz2, zst or plain, told apart by content)
+Reads:  Reddit submission dumps (xz, bz2, zst or plain, told apart by content), and the APIs of Reddit and Hacker News,
+        whose answers are kept in 'harvest' beside DIR and asked for once
 Writes: DIR, a part set of links
 """
 
 
-@verb(group, "links", settings=LinkSettings, section="crawl.links", epilog=LINKS_EXAMPLES)
-@click.argument("inputs", nargs=-1, required=True, metavar="FILE|FOLDER...")
+@verb(group, "links", settings={LINKS: LinkSettings, API: ApiSettings}, epilog=LINKS_EXAMPLES)
+@click.argument("inputs", nargs=-1, required=True, metavar="FILE|FOLDER|API...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-def links(run: Run, settings: LinkSettings, inputs: tuple[str, ...], out: str | None) -> None:
+def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
     """Collect the links that people voted for: one row a URL, with all its posts."""
     from webtext.base.console import funnel_text
     from webtext.crawl.links import check_dumps, collect_links
     from webtext.crawl.score_ages import score_ages
 
-    found = collect_links(inputs, need_out(out), settings, run)
+    found = collect_links(inputs, need_out(out), settings[LINKS], run, settings[API])
     counts = found.counts.to_json()
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
     answer["fresh_months"] = score_ages(found).fresh_months()

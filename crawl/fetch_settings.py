@@ -79,11 +79,7 @@ class FetchSettings:
         for name in ("delay", "max_delay", "max_pause", "retries", "retry_seconds", "min_rate", "max_redirects"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected 0 or more")
-        if self.contact is not None and not _CONTACT.fullmatch(self.contact):
-            raise ConfigError(
-                f"[crawl.fetch] contact = {self.contact!r}: cannot stand in a User-Agent",
-                "give an e-mail address or a URL in ASCII, without parentheses, e.g. crawler@example.org",
-            )
+        check_contact(self.contact, "[crawl.fetch] contact")
         for address in self.allow_address:
             AllowedAddress.parse(address)
         self.share_of()
@@ -99,3 +95,12 @@ class FetchSettings:
         if not 1 <= part <= n_parts:
             raise ConfigError(f"[crawl.fetch] share = {self.share!r}: expected K/N, K from 1 to N, e.g. 2/8")
         return part, n_parts
+
+
+def check_contact(contact: str | None, name: str) -> None:
+    """ConfigError when a contact cannot stand in a User-Agent."""
+    if contact is not None and not _CONTACT.fullmatch(contact):
+        raise ConfigError(
+            f"{name} = {contact!r}: cannot stand in a User-Agent",
+            "give an e-mail address or a URL in ASCII, without parentheses, e.g. crawler@example.org",
+        )

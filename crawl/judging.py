@@ -17,7 +17,7 @@ from webtext.base.stage import KILLED_WORKER
 from webtext.crawl.karma import Judge
 from webtext.crawl.spill import Vote
 from webtext.crawl.streams import MAX_LINE_BYTES, Batch, lines_of
-from webtext.crawl.submission import LinkSource, SiftingSource, Submission, Unreadable
+from webtext.crawl.submission import Dropped, LinkSource, SiftingSource, Submission, Unreadable
 
 MAX_NAMED_FAILURES = 100
 """Failed records of one file that are named; all are counted."""
@@ -60,9 +60,10 @@ def votes_in(
         if isinstance(posts, Unreadable):
             funnel.fail(position, posts.reason, posts.cause)
             continue
-        if not posts:
-            funnel.counts.drop(NO_LINK)
-        yield from _judged(posts, judge, funnel)
+        if isinstance(posts, Dropped) or not posts:
+            funnel.counts.drop(posts.reason if isinstance(posts, Dropped) else NO_LINK)
+        else:
+            yield from _judged(posts, judge, funnel)
 
 
 def votes_in_batches(

@@ -29,6 +29,8 @@ from webtext.base.schemas import link_id, split_of
 from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.base.urls import library_versions, registrable_domain
+from webtext.crawl.api_inputs import parse_input
+from webtext.crawl.api_settings import ApiSettings
 from webtext.crawl.inputs import find_files
 from webtext.crawl.karma import Judge
 from webtext.crawl.link_settings import MAX_PARTS, LinkSettings
@@ -46,21 +48,23 @@ ROWS_AT_A_TIME = 1024
 MONTHS_NAMED = 6
 
 
-def collect_links(inputs: Sequence[str], out: str, settings: LinkSettings, run: Run) -> PartSet:
+def collect_links(
+    inputs: Sequence[str], out: str, settings: LinkSettings, run: Run, api: ApiSettings | None = None
+) -> PartSet:
     """Write the links of the dumps to the part set `out` and open it.
 
-    `inputs` are files, folders (their `RS_*` files) and patterns, local or at fsspec URLs; neither their order nor the
-    number of workers changes a byte. A dump that breaks off gives what it holds, and one failure of reason
-    `truncated_stream` or `damaged_stream`: see `broken_dumps`.
+    `inputs` are files, folders (their `RS_*` files) and patterns, local or at fsspec URLs, or name an API, which is asked
+    as `api` says (`crawl/harvest_inputs.py`). Neither their order nor the number of workers changes a byte. A dump that
+    breaks off gives what it holds, and one failure of reason `truncated_stream` or `damaged_stream`: see `broken_dumps`.
     """
     rule = recipe_settings(settings) | Judge.of(settings).about()
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
-    dumps = identify_dumps(find_files(inputs), run)
+    SetWriter(out, "links", recipe).check_place()
+    dumps = identify_dumps(find_files(_with_answers(inputs, out, api or ApiSettings(), run)), run)
     n_parts = settings.parts or parts_for(sum(dump.n_bytes for dump in dumps))
     tasks = _tasks(dumps, n_parts)
     work = Folder(out).child(WORK)
     outputs = {"links": (out, "links")}
-    SetWriter(out, "links", recipe).check_place()
     if run.dry_run or _all_done(out, recipe, tasks):
         sets = run_parts(_merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         return _with_warning(sets["links"], run)
@@ -82,6 +86,14 @@ def _with_warning(links: PartSet, run: Run) -> PartSet:
             f"  --min-score-age {DAY} leaves out what was read too soon"
         )
     return links
+
+
+def _with_answers(inputs: Sequence[str], out: str, api: ApiSettings, run: Run) -> Sequence[str]:
+    if not any(parse_input(text) for text in inputs):
+        return inputs
+    from webtext.crawl.harvest_inputs import harvest_inputs  # network code, for those who ask an API only
+
+    return harvest_inputs(inputs, out, api, run)
 
 
 def parts_for(n_bytes: int) -> int:

@@ -53,7 +53,7 @@ class Row(msgspec.Struct):
         return whole_number(later or self.retrieved_on or self.retrieved_utc, "retrieved_on")
 
 
-AnyRow = TypeVar("AnyRow", bound=Row)
+AnyRow = TypeVar("AnyRow", bound=msgspec.Struct)
 
 
 class RowReader(Generic[AnyRow]):

@@ -3,7 +3,7 @@
 A source reads a file in two steps, so that a record that kills its worker can be named and set aside:
 
     records(file)    (position, raw record) or (position, Unreadable), streaming
-    parse(raw)       the Submissions in it, one for each URL that it votes for, or Unreadable
+    parse(raw)       the Submissions in it, one for each URL that it votes for, or Dropped, or Unreadable
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ class Unreadable:
     cause: str
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Stands for a record that was read and does not vote, for the `reason` that is counted: its author took it back."""
+
+    reason: str
+
+
 Raw = TypeVar("Raw")
 
 
@@ -46,7 +53,7 @@ class LinkSource(Protocol[Raw]):
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Raw | Unreadable]]:
         """The file's raw records in order."""
 
-    def parse(self, record: Raw) -> Sequence[Submission] | Unreadable:
+    def parse(self, record: Raw) -> Sequence[Submission] | Dropped | Unreadable:
         """The votes in one raw record: none where it links nowhere, several where it links to several URLs."""
 
 

@@ -25,6 +25,8 @@ from webtext.base.storage import Folder
 from webtext.crawl.decoders import decompress_ahead, runs_ahead
 from webtext.crawl.decompress import MAGIC_BYTES, ZSTANDARD, codec_of, decompress
 from webtext.crawl.dumps import RedditDump
+from webtext.crawl.harvest import SUFFIX as HARVEST_SUFFIX
+from webtext.crawl.harvested import Harvested
 from webtext.crawl.inputs import InputFile
 from webtext.crawl.judging import MAX_NAMED_FAILURES, Funnel, votes_in, votes_in_batches
 from webtext.crawl.karma import Judge
@@ -244,4 +246,4 @@ def _votes(file: BinaryIO, journal: Journal, job: SpillJob, funnel: Funnel) -> I
 
 
 def _source_of(job: SpillJob) -> LinkSource[Any]:
-    return RedditDump()
+    return Harvested() if job.dump.name.endswith(HARVEST_SUFFIX) else RedditDump()

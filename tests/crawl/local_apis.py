@@ -1,0 +1,169 @@
+"""Reddit's and Hacker News' APIs on loopback: real HTTP, answers as the real ones gave them, and what they were asked.
+
+Reddit answers with posts that a test plants (the recorded ones, too); trouble is planted as a list of (status, headers)
+that the next requests get instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from webtext.crawl.api_settings import ApiSettings
+
+CLIENT_ID, SECRET = "the-client-id", "the-secret-of-the-client"
+
+
+class Asked(NamedTuple):
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+
+
+class LocalApis:
+    """A server on 127.0.0.1; use `settings` to ask it. `requests` are those that came in, tokens apart."""
+
+    def __init__(self) -> None:
+        self.requests: list[Asked] = []
+        self.tokens: list[str] = []
+        self.listings: dict[str, list[dict[str, Any]]] = {}
+        self.posts: dict[str, dict[str, Any]] = {}
+        self.items: dict[int, Any] = {}
+        self.stories: list[dict[str, Any]] = []
+        self.trouble: list[tuple[int, dict[str, str]]] = []
+        self.headers: dict[str, str] = {}
+        self.before_answer: Callable[[], None] = lambda: None
+        self.port = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._runner = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+
+    def settings(self, **changes: Any) -> ApiSettings:
+        """Settings that ask this server, fast, and may ask nothing else."""
+        here = f"http://127.0.0.1:{self.port}"
+        defaults = {
+            "reddit_user": "example_name",
+            "contact": "you@example.org",
+            "requests_per_minute": 60_000.0,
+            "answer_seconds": 2.0,
+            "allow_address": (f"127.0.0.1:{self.port}",),
+            "reddit_url": here,
+            "reddit_token_url": f"{here}/api/v1/access_token",
+            "hacker_news_url": f"{here}/v0",
+            "algolia_url": f"{here}/api/v1",
+        }
+        return ApiSettings(**{**defaults, **changes})
+
+    def options(self, **changes: Any) -> list[str]:
+        """The same as command-line options."""
+        settings = self.settings(**changes)
+        names = [name for name in settings.__slots__ if getattr(settings, name) not in (None, ())]
+        flat = [(name, getattr(settings, name)) for name in names]
+        pairs = [(f"--{name.replace('_', '-')}", v[0] if isinstance(v, tuple) else v) for name, v in flat]
+        return [str(word) for pair in pairs for word in pair]
+
+    def paths(self) -> list[str]:
+        return [asked.path for asked in self.requests]
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+    async def _start(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_post("/api/v1/access_token", self._token)
+        app.router.add_get("/{path:.*}", self._get)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        return runner
+
+    async def _token(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        expected = "Basic " + base64.b64encode(f"{CLIENT_ID}:{SECRET}".encode()).decode()
+        if request.headers.get("Authorization") != expected or form.get("grant_type") != "client_credentials":
+            return web.json_response({"message": "Unauthorized", "error": 401}, status=401)
+        self.tokens.append(f"token-{len(self.tokens)}")
+        return web.json_response({"access_token": self.tokens[-1], "token_type": "bearer", "expires_in": 3600})
+
+    async def _get(self, request: web.Request) -> web.Response:
+        self.requests.append(Asked(request.path, dict(request.query), dict(request.headers)))
+        self.before_answer()
+        if self.trouble:
+            status, headers = self.trouble.pop(0)
+            return web.Response(status=status, headers=headers)
+        if request.path.startswith("/v0/") or request.path.startswith("/api/v1/"):
+            answer = self._hacker_news(request)
+        elif request.headers.get("Authorization") != f"bearer {self.tokens[-1] if self.tokens else ''}":
+            return web.json_response({"error": 401}, status=401)
+        else:
+            answer = self._reddit(request)
+        if answer is None:
+            return web.json_response({"error": 404}, status=404)
+        response = web.Response(body=json.dumps(answer[0]), content_type="application/json", headers=self.headers)
+        response.enable_compression()
+        return response
+
+    def _reddit(self, request: web.Request) -> list[Any] | None:
+        if request.path == "/api/info":
+            names = request.query["id"].split(",")
+            assert len(names) <= 100
+            return [listing([self.posts[name] for name in names if name in self.posts])]
+        posts = self.listings.get(request.path.strip("/"))
+        if posts is None:
+            return None
+        names = [post["name"] for post in posts]
+        start = names.index(request.query["after"]) + 1 if "after" in request.query else 0
+        page = posts[start : start + int(request.query["limit"])]
+        return [listing(page, page[-1]["name"] if start + len(page) < len(posts) else None)]
+
+    def _hacker_news(self, request: web.Request) -> list[Any] | None:
+        if request.path == "/v0/maxitem.json":
+            return [max(self.items)]
+        if request.path.startswith("/v0/item/"):
+            return [self.items.get(int(request.path.removeprefix("/v0/item/").removesuffix(".json")))]
+        low, high = request.query["numericFilters"].split(",")
+        start, end = int(low.removeprefix("created_at_i>=")), int(high.removeprefix("created_at_i<"))
+        found = [hit for hit in self.stories if start <= hit["created_at_i"] < end]
+        return [{"hits": found[: int(request.query["hitsPerPage"])], "nbHits": len(found)}]
+
+
+def listing(posts: list[dict[str, Any]], after: str | None = None) -> dict[str, Any]:
+    return {"kind": "Listing", "data": {"after": after, "children": [{"kind": "t3", "data": post} for post in posts]}}
+
+
+def post(number: int, **fields: Any) -> dict[str, Any]:
+    """A post of Reddit's as its API gives it today, with what we read."""
+    return {
+        "id": f"p{number}",
+        "name": f"t3_p{number}",
+        "subreddit": "books",
+        "author": "someone",
+        "selftext": "",
+        "url": f"https://site{number}.example.org/",
+        "score": 10,
+        "created_utc": 1_450_000_000.0 + number,
+        "is_self": False,
+        "over_18": False,
+        "removed_by_category": None,
+        **fields,
+    }
+
+
+def recorded(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The answers of a recorded session with Reddit, tokens apart."""
+    cassette = json.loads((folder / "crawl" / "reddit" / f"praw_{name}.json").read_text())
+    bodies = [each["response"]["body"]["string"] for each in cassette["interactions"]]
+    return [answer for body in bodies if "access_token" not in (answer := json.loads(body))]

@@ -1,0 +1,176 @@
+"""Hacker News: stories by slices of time, items by number; then deleted, dead, missing and odd items."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
+from local_apis import LocalApis  # noqa: E402
+
+from webtext.base.errors import ConfigError, NetworkError  # noqa: E402
+from webtext.base.partset import PartSet  # noqa: E402
+from webtext.base.run import Run  # noqa: E402
+from webtext.crawl.api_inputs import Items, Listing, Stories, parse_input  # noqa: E402
+from webtext.crawl.harvest_inputs import harvest_inputs  # noqa: E402
+from webtext.crawl.link_settings import LinkSettings  # noqa: E402
+from webtext.crawl.links import collect_links  # noqa: E402
+
+DAY = 86_400
+START = 1_451_606_400  # 2016-01-01
+BOUNDARY = 1_454_284_800  # 2016-02-01
+JANUARY = "hackernews:2016-01-01..2016-02-01"
+
+
+@pytest.fixture
+def apis() -> Iterator[LocalApis]:
+    local = LocalApis()
+    yield local
+    local.close()
+
+
+def story(number: int, created: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "objectID": str(number),
+        "url": f"https://site{number}.example.org/",
+        "points": 10,
+        "created_at_i": created,
+        "_tags": ["story"],
+        **fields,
+    }
+
+
+def collect(given: str, apis: LocalApis, tmp_path: Path) -> PartSet:
+    return collect_links([given], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+
+
+def links_of(links: PartSet) -> dict[str, dict[str, Any]]:
+    return {row["url"]: row for part in links.parts for row in links.table(part).to_pylist()}
+
+
+def test_a_month_of_stories_is_cut_until_each_slice_fits(apis: LocalApis, tmp_path: Path) -> None:
+    """2,500 stories in one hour do not fit in an answer of 1,000: slices halve there, and nothing is lost or twice there."""
+    rush = [story(number, START + 5 * DAY + number) for number in range(2500)]
+    quiet = [story(10_000 + day, START + day * DAY) for day in range(31)]
+    beyond = [story(1, START - 1), story(2, BOUNDARY)]
+    apis.stories = sorted([*rush, *quiet, *beyond], key=lambda each: -each["created_at_i"])
+    links = collect(JANUARY, apis, tmp_path)
+    assert links.counts.kept == links.records == 2531
+    assert links.counts.records_in == 2531
+    assert len(apis.requests) < 60
+    (vote,) = links_of(links)["https://site10003.example.org/"]["posts"]
+    assert (vote["source"], vote["post_id"], vote["score"], vote["subreddit"]) == ("hackernews", "10003", 10, None)
+    assert vote["created"] == START + 3 * DAY
+
+
+def test_more_stories_in_a_second_than_an_answer_holds_end_in_that_second(apis: LocalApis, tmp_path: Path) -> None:
+    apis.stories = [story(number, START + 7) for number in range(1200)]
+    assert collect("hackernews:2016-01-01..2016-01-02", apis, tmp_path).records == 1000
+
+
+def test_points_are_judged_here_and_not_there(apis: LocalApis, tmp_path: Path) -> None:
+    apis.stories = [story(1, START, points=2), story(2, START, points=None), story(3, START, points=3)]
+    counts = collect(JANUARY, apis, tmp_path).counts
+    assert (counts.kept, counts.dropped) == (1, {"too_little_karma": 1, "null_score": 1})
+    assert not any("points" in asked.query["numericFilters"] for asked in apis.requests)
+
+
+def test_stories_without_a_url_or_with_one_of_hacker_news_are_self_posts(apis: LocalApis, tmp_path: Path) -> None:
+    urls = [None, "", "https://news.ycombinator.com/item?id=1", "https://news.ycombinator.community/"]
+    apis.stories = [story(number, START, url=url) for number, url in enumerate(urls)]
+    counts = collect(JANUARY, apis, tmp_path).counts
+    assert (counts.kept, counts.dropped) == (1, {"self_post": 3})
+
+
+def test_the_documented_items_give_their_one_link(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
+    """Of Hacker News' own examples one is a story with a URL: the other items are comments, a question, a job and a poll."""
+    files = sorted((shared_data / "crawl" / "hn").glob("item_*.json"))
+    items = [item for file in files if "type" in (item := json.loads(file.read_text()))]
+    assert len(items) == 6
+    apis.items = {1 + place: item for place, item in enumerate(items)} | {7: None}
+    links = collect("hackernews:1..", apis, tmp_path)
+    assert [asked.path for asked in apis.requests][0] == "/v0/maxitem.json"
+    assert sorted(apis.paths()[1:]) == [f"/v0/item/{number}.json" for number in range(1, 8)]
+    (row,) = links_of(links).values()
+    assert row["url"] == "http://www.getdropbox.com/u/2/screencast.html"
+    assert (row["karma"], row["first_created"], row["posts"][0]["post_id"]) == (111, 1175714200, "8863")
+    assert links.counts.dropped == {"self_post": 1, "no_link": 5}
+    assert links.counts.failed == {}
+
+
+def test_deleted_dead_and_odd_items_are_counted(apis: LocalApis, tmp_path: Path) -> None:
+    item = {"id": 1, "type": "story", "score": 5, "time": START, "url": "https://example.org/", "by": "someone"}
+    apis.items = dict(
+        enumerate(
+            [item | {"of_tomorrow": [{"deep": True}]}, {"id": 2, "deleted": True, "type": "story", "time": START}]
+            + [item | {"dead": True}, item | {"id": "x"}, [1, 2], 7, "text", item | {"score": 10**30}],
+            start=1,
+        )
+    )
+    links = collect("hackernews:1..9", apis, tmp_path)
+    assert links.counts.kept == 1
+    assert links.counts.dropped == {"deleted_by_user": 1, "removed_by_moderator": 1}
+    assert links.counts.failed == {"wrong_type": 5}
+
+
+def test_an_open_end_is_settled_once(apis: LocalApis, tmp_path: Path) -> None:
+    apis.items = dict.fromkeys(range(1, 101))
+    apis.trouble = []
+    out = str(tmp_path / "links")
+
+    def break_off() -> None:
+        if "/v0/item/80.json" in apis.paths():
+            apis.trouble.append((403, {}))
+
+    apis.before_answer = break_off
+    with pytest.raises(NetworkError, match="Hacker News refuses item"):
+        harvest_inputs(["hackernews:1.."], out, apis.settings(), Run.quiet())
+    apis.before_answer = lambda: None
+    apis.trouble.clear()
+    apis.requests.clear()
+    apis.items[101] = None
+    harvest_inputs(["hackernews:1.."], out, apis.settings(), Run.quiet())
+    assert sorted(apis.paths()) == sorted(f"/v0/item/{number}.json" for number in range(65, 101))
+
+
+def test_hacker_news_is_not_asked_without_a_contact(tmp_path: Path) -> None:
+    from webtext.crawl.api_settings import ApiSettings
+
+    with pytest.raises(ConfigError, match="no contact"):
+        harvest_inputs([JANUARY], str(tmp_path / "links"), ApiSettings(), Run.quiet())
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("reddit:r/books/top", Listing("r/books/top", None)),
+        ("reddit:r/a_b+Cd/new/", Listing("r/a_b+Cd/new", None)),
+        ("reddit:domain/example.org/controversial?t=all", Listing("domain/example.org/controversial", "all")),
+        ("reddit:top?t=day", Listing("top", "day")),
+        ("hackernews:2016-01-01T00:00:01Z..2016-01-02", Stories(START + 1, START + DAY)),
+        ("hackernews:1..2", Items(1, 2)),
+        ("hackernews:8863..", Items(8863, None)),
+        ("RS_2016-01.zst", None),
+        ("s3://bucket/reddit", None),
+        ("reddit", None),
+    ],
+)
+def test_an_input_may_name_an_api(text: str, meaning: object) -> None:
+    assert parse_input(text) == meaning
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["reddit:", "reddit:r/books", "reddit:r/books/top?t=decade", "reddit:r/books/top?limit=5", "reddit:user/x/new"]
+    + ["reddit:r/../api/v1/me", "reddit:r/a b/top", "hackernews:", "hackernews:2016-01-01", "hackernews:5..4"]
+    + ["hackernews:0..4", "hackernews:2016-02-01..2016-01-01", "hackernews:2016-01-01..", "hackernews:a..b"]
+    + ["hackernews:-1..2", "reddit:r/books/top?t=all&t=day"],
+)
+def test_what_an_api_cannot_be_asked_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_input(text)

@@ -1,0 +1,267 @@
+"""Harvests: an API is asked once, politely, into files that the link source reads; then trouble, kills, hostile answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
+from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded  # noqa: E402
+
+from webtext.base.errors import ConfigError, NetworkError  # noqa: E402
+from webtext.base.partset import PartSet  # noqa: E402
+from webtext.base.run import Run  # noqa: E402
+from webtext.crawl.api_settings import ApiSettings  # noqa: E402
+from webtext.crawl.harvest_inputs import harvest_inputs  # noqa: E402
+from webtext.crawl.link_settings import LinkSettings  # noqa: E402
+from webtext.crawl.links import collect_links  # noqa: E402
+
+LISTING = "reddit:r/books/top?t=year"
+
+
+@pytest.fixture
+def apis(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApis]:
+    monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_ID", CLIENT_ID)
+    monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", SECRET)
+    local = LocalApis()
+    yield local
+    local.close()
+
+
+def lines(locations: list[str]) -> list[dict[str, Any]]:
+    texts = [zstandard.ZstdDecompressor().decompress(Path(each).read_bytes()) for each in locations]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def links_of(links: PartSet) -> dict[str, dict[str, Any]]:
+    return {row["url"]: row for part in links.parts for row in links.table(part).to_pylist()}
+
+
+def test_a_listing_becomes_links_page_by_page(apis: LocalApis, tmp_path: Path) -> None:
+    """250 posts are three pages of at most 100, each after the last post of the one before."""
+    apis.listings["r/books/top"] = [post(number) for number in range(250)]
+    started = int(time.time())
+    out = str(tmp_path / "build" / "links")
+    links = collect_links([LISTING], out, LinkSettings(), Run.quiet(), apis.settings())
+    assert apis.paths() == ["/r/books/top"] * 3
+    assert [asked.query.get("after") for asked in apis.requests] == [None, "t3_p99", "t3_p199"]
+    assert all(asked.query | {"after": ""} == {"limit": "100", "t": "year", "raw_json": "1", "after": ""}
+               for asked in apis.requests)  # fmt: skip
+    assert links.counts.kept == links.records == 250
+    (voted,) = links_of(links)["https://site7.example.org/"]["posts"]
+    assert started <= voted.pop("retrieved") <= time.time()
+    assert voted == {"source": "reddit", "post_id": "p7", "subreddit": "books", "score": 10, "created": 1_450_000_007}
+
+
+def test_what_was_answered_is_read_from_files_and_not_asked_again(apis: LocalApis, tmp_path: Path) -> None:
+    apis.listings["r/books/top"] = [post(number) for number in range(150)]
+    first = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    n_asked = len(apis.requests)
+    apis.listings.clear()
+    again = collect_links([LISTING], str(tmp_path / "other"), LinkSettings(), Run.quiet(), ApiSettings())
+    assert len(apis.requests) == n_asked
+    assert [part.record_digest for part in again.parts] == [part.record_digest for part in first.parts]
+
+
+def test_every_request_says_who_asks_and_carries_the_token(apis: LocalApis, tmp_path: Path) -> None:
+    apis.listings["r/books/top"] = [post(1)]
+    harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(reddit_user="u/example_name"), Run.quiet())
+    (asked,) = apis.requests
+    platform, app, rest = asked.headers["User-Agent"].split(":")
+    assert (platform, app) == ("linux", "webtext")
+    assert rest.endswith(" (by /u/example_name)")
+    assert asked.headers["Authorization"] == "bearer token-0"
+    assert "Cookie" not in asked.headers
+
+
+@pytest.mark.parametrize(
+    ("changes", "variables", "said"),
+    [
+        ({"reddit_user": None}, {}, "no name for Reddit's User-Agent"),
+        ({}, {"WEBTEXT_REDDIT_CLIENT_SECRET": ""}, "no credentials for Reddit's API"),
+        ({"reddit_credentials": "missing.toml"}, {}, "cannot be read"),
+    ],
+)
+def test_reddit_is_not_asked_without_name_and_credentials(
+    changes: dict[str, Any], variables: dict[str, str], said: str, apis: LocalApis, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Exception, match=said):
+        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(**changes), Run.quiet())
+    assert not apis.requests
+    assert not apis.tokens
+
+
+def test_credentials_may_lie_in_a_file_and_show_nowhere(
+    apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WEBTEXT_REDDIT_CLIENT_ID")
+    file = tmp_path / "reddit.toml"
+    file.write_text(f'client_id = "{CLIENT_ID}"\nclient_secret = "{SECRET}"\n')
+    apis.listings["r/books/top"] = [post(1)]
+    settings = apis.settings(reddit_credentials=str(file))
+    collect_links([LISTING], str(tmp_path / "build" / "links"), LinkSettings(), Run.quiet(), settings)
+    files = [path for path in (tmp_path / "build").rglob("*") if path.is_file()]
+    plain = [
+        zstandard.ZstdDecompressor().decompress(p.read_bytes()) if p.suffix == ".zst" else p.read_bytes() for p in files
+    ]
+    assert not [text for text in plain if SECRET.encode() in text or b"token-0" in text]
+
+
+def test_wrong_credentials_are_told_without_showing_them(apis: LocalApis, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", "wrong-secret")
+    with pytest.raises(ConfigError, match="Reddit gives no token: status 401") as error:
+        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    assert "wrong-secret" not in str(error.value)
+
+
+def test_a_token_that_was_taken_back_is_renewed(apis: LocalApis, tmp_path: Path) -> None:
+    apis.listings["r/books/top"] = [post(number) for number in range(150)]
+
+    def take_back() -> None:
+        if len(apis.requests) == 2:
+            apis.tokens.append("another")
+
+    apis.before_answer = take_back
+    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    assert [asked.headers["Authorization"] for asked in apis.requests] == ["bearer token-0"] * 2 + ["bearer token-2"]
+    assert len(lines(found)) == 150
+
+
+def test_it_waits_as_long_as_it_is_told(apis: LocalApis, tmp_path: Path) -> None:
+    """429 with a Retry-After, 503 without, then an answer that leaves 0 requests for the next second."""
+    apis.listings["r/books/top"] = [post(number) for number in range(150)]
+    apis.trouble = [(429, {"Retry-After": "1"}), (503, {})]
+    apis.headers = {"X-Ratelimit-Used": "600", "X-Ratelimit-Remaining": "0.0", "X-Ratelimit-Reset": "1"}
+    times: list[float] = []
+    apis.before_answer = lambda: times.append(time.monotonic())
+    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    assert len(lines(found)) == 150
+    waits = [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
+    assert len(waits) == 3
+    assert waits[0] >= 0.99
+    assert waits[1] >= 0.5
+    assert waits[2] >= 0.99
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        ([(503, {})] * 2, "no usable answer: status 503"),
+        ([(429, {"Retry-After": "7200"})], "to be asked again in 7,200 s"),
+        ([(403, {})], "status 403\nit is private"),
+        ([(404, {})], "status 404\nthere is no such"),
+        ([(302, {"Location": "http://127.0.0.1:1/steal"})], "status 302\nthere is no such"),
+    ],
+)
+def test_what_reddit_will_not_answer_ends_the_run_and_keeps_what_it_did(
+    trouble: list[tuple[int, dict[str, str]]], said: str, apis: LocalApis, tmp_path: Path
+) -> None:
+    apis.listings["r/books/top"] = [post(number) for number in range(150)]
+    apis.before_answer = lambda: apis.trouble.extend(trouble if len(apis.requests) == 2 else [])
+    out = str(tmp_path / "links")
+    with pytest.raises(NetworkError, match=said):
+        harvest_inputs([LISTING], out, apis.settings(max_tries=2), Run.quiet())
+    apis.before_answer = lambda: None
+    apis.requests.clear()
+    found = harvest_inputs([LISTING], out, apis.settings(), Run.quiet())
+    assert [asked.query.get("after") for asked in apis.requests] == ["t3_p99"]
+    assert len(lines(found)) == 150
+
+
+def test_nothing_is_sent_to_an_address_that_is_not_open(apis: LocalApis, tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match="'127.0.0.1' is not asked: address_not_public"):
+        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(allow_address=()), Run.quiet())
+    assert not apis.tokens
+
+
+def test_urls_are_not_unescaped_a_second_time(apis: LocalApis, tmp_path: Path) -> None:
+    """With raw_json=1 Reddit escapes nothing: `&amp;` in a URL is the URL's own."""
+    apis.listings["r/books/top"] = [post(1, url="https://example.org/?a=1&amp;b=2&lt;")]
+    links = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    ((_, row),) = links_of(links).items()
+    assert row["url_raw"] == "https://example.org/?a=1&amp;b=2&lt;"
+
+
+def test_each_post_that_does_not_vote_is_counted(apis: LocalApis, tmp_path: Path) -> None:
+    apis.listings["r/books/top"] = [
+        post(1, title="half an emoji \ud83d"),
+        post(2, author="[deleted]"),
+        post(3, removed_by_category="moderator"),
+        post(4, removed_by_category="deleted"),
+        post(5, selftext="[removed]"),
+        post(6, score=None),
+        post(7, score=2),
+        post(8, is_self=True),
+        post(9, url="/r/books/comments/p9/"),
+        post(10, score={"n": 3}),
+    ]
+    links = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    counts = links.counts
+    assert counts.kept == 1
+    assert counts.dropped == {
+        "deleted_by_user": 2, "removed_by_moderator": 2, "null_score": 1, "too_little_karma": 1, "self_post": 1,
+        "links_back": 1,
+    }  # fmt: skip
+    assert counts.failed == {"wrong_type": 1}
+
+
+def test_a_recorded_listing_gives_what_reddit_said(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
+    """The top posts of youtube.com as Reddit listed them in 2016: 100 a page; the recording has one page."""
+    (answer,) = recorded(shared_data, "TestDomainListing.test_top")
+    posts = [thing["data"] for thing in answer["data"]["children"]]
+    apis.listings["domain/youtube.com/top"] = posts
+    settings = LinkSettings(min_karma=3)
+    given = ["reddit:domain/youtube.com/top?t=all"]
+    links = collect_links(given, str(tmp_path / "links"), settings, Run.quiet(), apis.settings())
+    assert links.counts.records_in == len(posts) == 100
+    kept = [each for each in posts if not each["over_18"] and each["author"] != "[deleted]"]
+    assert links.counts.kept == len(kept)
+    voted = [vote for row in links_of(links).values() for vote in row["posts"]]
+    assert sorted((v["post_id"], v["score"]) for v in voted) == sorted((p["id"], p["score"]) for p in kept)
+
+
+def test_a_listing_that_leads_in_a_circle_ends(apis: LocalApis, tmp_path: Path) -> None:
+    """120 posts over and over, in pages of 100: they end at p100, p80, ... p20, p120, and at p100 again."""
+    apis.listings["r/books/top"] = [post(1 + number % 120) for number in range(360)]
+    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    assert len(apis.requests) == 7
+    assert found[-1].endswith("00000.end.harvest.jsonl.zst")
+
+
+def test_killed_at_any_moment_it_asks_again_for_no_answer_that_is_there(apis: LocalApis, tmp_path: Path) -> None:
+    """Every page is a file here, so a kill costs at most the page that was under way."""
+    apis.listings["r/books/top"] = [post(number) for number in range(1000)]
+    out = tmp_path / "links"
+    command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(out)]
+    command += apis.options(part_seconds=0.0)
+    generator = random.Random(7)
+    apis.before_answer = lambda: time.sleep(0.1)  # so that there is a moment to kill it in
+    for _ in range(4):
+        asked = len(apis.requests)
+        until = asked + generator.randint(1, 2)
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while process.poll() is None and len(apis.requests) < until:
+            time.sleep(0.005)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        os.sync()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+    assert len(apis.requests) <= 10 + 4
+    (folder,) = (tmp_path / "harvest").iterdir()
+    records = lines([str(path) for path in sorted(folder.glob("*.zst"))])
+    assert [record["data"]["id"] for record in records] == [f"p{number}" for number in range(1000)]
+    assert PartSet.open(str(out), "links").records == 1000
