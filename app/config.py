@@ -34,6 +34,7 @@ def settings_classes() -> dict[str, type]:
     from webtext.clean.dedup.settings import DedupSettings
     from webtext.clean.extract.body import ExtractSettings
     from webtext.clean.language import LanguageSettings
+    from webtext.clean.removal_settings import RemovalSettings
     from webtext.clean.rules.thresholds import RuleSettings
     from webtext.crawl.api_settings import ApiSettings
     from webtext.crawl.fetch_settings import FetchSettings
@@ -48,6 +49,7 @@ def settings_classes() -> dict[str, type]:
         "crawl.api": ApiSettings,
         "crawl.fetch": FetchSettings,
         "clean.extract": ExtractSettings,
+        "clean.remove": RemovalSettings,
         "clean.language": LanguageSettings,
         "clean.rules": RuleSettings,
         "clean.dedup": DedupSettings,

@@ -82,6 +82,32 @@ PAGE = pa.schema(
     ]
 )
 
+REMOVAL = pa.schema(
+    [
+        _column("link_id", pa.string(), "a link that lost posts since it was collected"),
+        _column("url", pa.string(), "its URL"),
+        _column(
+            "posts",
+            pa.list_(
+                pa.field(
+                    "item",
+                    pa.struct(
+                        [
+                            pa.field("source", pa.string(), nullable=False),
+                            pa.field("post_id", pa.string(), nullable=False),
+                            pa.field("reason", pa.string(), nullable=False),
+                            pa.field("noticed", pa.int64(), nullable=False),  # when the API was asked
+                        ]
+                    ),
+                    nullable=False,
+                )
+            ),
+            "the posts that were removed: 'deleted_by_user', 'removed_by_moderator' or 'missing_from_answer'",
+        ),
+        _column("posts_left", pa.int64(), "posts of the link that still stand; at 0 its documents are to go"),
+    ]
+)
+
 DOCUMENT = pa.schema(
     [
         _column("id", pa.string(), "names the record, unique in a set; see `page_document_id`"),
@@ -114,7 +140,7 @@ DECISION = pa.schema(
     [
         _column("id", pa.string(), "the document that was dropped"),
         _column("url", pa.string(), "its URL", nullable=True),
-        _column("stage", pa.string(), "'filter', 'dedup' or 'decontaminate'"),
+        _column("stage", pa.string(), "'remove', 'filter', 'dedup' or 'decontaminate'"),
         _column("reason", pa.string(), "a statement of fact: 'too_few_words', 'near_duplicate', ..."),
         _column("value", pa.float64(), "what was measured", nullable=True),
         _column("threshold", pa.float64(), "what it was held against", nullable=True),
@@ -177,6 +203,7 @@ TOKEN_INDEX = pa.schema(
 
 SCHEMAS = {
     "links": LINK,
+    "removals": REMOVAL,
     "pages": PAGE,
     "documents": DOCUMENT,
     "signals": SIGNALS,

@@ -10,13 +10,20 @@ from webtext.base.command import need_out, verb
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
+from webtext.clean.removal_settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
     from webtext.clean.pipeline import CleanResult
 
-EXTRACT, LANGUAGE, RULES, DEDUP = "clean.extract", "clean.language", "clean.rules", "clean.dedup"
+EXTRACT, REMOVE, LANGUAGE, RULES, DEDUP = (
+    "clean.extract",
+    "clean.remove",
+    "clean.language",
+    "clean.rules",
+    "clean.dedup",
+)
 
 
 @click.group(name="clean")
@@ -27,6 +34,7 @@ def group() -> None:
 RUN_EXAMPLES = """\b
 Examples:
   webtext clean run build/pages --out build
+  webtext clean run build/pages --out build --remove build/refreshed/removals
   webtext clean run CC-MAIN-*.warc.gz --out cc --profile fineweb --language all
 
 \b
@@ -38,7 +46,13 @@ Writes: DIR/documents, DIR/signals, DIR/corpus, DIR/dropped
 @verb(
     group,
     "run",
-    settings={EXTRACT: ExtractSettings, LANGUAGE: LanguageSettings, RULES: RuleSettings, DEDUP: DedupSettings},
+    settings={
+        EXTRACT: ExtractSettings,
+        REMOVE: RemovalSettings,
+        LANGUAGE: LanguageSettings,
+        RULES: RuleSettings,
+        DEDUP: DedupSettings,
+    },
     epilog=RUN_EXAMPLES,
 )
 @click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
@@ -49,7 +63,11 @@ def run_(run: Run, settings: dict[str, Any], pages: tuple[str, ...], out: str | 
     from webtext.clean.pipeline import CleanSettings, clean_pages
 
     chosen = CleanSettings(
-        extract=settings[EXTRACT], language=settings[LANGUAGE], rules=settings[RULES], dedup=settings[DEDUP]
+        extract=settings[EXTRACT],
+        remove=settings[REMOVE],
+        language=settings[LANGUAGE],
+        rules=settings[RULES],
+        dedup=settings[DEDUP],
     )
     result = clean_pages(pages, need_out(out), chosen, run)
     _show(run, result, funnel_text("pages", result.documents.counts.to_json()))
@@ -91,14 +109,20 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 """
 
 
-@verb(group, "filter", settings={LANGUAGE: LanguageSettings, RULES: RuleSettings}, epilog=FILTER_EXAMPLES)
+@verb(
+    group,
+    "filter",
+    settings={REMOVE: RemovalSettings, LANGUAGE: LanguageSettings, RULES: RuleSettings},
+    epilog=FILTER_EXAMPLES,
+)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
-    """Apply the language and quality rules to documents."""
+    """Apply removal lists, the language and the quality rules to documents."""
     from webtext.clean.pipeline import filter_documents
 
-    _show(run, filter_documents(documents, need_out(out), settings[RULES], settings[LANGUAGE], run))
+    rules, language, remove = settings[RULES], settings[LANGUAGE], settings[REMOVE]
+    _show(run, filter_documents(documents, need_out(out), rules, language, run, remove))
 
 
 DEDUP_EXAMPLES = """\b

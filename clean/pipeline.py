@@ -35,6 +35,8 @@ from webtext.clean.extract.pages import extract_documents
 from webtext.clean.importing import SUFFIXES, import_documents
 from webtext.clean.inputs import SetName, find_inputs
 from webtext.clean.language import LanguageSettings
+from webtext.clean.removal import COLUMNS, REMOVED_BY_USER, STAGE, Removals
+from webtext.clean.removal_settings import RemovalSettings
 from webtext.clean.rules.decide import Decisions, decide
 from webtext.clean.rules.measure import measure_signals
 from webtext.clean.rules.thresholds import RuleSettings
@@ -46,9 +48,10 @@ WORK = "_dedup"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSettings:
-    """The sections [clean.extract], [clean.language], [clean.rules] and [clean.dedup]."""
+    """The sections [clean.extract], [clean.remove], [clean.language], [clean.rules] and [clean.dedup]."""
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)
+    remove: RemovalSettings = field(default_factory=RemovalSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)
     rules: RuleSettings = field(default_factory=RuleSettings)
     dedup: DedupSettings = field(default_factory=DedupSettings)
@@ -73,20 +76,28 @@ class CleanResult:
 class Judges:
     """What decides: the part function makes the same decisions as the parent did, from the same inputs."""
 
+    documents: SetName
     signals: SetName | None
     rules: RuleSettings | None
     language: LanguageSettings | None
+    removals: Removals | None
 
     def decisions(self, part: int) -> Decisions | None:
         """Of the rules, for the rows of one part."""
         return decide(self.signals.open().table(part), self.rules, self.language) if self.signals else None
+
+    def removed(self, part: int) -> np.ndarray:
+        """Mask of the rows of one part that removal lists take out."""
+        documents = self.documents.open()
+        if self.removals is None:
+            return np.zeros(documents.part(part).records, bool)
+        return self.removals.removed(documents.table(part, COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
     """One part of documents and all that decides over its rows."""
 
-    documents: SetName
     part: int
     judges: Judges
     duplicates: Duplicates | None
@@ -95,19 +106,26 @@ class WriteTask:
 def clean_pages(pages: Sequence[str], out: str, settings: CleanSettings, run: Run) -> CleanResult:
     """Pages to corpus: writes out/documents, out/signals, out/corpus and out/dropped."""
     documents = extract_documents(pages, f"{out}/documents", settings.extract, run)
-    return _finish(documents, out, "clean.run", settings.rules, settings.language, settings.dedup, run)
+    removals = Removals.of(settings.remove)
+    return _finish(documents, out, "clean.run", removals, settings.rules, settings.language, settings.dedup, run)
 
 
 def filter_documents(
-    inputs: Sequence[str], out: str, rules: RuleSettings, language: LanguageSettings, run: Run
+    inputs: Sequence[str],
+    out: str,
+    rules: RuleSettings,
+    language: LanguageSettings,
+    run: Run,
+    remove: RemovalSettings | None = None,
 ) -> CleanResult:
-    """Apply the language and quality rules alone: writes out/signals, out/corpus and out/dropped."""
-    return _finish(_documents(inputs, out, run), out, "clean.filter", rules, language, None, run)
+    """Apply removal lists, the language and the quality rules alone: writes out/signals, out/corpus and out/dropped."""
+    removals = Removals.of(remove or RemovalSettings())
+    return _finish(_documents(inputs, out, run), out, "clean.filter", removals, rules, language, None, run)
 
 
 def dedup_documents(inputs: Sequence[str], out: str, settings: DedupSettings, run: Run) -> CleanResult:
     """Remove exact and near duplicates alone: writes out/corpus and out/dropped."""
-    return _finish(_documents(inputs, out, run), out, "clean.dedup", None, None, settings, run)
+    return _finish(_documents(inputs, out, run), out, "clean.dedup", None, None, None, settings, run)
 
 
 def _documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
@@ -126,25 +144,29 @@ def _finish(
     documents: PartSet,
     out: str,
     stage: str,
+    removals: Removals | None,
     rules: RuleSettings | None,
     language: LanguageSettings | None,
     dedup: DedupSettings | None,
     run: Run,
 ) -> CleanResult:
     signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
-    judges = Judges(SetName.of(signals) if signals else None, rules, language)
+    judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, removals)
     duplicates = None
     if dedup is not None:
         passes = functools.partial(_passes, judges) if signals else None
         duplicates = find_duplicates(documents, dedup, _work_folder(out), run, passes=passes)
     sections = {"rules": rules, "language": language, "dedup": dedup}
+    chosen: dict[str, Any] = {name: recipe_settings(each) for name, each in sections.items() if each is not None}
+    if removals is not None:
+        chosen["remove"] = removals.about()
     written = run_parts(
         _write_part,
         [
             PartTask(
                 index=part.index,
                 sources=tuple(parent.source(i) for parent in (documents, signals) if parent is not None),
-                payload=WriteTask(SetName.of(documents), i, judges, duplicates),
+                payload=WriteTask(i, judges, duplicates),
                 depends=duplicates.digest(i) if duplicates else "",
             )
             for i, part in enumerate(documents.parts)
@@ -152,7 +174,7 @@ def _finish(
         recipe=Recipe(
             stage=stage,
             code_version=CODE_VERSION,
-            settings={name: recipe_settings(section) for name, section in sections.items() if section is not None},
+            settings=chosen,
             versions=VERSIONS if dedup is not None else {},
         ),
         outputs={"corpus": (f"{out}/corpus", "corpus"), "dropped": (f"{out}/dropped", "dropped")},
@@ -164,10 +186,10 @@ def _finish(
 
 
 def _passes(judges: Judges, part: int) -> np.ndarray:
-    """Mask of the rows that the rules keep: the ones that are compared with each other."""
+    """Mask of the rows that removal lists and rules keep: the ones that are compared with each other."""
     decisions = judges.decisions(part)
     assert decisions is not None, "only asked where there are signals"
-    return decisions.kept
+    return np.asarray(decisions.kept & ~judges.removed(part))
 
 
 def _work_folder(out: str) -> Folder:
@@ -182,8 +204,9 @@ def _work_folder(out: str) -> Folder:
 def _write_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker: one part of documents to one part of corpus and one of dropped."""
     work: WriteTask = task.payload
-    documents = work.documents.open()
+    documents = work.judges.documents.open()
     decisions = work.judges.decisions(work.part)
+    removed = work.judges.removed(work.part)
     duplicates = _duplicates_of(work)
     corpus, dropped = context.output("corpus"), context.output("dropped")
     first = 0
@@ -191,7 +214,8 @@ def _write_part(context: PartContext, task: PartTask) -> None:
         keep = np.ones(batch.num_rows, bool)
         gone: list[dict[str, Any]] = []
         for i in range(batch.num_rows):
-            why = _why(first + i, decisions, duplicates, work.duplicates)
+            row = first + i
+            why = _REMOVED if removed[row] else _why(row, decisions, duplicates, work.duplicates)
             if why is not None:
                 keep[i] = False
                 gone.append(why | _named(batch, i))
@@ -201,6 +225,9 @@ def _write_part(context: PartContext, task: PartTask) -> None:
         corpus.write_table(pa.Table.from_batches([kept]))
         dropped.write_table(pa.Table.from_pylist(gone, schema=DECISION))
         first += batch.num_rows
+
+
+_REMOVED = {"stage": STAGE, "reason": REMOVED_BY_USER}
 
 
 def _duplicates_of(work: WriteTask) -> dict[int, dict[str, Any]]:
