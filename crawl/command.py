@@ -10,6 +10,7 @@ from webtext.base.command import need_out, verb
 from webtext.crawl.api_settings import ApiSettings
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.link_settings import LinkSettings
+from webtext.crawl.plan_settings import PlanSettings
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
@@ -56,6 +57,30 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
         most = max(reasons, key=lambda reason: reasons[reason])
         run.console.warn(f"no post became a link; {reasons[most]:,} of {counts['records_in']:,} are '{most}'")
     check_dumps(found)
+
+
+PLAN_EXAMPLES = """\b
+Examples:
+  webtext crawl plan build/links --delay 2
+  webtext crawl plan build/links --pages build/pages --json
+
+\b
+Reads:  a part set of links; with --pages, what a part set of pages measured
+Writes: nothing
+"""
+
+
+@verb(group, "plan", settings=PlanSettings, section="crawl.plan", epilog=PLAN_EXAMPLES)
+@click.argument("links", metavar="LINKS")
+@click.option("--pages", metavar="DIR", help="Measure sizes and times in this part set of pages, instead of assuming.")
+def plan(run: Run, settings: PlanSettings, links: str, pages: str | None) -> None:
+    """Say how long fetching a link list would take, what it would bring, and what caps per host would give."""
+    from webtext.base.partset import PartSet
+    from webtext.crawl.plan import make_plan, plan_text
+
+    fetched = PartSet.open(pages, "pages") if pages else None
+    made = make_plan(PartSet.open(links, "links"), settings, fetched)
+    run.console.result(made.to_json(), plan_text(made))
 
 
 FETCH_EXAMPLES = """\b

@@ -29,16 +29,16 @@ def hosts_of(urls: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(authorities, ":[0-9]+$", "")
 
 
-def count_by(links: PartSet, *, domains: bool = False) -> pa.Table:
-    """(name, n): how many links each host has, or each registrable domain; most first, then by name."""
+def count_hosts(links: PartSet) -> pa.Table:
+    """(host, domain, n): how many links each host has; most first, then by name. `domain` is the registrable one."""
     partial: list[pa.Table] = []
-    for batch in _batches(links, ["domain"] if domains else ["url"]):
-        names = batch.column(0) if domains else hosts_of(batch.column(0))
-        counts = pc.value_counts(names)
-        partial.append(pa.table({"name": counts.field("values"), "n": counts.field("counts")}))
+    for batch in _batches(links, ["url", "domain"]):
+        ones = pa.array(np.ones(batch.num_rows, np.int64))
+        hosts = pa.table({"host": hosts_of(batch.column("url")), "domain": batch.column("domain"), "n": ones})
+        partial.append(_added_up([hosts]))
         if sum(table.num_rows for table in partial) > _FOLD_AT:
             partial = [_added_up(partial)]
-    return _added_up(partial).sort_by([("n", "descending"), ("name", "ascending")])
+    return _added_up(partial).sort_by([("n", "descending"), ("host", "ascending")])
 
 
 def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
@@ -48,8 +48,8 @@ def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
     """
     if max_pages is None:
         return LinkTable(())
-    counts = count_by(links)
-    crowded = counts.filter(pc.greater(counts["n"], max_pages))["name"].combine_chunks()
+    counts = count_hosts(links)
+    crowded = counts.filter(pc.greater(counts["n"], max_pages))["host"].combine_chunks()
     if not len(crowded):
         return LinkTable(())
     columns: list[list[np.ndarray]] = [[], [], [], []]
@@ -72,7 +72,9 @@ def _batches(links: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
         yield from links.batches(part, columns, batch_size=_ROWS_AT_A_TIME)
 
 
+_COUNTS = pa.schema([("host", pa.string()), ("domain", pa.string()), ("n", pa.int64())])
+
+
 def _added_up(partial: list[pa.Table]) -> pa.Table:
-    empty = pa.table({"name": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
-    added = pa.concat_tables([empty, *partial]).group_by("name").aggregate([("n", "sum")])
-    return added.rename_columns(["name", "n"])
+    added = pa.concat_tables([_COUNTS.empty_table(), *partial]).group_by(["host", "domain"]).aggregate([("n", "sum")])
+    return added.select(["host", "domain", "n_sum"]).rename_columns(_COUNTS.names)

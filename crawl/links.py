@@ -42,7 +42,7 @@ from webtext.crawl.votes import Dump, Spill, SpillJob, identify_dumps, spill_dum
 STAGE = "crawl.links"
 CODE_VERSION = 2
 INPUT_BYTES_PER_PART = 1 << 30
-MERGE_BYTES = 16 << 20  # compressed votes that are merged at a time, or one bucket where that is more
+MERGE_BYTES = 32 << 20  # of votes that are merged at a time, or one bucket where that is more; in Python they take 4x
 WORK = "_work"
 ROWS_AT_A_TIME = 1024
 MONTHS_NAMED = 6
@@ -201,7 +201,7 @@ def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[Block, ...]]]) -> Iter
     n_bytes: dict[int, int] = {}
     for _, its_blocks in blocks:
         for block in its_blocks:
-            n_bytes[block.bucket] = n_bytes.get(block.bucket, 0) + block.length
+            n_bytes[block.bucket] = n_bytes.get(block.bucket, 0) + block.n_bytes
     start, held = 0, 0
     for bucket in sorted(n_bytes):
         if held and held + n_bytes[bucket] > MERGE_BYTES:

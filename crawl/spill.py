@@ -36,6 +36,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     bucket: int
     offset: int
     length: int
+    n_bytes: int  # of the votes in it, unpacked
 
 
 def bucket_of(identifier: str) -> int:
@@ -74,10 +75,10 @@ class SpillWriter:
 
     def _flush(self) -> None:
         for bucket, votes in sorted(self._buffers.items()):
-            header = _ARRAY_OF_32_BIT_LENGTH + len(votes).to_bytes(4, "big")
-            data = self._compress(header + b"".join(votes))
+            array = _ARRAY_OF_32_BIT_LENGTH + len(votes).to_bytes(4, "big") + b"".join(votes)
+            data = self._compress(array)
             self._file.write(data)
-            self.blocks.append(Block(bucket, self._offset, len(data)))
+            self.blocks.append(Block(bucket, self._offset, len(data), len(array)))
             self._offset += len(data)
         self._buffers.clear()
         self._buffered_bytes = 0

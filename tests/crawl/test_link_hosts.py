@@ -17,7 +17,7 @@ from webtext.base.recipe import Recipe
 from webtext.base.schemas import link_id
 from webtext.crawl import link_hosts
 from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.link_hosts import count_by, over_host_cap
+from webtext.crawl.link_hosts import count_hosts, over_host_cap
 
 MakeLinks = Callable[..., str]
 
@@ -28,30 +28,28 @@ def kept(links: PartSet, cap: int | None) -> set[str]:
     return {url for url in urls if link_id(url) not in over}
 
 
-def test_links_are_counted_by_host_and_by_domain(make_links: MakeLinks) -> None:
+def test_links_are_counted_by_host(make_links: MakeLinks) -> None:
     urls = ["http://a.example.com/1", "https://a.example.com:8443/2", "http://b.example.com/", "http://[::1]:80/c"]
-    links = PartSet.open(make_links(urls), "links")
-    assert count_by(links).to_pylist() == [
-        {"name": "a.example.com", "n": 2},
-        {"name": "[::1]", "n": 1},
-        {"name": "b.example.com", "n": 1},
+    assert count_hosts(PartSet.open(make_links(urls), "links")).to_pylist() == [
+        {"host": "a.example.com", "domain": "example.com", "n": 2},
+        {"host": "[::1]", "domain": "[::1]", "n": 1},
+        {"host": "b.example.com", "domain": "example.com", "n": 1},
     ]
-    assert count_by(links, domains=True).to_pylist() == [{"name": "example.com", "n": 3}, {"name": "[::1]", "n": 1}]
 
 
 def test_counts_in_portions_are_the_same(make_links: MakeLinks, monkeypatch: pytest.MonkeyPatch) -> None:
     links = PartSet.open(make_links([f"http://h{i % 7}.example/{i}" for i in range(100)]), "links")
-    whole = count_by(links)
+    whole = count_hosts(links)
     monkeypatch.setattr(link_hosts, "_ROWS_AT_A_TIME", 3)
     monkeypatch.setattr(link_hosts, "_FOLD_AT", 5)
-    assert count_by(links).equals(whole)
+    assert count_hosts(links).equals(whole)
     assert whole["n"].to_pylist() == [15, 15, *[14] * 5]
 
 
 def test_a_set_without_links_has_no_hosts(tmp_path: Path) -> None:
     writer = SetWriter(str(tmp_path / "links"), "links", Recipe(stage="test", code_version=1, settings={}))
     links = writer.seal([])
-    assert count_by(links).num_rows == 0
+    assert count_hosts(links).num_rows == 0
     assert len(over_host_cap(links, 1)) == 0
 
 
@@ -82,6 +80,7 @@ class _InMemory:
         self.parts = (0,)
         names = {"url": [url for url, _ in rows], "link_id": [link_id(url) for url, _ in rows]}
         columns = {name: pa.array(values, pa.string()) for name, values in names.items()}
+        columns["domain"] = pa.array(["example"] * len(rows), pa.string())
         columns["karma"] = pa.array([karma for _, karma in rows], pa.int64())
         columns["first_created"] = pa.array([1] * len(rows), pa.int64())
         self._table = pa.table(columns)

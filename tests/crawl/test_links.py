@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import hashlib
 import json
@@ -23,6 +24,7 @@ import zstandard
 
 from webtext.app.main import run as webtext
 from webtext.base.errors import InputError
+from webtext.base.journal import Journal
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.schemas import link_id, split_of
@@ -275,7 +277,43 @@ def test_small_buffers_change_nothing(tmp_path: Path, run: Run) -> None:
             of_one = [block for block in writer.blocks if block.bucket == 1]
             assert list(read_blocks(file, of_one, "spill")) == [vote(i) for i in range(1, 100, 3)]
             with pytest.raises(InputError, match="damaged"):
-                list(read_blocks(file, [Block(1, of_one[0].offset + 1, of_one[0].length)], "spill"))
+                list(read_blocks(file, [Block(1, of_one[0].offset + 1, of_one[0].length, 0)], "spill"))
+
+
+def test_buckets_are_merged_as_many_at_a_time_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten bytes at a time: a bucket that is larger is merged alone, and buckets without votes are passed over."""
+    from webtext.crawl import links
+    from webtext.crawl.spill import N_BUCKETS, Block
+
+    monkeypatch.setattr(links, "MERGE_BYTES", 10)
+    sizes = {0: 4, 1: 5, 2: 2, 700: 8, 701: 99, 1023: 1}
+    one = tuple(Block(bucket, 0, 1, n_bytes) for bucket, n_bytes in sizes.items())
+    batches = list(links._batches_of_buckets([("one", one), ("two", (Block(1, 0, 1, 1),))]))
+    merged = [[bucket for bucket in sizes if bucket in batch] for batch in batches]
+    assert merged == [[0, 1], [2, 700], [701], [1023]]
+    assert [b.start for b in batches[1:]] + [N_BUCKETS] == [b.stop for b in batches]
+    assert list(links._batches_of_buckets([])) == []
+
+
+def test_links_merged_bucket_by_bucket_are_the_same(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part function is called here, since a worker would not see what is patched."""
+    from webtext.crawl import links
+
+    class InThisProcess:
+        workers = 1
+
+        def map(self, function: Any, jobs: Any, *, on_done: Any, **_: Any) -> list[Any]:
+            for index, job in enumerate(jobs):
+                on_done(index, function(Journal(), job))
+            return []
+
+    inputs = made_dumps(tmp_path / "dumps", 400)
+    whole = collect_links(inputs, str(tmp_path / "whole"), LinkSettings(parts=2), run)
+    monkeypatch.setattr(links, "MERGE_BYTES", 1)
+    monkeypatch.setattr("webtext.crawl.votes._engine_for", lambda jobs, run: contextlib.nullcontext(run.engine))
+    here = Run(InThisProcess(), run.console)  # type: ignore[arg-type]
+    one_by_one = collect_links(inputs, str(tmp_path / "one"), LinkSettings(parts=2), here)
+    assert one_by_one.hash == whole.hash
 
 
 def test_validation_share_is_decided_by_the_link_alone(tmp_path: Path, run: Run) -> None:

@@ -1,0 +1,68 @@
+"""How much memory collecting links takes when there are more of them: it should be the same.
+
+    python tests/bench/bench_link_memory.py [MILLIONS ...]
+
+For each number of millions a dump of as many posts is made, each for a URL of its own and each with enough karma, which is
+the worst case: nothing is dropped and nothing merges. One worker reads it and merges it into one part, which is the worst
+case too. Printed are the peaks of the worker and of the process that gives it work.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import zstandard
+from bench_links import PeakMemory
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.run import Run
+from webtext.crawl.link_settings import LinkSettings
+from webtext.crawl.links import collect_links
+
+MILLIONS = (1.0, 4.0)
+
+
+def write_dump(path: Path, n_posts: int) -> None:
+    """So many posts, each with an URL as long as those of Reddit are on average, 70 characters."""
+    with path.open("wb") as file, zstandard.ZstdCompressor(level=1).stream_writer(file) as writer:
+        for number in range(n_posts):
+            post = {"id": f"{number:x}", "score": 3 + number % 90, "created_utc": 1_480_000_000 + number % 10**7}
+            post |= {"url": f"https://site{number % 500_009}.example/{number * 2_654_435_761 % 2**32:032d}/story"}
+            post |= {"is_self": False, "over_18": False, "subreddit": f"board{number % 300}"}
+            writer.write(json.dumps(post, separators=(",", ":")).encode() + b"\n")
+
+
+def measure(millions: float) -> None:
+    """Collect the links of one made dump, in this process and one worker, and print a line."""
+    n_posts = int(millions * 1e6)
+    with tempfile.TemporaryDirectory() as folder:
+        dump = Path(folder, "RS_made.zst")
+        write_dump(dump, n_posts)
+        clock = time.perf_counter()
+        with PeakMemory() as peak, LocalEngine(workers=1) as engine:
+            run = Run(engine, Console("quiet"))
+            links = collect_links([str(dump)], f"{folder}/links", LinkSettings(parts=1), run)
+        seconds = time.perf_counter() - clock
+        if links.records != n_posts:
+            raise SystemExit(f"{n_posts:,} posts gave {links.records:,} links")
+        main = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+        print(
+            f"{links.records:12,} links, {dump.stat().st_size / 1e6:6,.0f} MB of input, {seconds:5.0f} s wall:"
+            f"  worker {peak.megabytes:5,.0f} MB, main process {main:4,.0f} MB",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "--one":
+        measure(float(sys.argv[2]))
+    else:
+        for number in [float(text) for text in sys.argv[1:]] or MILLIONS:  # a process each: peaks do not go down again
+            subprocess.run([sys.executable, __file__, "--one", str(number)], check=True)
