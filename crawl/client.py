@@ -16,6 +16,9 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import RawResponseMessage
 from yarl import URL
 
 from webtext.base.urls import host_of, port_of
@@ -27,7 +30,9 @@ from webtext.crawl.warc_writer import Headers
 
 MAX_HEADER_BYTES = 8190  # of one line; what aiohttp and most servers allow
 MAX_HEADERS = 128
+MAX_INTERIM = 16  # answers with a status of 1xx before the one that counts
 MAX_TRIED_ADDRESSES = 3
+READ_BYTES = 16 * 1024  # of a body wait in a connection before no more is read; as chunks of one byte they take 100 times more
 RATE_SECONDS = 10.0  # after which a body must have come at min_rate on average
 MAX_KEEP_ALIVE = 15.0  # seconds that an idle connection is kept at most
 KEEP_ALIVE_MARGIN = 2.0  # beyond the delay: most hosts are asked twice, and idle TLS connections are large
@@ -199,6 +204,7 @@ def guarded_session(
         socket_factory=guarded_socket(rule),
         keepalive_timeout=min(keep_alive, MAX_KEEP_ALIVE),
     )
+    connector._factory = functools.partial(_Protocol, loop=asyncio.get_running_loop())
     return aiohttp.ClientSession(
         connector=connector,
         headers={"User-Agent": user_agent},
@@ -209,7 +215,26 @@ def guarded_session(
         max_line_size=MAX_HEADER_BYTES,
         max_field_size=MAX_HEADER_BYTES,
         max_headers=MAX_HEADERS,
+        read_bufsize=READ_BYTES,
     )
+
+
+class _Protocol(ResponseHandler):
+    """aiohttp's protocol, with a bound on interim answers (1xx): it keeps all that come until somebody reads on."""
+
+    _n_interim = 0
+
+    def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
+        if self.exception() is not None:
+            return
+        code = data[0].code
+        self._n_interim = self._n_interim + 1 if 100 <= code < 200 else 0
+        if self._n_interim <= MAX_INTERIM:
+            super().feed_data(data, size)
+            return
+        if self.transport is not None:
+            self.transport.close()
+        self.set_exception(HttpProcessingError(code=code, message=f"more than {MAX_INTERIM} interim answers"))
 
 
 @functools.lru_cache(maxsize=4096)  # a URL is asked about several times in a row

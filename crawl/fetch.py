@@ -17,6 +17,7 @@ from typing import Any
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.lean_arrow import keep_pandas_out
 from webtext.base.partset import PartSet
 from webtext.base.progress import Progress
 from webtext.base.recipe import Recipe
@@ -51,6 +52,7 @@ def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> Part
     `out` was begun with other settings or other links. Ctrl-C publishes what is complete. None under `run.dry_run`.
     """
     started = time.time()
+    keep_pandas_out()
     parent = PartSet.open(links, "links")
     domains = DomainBlocklists.read(settings.domain_blocklist)
     in_recipe = recipe_settings(settings) | {"domain_blocklists": domains.about()}

@@ -26,6 +26,8 @@ LOOKUP_THREADS = 32  # getaddrinfo blocks; asyncio's own pool has as few as five
 CACHE_HOSTS = 50_000
 CACHE_SECONDS = 600.0
 
+RECEIVE_BYTES = 64 * 1024  # asked of the kernel for a socket, which doubles it: what one read can bring
+
 Lookup = Callable[[str], list[str]]
 
 
@@ -124,7 +126,9 @@ def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:
         reason = rule.refusal(str(address[0]), int(address[1]))
         if reason is not None:
             raise Refused(reason)
-        return socket.socket(family, kind, protocol)
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        return made
 
     return make
 
