@@ -204,7 +204,8 @@ def guarded_session(
         socket_factory=guarded_socket(rule),
         keepalive_timeout=min(keep_alive, MAX_KEEP_ALIVE),
     )
-    connector._factory = functools.partial(_Protocol, loop=asyncio.get_running_loop())
+    protocol: type[ResponseHandler] = _Protocol
+    connector._factory = functools.partial(protocol, loop=asyncio.get_running_loop())
     return aiohttp.ClientSession(
         connector=connector,
         headers={"User-Agent": user_agent},
