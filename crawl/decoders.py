@@ -17,17 +17,21 @@ import json
 import lzma
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from webtext.crawl.bzip2_blocks import bzip2_blocks
-from webtext.crawl.decompress import BZIP2, MAGIC_BYTES, XZ, StreamBroken, codec_of, decompress
+from webtext.crawl.decompress import BZIP2, CHUNK_BYTES, MAGIC_BYTES, XZ, StreamBroken, codec_of, decompress
 from webtext.crawl.xz_blocks import xz_blocks
 
 BLOCKS: dict[str, Callable[[BinaryIO], Iterator[Callable[[], bytes]]]] = {XZ.name: xz_blocks, BZIP2.name: bzip2_blocks}
 START = "from webtext.crawl.decoders import main; main()"
 PIPE_BYTES = 1 << 20
+HELD_BYTES = (
+    2 * CHUNK_BYTES
+)  # a decoder of the whole file, where that breaks, has not given the last CHUNK_BYTES before
 _LENGTH_BYTES = 8
 _END, _ODD, _BROKEN = range(2**64 - 3, 2**64)  # what stands for a length after the last piece
 
@@ -39,16 +43,36 @@ def runs_ahead(codec: str) -> bool:
 
 def decompress_ahead(path: Path, decoders: int) -> Iterator[bytes]:
     """The decompressed bytes of an xz or bzip2 file in chunks. Raises StreamBroken where the stream ends."""
-    n_given = 0
+    n_given = n_held = 0
+    held: deque[bytes] = deque()
     try:
-        for piece in _round_robin(path, decoders):
-            n_given += len(piece)
-            yield piece
+        for piece in _round_robin(path, decoders if _has_blocks(path) else 0):
+            held.append(piece)
+            n_held += len(piece)
+            while n_held - len(held[0]) >= HELD_BYTES:
+                piece = held.popleft()
+                n_held, n_given = n_held - len(piece), n_given + len(piece)
+                yield piece
+        yield from held
+    except StreamBroken:
+        yield from held
+        raise
     except _OddBlocks:
         for piece in _round_robin(path, 0):
             if n_given < len(piece):
                 yield piece[n_given:]
             n_given = max(0, n_given - len(piece))
+
+
+def _has_blocks(path: Path) -> bool:
+    """Whether a first block is found: of a file of one xz block none is."""
+    with open(path, "rb") as file:
+        codec = codec_of(file.read(MAGIC_BYTES))
+        assert codec is not None, "only files that may have blocks come here"
+        file.seek(0)
+        with contextlib.suppress(ValueError):
+            return next(BLOCKS[codec.name](file), None) is not None
+    return False
 
 
 class _OddBlocks(Exception):

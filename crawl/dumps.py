@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, BinaryIO
 
 import msgspec
+import numpy as np
 
 from webtext.crawl.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
 from webtext.crawl.streams import read_lines
@@ -22,6 +23,7 @@ from webtext.crawl.submission import Sifted, Submission, Unreadable
 
 SOURCE = "reddit"
 PREFIX = "RS_"
+NEWLINE, OPENING, CLOSING = b"\n{}"
 
 
 class _Row(Row):
@@ -134,14 +136,17 @@ def _plain_rows(lines: bytes) -> list[_PlainRow] | None:
     newline only where one value ends and the next begins, so where each line begins with `{` and ends with `}` no row
     is spread over two; and if there are as many rows as lines, no line holds two.
     """
-    n_newlines = lines.count(b"\n")
-    if not (lines.startswith(b"{") and lines.endswith(b"}") and lines.count(b"}\n{") == n_newlines):
+    codes = np.frombuffer(lines, np.uint8)
+    newlines = np.flatnonzero(codes == NEWLINE)
+    if not (lines.startswith(b"{") and lines.endswith(b"}")):
+        return None
+    if not ((codes[newlines - 1] == CLOSING).all() and (codes[newlines + 1] == OPENING).all()):
         return None
     try:
         rows = _decode_lines(lines)
     except (ValueError, RecursionError):
         return None
-    return rows if len(rows) == n_newlines + 1 else None
+    return rows if len(rows) == len(newlines) + 1 else None
 
 
 def _submission(row: _Row, post_id: str) -> Submission:

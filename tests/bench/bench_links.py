@@ -1,25 +1,31 @@
-"""Collecting links from a made Zstandard dump with a window of 2 GiB, beside a plain json.loads loop over the same file.
+"""Collecting links from a made dump in xz, bzip2 and Zstandard, beside its bare decompressor and a json.loads loop.
 
-    python tests/bench/bench_links.py [MEGABYTES]
+    python tests/bench/bench_links.py [--quick] [FORMAT...]
 
-Ours also judges the posts by all rules, makes URLs canonical, merges votes and writes the set; the loop counts the posts
-that it would keep, and the counts must be equal. Speed is in MB of JSON per CPU second, all processes together. Memory
-is the largest that one process of ours had; it grows with the dump until the window is full, at 2,147 MB.
+Ours is the whole verb by two workers: SHA-256 of the file, every rule, canonical URLs, merged votes, the sealed set. The
+decompressor is the same library's, fed 64 KiB at a time and its output thrown away; the loop splits what it gives into
+lines, loads each, and counts the posts that WebText's karma rule would keep if it did not look at URLs. These counts
+must be equal first. Each is the best of ROUNDS in turn, in MB of JSON a second by the clock: on a machine that does
+other work compare the ratios, and the CPU seconds behind them. How the dump is made: `made_dump.py`; its Zstandard window
+is 2 GiB, which fills only when the dump is as long.
 """
 
 from __future__ import annotations
 
-import io
+import argparse
+import bz2
 import json
+import lzma
 import os
-import random
-import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import zstandard
+from made_dump import made_posts
 
 from webtext.base.console import Console
 from webtext.base.engine import LocalEngine
@@ -27,51 +33,76 @@ from webtext.base.run import Run
 from webtext.crawl.link_settings import LinkSettings
 from webtext.crawl.links import collect_links
 
-MEGABYTES = 300
-WINDOW_LOG = 31
-WORDS = "the of and to in is that for it was as with on by this from at are but not you have we all they their"
-ALIKE = dict.fromkeys(("archived", "brand_safe", "can_gild", "send_replies", "is_crosspostable", "no_follow"), True)
-ALIKE |= dict.fromkeys(("contest_mode", "edited", "hidden", "hide_score", "is_video", "locked", "spoiler"), False)
-EMPTY: dict[str, object] = {
-    f"{where}_flair_{what}": None for where in ("author", "link") for what in ("css_class", "text", "richtext")
-}
-EMPTY |= {"media": None, "secure_media": None, "media_embed": {}, "secure_media_embed": {}}
+WORKERS = 2
+ROUNDS = 3
+FEED_BYTES = 64 << 10
+WINDOW = 1 << 31
+MEGABYTES = {"xz": 1000, "bz2": 300, "zst": 2500}
+QUICK_MEGABYTES = {"xz": 150, "bz2": 60, "zst": 300}
+MUST_AIM = {"xz": ("decompressor", 0.8, 0.9), "bz2": ("decompressor", 0.8, 0.9), "zst": ("json.loads", 3.0, 3.0)}
 
 
-def made_post(number: int, chance: random.Random) -> bytes:
-    """A line as long as Reddit's are on average, one in eight a self post, two in five with too little karma."""
-    host = f"site{number % 5000}.example"
-    post = ALIKE | EMPTY | {"id": f"{number:x}", "created_utc": 1_480_000_000 + number, "gilded": 0, "over_18": False}
-    post |= {"is_self": number % 8 == 0, "score": number % 5 * 2 - 2, "num_comments": number % 90, "domain": host}
-    post |= {"subreddit": f"board{number % 300}", "title": " ".join(chance.choices(WORDS.split(), k=12))}
-    post |= {"url": f"https://{host}/{number}/story?a=1&amp;b=2", "author": f"person{number % 70_000}"}
-    post |= {"preview": {"images": [{"id": f"{chance.getrandbits(128):032x}", "width": 640, "height": 480}] * 13}}
-    return json.dumps(post | {"selftext": ""}, separators=(",", ":")).encode() + b"\n"
+def compressor(format_: str) -> Any:
+    """As people who publish dumps use them; xz at its fastest, since the default takes minutes a GB to write."""
+    if format_ == "xz":
+        return lzma.LZMACompressor(preset=1)
+    if format_ == "bz2":
+        return bz2.BZ2Compressor()
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=WINDOW.bit_length() - 1)
+    return zstandard.ZstdCompressor(compression_params=parameters).compressobj()
 
 
-def write_dump(path: Path, n_bytes: int) -> int:
-    """Write posts of so many bytes; returns how many posts."""
-    chance = random.Random(1)
-    parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=WINDOW_LOG)
-    written = number = 0
-    with path.open("wb") as file, zstandard.ZstdCompressor(compression_params=parameters).stream_writer(file) as writer:
-        while written < n_bytes:
-            line = made_post(number, chance)
-            writer.write(line)
-            written, number = written + len(line), number + 1
-    return number
+def decompressor(format_: str) -> Any:
+    if format_ == "xz":
+        return lzma.LZMADecompressor()
+    if format_ == "bz2":
+        return bz2.BZ2Decompressor()
+    return zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
 
 
-def count_plainly(path: Path) -> tuple[int, int, int]:
-    """Posts, those that link elsewhere with karma of 3 or more, and bytes, by the loop that everybody writes."""
-    posts = kept = n_bytes = 0
+def write_dump(path: Path, format_: str, n_bytes: int) -> tuple[int, int]:
+    """Write posts of so many bytes; (posts, bytes) of it."""
+    packer, posts, written = compressor(format_), 0, 0
+    with path.open("wb") as file:
+        for line in made_posts():
+            file.write(packer.compress(line))
+            posts, written = posts + 1, written + len(line)
+            if written >= n_bytes:
+                break
+        file.write(packer.flush())
+    return posts, written
+
+
+def decompressed(path: Path, format_: str) -> Iterator[bytes]:
+    unpacker = decompressor(format_)
     with path.open("rb") as file:
-        reader = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG).stream_reader(file)
-        for line in io.BufferedReader(reader, 1 << 20):
+        while data := file.read(FEED_BYTES):
+            yield unpacker.decompress(data)
+
+
+def count_bytes(path: Path, format_: str) -> int:
+    return sum(map(len, decompressed(path, format_)))
+
+
+def count_plainly(path: Path, format_: str) -> tuple[int, int]:
+    """Posts, and those with karma of 3 or more that are neither self posts nor over 18, by the loop that everybody writes."""
+    posts = kept = 0
+    rest = b""
+    for chunk in decompressed(path, format_):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
             post = json.loads(line)
-            posts, n_bytes = posts + 1, n_bytes + len(line)
+            posts += 1
             kept += post["score"] >= 3 and not post["is_self"] and not post["over_18"]
-    return posts, kept, n_bytes
+    return posts, kept
+
+
+def count_by_verb(path: Path) -> tuple[int, int]:
+    """The same counts from the funnel of `webtext crawl links`."""
+    with tempfile.TemporaryDirectory() as folder, LocalEngine(workers=WORKERS) as engine:
+        links = collect_links([str(path)], f"{folder}/links", LinkSettings(), Run(engine, Console("quiet")))
+    judged_by_url = sum(links.counts.dropped.get(reason, 0) for reason in ("links_back", "media"))
+    return links.counts.records_in, links.counts.kept + judged_by_url
 
 
 class PeakMemory:
@@ -89,7 +120,7 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(0.05):
+        while not self._over.wait(0.2):
             for status in _statuses_below(os.getpid()):
                 peak = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM: 0 kB")
                 self.megabytes = max(self.megabytes, int(peak.split()[1]) * 1024 / 1e6)
@@ -107,31 +138,53 @@ def _statuses_below(process: int) -> list[str]:
     return statuses
 
 
-def cpu_seconds() -> float:
-    return sum(os.times()[:4])
+def timed(function: Callable[[], Any]) -> tuple[Any, float, float]:
+    """(result, seconds by the clock, CPU seconds of all processes)."""
+    cpu, clock = sum(os.times()[:4]), time.perf_counter()
+    result = function()
+    return result, time.perf_counter() - clock, sum(os.times()[:4]) - cpu
 
 
-def main(megabytes: int) -> None:
+def bench(format_: str, megabytes: int, folder: Path) -> None:
+    dump = folder / f"RS_made.{format_}"
+    n_posts, n_bytes = write_dump(dump, format_, megabytes * 1_000_000)
+    size = dump.stat().st_size
+    rows: dict[str, list[tuple[float, float]]] = {"ours": [], "decompressor": [], "json.loads": []}
+    with PeakMemory() as peak:
+        for _ in range(ROUNDS):
+            by_verb, *seconds = timed(lambda: count_by_verb(dump))
+            rows["ours"].append((seconds[0], seconds[1]))
+            plainly, *seconds = timed(lambda: count_plainly(dump, format_))
+            rows["json.loads"].append((seconds[0], seconds[1]))
+            counted, *seconds = timed(lambda: count_bytes(dump, format_))
+            rows["decompressor"].append((seconds[0], seconds[1]))
+            if by_verb != plainly or (plainly[0], counted) != (n_posts, n_bytes):
+                raise SystemExit(f"{format_}: ours {by_verb}, the loop {plainly}, made {n_posts, n_bytes}")
+    dump.unlink()
+    print(
+        f"{format_}: {n_posts:,} posts, {n_bytes / 1e6:,.0f} MB of JSON in {size / 1e6:,.0f} MB, {by_verb[1]:,} counted"
+    )
+    best = {name: (min(wall for wall, _ in row), min(cpu for _, cpu in row)) for name, row in rows.items()}
+    for name, (wall, cpu) in best.items():
+        print(f"  {name:13} {n_bytes / 1e6 / wall:7.0f} MB/s {wall:8.1f} s {cpu:8.1f} s of CPU")
+    against, must, aim = MUST_AIM[format_]
+    ratio = best[against][0] / best["ours"][0]
+    verdict = "reaches the aim" if ratio >= aim else "reaches the must" if ratio >= must else "MISSES"
+    print(
+        f"  {ratio:.2f} times {against}: must {must}, aim {aim}: {verdict}; peak of a worker {peak.megabytes:,.0f} MB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Speed of webtext crawl links on dumps.")
+    parser.add_argument("formats", nargs="*", choices=[*MEGABYTES, []], help="all when none is named")
+    parser.add_argument("--quick", action="store_true", help="small dumps: workers' starts count for much")
+    arguments = parser.parse_args()
+    sizes = QUICK_MEGABYTES if arguments.quick else MEGABYTES
     with tempfile.TemporaryDirectory() as folder:
-        dump = Path(folder, "RS_made.zst")
-        n_posts = write_dump(dump, megabytes * 1_000_000)
-        started, clock = cpu_seconds(), time.perf_counter()
-        with PeakMemory() as peak, LocalEngine(workers=1) as engine:
-            links = collect_links([str(dump)], f"{folder}/links", LinkSettings(), Run(engine, Console("quiet")))
-        ours, wall = cpu_seconds() - started, time.perf_counter() - clock
-        started = cpu_seconds()
-        posts, kept, n_bytes = count_plainly(dump)
-        plain = cpu_seconds() - started
-        if (links.counts.records_in, links.counts.kept) != (posts, kept) or posts != n_posts:
-            raise SystemExit(f"the two differ: {links.counts}, {posts:,} posts, {kept:,} kept")
-        size = dump.stat().st_size
-        print(
-            f"{posts:,} posts, {n_bytes / 1e6:,.0f} MB of JSON in {size / 1e6:,.0f} MB, {kept:,} kept, {wall:.1f} s wall"
-        )
-        print(f"webtext crawl links   {n_bytes / 1e6 / ours:5.0f} MB/s of CPU   {plain / ours:.2f} times json.loads")
-        print(f"plain json.loads loop {n_bytes / 1e6 / plain:5.0f} MB/s of CPU")
-        print(f"peak memory of a worker {peak.megabytes:,.0f} MB")
+        for format_ in arguments.formats or MEGABYTES:
+            bench(format_, sizes[format_], Path(folder))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else MEGABYTES)
+    main()

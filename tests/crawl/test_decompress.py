@@ -1,0 +1,199 @@
+"""Decompression: the same bytes whoever decodes them, in how many blocks and processes, and the same failure."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from webtext.crawl import bzip2_blocks as by_bzip2
+from webtext.crawl.bzip2_blocks import bzip2_blocks
+from webtext.crawl.decoders import decompress_ahead
+from webtext.crawl.decompress import CHUNK_BYTES, StreamBroken, decompress
+from webtext.crawl.xz_blocks import xz_blocks
+
+Compress = Callable[[bytes], bytes]
+
+
+def text(n_bytes: int, seed: int = 3) -> bytes:
+    """Lines that shrink to about a third."""
+    chance = random.Random(seed)
+    return b"".join(b'{"id":"%x"}\n' % chance.getrandbits(48) for _ in range(n_bytes // 20 + 1))[:n_bytes]
+
+
+def outcome(pieces: Callable[[], object]) -> tuple[bytes, str | None]:
+    """All bytes that come, and how the stream breaks."""
+    read = b""
+    try:
+        for piece in pieces():  # type: ignore[attr-defined]
+            read += piece
+    except StreamBroken as broken:
+        return read, str(broken)
+    return read, None
+
+
+def in_blocks(data: bytes, block_bytes: int) -> bytes:
+    """One xz stream of several blocks, as `xz --block-size` makes it: spliced from streams of one block each."""
+
+    def number(value: int) -> bytes:
+        return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + number(value >> 7)
+
+    blocks, records = b"", b""
+    pieces = [data[at : at + block_bytes] for at in range(0, len(data), block_bytes)]
+    for piece in pieces:
+        stream = lzma.compress(piece, preset=0)
+        index_bytes = (struct.unpack("<I", stream[-8:-4])[0] + 1) * 4
+        blocks += stream[12 : -12 - index_bytes]
+        index = stream[-12 - index_bytes : -12]
+        records += _record_of(index)
+    header = stream[:12]
+    index = b"\0" + number(len(pieces)) + records
+    index += bytes(-len(index) % 4)
+    index += struct.pack("<I", zlib.crc32(index))
+    footer = struct.pack("<I", len(index) // 4 - 1) + header[6:8]
+    return header + blocks + index + struct.pack("<I", zlib.crc32(footer)) + footer + b"YZ"
+
+
+def _record_of(index: bytes) -> bytes:
+    """The two numbers of an index of one block."""
+    at = 2
+    for _ in range(2):
+        while index[at] >= 0x80:
+            at += 1
+        at += 1
+    return index[2:at]
+
+
+BZIP2_BLOCKS = bz2.compress(text(700_000), compresslevel=1)  # eight blocks of 100 KB
+XZ_BLOCKS = in_blocks(text(700_000), 100_000)
+
+
+def test_a_spliced_xz_file_is_what_liblzma_takes_for_one() -> None:
+    assert lzma.decompress(XZ_BLOCKS) == text(700_000)
+
+
+@pytest.mark.parametrize(
+    ("packed", "n_blocks"),
+    [
+        (BZIP2_BLOCKS, 8),
+        (bz2.compress(b""), 0),
+        (bz2.compress(b"x"), 1),
+        (BZIP2_BLOCKS + bz2.compress(b"x") + BZIP2_BLOCKS, 17),  # pbzip2 writes many streams
+    ],
+    ids=["blocks", "empty", "one", "streams"],
+)
+def test_bzip2_blocks_are_found_at_any_bit(packed: bytes, n_blocks: int) -> None:
+    blocks = [block() for block in bzip2_blocks(io.BytesIO(packed))]
+    assert len(blocks) == n_blocks
+    assert b"".join(blocks) == bz2.decompress(packed)
+
+
+@pytest.mark.parametrize("read_bytes", [7, 1000, 1 << 20])
+def test_bzip2_marks_that_straddle_two_reads_are_found(read_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_bzip2, "READ_BYTES", read_bytes)
+    packed = bz2.compress(text(250_000), 1) if read_bytes > 7 else bz2.compress(text(2_000), 1)
+    assert b"".join(block() for block in bzip2_blocks(io.BytesIO(packed))) == bz2.decompress(packed)
+
+
+@pytest.mark.parametrize(
+    ("packed", "n_blocks"),
+    [
+        (XZ_BLOCKS, 7),
+        (lzma.compress(b"x") + bytes(8) + lzma.compress(b"y") + bytes(4), 2),  # two streams, padded
+        (XZ_BLOCKS + lzma.compress(b"") + lzma.compress(b"z", check=lzma.CHECK_SHA256), 8),
+    ],
+    ids=["blocks", "streams", "both"],
+)
+def test_xz_blocks_are_found_by_the_index(packed: bytes, n_blocks: int) -> None:
+    blocks = [block() for block in xz_blocks(io.BytesIO(packed))]
+    assert len(blocks) == n_blocks
+    assert b"".join(blocks) == b"".join(decompress(io.BytesIO(packed)))
+
+
+def damaged(packed: bytes, at: float) -> bytes:
+    where = int(len(packed) * at)
+    return packed[:where] + bytes(byte ^ 0x55 for byte in packed[where : where + 8]) + packed[where + 8 :]
+
+
+@pytest.mark.parametrize("decoders", [1, 3])
+@pytest.mark.parametrize(
+    "packed",
+    [
+        BZIP2_BLOCKS,
+        XZ_BLOCKS,
+        lzma.compress(text(3_000_000), preset=0),  # one block: nothing to cut
+        lzma.compress(text(1000)) + bytes(4) + lzma.compress(text(2000)),
+        BZIP2_BLOCKS[:-30],
+        XZ_BLOCKS[: len(XZ_BLOCKS) // 2],
+        damaged(BZIP2_BLOCKS, 0.6),
+        damaged(XZ_BLOCKS, 0.6),
+        damaged(XZ_BLOCKS, 0.9999),  # in the footer
+        BZIP2_BLOCKS + b"no stream",
+        BZIP2_BLOCKS[:-4] + bytes(4),  # the checksum of all blocks
+    ],
+    ids=[
+        *("bz2", "xz", "xz one block", "xz streams", "bz2 cut", "xz cut", "bz2 damaged", "xz damaged", "xz footer"),
+        *("bz2 with more", "bz2 checksum"),
+    ],
+)
+def test_processes_that_decompress_give_the_same_bytes_and_the_same_failure(
+    packed: bytes, decoders: int, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(packed)
+    expected = outcome(lambda: decompress(io.BytesIO(packed)))
+    assert outcome(lambda: decompress_ahead(tmp_path / "file", decoders)) == expected
+
+
+def test_a_reader_that_stops_early_leaves_no_decoder_behind(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bz2.compress(text(4_000_000), 1))
+    pieces = decompress_ahead(tmp_path / "file", 2)
+    next(iter(pieces))
+    pieces.close()  # type: ignore[attr-defined]
+    children = Path(f"/proc/self/task/{__import__('threading').get_native_id()}/children")
+    assert not children.exists() or b"decoders" not in b"".join(
+        Path(f"/proc/{child}/cmdline").read_bytes() for child in children.read_text().split()
+    )
+
+
+# --- hostile streams -------------------------------------------------------------------------------------------------
+
+ZEROS = bytes(150 << 20)
+
+
+@pytest.mark.parametrize("packer", ["xz", "bz2", "zst"])
+def test_bombs_come_in_bounded_pieces(packer: str) -> None:
+    """150 MiB of zeros: no piece is longer than what one feed of Zstandard may inflate to, here and there a little over."""
+    packers = {
+        "xz": lambda: lzma.compress(ZEROS, preset=0),
+        "bz2": lambda: bz2.compress(ZEROS),
+        "zst": lambda: zstandard.compress(ZEROS),
+    }
+    packed = packers[packer]()
+    longest = n_bytes = 0
+    for piece in decompress(io.BytesIO(packed)):
+        longest, n_bytes = max(longest, len(piece)), n_bytes + len(piece)
+    assert n_bytes == len(ZEROS)
+    assert longest <= (128 << 20) + CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    "frame", [lzma.compress(b""), bz2.compress(b""), zstandard.compress(b"")], ids=["xz", "bz2", "zst"]
+)
+def test_ten_thousand_empty_frames_give_nothing(frame: bytes) -> None:
+    assert b"".join(decompress(io.BytesIO(frame * 10_000))) == b""
+
+
+def test_a_frame_that_asks_for_a_larger_window_is_damaged() -> None:
+    """A Zstandard header may name 2^41 bytes; 2^31 are allowed."""
+    frame = b"\x28\xb5\x2f\xfd" + bytes([0b0000_0000, 0xFF]) + bytes([0x01, 0x00, 0x00])
+    _, broken = outcome(lambda: decompress(io.BytesIO(frame)))
+    assert broken is not None
+    assert broken.startswith("damaged_stream")
