@@ -28,14 +28,30 @@ LINKS_EXAMPLES = """\b
 Examples:
   webtext crawl links RS_2017-*.xz --out build/links
   webtext crawl links dumps/ s3://bucket/RS_2016-01.zst --before 2017-01-01 --out build/links
+  webtext crawl links RS_2017-12.xz RC_2017-12.xz top.csv --out build/links
+  webtext crawl links urls.txt --default-score 3 --default-created 2017-12-31 --out build/links
+  webtext crawl links huggingface:NAME:COLUMN --default-score 3 --out build/links
   webtext crawl links "reddit:r/programming/top?t=year" --reddit-user NAME --before none --out build/links
   webtext crawl links hackernews:2016-01-01..2016-02-01 --contact you@example.org --out build/links
 
 \b
-Reads:  Reddit submission dumps (xz, bz2, zst or plain, told apart by content), and the APIs of Reddit and Hacker News,
-        whose answers are kept in 'harvest' beside DIR and asked for once
+Reads, told apart by name (--source says it for all files), xz, bz2, zst, gz or plain:
+  RS_*, *_submissions         Reddit's submissions
+  RC_*, *_comments            Reddit's comments: the links in them, with the comment's score
+  *.csv, *.tsv, *.jsonl,      columns by name: url; score, karma, points or ups; created_utc,
+  *.parquet                   created or date; subreddit, over_18, is_self, name, id, source
+  *.txt                       one URL a line, # begins a comment
+  FOLDER                      its RS_* files, or those that --source reads
+  huggingface:NAME[:CONFIG]:COLUMN[@REVISION]   a dataset's column, or a folder's
+  reddit:..., hackernews:...  their APIs; the answers are kept in 'harvest' beside DIR and asked for once
 Writes: DIR, a part set of links
 """
+
+MISSING = {
+    "null_score": "--default-score gives one to rows of lists",
+    "null_created": "--default-created gives a time to rows of lists",
+}
+"""What helps when an input lacks something."""
 
 
 @verb(group, "links", settings={LINKS: LinkSettings, API: ApiSettings}, epilog=LINKS_EXAMPLES)
@@ -51,11 +67,12 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     counts = found.counts.to_json()
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
     answer["fresh_months"] = score_ages(found).fresh_months()
-    run.console.result(answer, f"{funnel_text('posts', counts)}\n{found.records:,} links in '{found.folder.url}'")
+    run.console.result(answer, f"{funnel_text('votes', counts)}\n{found.records:,} links in '{found.folder.url}'")
     reasons = counts["dropped"] | counts["failed"]
     if reasons and not found.records:
         most = max(reasons, key=lambda reason: reasons[reason])
-        run.console.warn(f"no post became a link; {reasons[most]:,} of {counts['records_in']:,} are '{most}'")
+        hint = f" ({MISSING[most]})" if most in MISSING else ""
+        run.console.warn(f"no vote became a link; {reasons[most]:,} of {counts['records_in']:,} are '{most}'{hint}")
     check_dumps(found)
 
 

@@ -1,4 +1,4 @@
-"""Compressed files: xz, bzip2, Zstandard or plain, told apart by their first bytes and never by name.
+"""Compressed files: xz, bzip2, Zstandard, gzip or plain, told apart by their first bytes and never by name.
 
 Everything streams: at most 64 KiB of compressed input are held, and what they inflate to (128 MB at the very worst, for a
 Zstandard bomb). Zstandard windows reach 2^31 bytes, as Reddit's dumps use them.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -40,6 +41,7 @@ class Codec:
 
 XZ = Codec("xz", (b"\xfd7zXZ\x00",), lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), 64 << 10, padding=b"\x00")
 BZIP2 = Codec("bzip2", (b"BZh",), bz2.BZ2Decompressor, 64 << 10)
+GZIP = Codec("gzip", (b"\x1f\x8b\x08",), lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), 16 << 10, padding=b"\x00")
 ZSTANDARD = Codec(
     "Zstandard",
     (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))),
@@ -52,7 +54,7 @@ MAGIC_BYTES = 6
 
 def codec_of(head: bytes) -> Codec | None:
     """The format of a file that begins so; None for plain bytes."""
-    return next((codec for codec in (XZ, BZIP2, ZSTANDARD) if head.startswith(codec.magics)), None)
+    return next((codec for codec in (XZ, BZIP2, ZSTANDARD, GZIP) if head.startswith(codec.magics)), None)
 
 
 def decompress(file: BinaryIO) -> Iterator[bytes]:
@@ -91,7 +93,7 @@ def _decoded(codec: Codec, file: BinaryIO, head: bytes) -> Iterator[bytes]:
                 begun = bool(data)
             try:
                 yield from _inflate(decoder, data)
-            except (lzma.LZMAError, OSError, EOFError, zstandard.ZstdError) as error:
+            except (lzma.LZMAError, OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
                 raise StreamBroken("damaged_stream", f"{codec.name}, near byte {n_read:,}: {error}") from None
             data = b""
             if decoder.eof:

@@ -22,7 +22,6 @@ from webtext.crawl.streams import read_lines
 from webtext.crawl.submission import Sifted, Submission, Unreadable
 
 SOURCE = "reddit"
-PREFIX = "RS_"
 NEWLINE, OPENING, CLOSING = b"\n{}"
 
 

@@ -23,6 +23,9 @@ from webtext.base.errors import ConfigError, did_you_mean
 MAX_PARTS = 1024
 """Parts are ranges of the buckets of `crawl/spill.py`, of which there are so many."""
 
+SOURCES = ("submissions", "comments", "csv", "jsonl", "parquet", "urls")
+"""What a file may be said to be; what reads each is in `crawl/sources.py`."""
+
 END_OF_2017 = "2018-01-01T00:00:00Z"
 
 
@@ -90,6 +93,13 @@ class LinkSettings:
     domain_blocklist: tuple[str, ...] = setting(
         (), "file of domains that are not collected; repeatable", in_recipe=False
     )
+    default_score: int | None = setting(None, "score of rows of lists that tell none; off: dropped as null_score")
+    default_created: str | None = setting(
+        None, "when rows of lists were made that do not tell; off: dropped as null_created"
+    )
+    source: str | None = setting(
+        None, f"what all inputs are: {', '.join(SOURCES)}; off: told by each one's name", in_recipe=False
+    )
     validation_ratio: float = setting(0.05, "share of links held out for validation, from 0 to below 1")
     parts: int | None = setting(None, "parts to write; off: one for each GiB of input", in_recipe=False)
 
@@ -100,6 +110,12 @@ class LinkSettings:
             )
         if self.rule.before is not None:
             timestamp(self.rule.before)
+        if self.source is not None and self.source not in SOURCES:
+            raise ConfigError(
+                f"[crawl.links] source = {self.source!r}: no such source", did_you_mean(self.source, SOURCES)
+            )
+        if self.default_created is not None:
+            timestamp(self.default_created, "default_created")
         if self.min_score_age is not None and self.min_score_age < 0:
             raise ConfigError(f"[crawl.links] min_score_age = {self.min_score_age}: expected seconds, 0 or more")
         if not 0 <= self.validation_ratio < 1:
@@ -116,8 +132,8 @@ class LinkSettings:
 
 
 @functools.cache
-def timestamp(moment: str) -> int:
-    """UTC seconds of an ISO 8601 date or time; without a zone it is UTC.
+def timestamp(moment: str, name: str = "before") -> int:
+    """UTC seconds of an ISO 8601 date or time, the setting `name`; without a zone it is UTC.
 
     >>> timestamp("2018-01-01T00:00:00Z"), timestamp("2018-01-01")
     (1514764800, 1514764800)
@@ -126,6 +142,6 @@ def timestamp(moment: str) -> int:
         parsed = datetime.fromisoformat(moment)
     except ValueError:
         raise ConfigError(
-            f"[crawl.links] before = {moment!r}: no date or time", "write it as 2018-01-01T00:00:00Z"
+            f"[crawl.links] {name} = {moment!r}: no date or time", "write it as 2018-01-01T00:00:00Z"
         ) from None
     return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp())

@@ -60,7 +60,8 @@ def collect_links(
     rule = recipe_settings(settings) | Judge.of(settings).about()
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
     SetWriter(out, "links", recipe).check_place()
-    dumps = identify_dumps(find_files(_with_answers(inputs, out, api or ApiSettings(), run)), run)
+    files = find_files(_with_answers(inputs, out, api or ApiSettings(), run), settings.source)
+    dumps = identify_dumps(files, run)
     n_parts = settings.parts or parts_for(sum(dump.n_bytes for dump in dumps))
     tasks = _tasks(dumps, n_parts)
     work = Folder(out).child(WORK)
@@ -134,7 +135,7 @@ class _MergePayload:
 
 
 def _tasks(dumps: Sequence[Dump], n_parts: int) -> list[PartTask]:
-    sources = tuple(Source("dumps", dump.name, dump.sha256) for dump in dumps)
+    sources = tuple(Source(dump.source, dump.name, dump.sha256) for dump in dumps)
     return [PartTask(index=i, sources=sources, payload=None, depends=f"{n_parts} parts") for i in range(n_parts)]
 
 

@@ -24,13 +24,11 @@ from webtext.base.stage import KILLED_WORKER
 from webtext.base.storage import Folder
 from webtext.crawl.decoders import decompress_ahead, runs_ahead
 from webtext.crawl.decompress import MAGIC_BYTES, ZSTANDARD, codec_of, decompress
-from webtext.crawl.dumps import RedditDump
-from webtext.crawl.harvest import SUFFIX as HARVEST_SUFFIX
-from webtext.crawl.harvested import Harvested
 from webtext.crawl.inputs import InputFile
 from webtext.crawl.judging import MAX_NAMED_FAILURES, Funnel, votes_in, votes_in_batches
 from webtext.crawl.karma import Judge
 from webtext.crawl.link_settings import LinkSettings
+from webtext.crawl.sources import link_source
 from webtext.crawl.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.streams import Share, batches_of, read_batches
 from webtext.crawl.submission import LinkSource, SiftingSource
@@ -50,9 +48,15 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     name: str
+    source: str
     n_bytes: int
     sha256: str
     codec: str  # "" for plain bytes
+
+    @property
+    def file(self) -> InputFile:
+        """What to open."""
+        return InputFile(self.folder, self.name, self.source)
 
 
 class Spill(msgspec.Struct, kw_only=True):
@@ -86,7 +90,7 @@ class SpillJob:
     @classmethod
     def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
         """The job, with its key. One file given under two names makes two spills: what fails in them bears the name."""
-        key = sha256_json([recipe.hash, dump.sha256, dump.folder, dump.name])[:32]
+        key = sha256_json([recipe.hash, dump.sha256, dump.folder, dump.name, dump.source])[:32]
         return cls(dump=dump, work=work, key=key, settings=settings, rule=recipe.settings)
 
     def shares(self, of: int) -> list[SpillJob]:
@@ -200,14 +204,18 @@ def _map(
 
 
 def _digest_file(_: Journal, file: InputFile) -> Dump:
-    folder = Folder(file.folder)
-    with folder.open(file.name) as stream:
+    with file.open() as stream:
         codec = codec_of(stream.read(MAGIC_BYTES))
         stream.seek(0)
         sha256 = file_sha256(stream)
-    n_bytes = folder.size(file.name)
-    name = codec.name if codec else ""
-    return Dump(folder=file.folder, name=file.name, n_bytes=n_bytes, sha256=sha256, codec=name)
+    return Dump(
+        folder=file.folder,
+        name=file.name,
+        source=file.source,
+        n_bytes=file.n_bytes,
+        sha256=sha256,
+        codec=codec.name if codec else "",
+    )
 
 
 def _spill_dump(journal: Journal, job: SpillJob) -> None:
@@ -215,7 +223,7 @@ def _spill_dump(journal: Journal, job: SpillJob) -> None:
     funnel = Funnel(job.dump.name)
     with job.work.scratch(job.key + SUFFIX) as path, open(path, "wb") as out:
         writer = SpillWriter(out)
-        with Folder(job.dump.folder).open(job.dump.name) as file:
+        with job.dump.file.open() as file:
             for vote in _votes(file, journal, job, funnel):
                 writer.add(bucket_of(link_id(vote.url)), vote)
         funnel.fail_set_aside(journal)
@@ -246,4 +254,4 @@ def _votes(file: BinaryIO, journal: Journal, job: SpillJob, funnel: Funnel) -> I
 
 
 def _source_of(job: SpillJob) -> LinkSource[Any]:
-    return Harvested() if job.dump.name.endswith(HARVEST_SUFFIX) else RedditDump()
+    return link_source(job.dump.source, job.dump.name, job.settings)

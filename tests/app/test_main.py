@@ -189,4 +189,4 @@ def test_a_dump_that_gives_no_link_is_said_even_when_quiet(tmp_path: Path, capsy
     dump = tmp_path / "RS_2017-01"
     dump.write_text("no json\nno json either\n")
     assert run(["crawl", "links", str(dump), "--out", str(tmp_path / "links"), "--quiet"]) == 0
-    assert capsys.readouterr().err == "warning: no post became a link; 2 of 2 are 'invalid_json'\n"
+    assert capsys.readouterr().err == "warning: no vote became a link; 2 of 2 are 'invalid_json'\n"

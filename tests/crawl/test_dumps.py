@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import json
 import lzma
@@ -70,6 +71,8 @@ LINES = TEXT.splitlines()
         lzma.compress(TEXT),
         bz2.compress(TEXT),
         zstandard.compress(TEXT),
+        gzip.compress(TEXT),
+        gzip.compress(TEXT[:10]) + gzip.compress(TEXT[10:]) + bytes(3),  # two members, then padding
         lzma.compress(TEXT[:10]) + bytes(8) + lzma.compress(TEXT[10:]),  # two streams with padding
         bz2.compress(TEXT[:10]) + bz2.compress(TEXT[10:]),
         zstandard.compress(TEXT[:10]) + zstandard.compress(TEXT[10:]),  # two frames
@@ -78,7 +81,21 @@ LINES = TEXT.splitlines()
         b"\xef\xbb\xbf" + TEXT,
         b"\n  \n" + TEXT + b"\n\t\n",
     ],
-    ids=["plain", "xz", "bz2", "zst", "xz x2", "bz2 x2", "zst x2", "zst skip", "no newline", "BOM", "blank lines"],
+    ids=[
+        "plain",
+        "xz",
+        "bz2",
+        "zst",
+        "gz",
+        "gz x2",
+        "xz x2",
+        "bz2 x2",
+        "zst x2",
+        "zst skip",
+        "no newline",
+        "BOM",
+        "blank lines",
+    ],
 )
 def test_compression_is_told_by_content(data: bytes) -> None:
     assert lines_of(data) == LINES
@@ -114,7 +131,9 @@ def test_chunk_edges_change_nothing(lines: list[bytes], chunk: int) -> None:
     assert [line for _, line in read_lines(Dripping(data))] == [line for line in data.split(b"\n") if line.strip()]
 
 
-@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress, zstandard.compress], ids=["xz", "bz2", "zst"])
+@pytest.mark.parametrize(
+    "compress", [lzma.compress, bz2.compress, zstandard.compress, gzip.compress], ids=["xz", "bz2", "zst", "gz"]
+)
 def test_truncated_streams_give_what_they_hold_and_one_failure(compress: object) -> None:
     rng = random.Random(7)
     lines = [
@@ -129,7 +148,7 @@ def test_truncated_streams_give_what_they_hold_and_one_failure(compress: object)
     assert read == lines[: len(read)]
 
 
-@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress], ids=["xz", "bz2"])
+@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress, gzip.compress], ids=["xz", "bz2", "gz"])
 def test_damaged_streams_give_one_failure(compress: object) -> None:
     data = bytearray(compress(random.Random(7).randbytes(300_000)))  # type: ignore[operator]
     data[150_000:150_016] = bytes(16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import contextlib
-import gzip
 import hashlib
 import json
 import lzma
@@ -99,7 +98,7 @@ def test_the_real_dump_of_june_2005_adds_up(shared_data: Path, tmp_path: Path, r
     }
     files = ["_parts", "manifest.json", "part-00000.ages.json", "part-00000.parquet", "run.json"]
     assert sorted(os.listdir(tmp_path)) == files
-    assert [(source.set, source.part) for source in links.parts[0].sources] == [("dumps", "RS_v2_2005-06.xz")]
+    assert [(source.set, source.part) for source in links.parts[0].sources] == [("submissions", "RS_v2_2005-06.xz")]
 
 
 def test_posts_of_one_url_are_one_row_earliest_first(tmp_path: Path, run: Run) -> None:
@@ -411,12 +410,12 @@ def test_a_line_that_kills_its_worker_costs_that_line_alone(
         "            os.kill(os.getpid(), signal.SIGSEGV)\n"
         "        return super().sift(lines, judge_post)\n"
         "import webtext.crawl.votes as votes\n"
-        "votes.RedditDump = Deadly\n"
+        "votes.link_source = lambda *_: Deadly()\n"
         "def spill(journal, job):\n"
         "    return votes._spill_dump(journal, job)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(votes, "RedditDump", votes.RedditDump)  # restored afterwards: the import replaces it
+    monkeypatch.setattr(votes, "link_source", votes.link_source)  # restored afterwards: the import replaces it
     import deadly  # type: ignore[import-not-found]
 
     real = votes._map
@@ -473,13 +472,13 @@ def test_a_truncated_dump_gives_its_links_and_says_so(
 
 def test_missing_and_empty_inputs_are_named(tmp_path: Path) -> None:
     (tmp_path / "RS_empty.xz").touch()
-    (tmp_path / "RS_packed.gz").write_bytes(gzip.compress(b"{}\n"))
+    (tmp_path / "RS_packed.zip").write_bytes(b"PK\x03\x04")
     (tmp_path / "folder").mkdir()
     for name, said in {
         "RS_missing.xz": "no file",
         "RS_empty.xz": "is empty",
-        "RS_packed.gz": "is gzip, no submission dump",
-        "folder": "no RS_* file in the folder",
+        "RS_packed.zip": "is a ZIP archive",
+        "folder": "no submissions (RS_* or *_submissions) in the folder",
         "RS_2017-*": "no file is called",
         "nowhere/RS_1": "no file",
     }.items():
@@ -487,7 +486,7 @@ def test_missing_and_empty_inputs_are_named(tmp_path: Path) -> None:
             find_files([str(tmp_path / name)])
         assert said in str(error.value)
         assert name in str(error.value)
-    with pytest.raises(InputError, match="no dump file is given"):
+    with pytest.raises(InputError, match="no file is given"):
         find_files([])
 
 
@@ -499,7 +498,7 @@ def test_inputs_are_files_folders_patterns_and_urls(tmp_path: Path, monkeypatch:
     assert [file.name for file in find_files([str(tmp_path)])] == ["RS_1.xz", "RS_2.zst"]
     assert [file.name for file in find_files([f"{tmp_path}/*.xz", f"{tmp_path}/RS_1.xz"])] == ["RC_1.xz", "RS_1.xz"]
     monkeypatch.chdir(tmp_path)
-    assert [file.name for file in find_files(["README"])] == ["README"]
+    assert [file.name for file in find_files(["RC_1.xz"])] == ["RC_1.xz"]
     with fsspec.open("memory://dumps/RS_3", "wb") as file:
         file.write(b"x")
     assert [file.location for file in find_files(["memory://dumps/RS_*"])] == ["memory://dumps/RS_3"]

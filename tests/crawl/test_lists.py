@@ -1,0 +1,312 @@
+"""Lists of links: CSV, JSON lines, Parquet and plain URLs; real tables first, then what tables can hold."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webtext.base.errors import InputError
+from webtext.crawl.lists import COLUMNS, CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_csv, check_parquet
+from webtext.crawl.submission import LinkSource, Submission, Unreadable
+
+HERE = Defaults(file="links")
+
+
+def read(source: LinkSource[Any], data: bytes) -> list[Submission | str]:
+    """Posts, and in the place of those that failed the reason."""
+    posts: list[Submission | str] = []
+    for _, record in source.records(io.BytesIO(data)):
+        parsed = record if isinstance(record, Unreadable) else source.parse(record)
+        posts += [parsed.reason] if isinstance(parsed, Unreadable) else parsed
+    return posts
+
+
+def only(source: LinkSource[Any], data: bytes) -> Submission:
+    (post,) = read(source, data)
+    assert isinstance(post, Submission), post
+    return post
+
+
+def in_json(**row: object) -> Submission:
+    return only(JsonLines(HERE), json.dumps({"url": "http://a.com/"} | row).encode())
+
+
+# --- CSV -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subreddit", ["netsec", "programming", "science"])
+def test_the_real_top_posts_of_2013_are_read_as_reddits(shared_data: Path, subreddit: str) -> None:
+    """Python's own reader of the whole file at once is the judge."""
+    data = (shared_data / f"crawl/reddit/top25_{subreddit}.csv").read_bytes()
+    rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+    posts = read(CsvFile(HERE), data)
+    assert len(posts) == len(rows) == 1000
+    for post, row in zip(posts, rows, strict=True):
+        assert post == Submission(
+            source="reddit",
+            post_id=row["id"],
+            subreddit=None,
+            url=row["url"].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"),
+            score=int(row["score"]),
+            created=int(float(row["created_utc"])),
+            retrieved=None,
+            is_self=row["is_self"] == "True",
+            over_18=row["over_18"] == "True",
+        )
+
+
+def test_columns_are_found_by_name_in_any_order_and_case() -> None:
+    data = b"title,Karma,URL,ups,Created\nx,5,http://a.com/,9,1400000000\n"
+    post = only(CsvFile(HERE), data)
+    assert (post.url, post.score, post.created) == ("http://a.com/", 5, 1400000000)
+
+
+def test_tabs_separate_columns_where_the_header_has_one() -> None:
+    post = only(CsvFile(HERE), b"url\tscore\nhttp://a.com/?a,b\t5\n")
+    assert (post.url, post.score) == ("http://a.com/?a,b", 5)
+
+
+def test_quoted_fields_hold_commas_quotes_and_line_ends() -> None:
+    data = b'url,title,score\r\nhttp://a.com/,"one,\r\n\r\n""two""\n",5\r\n\r\nhttp://b.com/,x,6\r\n'
+    assert [(post.url, post.score) for post in read(CsvFile(HERE), data) if isinstance(post, Submission)] == [
+        ("http://a.com/", 5),
+        ("http://b.com/", 6),
+    ]
+
+
+def test_a_row_lies_where_its_first_line_begins() -> None:
+    data = b'url,title\nhttp://a.com/,"x\ny"\nhttp://b.com/,z\n'
+    positions = [position for position, _ in CsvFile(HERE).records(io.BytesIO(data))]
+    assert [data[position:].split(b",")[0] for position in positions] == [b"http://a.com/", b"http://b.com/"]
+
+
+def test_rows_of_other_lengths_fail_alone() -> None:
+    data = b"url,score\nhttp://a.com/\nhttp://b.com/,5,6\nhttp://c.com/,7\n"
+    assert [post if isinstance(post, str) else post.score for post in read(CsvFile(HERE), data)] == [
+        *("wrong_columns", "wrong_columns", 7),
+    ]
+
+
+def test_a_quote_that_is_never_closed_costs_a_bounded_stretch() -> None:
+    rows = b"".join(b"http://a.com/%d,5\n" % i for i in range(20_000))
+    posts = read(CsvFile(HERE), b'url,score\nhttp://b.com/,"5\n' + rows)
+    assert posts[0] == "field_too_long"
+    assert len(posts) > 10_000
+    assert sum(isinstance(post, str) for post in posts) <= 2
+
+
+def test_a_stream_that_breaks_off_gives_what_came_before() -> None:
+    rows = b"".join(b"http://a.com/%d,%d\n" % (i, i * 7919) for i in range(9_000))
+    *posts, last = read(CsvFile(HERE), gzip.compress(b"url,score\n" + rows)[:-5_000])
+    assert last == "truncated_stream"
+    assert len(posts) > 1000
+
+
+def test_a_table_without_urls_is_refused_by_name() -> None:
+    for data in (b"link,score\nhttp://a.com/,5\n", b"http://a.com/\n", b"\n"):
+        with pytest.raises(InputError, match="'links.csv' has no column 'url'"):
+            check_csv(io.BytesIO(data), "links.csv")
+    check_csv(io.BytesIO(b"\xef\xbb\xbfURL\n"), "links.csv")
+
+
+@given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=6))
+@settings(max_examples=100, deadline=None)
+def test_what_a_csv_writer_writes_is_read_back(rows: list[tuple[str, str]]) -> None:
+    rows = [(f"http://a.com/{url}", title) for url, title in rows]
+    rows = [tuple("".join(c for c in field if c not in "\r\n" and c.isprintable()) for field in row) for row in rows]  # type: ignore[misc]
+    text = io.StringIO()
+    csv.writer(text).writerows([("url", "title"), *rows])
+    posts = read(CsvFile(HERE), text.getvalue().encode())
+    found = [post.url for post in posts if isinstance(post, Submission)]
+    unescaped = [url.strip().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for url, _ in rows]
+    assert found == unescaped
+
+
+# --- JSON lines, and what a value may be -----------------------------------------------------------------------------
+
+
+def test_a_json_line_tells_as_much_as_it_likes() -> None:
+    data = b'{"url": "http://a.com/"}\n\n{"karma": 5, "url": "http://b.com/", "created": "2017-01-01T00:00:00Z"}\n'
+    first, second = read(JsonLines(HERE), data)
+    assert first == Submission(
+        source="list",
+        post_id="links:0",
+        subreddit=None,
+        url="http://a.com/",
+        score=None,
+        created=None,
+        retrieved=None,
+        is_self=False,
+        over_18=False,
+    )
+    assert isinstance(second, Submission)
+    assert (second.score, second.created, second.post_id) == (5, 1483228800, "links:26")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"not json", "invalid_json"),
+        (b'{"url": "http://a.com/\xff"}', "invalid_json"),
+        (b"[" * 100_000, "invalid_json"),
+        (b'["http://a.com/"]', "wrong_type"),
+        (b'{"url": 5}', "wrong_type"),
+        (b'{"url": "http://a.com/", "score": "many"}', "wrong_type"),
+        (b'{"url": "http://a.com/", "score": true}', "wrong_type"),
+        (b'{"url": "http://a.com/", "score": [1]}', "wrong_type"),
+        (b'{"url": "http://a.com/", "score": 1e999}', "wrong_type"),
+        (b'{"url": "http://a.com/", "score": 99999999999999999999}', "wrong_type"),
+        (b'{"url": "http://a.com/", "created": "2017-13-01"}', "wrong_type"),
+        (b'{"url": "http://a.com/", "created": "yesterday"}', "wrong_type"),
+        (b'{"url": "http://a.com/", "over_18": "maybe"}', "wrong_type"),
+        (b'{"url": "http://a.com/", "subreddit": {}}', "wrong_type"),
+        (b'{"url": "http://a.com/", "id": 1.5}', "wrong_type"),
+    ],
+    ids=lambda value: value[:60].decode("latin-1") if isinstance(value, bytes) else value,
+)
+def test_a_bad_line_is_a_counted_reason(line: bytes, reason: str) -> None:
+    assert read(JsonLines(HERE), line) == [reason]
+
+
+@pytest.mark.parametrize("nothing", [None, "", "null", "None", "NaN", " "])
+def test_nothing_is_written_in_many_ways(nothing: str | None) -> None:
+    post = in_json(score=nothing, created=nothing, over_18=nothing, is_self=nothing)
+    assert (post.score, post.created, post.over_18, post.is_self) == (None, None, False, False)
+    assert in_json(url=nothing if nothing in (None, "", " ") else None).url is None
+
+
+@pytest.mark.parametrize(
+    ("score", "number"), [(5, 5), (5.9, 5), ("5", 5), (" 5.0 ", 5), ("-3", -3), (float("nan"), None)]
+)
+def test_scores_are_whole_numbers(score: object, number: int | None) -> None:
+    assert in_json(score=score).score == number
+
+
+@pytest.mark.parametrize(
+    "created",
+    [
+        *(1369592697, 1369592697.0, "1369592697", "1369592697.0"),
+        *("2013-05-26T18:24:57Z", "2013-05-26 18:24:57", "2013-05-26T20:24:57+02:00"),
+    ],
+)
+def test_times_are_seconds_or_iso_8601(created: object) -> None:
+    assert in_json(created_utc=created).created == 1369592697
+
+
+def test_a_date_is_its_first_second() -> None:
+    assert in_json(date="2018-01-01").created == 1514764800
+    assert in_json(date="20180101").created == 1514764800
+
+
+@pytest.mark.parametrize(
+    ("word", "truth"), [(True, True), ("True", True), ("t", True), (1, True), ("0", False), ("no", False)]
+)
+def test_truth_is_written_in_many_ways(word: object, truth: bool) -> None:
+    post = in_json(over_18=word, is_self=word)
+    assert (post.over_18, post.is_self) == (truth, truth)
+
+
+def test_posts_are_known_by_reddits_full_names_or_by_their_own_ids() -> None:
+    def post(**row: object) -> tuple[str, str]:
+        result = in_json(**row)
+        return result.source, result.post_id
+
+    assert post(name="t3_1f3bt1", id="1f3bt1") == ("reddit", "1f3bt1")
+    assert post(id="t1_dkabc") == ("reddit-comment", "dkabc")
+    assert post(id="8863", source="hackernews", name="somebody") == ("hackernews", "8863")
+    assert post(id=8863) == ("list", "8863")
+    assert post(id=None) == ("list", "links:0")
+
+
+def test_urls_are_unescaped_once_and_stripped() -> None:
+    assert in_json(url=" http://a.com/?x=1&amp;y=2&amp;amp;&copy=3 ").url == "http://a.com/?x=1&y=2&amp;&copy=3"
+
+
+def test_half_an_emoji_costs_nothing() -> None:
+    post = only(JsonLines(HERE), b'{"url": "http://a.com/", "title": "\\ud83d", "subreddit": "x\\ude00"}')
+    assert post.subreddit == "x?"
+
+
+def test_what_rows_do_not_tell_comes_from_the_defaults() -> None:
+    source = JsonLines(Defaults(file="links", score=3, created=7))
+    post = only(source, b'{"url": "http://a.com/"}')
+    assert (post.score, post.created) == (3, 7)
+    post = only(source, b'{"url": "http://a.com/", "score": 0, "created": 1}')
+    assert (post.score, post.created) == (0, 1)
+
+
+# --- plain URLs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_url_a_line() -> None:
+    data = b"# a comment\nhttp://a.com/x#top\n\n  http://b.com/?x&amp;y  \r\n  # another\nno url\n"
+    source = UrlList(Defaults(file="urls.txt", score=3, created=7))
+    posts = [post for post in read(source, data) if isinstance(post, Submission)]
+    assert [post.url for post in posts] == ["http://a.com/x#top", "http://b.com/?x&y", "no url"]
+    assert [post.post_id for post in posts] == ["urls.txt:12", "urls.txt:32", "urls.txt:71"]
+    assert {(post.score, post.created, post.source) for post in posts} == {(3, 7, "list")}
+
+
+# --- Parquet ---------------------------------------------------------------------------------------------------------
+
+
+def parquet(**columns: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out, row_group_size=2)
+    return out.getvalue()
+
+
+def test_a_parquet_file_is_read_by_row_groups_and_typed_columns() -> None:
+    when = [datetime(2017, 1, 1, tzinfo=UTC), None, datetime(2017, 1, 2, tzinfo=UTC)]
+    data = parquet(
+        text=["long"] * 3,
+        url=["http://a.com/?x&amp;y", None, "http://c.com/"],
+        karma=pa.array([1.0, None, 3.0]),
+        created=pa.array(when, pa.timestamp("us", "UTC")),
+        over_18=[True, None, False],
+    )
+    posts = [post for post in read(ParquetFile(HERE), data) if isinstance(post, Submission)]
+    assert [(post.url, post.score, post.created, post.over_18, post.post_id) for post in posts] == [
+        ("http://a.com/?x&y", 1, 1483228800, True, "links:0"),
+        (None, None, None, False, "links:1"),
+        ("http://c.com/", 3, 1483315200, False, "links:2"),
+    ]
+
+
+def test_dates_of_parquet_are_utc() -> None:
+    data = parquet(url=["http://a.com/"], date=pa.array([date(2018, 1, 1)]))
+    assert only(ParquetFile(HERE), data).created == 1514764800
+
+
+def test_a_parquet_file_without_urls_or_without_its_end_is_refused() -> None:
+    with pytest.raises(InputError, match="no column 'url'"):
+        check_parquet(io.BytesIO(parquet(link=["http://a.com/"])), "x.parquet")
+    with pytest.raises(InputError, match="'x.parquet' is damaged"):
+        check_parquet(io.BytesIO(parquet(url=["http://a.com/"])[:-20]), "x.parquet")
+
+
+def test_a_damaged_page_of_parquet_gives_what_came_before() -> None:
+    rows = [f"http://a.com/{i:032x}" for i in range(20_000)]
+    data = bytearray(parquet(url=rows))
+    end = len(data) - 400_000
+    data[end // 2 : end // 2 + 4_000] = b"\xff" * 4_000
+    *posts, last = read(ParquetFile(HERE), bytes(data))
+    assert last == "damaged_stream"
+    assert 0 < len(posts) < 20_000
+
+
+def test_every_column_that_is_looked_for_is_a_word_once() -> None:
+    names = [name for names in COLUMNS.values() for name in names]
+    assert len(names) == len(set(names))
+    assert all(name == name.lower() for name in names)

@@ -1,0 +1,303 @@
+"""Which source reads a file, and all of them together: one set of links, one funnel."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from webtext.app.main import run as webtext
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.crawl.hugging_face import HuggingFaceColumn, Reference, pinned
+from webtext.crawl.inputs import InputFile, find_files
+from webtext.crawl.link_settings import SOURCES, LinkSettings
+from webtext.crawl.links import collect_links
+from webtext.crawl.lists import Defaults
+from webtext.crawl.sources import HARVEST, HUGGING_FACE, PATTERNS, source_by_name
+
+URL = "http://example.com/a"
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    quiet = Run.quiet(workers=1)
+    yield quiet
+    quiet.engine.close()  # type: ignore[attr-defined]
+
+
+def rows_of(links: PartSet) -> list[dict[str, Any]]:
+    return [row for part in links.parts for row in links.table(part).to_pylist()]
+
+
+def counts_of(links: PartSet) -> dict[str, Any]:
+    assert links.counts.balanced
+    return links.counts.to_json()
+
+
+def comment(comment_id: str, body: str, **fields: object) -> str:
+    row = {"id": comment_id, "body": body, "score": 7, "created_utc": 1_400_000_000, "subreddit": "books"}
+    return json.dumps(row | fields)
+
+
+def submission(post_id: str, url: str, **fields: object) -> str:
+    return json.dumps({"id": post_id, "url": url, "score": 10, "created_utc": 1_400_000_000, "is_self": False} | fields)
+
+
+# --- which one -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("RS_2017-12.zst", "submissions"),
+        ("RS_v2_2005-06.xz", "submissions"),
+        ("books_submissions.zst", "submissions"),
+        ("RC_2017-12.bz2", "comments"),
+        ("books_comments.zst", "comments"),
+        ("books_comments.jsonl.gz", "comments"),
+        ("top.csv", "csv"),
+        ("top.tsv.gz", "csv"),
+        ("links.jsonl.zst", "jsonl"),
+        ("links.ndjson", "jsonl"),
+        ("links.json", "jsonl"),
+        ("links.parquet", "parquet"),
+        ("RS_2011-01.bz2.deduped.txt", "submissions"),
+        ("urls.txt.xz", "urls"),
+        ("00001.end.harvest.jsonl.zst", "harvest"),
+        ("README", None),
+        ("links.zst", None),
+    ],
+)
+def test_a_name_tells_its_source(name: str, source: str | None) -> None:
+    assert source_by_name(name) == source
+
+
+def test_every_source_has_names_and_can_be_asked_for() -> None:
+    assert set(PATTERNS) == {*SOURCES, HARVEST}
+    for source in SOURCES:
+        assert LinkSettings(source=source).source == source
+    with pytest.raises(ConfigError, match="did you mean 'comments'"):
+        LinkSettings(source="comment")
+
+
+def test_a_name_that_tells_nothing_needs_the_option(tmp_path: Path) -> None:
+    (tmp_path / "links").write_text(URL)
+    with pytest.raises(InputError) as error:
+        find_files([str(tmp_path / "links")])
+    assert "links' does not tell what it holds" in str(error.value)
+    assert "--source (submissions: RS_* " in str(error.value)
+    assert find_files([str(tmp_path / "links")], "urls") == [InputFile(str(tmp_path), "links", "urls")]
+
+
+def test_of_a_folder_one_source_is_read(tmp_path: Path) -> None:
+    for name in ("RS_1.xz", "RC_1.xz", "a.txt", "README"):
+        (tmp_path / name).write_bytes(b"x")
+
+    def names(source: str | None) -> list[str]:
+        return [file.name for file in find_files([str(tmp_path)], source)]
+
+    assert names(None) == names("submissions") == ["RS_1.xz"]
+    assert names("comments") == ["RC_1.xz"]
+    assert names("urls") == ["a.txt"]
+    with pytest.raises(InputError, match=r"no csv \(\*.csv or \*.tsv\) in the folder"):
+        names("csv")
+
+
+def test_what_a_file_holds_must_be_what_it_is_read_as(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"url": [URL]}), tmp_path / "links.txt")
+    (tmp_path / "urls.parquet").write_text(URL)
+    (tmp_path / "links.csv").write_text(f"link\n{URL}\n")
+    for name, said in {
+        "links.txt": "is Parquet, but would be read as urls",
+        "urls.parquet": "is not Parquet",
+        "links.csv": "has no column 'url': its columns are link",
+    }.items():
+        with pytest.raises(InputError) as error:
+            find_files([str(tmp_path / name)])
+        assert said in str(error.value)
+    assert find_files([str(tmp_path / "links.txt")], "parquet")
+
+
+# --- all together ----------------------------------------------------------------------------------------------------
+
+
+def test_the_real_tables_of_top_posts_add_up(shared_data: Path, tmp_path: Path, run: Run) -> None:
+    """Of 3,000 posts 141 are texts of their own; no two are one post; 126 URLs were escaped as HTML."""
+    links = collect_links([str(shared_data / "crawl/reddit/top25_*.csv")], str(tmp_path / "links"), LinkSettings(), run)
+    assert counts_of(links) == {
+        "records_in": 3000,
+        "kept": 2743,
+        "dropped": {"links_back": 22, "media": 76, "over_18": 2, "self_post": 141, "wikipedia": 16},
+        "failed": {},
+    }
+    rows = rows_of(links)
+    assert len(rows) == 2725
+    assert not [row["url"] for row in rows if "&amp;" in row["url"]]
+    assert {post["source"] for row in rows for post in row["posts"]} == {"reddit"}
+
+
+def test_votes_of_all_sources_meet_in_one_link(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "RS_1.xz").write_bytes(lzma.compress(submission("s1", URL).encode()))
+    body = f"[here]({URL}#top), {URL} and http://other.example.com/?a_(b)."
+    (tmp_path / "RC_1.bz2").write_bytes(bz2.compress(comment("c1", body).encode()))
+    (tmp_path / "top.csv.gz").write_bytes(gzip.compress(f"url,score,date\n{URL},4,2014-01-01\n".encode()))
+    (tmp_path / "more.jsonl.zst").write_bytes(
+        zstandard.compress(json.dumps({"url": URL, "karma": 5, "created": 8}).encode())
+    )
+    (tmp_path / "urls.txt").write_text(f"# mine\n{URL}\n")
+    pq.write_table(pa.table({"url": [URL], "score": [6], "created": [9]}), tmp_path / "links.parquet")
+    settings = LinkSettings(default_score=3, default_created="2013-01-01")
+    inputs = [str(path) for path in tmp_path.iterdir()]
+    links = collect_links(inputs, str(tmp_path / "out"), settings, run)
+    first, other = sorted(rows_of(links), key=lambda row: row["url"])
+    assert [(post["source"], post["post_id"], post["score"]) for post in first["posts"]] == [
+        ("list", "more.jsonl.zst:0", 5),
+        ("list", "links.parquet:0", 6),
+        ("list", "urls.txt:7", 3),
+        ("list", "top.csv.gz:15", 4),
+        ("reddit-comment", "c1", 7),
+        ("reddit", "s1", 10),
+    ]
+    assert (first["url"], first["karma"]) == (URL, 10)
+    assert (other["url"], other["posts"][0]["post_id"]) == ("http://other.example.com/?a_(b)", "c1")
+    assert counts_of(links) == {"records_in": 8, "kept": 7, "dropped": {"duplicate_post": 1}, "failed": {}}
+    assert [(source.set, source.part) for source in links.parts[0].sources] == [
+        *(("comments", "RC_1.bz2"), ("submissions", "RS_1.xz"), ("parquet", "links.parquet")),
+        *(("jsonl", "more.jsonl.zst"), ("csv", "top.csv.gz"), ("urls", "urls.txt")),
+    ]
+
+
+def test_the_funnel_counts_votes_and_comments_without_any(tmp_path: Path, run: Run) -> None:
+    """Seven comments: nine votes, two without a link, one that is no comment."""
+    lines = [
+        comment("c1", "http://a.com http://b.com http://en.wikipedia.org/wiki/A_(b)"),
+        comment("c2", "[deleted]"),
+        comment("c3", "text"),
+        comment("c4", "http://a.com", score=2),
+        comment("c5", "http://a.com", score=1, score_hidden=True),
+        comment("c6", "[r](/r/books) http://c.com http://c.com/#x http://d.com/i.jpg"),
+        "{",
+    ]
+    (tmp_path / "RC_1").write_text("\n".join(lines))
+    links = collect_links([str(tmp_path / "RC_1")], str(tmp_path / "out"), LinkSettings(), run)
+    assert counts_of(links) == {
+        "records_in": 12,
+        "kept": 3,
+        "dropped": {
+            "duplicate_post": 1,
+            "links_back": 1,
+            "media": 1,
+            "no_link": 2,
+            "null_score": 1,
+            "too_little_karma": 1,
+            "wikipedia": 1,
+        },
+        "failed": {"invalid_json": 1},
+    }
+
+
+def test_plain_urls_need_a_score_and_a_time(tmp_path: Path, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "urls.txt").write_text(f"{URL}\nhttp://b.com/\n")
+    assert webtext(["crawl", "links", str(tmp_path / "urls.txt"), "--out", str(tmp_path / "none")]) == 0
+    error = capfd.readouterr().err
+    assert "2 of 2 are 'null_score'" in error
+    assert "--default-score" in error
+    settings = LinkSettings(default_score=3)
+    links = collect_links([str(tmp_path / "urls.txt")], str(tmp_path / "some"), settings, run)
+    assert counts_of(links)["dropped"] == {"null_created": 2}
+    settings = LinkSettings(default_score=3, default_created="2017-06-01T00:00:00Z")
+    links = collect_links([str(tmp_path / "urls.txt")], str(tmp_path / "all"), settings, run)
+    assert [(row["karma"], row["first_created"]) for row in rows_of(links)] == [(3, 1496275200)] * 2
+    with pytest.raises(ConfigError, match="default_created = 'soon'"):
+        LinkSettings(default_created="soon")
+
+
+def test_a_file_read_by_another_source_is_read_again(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "RS_1").write_text(submission("1", URL) + "\n")
+    first = collect_links([str(tmp_path / "RS_1")], str(tmp_path / "out"), LinkSettings(), run)
+    assert rows_of(first)[0]["posts"][0]["source"] == "reddit"
+    again = collect_links([str(tmp_path / "RS_1")], str(tmp_path / "out"), LinkSettings(source="jsonl"), run)
+    assert rows_of(again)[0]["posts"][0]["source"] == "list"
+
+
+# --- datasets --------------------------------------------------------------------------------------------------------
+
+
+def dataset(folder: Path) -> Path:
+    (folder / "data").mkdir(parents=True)
+    train = {"link": [URL, "http://b.com/?x&amp;y", None], "karma": [5, None, 9], "created": [7, 8, 9]}
+    pq.write_table(pa.table(train), folder / "data/train-00000.parquet")
+    pq.write_table(
+        pa.table({"link": ["http://c.com/"], "karma": [4], "created": [5]}), folder / "data/test-00000.parquet"
+    )
+    return folder
+
+
+def test_a_references_parts() -> None:
+    assert Reference.parse("huggingface:me/links:url") == Reference("me/links", None, "url")
+    whole = "huggingface:me/links:2017:url@0c1d"
+    assert str(Reference.parse(whole)) == whole
+    for bad in (
+        "huggingface:",
+        "huggingface:me/links",
+        "huggingface:a:b:c:d",
+        "huggingface::url",
+        "huggingface:a::url",
+    ):
+        with pytest.raises(ConfigError, match=r"write huggingface:NAME\[:CONFIG\]:COLUMN"):
+            Reference.parse(bad)
+
+
+def test_a_datasets_column_gives_the_links_of_all_splits(tmp_path: Path, run: Run) -> None:
+    name = f"huggingface:{dataset(tmp_path / 'set')}:link"
+    links = collect_links([name], str(tmp_path / "out"), LinkSettings(default_score=3), run)
+    assert counts_of(links) == {"records_in": 4, "kept": 3, "dropped": {"null_url": 1}, "failed": {}}
+    rows = {row["url"]: row["posts"][0] for row in rows_of(links)}
+    assert {url: (post["score"], post["created"]) for url, post in rows.items()} == {
+        URL: (5, 7),
+        "http://b.com/?x&y": (3, 8),
+        "http://c.com/": (4, 5),
+    }
+    (source,) = links.parts[0].sources
+    assert source.set == HUGGING_FACE
+    assert source.part == str(pinned(name))
+
+
+def test_a_dataset_of_json_lines_is_read_too(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    lines = [json.dumps({"url": f"http://a.com/{i}", "score": i}) for i in range(3)]
+    (tmp_path / "set/train.jsonl").write_text("\n".join(lines))
+    (file,) = find_files([f"huggingface:{tmp_path / 'set'}:url"])
+    with file.open() as opened:
+        rows = list(HuggingFaceColumn(Defaults()).records(opened))
+    assert rows == [(i, (i, {"url": f"http://a.com/{i}", "score": i})) for i in range(3)]
+
+
+def test_a_local_dataset_is_pinned_by_its_content(tmp_path: Path) -> None:
+    first, second = dataset(tmp_path / "one"), dataset(tmp_path / "two")
+    revision = pinned(f"huggingface:{first}:link").revision
+    assert pinned(f"huggingface:{second}:link").revision == revision
+    pq.write_table(pa.table({"link": [URL]}), second / "data/train-00000.parquet")
+    assert pinned(f"huggingface:{second}:link").revision != revision
+
+
+def test_a_dataset_without_the_column_or_the_configuration_is_named(tmp_path: Path) -> None:
+    folder = dataset(tmp_path / "set")
+    with pytest.raises(InputError, match="has no column 'url': its columns are link, karma, created"):
+        find_files([f"huggingface:{folder}:url"])
+    with pytest.raises(InputError, match="cannot be opened.*'2017' not found"):
+        find_files([f"huggingface:{folder}:2017:link"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="cannot be opened"):
+        find_files([f"huggingface:{tmp_path / 'empty'}:url"])
