@@ -1,4 +1,4 @@
-"""Which addresses may be connected to: only public ones, on ports where a web server may live.
+"""Which addresses may be connected to: only public ones of other machines, on ports where a web server may live.
 
 Python's `ipaddress.is_global` lets NAT64, 6to4, IPv4-compatible, multicast and site-local addresses through, so the
 forbidden networks are spelled out here, after IANA's special-purpose registries (RFC 6890) and the registries of
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
+import socket
 from dataclasses import dataclass
 
 from webtext.base.errors import ConfigError
@@ -127,11 +128,25 @@ class AddressRule:
             return CONTACT_MISSING
         if opened:
             return None
-        if any(parsed in network for network in DENIED_NETWORKS):
+        if any(parsed in network for network in DENIED_NETWORKS) or is_own_address(parsed):
             return ADDRESS_NOT_PUBLIC
         if port in SERVICE_PORTS or (port < 1024 and port not in WEB_PORTS_BELOW_1024):
             return PORT_NOT_WEB
         return None
+
+
+def is_own_address(address: IPAddress) -> bool:
+    """Whether the address is one of this machine's, on any interface: its firewall sees such connections as its own.
+
+    The system is asked which of its addresses a datagram to there would carry; none is sent.
+    """
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return ipaddress.ip_address(probe.getsockname()[0]) == address
+    except OSError:  # no way leads there
+        return False
 
 
 def is_loopback_host(host: str) -> bool:

@@ -32,7 +32,9 @@ MAX_HEADER_BYTES = 8190  # of one line; what aiohttp and most servers allow
 MAX_HEADERS = 128
 MAX_INTERIM = 16  # answers with a status of 1xx before the one that counts
 MAX_TRIED_ADDRESSES = 3
-READ_BYTES = 16 * 1024  # of a body wait in a connection before no more is read; as chunks of one byte they take 100 times more
+READ_BYTES = (
+    16 * 1024
+)  # of a body wait in a connection before no more is read; as chunks of one byte they take 100 times more
 RATE_SECONDS = 10.0  # after which a body must have come at min_rate on average
 MAX_KEEP_ALIVE = 15.0  # seconds that an idle connection is kept at most
 KEEP_ALIVE_MARGIN = 2.0  # beyond the delay: most hosts are asked twice, and idle TLS connections are large

@@ -25,7 +25,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     EXCLUDED_DOMAIN: (REFUSED, "redirects to a site that the links leave out: Wikipedia, Reddit, a blocklist's"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
     OVER_HOST_CAP: (REFUSED, "not asked: max_pages_per_host links of the host come before it, by karma, then by date"),
-    "address_not_public": (REFUSED, "the host has an address that is not public"),
+    "address_not_public": (REFUSED, "the host has an address that is not public, or is this machine"),
     "port_not_web": (REFUSED, "the URL names a port of another service"),
     "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),
     "not_text": (REFUSED, "neither HTML nor plain text nor Markdown, by Content-Type or by its first bytes"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -35,7 +37,8 @@ class Request(NamedTuple):
 class LocalWeb:
     """A server on 127.0.0.1 ... 127.0.0.8, one port, that writes the very bytes a test plants, and logs what it is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Sequence[str] = HOSTS) -> None:
+        self._hosts = hosts
         self.requests: list[Request] = []
         self.port = 0
         self._servers: list[asyncio.Server] = []
@@ -86,7 +89,7 @@ class LocalWeb:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _listen(self) -> None:
-        for host in HOSTS:
+        for host in self._hosts:
             server = await asyncio.start_server(self._serve, host, self.port)
             self._servers.append(server)
             self.port = server.sockets[0].getsockname()[1]
@@ -116,6 +119,72 @@ def web() -> Iterator[LocalWeb]:
     local_web = LocalWeb()
     yield local_web
     local_web.close()
+
+
+class Wire:
+    """Where this process connected to or sent datagrams: noted below asyncio and aiohttp, by the interpreter itself."""
+
+    def __init__(self, web: LocalWeb) -> None:
+        self.reached: list[tuple[str, int]] = []
+        self.allowed = {(host, web.port) for host in HOSTS}
+
+    def note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
+            sock, address = arguments[0], arguments[-1]
+            is_probe = event == "socket.connect" and sock.type == socket.SOCK_DGRAM  # sends nothing
+            if isinstance(address, tuple) and not is_probe:
+                self.reached.append((str(address[0]), int(address[1])))
+
+    @property
+    def strays(self) -> list[tuple[str, int]]:
+        return [place for place in self.reached if place not in self.allowed]
+
+
+_listening: list[Wire] = []
+sys.addaudithook(lambda event, arguments: [wire.note(event, arguments) for wire in _listening] and None)
+
+
+@pytest.fixture
+def wire(web: LocalWeb) -> Iterator[Wire]:
+    """Fails the test that uses it when anything but the local web was reached."""
+    guard = Wire(web)
+    _listening.append(guard)
+    try:
+        yield guard
+    finally:
+        _listening.remove(guard)
+    assert guard.strays == []
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What the system's resolver knows in this test: host name -> addresses; any other name is unknown."""
+    known: dict[str, list[str]] = {}
+
+    def look_up(host: str) -> list[str]:
+        if host not in known:
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return known[host]
+
+    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
+    return known
+
+
+@pytest.fixture
+def outcomes(
+    crawl: Callable[..., Rows], web: LocalWeb, make_links: Callable[..., str], tmp_path: Path
+) -> Callable[..., Rows]:
+    """Crawl these links: name -> URL, or what the local web answers; hosts take turns. Returns the rows by name."""
+
+    def run(plan: Mapping[str, str | bytes | Answer], out: str = "pages", **changes: Any) -> Rows:
+        urls = {
+            name: answer if isinstance(answer, str) else web.plant(f"/link{i}", answer, host=i % len(HOSTS) + 1)
+            for i, (name, answer) in enumerate(plan.items())
+        }
+        rows = crawl(make_links(list(urls.values()), f"links-{out}"), tmp_path / out, **changes)
+        return {name: rows[url] for name, url in urls.items()}
+
+    return run
 
 
 @pytest.fixture

@@ -11,6 +11,20 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 MiB = 2**20
 
 
+def redirect(location: str | bytes, *headers: str) -> bytes:
+    to = location.encode() if isinstance(location, str) else location
+    more = "".join(f"{header}\r\n" for header in headers).encode()
+    return b"HTTP/1.1 302 Found\r\nLocation: " + to + b"\r\n" + more + b"Content-Length: 0\r\n\r\n"
+
+
+def answer(body: bytes = b"<html>page", *headers: str, status: str = "200 OK") -> bytes:
+    """A whole answer; text/html unless a header says otherwise."""
+    lines = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(body)}"]
+    if not any(header.lower().startswith("content-type:") for header in headers):
+        lines.append("Content-Type: text/html")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
 async def endless(writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD + b"\r\n")
     while True:
@@ -103,9 +117,9 @@ async def short_body(writer: asyncio.StreamWriter) -> None:
 
 @cache
 def gzip_bomb() -> bytes:
-    """1 MiB that becomes 1 GiB."""
+    """256 KiB that become 256 MiB."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return b"".join([packer.compress(bytes(16 * MiB)) for _ in range(64)]) + packer.flush()
+    return b"".join([packer.compress(bytes(16 * MiB)) for _ in range(16)]) + packer.flush()
 
 
 @cache

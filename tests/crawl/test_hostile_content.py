@@ -1,0 +1,73 @@
+"""What calls itself a page and is none, what is one under a wrong name, and what its site keeps from us."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hostile_answers import answer  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+
+
+def test_files_of_other_kinds_are_told_by_their_first_bytes(outcomes: Any) -> None:
+    rows = outcomes(
+        {
+            "an image as HTML": answer(PNG),
+            "a PDF as HTML": answer(b"%PDF-1.7 ..."),
+            "a PDF without type": b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n%PDF-1.7 ...",
+            "an image as an image": answer(PNG, "Content-Type: image/png"),
+        }
+    )
+    assert {row["reason"] for row in rows.values()} == {"not_text"}
+    assert rows["an image as HTML"]["cause"] == "begins as image/png"
+    assert rows["an image as an image"]["cause"] == "Content-Type: image/png"
+
+
+TEXT = "<html><meta charset=koi8-r>grüße, мир"
+
+
+def test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte(
+    outcomes: Any, bodies: Any, tmp_path: Path
+) -> None:
+    pages = {
+        "no type": (b"<html>words", None),
+        "UTF-7": (TEXT.encode("utf-7"), "utf-7"),
+        "UTF-16 without a mark": (TEXT.encode("utf-16-le"), "utf-16"),
+        "a charset that is not so": (TEXT.encode(), "iso-8859-1"),
+        "a charset that does not exist": (TEXT.encode(), "klingon"),
+        "a byte order mark": (b"\xef\xbb\xbf" + TEXT.encode(), None),
+    }
+    plan: dict[str, Any] = {}
+    for name, (body, charset) in pages.items():
+        if name == "no type":
+            plan[name] = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        else:
+            plan[name] = answer(body, f"Content-Type: text/html; charset={charset}" if charset else "X: y")
+    rows = outcomes(plan)
+    assert {row["reason"] for row in rows.values()} == {None}
+    stored = bodies(tmp_path / "pages")
+    assert {name: stored[row["url"]] for name, row in rows.items()} == {name: body for name, (body, _) in pages.items()}
+
+
+def test_wishes_in_headers_are_obeyed_and_recorded(outcomes: Any) -> None:
+    plan = {
+        "noindex_header": answer(b"<html>", "X-Robots-Tag: noindex"),
+        "noai_header": answer(b"<html>", "X-Robots-Tag: noarchive, noai"),
+        "tdm_reserved": answer(b"<html>", "TDM-Reservation: 1", "TDM-Policy: https://example.org/policy.json"),
+        "content_signal_no_training": answer(b"<html>", "Content-Signal: search=yes, ai-train=no"),
+    }
+    rows = outcomes(plan)
+    assert {name: row["reason"] for name, row in rows.items()} == {name: name for name in plan}
+    assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}
+    off = dict.fromkeys(("obey_noindex", "obey_noai", "obey_tdm_reservation", "obey_content_signal"), False)
+    rows = outcomes(plan, "all", **off)
+    assert {row["reason"] for row in rows.values()} == {None}
+    assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}

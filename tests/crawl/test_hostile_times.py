@@ -1,0 +1,52 @@
+"""Servers that waste time: every exchange ends at its deadline, or as soon as it is too slow."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import hostile_answers as hostile  # noqa: E402
+from hostile_answers import HEAD  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+
+def test_servers_that_never_finish_are_left_at_the_deadline(outcomes: Any) -> None:
+    begun = time.monotonic()
+    rows = outcomes(
+        {"never answers": hostile.silence, "drips headers": hostile.header_drip, "drips": hostile.body_drip}
+    )
+    assert {row["reason"] for row in rows.values()} == {"timed_out"}
+    assert time.monotonic() - begun < 20, "three deadlines of a second, side by side"
+
+
+def test_a_body_below_the_minimum_rate_ends_before_the_deadline(outcomes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stalls(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"Content-Length: 1000\r\n\r\n<html>")
+        await asyncio.sleep(30)
+
+    async def slow_but_steady(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"Content-Length: 1000\r\n\r\n")
+        for _ in range(10):
+            writer.write(b"x" * 100)
+            await writer.drain()
+            await asyncio.sleep(0.1)
+
+    monkeypatch.setattr("webtext.crawl.client.RATE_SECONDS", 0.4)
+    plan = {"drips": hostile.body_drip, "stalls": stalls, "slow but steady": slow_but_steady}
+    rows = outcomes(plan, total_seconds=20.0, min_rate=100.0)
+    assert [row["reason"] for row in rows.values()] == ["too_slow", "too_slow", None]
+    assert rows["drips"]["cause"] == "fewer than 100 bytes a second"
+
+
+def test_connections_that_break_are_failed_ones(outcomes: Any) -> None:
+    rows = outcomes({"after the headers": hostile.close_after_headers, "reset in the body": hostile.reset})
+    assert {row["reason"] for row in rows.values()} == {"connection_failed"}
+    assert all(row["cause"] for row in rows.values())
