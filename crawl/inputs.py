@@ -90,7 +90,8 @@ def _check_content(file: InputFile) -> None:
 def _files_of(name: str, source: str | None) -> list[InputFile]:
     """A wildcard stands in the last part of a name only: the shell expands all others."""
     if name.startswith(PREFIX):
-        return [InputFile("", str(pinned(name)), HUGGING_FACE)]
+        reference = pinned(name)
+        return [InputFile(reference.folder or "", str(reference), HUGGING_FACE)]
     parent, _, last = name.rstrip("/").rpartition("/")
     parent = parent or ("/" if name.startswith("/") else ".")
     names = Folder(parent).names()

@@ -1,4 +1,4 @@
-"""Link collection: submission dumps in, one row per canonical URL out, with every post that voted for it.
+"""Link collection: dumps and lists in, one row per canonical URL out, with every post that voted for it.
 
     dumps ──► spills ──► parts      first one task a file (crawl/votes.py), then one task a part
 
@@ -6,7 +6,7 @@ Parts are ranges of link_id, so the whole set is sorted by it. How many there ar
 is merged a few buckets at a time (crawl/spill.py), so its memory does not depend on its size. Spills lie in `OUT/_work`
 until the set is sealed.
 
-The funnel counts posts. A vote counts in the part where its link lies: kept, or dropped as `duplicate_post` when the same
+The funnel counts votes. One counts in the part where its link lies: kept, or dropped as `duplicate_post` when the same
 post is there twice, in one file or in two (the later reading of its score stays), or, where the rule adds up scores, as
 `too_little_karma_sum` with all other posts of its link. What never became a vote has no link, so part 0 counts it for
 all files.

@@ -32,7 +32,7 @@ SUBMISSIONS, COMMENTS, CSV, JSONL, PARQUET, URLS = SOURCES
 HUGGING_FACE, HARVEST = "huggingface", "harvest"
 PATTERNS: Mapping[str, tuple[str, ...]] = {
     HARVEST: ("*.harvest.jsonl",),
-    SUBMISSIONS: ("RS_*", "*_submissions", "*_submissions.jsonl", "*_submissions.ndjson"),
+    SUBMISSIONS: ("RS_*", "*_submissions", "*_submissions.jsonl", "*_submissions.ndjson", "r_*_posts.jsonl"),
     COMMENTS: ("RC_*", "*_comments", "*_comments.jsonl", "*_comments.ndjson"),
     CSV: ("*.csv", "*.tsv"),
     JSONL: ("*.jsonl", "*.ndjson", "*.json"),
@@ -46,7 +46,6 @@ _LISTS: Mapping[str, Callable[[Defaults], LinkSource[Any]]] = {
     JSONL: JsonLines,
     PARQUET: ParquetFile,
     URLS: UrlList,
-    HUGGING_FACE: HuggingFaceColumn,
 }
 _COMPRESSED = re.compile(r"\.(?:xz|bz2|zst|gz)$")
 
@@ -81,8 +80,8 @@ def check_source(source: str, file: BinaryIO, location: str) -> None:
         check_parquet(file, location)
 
 
-def link_source(source: str, name: str, settings: LinkSettings) -> LinkSource[Any]:
-    """The reader of a file called `name`."""
+def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> LinkSource[Any]:
+    """The reader of the file `name` in `folder`."""
     if source == SUBMISSIONS:
         return RedditDump()
     if source == COMMENTS:
@@ -90,4 +89,5 @@ def link_source(source: str, name: str, settings: LinkSettings) -> LinkSource[An
     if source == HARVEST:
         return Harvested()
     created = None if settings.default_created is None else timestamp(settings.default_created)
-    return _LISTS[source](Defaults(file=name, score=settings.default_score, created=created))
+    defaults = Defaults(file=name, score=settings.default_score, created=created)
+    return HuggingFaceColumn(defaults, folder) if source == HUGGING_FACE else _LISTS[source](defaults)

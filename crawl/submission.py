@@ -18,7 +18,7 @@ import msgspec
 class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """A post and its votes. `url` is as the source gave it, unescaped as that source demands; nothing is judged yet."""
 
-    source: str  # "reddit", ...
+    source: str  # "reddit", "reddit-comment", "hackernews", "list", or what a list says
     post_id: str
     subreddit: str | None
     url: str | None

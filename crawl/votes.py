@@ -254,4 +254,4 @@ def _votes(file: BinaryIO, journal: Journal, job: SpillJob, funnel: Funnel) -> I
 
 
 def _source_of(job: SpillJob) -> LinkSource[Any]:
-    return link_source(job.dump.source, job.dump.name, job.settings)
+    return link_source(job.dump.source, job.dump.folder, job.dump.name, job.settings)

@@ -306,6 +306,17 @@ def test_a_damaged_page_of_parquet_gives_what_came_before() -> None:
     assert 0 < len(posts) < 20_000
 
 
+@pytest.mark.parametrize("source", [CsvFile, JsonLines, UrlList, ParquetFile])
+@given(
+    data=st.binary(max_size=200)
+    | st.text('url,score"\t\n\r5{}[]:#\0', max_size=80).map(lambda text: f"url,{text}".encode())
+)
+@settings(max_examples=100, deadline=None)
+def test_no_bytes_crash_a_list(source: type[Any], data: bytes) -> None:
+    for post in read(source(HERE), data):
+        assert isinstance(post, Submission | str)
+
+
 def test_every_column_that_is_looked_for_is_a_word_once() -> None:
     names = [name for names in COLUMNS.values() for name in names]
     assert len(names) == len(set(names))

@@ -6,10 +6,13 @@ import bz2
 import gzip
 import json
 import lzma
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +27,7 @@ from webtext.crawl.inputs import InputFile, find_files
 from webtext.crawl.link_settings import SOURCES, LinkSettings
 from webtext.crawl.links import collect_links
 from webtext.crawl.lists import Defaults
-from webtext.crawl.sources import HARVEST, HUGGING_FACE, PATTERNS, source_by_name
+from webtext.crawl.sources import HARVEST, HUGGING_FACE, PATTERNS, link_source, source_by_name
 
 URL = "http://example.com/a"
 
@@ -63,6 +66,7 @@ def submission(post_id: str, url: str, **fields: object) -> str:
         ("RS_2017-12.zst", "submissions"),
         ("RS_v2_2005-06.xz", "submissions"),
         ("books_submissions.zst", "submissions"),
+        ("r_books_posts.jsonl", "submissions"),
         ("RC_2017-12.bz2", "comments"),
         ("books_comments.zst", "comments"),
         ("books_comments.jsonl.gz", "comments"),
@@ -112,6 +116,19 @@ def test_of_a_folder_one_source_is_read(tmp_path: Path) -> None:
     assert names("urls") == ["a.txt"]
     with pytest.raises(InputError, match=r"no csv \(\*.csv or \*.tsv\) in the folder"):
         names("csv")
+
+
+def test_lists_lie_at_urls_too() -> None:
+    with fsspec.open("memory://lists/top.csv.gz", "wb") as file:
+        file.write(gzip.compress(f"url,score\n{URL},5\n".encode()))
+    with fsspec.open("memory://lists/top.parquet", "wb") as file:
+        pq.write_table(pa.table({"url": [URL], "score": [6]}), file)
+    for found in find_files(["memory://lists/top.*"]):
+        with found.open() as opened:
+            source = link_source(found.source, found.folder, found.name, LinkSettings())
+            ((_, record),) = source.records(opened)
+        (post,) = source.parse(record)
+        assert (post.url, post.score) == (URL, 6 if found.source == "parquet" else 5)
 
 
 def test_what_a_file_holds_must_be_what_it_is_read_as(tmp_path: Path) -> None:
@@ -259,7 +276,7 @@ def test_a_references_parts() -> None:
             Reference.parse(bad)
 
 
-def test_a_datasets_column_gives_the_links_of_all_splits(tmp_path: Path, run: Run) -> None:
+def test_a_datasets_column_gives_the_links_of_all_splits_wherever_it_lies(tmp_path: Path, run: Run) -> None:
     name = f"huggingface:{dataset(tmp_path / 'set')}:link"
     links = collect_links([name], str(tmp_path / "out"), LinkSettings(default_score=3), run)
     assert counts_of(links) == {"records_in": 4, "kept": 3, "dropped": {"null_url": 1}, "failed": {}}
@@ -272,6 +289,10 @@ def test_a_datasets_column_gives_the_links_of_all_splits(tmp_path: Path, run: Ru
     (source,) = links.parts[0].sources
     assert source.set == HUGGING_FACE
     assert source.part == str(pinned(name))
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "set").rename(tmp_path / "elsewhere/set")
+    again = collect_links([f"huggingface:{moved}:link"], str(tmp_path / "again"), LinkSettings(default_score=3), run)
+    assert again.hash == links.hash
 
 
 def test_a_dataset_of_json_lines_is_read_too(tmp_path: Path) -> None:
@@ -280,12 +301,17 @@ def test_a_dataset_of_json_lines_is_read_too(tmp_path: Path) -> None:
     (tmp_path / "set/train.jsonl").write_text("\n".join(lines))
     (file,) = find_files([f"huggingface:{tmp_path / 'set'}:url"])
     with file.open() as opened:
-        rows = list(HuggingFaceColumn(Defaults()).records(opened))
+        rows = list(HuggingFaceColumn(Defaults(), file.folder).records(opened))
     assert rows == [(i, (i, {"url": f"http://a.com/{i}", "score": i})) for i in range(3)]
 
 
+def test_nobody_pays_for_datasets_who_names_none() -> None:
+    code = "import sys, webtext.crawl.links; print({'datasets', 'pandas', 'huggingface_hub'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
 def test_a_local_dataset_is_pinned_by_its_content(tmp_path: Path) -> None:
-    first, second = dataset(tmp_path / "one"), dataset(tmp_path / "two")
+    first, second = dataset(tmp_path / "one/set"), dataset(tmp_path / "two/set")
     revision = pinned(f"huggingface:{first}:link").revision
     assert pinned(f"huggingface:{second}:link").revision == revision
     pq.write_table(pa.table({"link": [URL]}), second / "data/train-00000.parquet")
