@@ -16,90 +16,25 @@ from collections.abc import Iterator
 SITES, BOARDS, PERSONS = 40_000, 20_000, 3_000_000
 SELF, OVER_18, OWN_MEDIA, PREVIEW, ESCAPED = 0.44, 0.09, 0.14, 0.40, 0.10
 FIRST_CREATED = 1_512_086_400
-NULLS_OF_2011 = [
-    "approved_by",
-    "author_flair_css_class",
-    "author_flair_text",
-    "banned_by",
-    "distinguished",
-    "likes",
-    "link_flair_css_class",
-    "link_flair_text",
-    "media",
-    "num_reports",
-    "secure_media",
-]
-FIELDS_OF_2017 = [
-    "brand_safe",
-    "can_gild",
-    "contest_mode",
-    "is_crosspostable",
-    "is_reddit_media_domain",
-    "is_video",
-    "locked",
-    "no_follow",
-    "pinned",
-    "send_replies",
-    "spoiler",
-]
-FIELDS_OF_2025 = [
-    "all_awardings",
-    "allow_live_comments",
-    "approved_at_utc",
-    "approved_by",
-    "author_flair_background_color",
-    "author_flair_template_id",
-    "author_flair_text_color",
-    "author_flair_type",
-    "author_fullname",
-    "author_is_blocked",
-    "author_patreon_flair",
-    "author_premium",
-    "awarders",
-    "banned_at_utc",
-    "banned_by",
-    "can_mod_post",
-    "category",
-    "clicked",
-    "content_categories",
-    "created",
-    "discussion_type",
-    "downs",
-    "gildings",
-    "is_created_from_ads_ui",
-    "is_meta",
-    "is_original_content",
-    "is_robot_indexable",
-    "likes",
-    "link_flair_background_color",
-    "link_flair_template_id",
-    "media_metadata",
-    "media_only",
-    "mod_note",
-    "mod_reason_by",
-    "mod_reason_title",
-    "mod_reports",
-    "num_reports",
-    "pwls",
-    "quarantine",
-    "removal_reason",
-    "removed_by",
-    "removed_by_category",
-    "report_reasons",
-    "saved",
-    "subreddit_name_prefixed",
-    "subreddit_subscribers",
-    "top_awarded_type",
-    "total_awards_received",
-    "treatment_tags",
-    "ups",
-    "upvote_ratio",
-    "url_overridden_by_dest",
-    "user_reports",
-    "view_count",
-    "visited",
-    "wls",
-] + [f"ad_field_{number}" for number in range(45)]
+NULLS_OF_2011 = (  # noqa: SIM905
+    "approved_by author_flair_css_class author_flair_text banned_by distinguished likes link_flair_css_class "
+    "link_flair_text media num_reports secure_media"
+).split()
+FIELDS_OF_2017 = (  # noqa: SIM905
+    "brand_safe can_gild contest_mode is_crosspostable is_reddit_media_domain is_video locked no_follow "
+    "pinned send_replies spoiler"
+).split()
+FIELDS_OF_2025 = (  # noqa: SIM905
+    "all_awardings allow_live_comments approved_at_utc approved_by author_flair_background_color "
+    "author_flair_template_id author_flair_text_color author_flair_type author_fullname author_is_blocked "
+    "author_patreon_flair author_premium awarders banned_at_utc banned_by can_mod_post category clicked "
+    "content_categories created discussion_type downs gildings is_created_from_ads_ui is_meta "
+    "is_original_content is_robot_indexable likes link_flair_background_color link_flair_template_id "
+    "media_metadata media_only mod_note mod_reason_by mod_reason_title mod_reports num_reports pwls "
+    "quarantine removal_reason removed_by removed_by_category report_reasons saved subreddit_name_prefixed "
+    "subreddit_subscribers top_awarded_type total_awards_received treatment_tags ups upvote_ratio "
+    "url_overridden_by_dest user_reports view_count visited wls"
+).split() + [f"ad_field_{number}" for number in range(45)]
 FILLS: tuple[object, ...] = (None, False, [], None, 0, None, "", False)
 
 

@@ -157,8 +157,8 @@ def test_damaged_streams_give_one_failure(compress: object) -> None:
     assert last.reason == "damaged_stream"
 
 
-def test_a_30_mb_line_is_counted_and_never_held() -> None:
-    data = zstandard.compress(b'{"id":"1"}\n' + b'{"t":"' + b"x" * (30 << 20) + b'"}\n{"id":"2"}')
+def test_a_100_mb_line_is_counted_and_never_held() -> None:
+    data = zstandard.compress(b'{"id":"1"}\n' + b'{"t":"' + b"x" * (100 << 20) + b'"}\n{"id":"2"}')
     first, long, last = lines_of(data)
     assert (first, last) == (b'{"id":"1"}', b'{"id":"2"}')
     assert isinstance(long, Unreadable)
@@ -237,6 +237,24 @@ def test_when_the_score_was_read_has_three_names() -> None:
     assert parse(_meta=None).retrieved is None
 
 
+def test_a_crosspost_is_its_own_post_whatever_it_carries_of_the_other() -> None:
+    """The row nests the whole row of the post it repeats, under names that the fields of its own have too."""
+    nested = {"id": "77", "url": "http://b.com/", "score": 900, "created_utc": 1, "is_self": True, "over_18": True}
+    post = parse(crosspost_parent="t3_77", crosspost_parent_list=[nested], url="http://b.com/", score=4)
+    assert (post.post_id, post.url, post.score, post.created) == ("88", "http://b.com/", 4, 1119552314)
+    assert not post.is_self
+    assert not post.over_18
+
+
+def test_a_deleted_author_takes_no_vote_away() -> None:
+    assert parse(author="[deleted]", author_fullname=None, _meta={"removal_type": "deleted"}).score == 8
+
+
+def test_scores_below_zero_stay_what_they_are() -> None:
+    assert parse(score=-7).score == -7
+    assert parse(score=-(2**63)).score == -(2**63)
+
+
 def test_names_stand_in_for_ids() -> None:
     assert parse(id=None, name="t3_abc").post_id == "abc"
     assert failure(b'{"url": "http://a.com/"}') == "no_post_id"
@@ -287,6 +305,7 @@ def test_half_an_emoji_in_a_title_costs_nothing() -> None:
         (b'{"id": "88", "score": true}', "wrong_type"),
         (b'{"id": "88", "score": 1e999}', "wrong_type"),
         (b'{"id": "88", "score": 99999999999999999999}', "wrong_type"),
+        (b'{"id": "88", "score": -99999999999999999999}', "wrong_type"),
         (b'{"id": "88", "created_utc": "2014-01-01"}', "wrong_type"),
         (b'{"id": "88", "created_utc": "1_000"}', "wrong_type"),
         (b'{"id": "88", "is_self": "false"}', "wrong_type"),

@@ -170,6 +170,24 @@ def test_every_reason_is_counted_and_the_sum_holds(tmp_path: Path, run: Run) -> 
     assert (tmp_path / "RS_2017-12").read_bytes()[int(at[2]) :].startswith(b"not json")
 
 
+def test_the_cutoff_is_exact_to_the_second(tmp_path: Path, run: Run) -> None:
+    """2018-01-01T00:00:00Z is 1514764800; dumps also say it as a string or a float."""
+    moments = [1514764799, "1514764799", 1514764799.9, 1514764800, "1514764800", 1514764800.0, 1514764801]
+    posts = [post(f"{i}", f"http://a.com/{i}", created_utc=moment) for i, moment in enumerate(moments)]
+    links = collect_links([dump(tmp_path / "RS_x", *posts)], str(tmp_path / "links"), LinkSettings(), run)
+    assert counts_of(links) == {"records_in": 7, "kept": 3, "dropped": {"too_late": 4}, "failed": {}}
+    assert sorted(row["url"][-1] for row in rows_of(links)) == ["0", "1", "2"]
+
+
+def test_scores_far_from_any_threshold_are_judged_or_counted(tmp_path: Path, run: Run) -> None:
+    scores = (-(2**63), -1, 2**63 - 1, 2**63, -(2**63) - 1)
+    path = dump(tmp_path / "RS_x", *(post(f"{i}", f"http://a.com/{i}", score=score) for i, score in enumerate(scores)))
+    links = collect_links([path], str(tmp_path / "links"), LinkSettings(), run)
+    counts = {"records_in": 5, "kept": 1, "dropped": {"too_little_karma": 2}, "failed": {"wrong_type": 2}}
+    assert counts_of(links) == counts
+    assert [row["karma"] for row in rows_of(links)] == [2**63 - 1]
+
+
 def test_a_post_in_two_files_counts_once_as_it_was_read_last(tmp_path: Path, run: Run) -> None:
     early = dump(tmp_path / "RS_a", post("x", score=500, retrieved_on=1), post("y", score=7))
     late = dump(tmp_path / "RS_b", post("x", score=90, retrieved_on=2), post("y", score=7))
@@ -222,6 +240,34 @@ def test_neither_workers_nor_order_nor_names_of_folders_change_a_byte(tmp_path: 
     ids = [row["link_id"] for row in rows_of(one)]
     assert ids == sorted(set(ids))
     assert all(part.records > 0 for part in one.parts)
+
+
+@pytest.mark.parametrize(
+    ("compress", "share_kept"),
+    [(lzma.compress, 1.0), (bz2.compress, 0.5), (zstandard.compress, 0.5), (bytes, 1.0)],
+    ids=["xz", "bz2 cut short", "zst cut short", "plain"],
+)
+def test_workers_that_read_one_file_together_change_no_byte(
+    compress: Any, share_kept: float, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty MB, so that both workers have stretches of their own; more failures than are named."""
+    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    filler = "x" * 2_000
+    lines = [
+        json.dumps(post(f"{i:x}", f"http://s{i % 50}.com/{i % 4_000}", score=i % 7, selftext=filler)).encode()
+        if i % 20
+        else b"{broken"
+        for i in range(10_000)
+    ]
+    data = compress(b"\n".join(lines))
+    (tmp_path / "RS_x").write_bytes(data[: int(len(data) * share_kept)])
+    one = collect_links([str(tmp_path / "RS_x")], str(tmp_path / "one"), LinkSettings(), run)
+    with Run.quiet(workers=2).engine as engine:  # type: ignore[attr-defined]
+        two = collect_links([str(tmp_path / "RS_x")], str(tmp_path / "two"), LinkSettings(), Run(engine, run.console))
+    assert one.hash == two.hash
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+    assert counts_of(one)["failed"]["invalid_json"] > votes.MAX_NAMED_FAILURES
+    assert len(broken_dumps(one)) == (share_kept < 1)
 
 
 def test_the_number_of_parts_changes_no_record(tmp_path: Path, run: Run) -> None:
