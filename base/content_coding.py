@@ -7,6 +7,7 @@ happens is an output above `max_bytes`: a bomb stops there, whatever it would ha
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import zlib
@@ -19,6 +20,8 @@ _ZSTD_WINDOW_BYTES = 8 << 20  # the most that RFC 9659 allows for HTTP
 _MAX_CHUNK_LINE_BYTES = 4096
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?")
 
+_TEXT_START = re.compile(rb"[\t\n\f\r\x20-\x7e\x80-\xff]*")  # no control characters
+_TEXT_START_BYTES = 256
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -81,15 +84,20 @@ def _gunzip(data: bytes, max_bytes: int) -> bytes:
 
 
 def _inflate(data: bytes, max_bytes: int) -> bytes:
-    """'deflate' means zlib's format; some servers have always sent the bare stream."""
+    """'deflate' means zlib's format; some servers have always sent the bare stream, and some send text under its name."""
     if not data:
         return data
-    try:
-        return _collect(_inflated(data, zlib.MAX_WBITS), max_bytes)
-    except BodyError as error:
-        if error.reason != "damaged_body":
-            raise
-    return _collect(_inflated(data, -zlib.MAX_WBITS), max_bytes)
+    for window_bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
+        with contextlib.suppress(zlib.error):
+            return _collect(_inflated(data, window_bits), max_bytes, EOFError)
+    if _TEXT_START.fullmatch(data[:_TEXT_START_BYTES]):
+        return data
+    return _collect(_inflated(data, zlib.MAX_WBITS if _is_zlib(data) else -zlib.MAX_WBITS), max_bytes)
+
+
+def _is_zlib(data: bytes) -> bool:
+    """RFC 1950: method 8, and a check that makes the first two bytes a multiple of 31."""
+    return data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
 
 
 def _unbrotli(data: bytes, max_bytes: int) -> bytes:

@@ -69,7 +69,8 @@ class Reply:
 
     def header(self, name: str) -> str | None:
         """The first header of that lower-case name."""
-        return next((value for key, value in lower_headers(self.headers) if key == name), None)
+        wanted = name.encode()
+        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == wanted), None)
 
 
 class Failure(Exception):
@@ -176,6 +177,9 @@ class Client:
             if isinstance(error, TimeoutError) and rate is not None and rate.is_below:
                 raise Failure("too_slow", f"fewer than {limits.min_rate:g} bytes a second") from None
             raise failure_of(error) from None
+        finally:
+            if rate is not None:
+                rate.close()
         sent = response.request_info
         version = response.version or aiohttp.HttpVersion11
         status_line = f"HTTP/{version.major}.{version.minor} {response.status} {response.reason or ''}"
@@ -256,27 +260,32 @@ def lower_headers(headers: Headers) -> list[tuple[str, str]]:
 
 
 class MinimumRate:
-    """Ends a body that comes too slowly: moves the deadline of its exchange to when the mean rate would be too low."""
+    """Ends a body whose mean rate is too low: looks at it when that could first be so, and moves its deadline to then.
+
+    Most bodies are there before the first look, so what comes is only counted.
+    """
 
     def __init__(self, deadline: asyncio.Timeout, min_rate: float) -> None:
+        self.n_bytes = 0  # of the body that have come
+        self.is_below = False
         self._deadline = deadline
         self._min_rate = min_rate
-        self._last = deadline.when()  # of the whole exchange
-        self._start = asyncio.get_running_loop().time()
-        self.received(0)
+        self._loop = asyncio.get_running_loop()
+        self._start = self._loop.time()
+        self._next_look = self._loop.call_later(RATE_SECONDS, self._look) if min_rate > 0 else None
 
-    def received(self, n_bytes: int) -> None:
-        """So many bytes of the body are there."""
-        if self._min_rate > 0 and self._last is not None:
-            too_slow_at = self._start + max(RATE_SECONDS, n_bytes / self._min_rate)
-            deadline = min(self._last, too_slow_at)
-            if deadline != self._deadline.when():
-                self._deadline.reschedule(deadline)
+    def close(self) -> None:
+        """The body is there, or given up."""
+        if self._next_look is not None:
+            self._next_look.cancel()
 
-    @property
-    def is_below(self) -> bool:
-        """Whether the deadline that holds is that of the rate."""
-        return self._deadline.when() != self._last
+    def _look(self) -> None:
+        too_slow_at = self._start + max(RATE_SECONDS, self.n_bytes / self._min_rate)
+        if too_slow_at <= self._loop.time():
+            self.is_below = True
+            self._deadline.reschedule(too_slow_at)
+        else:
+            self._next_look = self._loop.call_at(too_slow_at, self._look)
 
 
 async def read_body(
@@ -302,7 +311,7 @@ async def read_body(
                     break
                 raise Failure("too_large", f"more than {max_bytes} bytes")
             if rate is not None:
-                rate.received(body.size)
+                rate.n_bytes = body.size
         return body.read(max_bytes)
 
 

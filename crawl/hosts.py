@@ -19,6 +19,7 @@ from webtext.crawl.resolver import Refused
 
 MAX_CRAWL_DELAY = 30.0  # what a Crawl-delay may ask for at most, as Nutch and StormCrawler have it
 FIRST_BACKOFF = 1.0  # the pace, in seconds, to which the first failure of a host slows it at least
+SHORT_WAIT = 0.5  # seconds: over before another process has begun, so there is no need to note it
 CLOCKS_KEPT = 100_000
 
 
@@ -153,7 +154,8 @@ class Hosts:
             self._journal.begin(self._notes())
         now = time.monotonic()
         clocks = [(name, self._clocks[name]) for name in names]
-        self._journal.note(*[(name, clock.free_at - now, clock.delay) for name, clock in clocks])
+        if any(clock.free_at - now > SHORT_WAIT for _, clock in clocks):
+            self._journal.note(*[(name, clock.free_at - now, clock.delay) for name, clock in clocks])
 
     def _notes(self) -> Iterator[NotedClock]:
         now = time.monotonic()

@@ -51,8 +51,7 @@ def robots_opt_outs(robots: Robots, path: str) -> list[str]:
     found = []
     if not own.allows(path):
         found.append("robots_disallowed")
-    named = (robots.own_group(token) for token in AI_TRAINING_TOKENS)
-    if any(group is not None and not group.allows(path) for group in named):
+    if not all(group.allows(path) for group in robots.own_groups(AI_TRAINING_TOKENS)):
         found.append("robots_disallowed_ai_training")
     if own.content_signal.get("ai-train") == "no":
         found.append("content_signal_no_training")

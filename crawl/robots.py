@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from protego import Protego
@@ -59,9 +59,9 @@ class Robots:
         """The rules for `token`: its own groups, merged; else those for every agent; else none."""
         return self._groups.get(token.lower()) or self._groups.get(ANY_AGENT) or Group()
 
-    def own_group(self, token: str) -> Group | None:
-        """The groups that name `token` itself, merged; None when there are none."""
-        return self._groups.get(token.lower())
+    def own_groups(self, tokens: Container[str]) -> list[Group]:
+        """The groups that name one of `tokens` (in lower case), those of one token merged."""
+        return [group for token, group in self._groups.items() if token in tokens]
 
     def allows(self, path: str, token: str) -> bool:
         """Whether `token` may fetch `path`.

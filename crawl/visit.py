@@ -118,7 +118,7 @@ class Visitor:
                 raise Failure(REDIRECTS_TO_LINK)
             visit.at = url
         visit.note(header_opt_outs(lower_headers(reply.headers)))
-        reason = objection(reply.status, reply.headers, self._settings)
+        reason = objection(reply.status, reply.headers, self._settings) if reply.body is None else None
         if reason is not None:
             raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
         exchange = _exchange(reply)

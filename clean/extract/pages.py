@@ -26,7 +26,7 @@ from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, 
 from webtext.clean.inputs import InputFile, SetName, find_inputs
 from webtext.clean.language import detect_language
 
-CODE_VERSION = 1
+CODE_VERSION = 2  # 2: text under the name of deflate, and revisits of another URL's body
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
 DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
 OK_STATUS = 200

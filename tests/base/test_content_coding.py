@@ -56,6 +56,13 @@ def test_each_coding_is_undone(coding: str) -> None:
     assert decode_body(PACKERS[coding](TEXT), "", coding.upper(), MIB) == TEXT
 
 
+def test_text_under_the_name_of_deflate_is_text() -> None:
+    assert decode_body(TEXT, "", "deflate", MIB) == TEXT
+    assert decode_body(zlib.compress(TEXT)[:-40], "", "deflate", MIB) == zlib.decompressobj().decompress(
+        zlib.compress(TEXT)[:-40]
+    )
+
+
 def test_deflate_without_zlib_header_is_undone() -> None:
     assert decode_body(raw_deflate(TEXT), "", "deflate", MIB) == TEXT
 
@@ -114,7 +121,7 @@ def test_a_body_cut_short_gives_what_came_before_the_cut(coding: str) -> None:
         ("gzip", b"\x1f\x8b"),
         ("zstd", b"\x28\xb5\x2f\xfd"),
         ("zstd", zstandard.ZstdCompressor().compress(TEXT)[:-4]),
-        ("deflate", TEXT),
+        ("deflate", b"\xff\x00\x01 neither deflate nor text"),
         ("br", TEXT),
     ],
 )

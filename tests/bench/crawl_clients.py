@@ -1,0 +1,177 @@
+"""Each crawler as one function: URLs in, what it read out. Run as a program it is one measured run, in a process of its own.
+
+    python tests/bench/crawl_clients.py NAME URLS_FILE FOLDER CHECK
+
+Prints one JSON object: CPU milliseconds a page between the first request and the last byte written (importing not
+counted), the peak of memory, bytes left on disk; with CHECK=1 the SHA-256 of every body as the crawler decoded it.
+All send up to 100 requests at a time and keep connections open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+CONCURRENCY = 100
+MAX_BODY_BYTES = 64 << 20
+Take = Callable[[str, bytes], None]
+"""Takes the URL and the decoded body of a page."""
+
+
+def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
+    from webtext.base.partwriter import SetWriter
+    from webtext.base.recipe import Recipe
+    from webtext.base.run import Run
+    from webtext.base.schemas import link_id
+    from webtext.base.storage import Folder
+    from webtext.base.warc import read_responses
+    from webtext.crawl.fetch import FetchSettings, fetch_pages
+
+    writer = SetWriter(str(folder / "links"), "links", Recipe(stage="bench", code_version=1, settings={}))
+    base = {"domain": "bench", "karma": 3, "karma_sum": 3, "first_created": 1, "posts": [], "split": "train"}
+    with writer.part(0, key="bench") as part:
+        part.write([{"link_id": link_id(url), "url": url, "url_raw": url, **base} for url in urls])
+        writer.seal([part.publish()])
+    settings = FetchSettings(
+        contact="bench@example.org", delay=0.0, concurrency=CONCURRENCY, allow_address=("127.0.0.0/8",)
+    )
+
+    def fetch() -> None:
+        pages = fetch_pages(str(folder / "links"), str(folder / "pages"), settings, Run.quiet())
+        if pages is None or pages.counts.kept != len(urls):
+            raise SystemExit(f"pages are missing: {pages and pages.counts}")
+        for archive in sorted((folder / "pages").glob("*.warc.gz")) if take else ():
+            for response in read_responses(Folder(folder / "pages"), archive.name):
+                take(response.url, response.body(MAX_BODY_BYTES))  # type: ignore[misc]
+
+    return fetch
+
+
+def bare_aiohttp(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
+    """Reads the bodies as sent, and does nothing else."""
+    import aiohttp
+
+    from webtext.base.content_coding import decode_body
+
+    async def fetch() -> None:
+        left = iter(urls)
+        connector = aiohttp.TCPConnector(limit=CONCURRENCY)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
+
+            async def work() -> None:
+                for url in left:
+                    async with session.get(url) as response:
+                        body = await response.read()
+                    if take:
+                        take(url, decode_body(body, "", response.headers.get("Content-Encoding", ""), MAX_BODY_BYTES))
+
+            await asyncio.gather(*(work() for _ in range(CONCURRENCY)))
+
+    return lambda: asyncio.run(fetch())
+
+
+def httpx(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
+    import httpx as library
+
+    async def fetch() -> None:
+        left = iter(urls)
+        limits = library.Limits(max_connections=CONCURRENCY, max_keepalive_connections=CONCURRENCY)
+        async with library.AsyncClient(limits=limits, timeout=60) as client:
+
+            async def work() -> None:
+                for url in left:
+                    body = (await client.get(url)).content
+                    if take:
+                        take(url, body)
+
+            await asyncio.gather(*(work() for _ in range(CONCURRENCY)))
+
+    return lambda: asyncio.run(fetch())
+
+
+def scrapy(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
+    """With the settings that its documentation advises for broad crawls, and robots.txt obeyed; it stores nothing."""
+    from scrapy import Spider
+    from scrapy.crawler import CrawlerProcess
+
+    class Pages(Spider):
+        name = "pages"
+        start_urls = list(urls)
+
+        def parse(self, response: Any) -> None:
+            if take:
+                take(response.url, response.body)
+
+    settings = {
+        "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
+        "CONCURRENT_REQUESTS": CONCURRENCY,
+        "REACTOR_THREADPOOL_MAXSIZE": 20,
+        "LOG_LEVEL": "ERROR",
+        "COOKIES_ENABLED": False,
+        "RETRY_ENABLED": False,
+        "REDIRECT_ENABLED": False,
+        "DOWNLOAD_TIMEOUT": 60,
+        "DOWNLOAD_DELAY": 0,
+        "ROBOTSTXT_OBEY": True,
+        "TELNETCONSOLE_ENABLED": False,
+    }
+
+    def fetch() -> None:
+        process = CrawlerProcess(settings)
+        process.crawl(Pages)
+        process.start()
+
+    return fetch
+
+
+def trafilatura(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
+    """Its downloader alone, in 16 threads, with its guard against private addresses off: it would refuse this server."""
+    from trafilatura.downloads import buffered_response_downloads
+    from trafilatura.settings import Extractor, use_config
+
+    config = use_config()
+    config["DEFAULT"]["SSRF_PROTECTION"] = "off"
+    options = Extractor(config=config)
+
+    def fetch() -> None:
+        for url, response in buffered_response_downloads(list(urls), 16, options=options):
+            if take and response is not None:
+                take(url, response.data)
+
+    return fetch
+
+
+CLIENTS: dict[str, Callable[[Sequence[str], Path, Take | None], Callable[[], None]]] = {
+    "webtext": webtext,
+    "bare aiohttp": bare_aiohttp,
+    "httpx": httpx,
+    "trafilatura": trafilatura,
+    "Scrapy": scrapy,
+}
+
+
+def main(name: str, urls_file: str, folder: str, check: str) -> None:
+    urls = Path(urls_file).read_text().split()
+    found: dict[str, str] = {}
+
+    def take(url: str, body: bytes) -> None:
+        found[url] = hashlib.sha256(body).hexdigest()
+
+    fetch = CLIENTS[name](urls, Path(folder), take if check == "1" else None)
+    start = time.process_time()
+    fetch()
+    milliseconds = (time.process_time() - start) / len(urls) * 1000
+    n_bytes = sum(path.stat().st_size for path in Path(folder, "pages").rglob("*") if path.is_file())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"milliseconds": milliseconds, "peak_kib": peak, "bytes": n_bytes, "found": found}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
