@@ -42,7 +42,7 @@ from webtext.crawl.votes import Dump, Spill, SpillJob, identify_dumps, spill_dum
 STAGE = "crawl.links"
 CODE_VERSION = 2
 INPUT_BYTES_PER_PART = 1 << 30
-MERGE_BYTES = 32 << 20  # of votes that are merged at a time, or one bucket where that is more; in Python they take 4x
+MERGE_BYTES = 16 << 20  # of votes that are merged at a time, or one bucket where that is more; in Python they take 8x
 WORK = "_work"
 ROWS_AT_A_TIME = 1024
 MONTHS_NAMED = 6
