@@ -53,6 +53,32 @@ def test_the_list_of_june_2005_is_byte_for_byte_the_same(
     assert links.parts[0].record_digest == GOLDEN_RECORDS
 
 
+@pytest.mark.parametrize(
+    ("profile", "golden", "n_links", "dropped"),
+    [
+        (
+            "webtext",
+            "dc4a8eec01a84fa1b5ea8ad528e19dd579f24175bd943c02822b25e7d0874c27",
+            2725,
+            {"self_post": 141, "over_18": 2},
+        ),
+        ("openwebtext", "dc4a8eec01a84fa1b5ea8ad528e19dd579f24175bd943c02822b25e7d0874c27", 2725, {"over_18": 2}),
+        ("openwebtext2", "b6bbb672507bc4477f1c281585a2ea90c1589d098ddfa3e1bfe11973fba160f1", 2727, {"self_post": 141}),
+    ],
+)
+def test_the_list_of_3000_posts_of_2013_is_byte_for_byte_the_same(
+    profile: str, golden: str, n_links: int, dropped: dict[str, int], shared_data: Path, tmp_path: Path, run: Run
+) -> None:
+    """The self posts that `openwebtext` does not look at lead back to Reddit, every one of them."""
+    lists = [str(path) for path in (shared_data / "crawl/reddit").glob("top25_*.csv")]
+    links = collect_links(lists, str(tmp_path), LinkSettings(profile=profile), run)
+    urls = sorted(rows_of(links))
+    assert len(urls) == n_links
+    assert hashlib.sha256("".join(f"{url}\n" for url in urls).encode()).hexdigest() == golden
+    n_back = 22 if "self_post" in dropped else 22 + 141
+    assert links.counts.to_json()["dropped"] == dropped | {"links_back": n_back, "media": 76, "wikipedia": 16}
+
+
 def test_openwebtext2_adds_up_the_scores_of_a_link(tmp_path: Path, run: Run) -> None:
     path = dump(
         tmp_path / "RS_x",
