@@ -65,8 +65,6 @@ class DomainBlocklists(_Blocklists):
         >>> lists.blocks("example.org"), lists.blocks("a.b.example.org."), lists.blocks("notexample.org")
         (True, True, False)
         """
-        if not self._entries:
-            return False
         host = host.removesuffix(".")
         while host not in self._entries:
             _, dot, host = host.partition(".")
@@ -90,7 +88,7 @@ class SubredditBlocklists(_Blocklists):
         >>> lists.blocks("Books"), lists.blocks("bookshelf"), lists.blocks(None)
         (True, False, False)
         """
-        return subreddit is not None and bool(self._entries) and subreddit.lower() in self._entries
+        return subreddit is not None and subreddit.lower() in self._entries
 
 
 def _read(location: str, parse: Callable[[str], str | None], what: str, example: str) -> Blocklist:

@@ -39,6 +39,7 @@ WIKIPEDIA_DOMAINS = frozenset(
     {"wikipedia.org", "wikipedia.com", "enwp.org"}
     | {"wikiwand.com", "wikivisually.com", "wikimili.com", "wiki2.org", "wikizero.com", "thefullwiki.org"}
 )
+WIKIMEDIA_DOMAIN = "wikimedia.org"
 WIKIPEDIA_OVER_TLS = "secure.wikimedia.org"  # until 2011, with a path of /wikipedia/LANGUAGE/wiki/ARTICLE
 IMAGES = "bmp|gif|gifv|ico|jpeg|jpg|png|svg|tif|tiff|webp"
 AUDIO = "aac|flac|m4a|mid|midi|mp3|ogg|opus|wav|wma"
@@ -98,7 +99,7 @@ class Judge:
             return "over_18"
         if post.is_self and not self.rule.keep_self_posts:
             return "self_post"
-        if self._subreddits.blocks(post.subreddit):
+        if self._subreddits.lists and self._subreddits.blocks(post.subreddit):
             return "blocked_subreddit"
         if self._min_karma is not None and post.score < self._min_karma:
             return "too_little_karma"
@@ -114,7 +115,7 @@ class Judge:
             return "links_back"
         if not self.rule.keep_wikipedia and is_wikipedia(url):
             return "wikipedia"
-        if self._domains.blocks(host_of(url)):
+        if self._domains.lists and self._domains.blocks(host_of(url)):
             return "blocked_domain"
         if not self.rule.keep_media and is_media(url):
             return "media"
@@ -139,9 +140,10 @@ def is_wikipedia(url: str) -> bool:
     >>> is_wikipedia("https://de.m.wikipedia.org/wiki/A"), is_wikipedia("http://en.wiktionary.org/wiki/a")
     (True, False)
     """
-    if registrable_domain(url) in WIKIPEDIA_DOMAINS:
-        return True
-    return host_of(url) == WIKIPEDIA_OVER_TLS and path_of(url).startswith("/wikipedia/")
+    domain = registrable_domain(url)
+    if domain == WIKIMEDIA_DOMAIN:
+        return host_of(url) == WIKIPEDIA_OVER_TLS and path_of(url).startswith("/wikipedia/")
+    return domain in WIKIPEDIA_DOMAINS
 
 
 def is_media(url: str) -> bool:
