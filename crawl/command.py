@@ -11,12 +11,13 @@ from webtext.crawl.api_settings import ApiSettings
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.link_settings import LinkSettings
 from webtext.crawl.plan_settings import PlanSettings
+from webtext.crawl.refresh_settings import RefreshSettings
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
 
 
-LINKS, API = "crawl.links", "crawl.api"
+LINKS, API, REFRESH = "crawl.links", "crawl.api", "crawl.refresh"
 
 
 @click.group(name="crawl")
@@ -98,6 +99,39 @@ def plan(run: Run, settings: PlanSettings, links: str, pages: str | None) -> Non
     fetched = PartSet.open(pages, "pages") if pages else None
     made = make_plan(PartSet.open(links, "links"), settings, fetched)
     run.console.result(made.to_json(), plan_text(made))
+
+
+REFRESH_EXAMPLES = """\b
+Examples:
+  webtext crawl refresh build/links --out build/refreshed --reddit-user NAME --dry-run
+  webtext crawl refresh build/links --out build/refreshed --reddit-user NAME --min-karma 5
+  webtext clean run build/pages --out build --remove build/refreshed/removals
+
+\b
+Reads:  a part set of links, and Reddit's API
+Writes: DIR/links, the links that still count, and DIR/removals, those that lost posts; Reddit's answers in DIR/answers
+"""
+
+
+@verb(group, "refresh", settings={REFRESH: RefreshSettings, API: ApiSettings}, epilog=REFRESH_EXAMPLES)
+@click.argument("links", metavar="LINKS")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+def refresh(run: Run, settings: dict[str, Any], links: str, out: str | None) -> None:
+    """Ask Reddit for today's scores of a link list, and for what was removed since."""
+    from webtext.base.console import funnel_text
+    from webtext.crawl.refresh import refresh_links
+
+    refreshed = refresh_links(links, need_out(out), settings[REFRESH], settings[API], run)
+    counts = refreshed.links.counts.to_json()
+    answer = {
+        "links": refreshed.links.folder.url,
+        "removals": refreshed.removals.folder.url,
+        "counts": counts,
+        "links_that_lost_posts": refreshed.removals.records,
+    }
+    text = f"{refreshed.links.records:,} links in '{refreshed.links.folder.url}'"
+    lost = f"{refreshed.removals.records:,} links lost posts: '{refreshed.removals.folder.url}'"
+    run.console.result(answer, f"{funnel_text('posts', counts)}\n{text}\n{lost}")
 
 
 FETCH_EXAMPLES = """\b

@@ -232,7 +232,7 @@ def _merge_link(
     merged = merge_posts(posts)
     if len(merged) < len(posts):
         counts.drop("duplicate_post", len(posts) - len(merged))
-    row = _link_row(identifier, url, merged, payload.validation_ratio)
+    row = link_row(identifier, url, merged, payload.validation_ratio)
     if payload.min_karma_sum is not None and row["karma_sum"] < payload.min_karma_sum:
         counts.drop("too_little_karma_sum", len(merged))
         return None
@@ -254,7 +254,8 @@ def _reading(post: Submission) -> tuple[Any, ...]:
     return (post.retrieved or 0, post.score, post.created, post.subreddit or "", post.url)
 
 
-def _link_row(identifier: str, url: str, posts: Sequence[Submission], validation_ratio: float) -> dict[str, Any]:
+def link_row(identifier: str, url: str, posts: Sequence[Submission], validation_ratio: float) -> dict[str, Any]:
+    """The row of a link, of its posts in their order."""
     scores = [post.score for post in posts if post.score is not None]
     return {
         "link_id": identifier,
