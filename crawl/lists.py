@@ -84,7 +84,7 @@ class UrlList(RowSource):
             if isinstance(line, Unreadable):
                 yield position, line
             elif not line.lstrip().startswith(b"#"):
-                yield position, (position, {"url": line.decode("utf-8", "replace")})
+                yield position, _read_as_text(position, {"url": line.decode("utf-8", "surrogateescape")})
 
 
 class JsonLines:
@@ -136,7 +136,7 @@ class CsvFile(RowSource):
             elif len(fields) != len(names):
                 yield position, Unreadable("wrong_columns", f"{len(fields)} fields, and {len(names)} columns")
             else:
-                yield position, (position, {name: fields[i] for name, i in columns.items()})
+                yield position, _read_as_text(position, {name: fields[i] for name, i in columns.items()})
 
 
 def csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
@@ -164,6 +164,15 @@ def csv_names(rows: Iterator[tuple[int, list[str] | Unreadable]]) -> list[str]:
     return [] if isinstance(names, Unreadable) else names
 
 
+def _read_as_text(position: int, row: Mapping[str, str]) -> Row | Unreadable:
+    """The row, unless its URL holds bytes that are no UTF-8; in other columns they do not matter."""
+    try:
+        row.get("url", "").encode()
+    except UnicodeEncodeError as error:
+        return Unreadable("not_utf8", f"the URL's character {error.start} is no UTF-8")
+    return position, row
+
+
 class _TextLines:
     """Lines as text for the CSV reader; `start` is where the first line lies that was given since it was None."""
 
@@ -182,7 +191,7 @@ class _TextLines:
                 continue
             if self.start is None:
                 self.start = position
-            return line.decode("utf-8", "replace") + "\n"
+            return line.decode("utf-8", "surrogateescape") + "\n"
         raise StopIteration
 
     def take_unreadable(self) -> list[tuple[int, Unreadable]]:

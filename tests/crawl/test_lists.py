@@ -106,6 +106,15 @@ def test_a_quote_that_is_never_closed_costs_a_bounded_stretch() -> None:
     assert sum(isinstance(post, str) for post in posts) <= 2
 
 
+def test_bytes_that_are_no_utf8_matter_in_urls_alone() -> None:
+    data = b"url,title,subreddit\nhttp://a.com/\xe9,x,y\nhttp://a.com/\xc3\xa9,caf\xe9,caf\xe9\n"
+    failed, post = read(CsvFile(HERE), data)
+    assert failed == "not_utf8"
+    assert isinstance(post, Submission)
+    assert (post.url, post.subreddit) == ("http://a.com/é", "caf?")
+    assert read(UrlList(HERE), b"http://a.com/\xe9\n") == ["not_utf8"]
+
+
 def test_a_stream_that_breaks_off_gives_what_came_before() -> None:
     rows = b"".join(b"http://a.com/%d,%d\n" % (i, i * 7919) for i in range(9_000))
     *posts, last = read(CsvFile(HERE), gzip.compress(b"url,score\n" + rows)[:-5_000])

@@ -22,7 +22,7 @@ from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
-from webtext.crawl.hugging_face import HuggingFaceColumn, Reference, pinned
+from webtext.crawl.hugging_face import HuggingFaceColumn, Reference, _revision, pinned
 from webtext.crawl.inputs import InputFile, find_files
 from webtext.crawl.link_settings import SOURCES, LinkSettings
 from webtext.crawl.links import collect_links
@@ -316,6 +316,14 @@ def test_a_local_dataset_is_pinned_by_its_content(tmp_path: Path) -> None:
     assert pinned(f"huggingface:{second}:link").revision == revision
     pq.write_table(pa.table({"link": [URL]}), second / "data/train-00000.parquet")
     assert pinned(f"huggingface:{second}:link").revision != revision
+
+
+def test_a_dataset_on_the_hub_is_pinned_to_its_commit() -> None:
+    commit = 20 * "0c"
+    reference = Reference("me/links", None, "url")
+    assert _revision(reference, [f"hf://datasets/me/links@{commit}/data/train-00000.parquet"]) == commit
+    with pytest.raises(InputError, match="does not tell its commit"):
+        _revision(reference, ["https://example.org/links.csv"])
 
 
 def test_a_dataset_without_the_column_or_the_configuration_is_named(tmp_path: Path) -> None:
