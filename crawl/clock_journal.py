@@ -87,7 +87,7 @@ def _parse(line: str, now: float) -> NotedClock | None:
         written, until, pace = map(float, fields[1:])
     except ValueError:
         return None
-    wait = min(until - now, until - written, FORGOTTEN_SECONDS)
-    if not (math.isfinite(wait) and math.isfinite(pace)):
+    if not all(map(math.isfinite, (written, until, pace))):
         return None
+    wait = min(until - now, until - written, FORGOTTEN_SECONDS)
     return NotedClock(fields[0], max(wait, 0.0), max(pace, 0.0))

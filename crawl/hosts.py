@@ -148,14 +148,16 @@ class Hosts:
         self._note(*names)
 
     def _note(self, *names: str) -> None:
-        if self._journal is None or not any(self._clocks[name].delay > 0 for name in names):
+        if self._journal is None:
             return
-        if self._journal.is_long:
-            self._journal.begin(self._notes())
         now = time.monotonic()
-        clocks = [(name, self._clocks[name]) for name in names]
-        if any(clock.free_at - now > SHORT_WAIT for _, clock in clocks):
-            self._journal.note(*[(name, clock.free_at - now, clock.delay) for name, clock in clocks])
+        waits = [(name, clock.free_at - now, clock.delay) for name in names if (clock := self._clocks[name])]
+        if not any(wait > SHORT_WAIT for _, wait, _ in waits):
+            return
+        with contextlib.suppress(OSError):  # a full disk ends the run where pages are written, with its reason
+            if self._journal.is_long:
+                self._journal.begin(self._notes())
+            self._journal.note(*waits)
 
     def _notes(self) -> Iterator[NotedClock]:
         now = time.monotonic()

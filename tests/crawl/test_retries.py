@@ -1,0 +1,271 @@
+"""What may pass is tried again, the pace of a host adapts, dead hosts are left, and clocks survive a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.crawl.client import retry_after
+from webtext.crawl.clock_journal import NAME, ClockJournal, NotedClock
+from webtext.crawl.hosts import Hosts, Pace
+from webtext.crawl.resolver import Refused
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import hostile_answers as hostile  # noqa: E402
+from hostile_answers import answer, redirect  # noqa: E402
+
+SOON = {"retries": 2, "retry_seconds": 0.05}
+
+
+def fails_first(n: int, status: str, *headers: str) -> Callable[[asyncio.StreamWriter], Any]:
+    """Answers so often with this status, then with a page."""
+    asked = itertools.count()
+
+    async def reply(writer: asyncio.StreamWriter) -> None:
+        failure = answer(b"", *headers, status=status)
+        writer.write(failure if next(asked) < n else answer(b"<html>at last"))
+
+    return reply
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_status_that_may_pass_is_tried_again(status: int, outcomes: Any, web: Any) -> None:
+    rows = outcomes({"twice": fails_first(2, f"{status} X"), "thrice": fails_first(3, f"{status} X")}, **SOON)
+    assert (rows["twice"]["reason"], rows["twice"]["requests"]) == (None, 3)
+    assert (rows["thrice"]["reason"], rows["thrice"]["requests"]) == (f"http_{status}", 3)
+    assert rows["thrice"]["status"] == status
+
+
+def test_connections_that_break_and_timeouts_are_tried_again_and_nothing_else_is(outcomes: Any, web: Any) -> None:
+    plan = {
+        "reset": hostile.reset,
+        "silent": hostile.silence,
+        "404": answer(status="404 Not Found"),
+        "too large": hostile.endless,
+        "no HTTP": b"220 smtp\r\n\r\n",
+    }
+    rows = outcomes(plan, total_seconds=0.2, **SOON)
+    assert [row["requests"] for row in rows.values()] == [3, 3, 1, 1, 1]
+
+
+def test_a_retry_goes_on_from_the_redirect_where_it_failed(outcomes: Any, web: Any) -> None:
+    web.plant("/end", fails_first(1, "503 Busy"), host=2)
+    rows = outcomes({"start": redirect(web.url("/end", 2))}, **SOON)
+    assert (rows["start"]["reason"], rows["start"]["requests"]) == (None, 3)
+    assert rows["start"]["redirects"] == [rows["start"]["url"]]
+    assert web.paths(1) == ["/link0"]
+
+
+def test_the_others_of_a_host_go_on_while_a_link_waits_for_its_retry(
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path
+) -> None:
+    again = web.plant("/again", fails_first(1, "500 Oops"))
+    others = [web.page(f"/{i}") for i in range(5)]
+    rows = crawl(make_links([again, *others]), tmp_path / "pages", retries=1, retry_seconds=0.6)
+    assert {row["reason"] for row in rows.values()} == {None}
+    asked = [request for request in web.requests if request.path != "/robots.txt"]
+    assert asked[-1].path == "/again", "the others waited for it"
+    first = next(request for request in asked if request.path == "/again")
+    assert asked[-1].time - first.time >= 0.29, "a wait is at least half of what is set"
+
+
+def test_a_robots_file_that_comes_at_the_second_try_is_obeyed(outcomes: Any, web: Any) -> None:
+    asked = itertools.count()
+
+    async def robots(writer: asyncio.StreamWriter) -> None:
+        works = next(asked)
+        writer.write(answer(b"User-agent: *\nDisallow: /link0", status="200 OK" if works else "503 Busy"))
+
+    web.plant("/robots.txt", robots)
+    rows = outcomes({"closed": answer()}, **SOON)
+    assert (rows["closed"]["reason"], rows["closed"]["requests"]) == ("robots_disallowed", 0)
+
+
+def test_a_dead_host_gives_up_its_queue(crawl: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
+    urls = [web.plant(f"/{i}", hostile.silence) for i in range(12)]
+    rows = crawl(make_links([*urls, web.page("/", host=2)]), tmp_path / "pages", max_host_failures=3, total_seconds=0.1)
+    reasons = [rows[url]["reason"] for url in urls]
+    assert (reasons.count("timed_out"), reasons.count("host_kept_failing")) == (3, 9)
+    assert {row["requests"] for row in rows.values() if row["reason"] == "host_kept_failing"} == {0}
+    assert rows[web.url("/", 2)]["reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("1000000000", 1e9),
+        ("9" * 400, 999_999_999_999.0),
+        ("120", 120.0),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 59.0),
+        ("Fri, 31 Dec 1999 23:58:59 GMT", 0.0),
+        ("Fri, 31 Dec 99999 23:58:59 GMT", 0.0),
+        ("-5", 0.0),
+        ("NaN", 0.0),
+        ("inf", 0.0),
+        ("1e9", 0.0),
+        ("soon", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_a_retry_after_of_any_form_is_a_number_of_seconds(value: str, seconds: float) -> None:
+    assert retry_after(value, "Fri, 31 Dec 1999 23:59:00 GMT") == seconds
+
+
+def test_a_host_that_asks_for_a_long_pause_is_not_asked_again(
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path
+) -> None:
+    busy = answer(b"", "Retry-After: 1000000000", status="503 Busy")
+    urls = [web.plant(f"/{i}", busy) for i in range(3)]
+    rows = crawl(make_links(urls), tmp_path / "pages", **SOON)
+    assert sorted(row["reason"] for row in rows.values()) == ["host_asked_to_wait"] * 3
+    assert len(web.paths()) == 1
+    web.requests.clear()
+    later = crawl(make_links([*urls, web.page("/later")]), tmp_path / "pages", **SOON)
+    assert later[web.url("/later")]["reason"] == "host_asked_to_wait", "a later run forgot what it was asked"
+    assert web.requests == []
+
+
+def test_the_pace_of_a_host_rises_with_trouble_and_falls_back() -> None:
+    hosts = Hosts(Pace(delay=1.0, max_delay=10.0))
+    delays = []
+    for _ in range(5):
+        hosts.failed("a.example")
+        delays.append(hosts._clocks["a.example"].delay)
+    assert delays == [2.0, 4.0, 8.0, 10.0, 10.0]
+    for _ in range(4):
+        hosts.answered("a.example", 0.1)
+        delays.append(hosts._clocks["a.example"].delay)
+    assert delays[5:] == [5.0, 2.5, 1.25, 1.0]
+    hosts.answered("a.example", 7.0)
+    assert hosts._clocks["a.example"].delay == 7.0, "a slow answer slows us down"
+    hosts.answered("a.example", 99.0)
+    assert hosts._clocks["a.example"].delay == 10.0
+
+
+def test_a_pause_asked_for_while_a_turn_lasts_is_kept() -> None:
+    async def take_turns() -> float:
+        hosts = Hosts(Pace(delay=0.0))
+        async with hosts.turn("a.example", "127.0.0.1"):
+            hosts.pause("a.example", 0.2)
+        begun = time.monotonic()
+        async with hosts.turn("a.example", "127.0.0.1"):
+            return time.monotonic() - begun
+
+    assert asyncio.run(take_turns()) >= 0.19
+
+
+def recalled(folder: Path, pace: Pace) -> Hosts:
+    return Hosts(pace, ClockJournal(folder))
+
+
+def test_clocks_are_recalled_by_a_new_run(tmp_path: Path) -> None:
+    pace = Pace(delay=1.0)
+    hosts = recalled(tmp_path, pace)
+    hosts.pause("paused.example", 100.0)
+    hosts.ask_for_delay("slow.example", 20.0)
+    hosts.pause("gone.example", 1e9)
+
+    async def one_turn() -> None:
+        async with hosts.turn("asked.example", "127.0.0.1"):
+            pass
+
+    asyncio.run(one_turn())
+    with open(tmp_path / NAME, "a") as file:
+        file.write("torn.example\t17")
+    later = recalled(tmp_path, pace)
+    waits = {name: clock.free_at - time.monotonic() for name, clock in later._clocks.items()}
+    assert 95 < waits["paused.example"] <= 100
+    assert 0 < waits["asked.example"] <= 1
+    assert 0 < waits["@127.0.0.1"] <= 1
+    assert later._clocks["slow.example"].delay == 20.0
+    assert later.refusal("gone.example") == "host_asked_to_wait"
+    assert "torn.example" not in later._clocks
+
+
+@pytest.mark.parametrize("hours", [-1000, -1, 0])
+def test_a_clock_that_was_set_back_neither_stalls_nor_hurries(
+    hours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = ClockJournal(tmp_path)
+    journal.begin([])
+    journal.note(("a.example", 60.0, 1.0))
+    now = time.time()
+    monkeypatch.setattr("webtext.crawl.clock_journal.time.time", lambda: now + 3600.0 * hours)
+    [noted] = journal.read()
+    assert 59 < noted.wait <= 60.01
+
+
+def test_a_journal_of_nonsense_is_passed_over(tmp_path: Path) -> None:
+    lines = ["", "a\tb\tc\td", "a\t1\t1e999\t1", "a\t1\t2", "a\tnan\tnan\tnan", "a\tinf\tinf\t1", "\xff\t1\t2\t3"]
+    (tmp_path / NAME).write_text("\n".join(lines) + "\n", encoding="latin-1")
+    assert [noted for noted in ClockJournal(tmp_path).read() if noted.wait > 0] == []
+
+
+def test_a_journal_that_grows_long_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.crawl.clock_journal.MAX_LINES", 10)
+    hosts = recalled(tmp_path, Pace(delay=1.0))
+    for i in range(100):
+        hosts.pause("a.example", 50.0 + i)
+    assert len((tmp_path / NAME).read_text().splitlines()) < 15
+    [noted] = ClockJournal(tmp_path).read()
+    assert isinstance(noted, NotedClock)
+    assert noted.wait > 140
+
+
+def test_a_host_given_up_refuses_those_who_waited_for_their_turn() -> None:
+    async def wait_in_line() -> str:
+        hosts = Hosts(Pace(delay=0.0, max_host_failures=1))
+        async with hosts.turn("a.example", "127.0.0.1"):
+            waiting = asyncio.ensure_future(one_turn(hosts))
+            await asyncio.sleep(0)
+            hosts.failed("a.example")
+        with pytest.raises(Refused) as refused:
+            await waiting
+        return refused.value.reason
+
+    async def one_turn(hosts: Hosts) -> None:
+        async with hosts.turn("a.example", "127.0.0.1"):
+            raise AssertionError("asked a host that was given up")
+
+    assert asyncio.run(wait_in_line()) == "host_kept_failing"
+
+
+CHILD = """
+import sys
+from webtext.base.run import Run
+from webtext.crawl.fetch import FetchSettings, fetch_pages
+links, out, port = sys.argv[1:]
+settings = FetchSettings(delay=1.0, retries=0, allow_address=(f"127.0.0.0/8:{port}",))
+fetch_pages(links, out, settings, Run.quiet())
+"""
+
+
+def test_after_a_kill_no_host_is_asked_before_its_time(web: Any, make_links: Any, tmp_path: Path) -> None:
+    busy = web.plant("/busy", answer(b"", "Retry-After: 3", status="503 Busy"), host=1)
+    links = make_links([busy, web.page("/after", host=1), *(web.page(f"/{i}", host=2) for i in range(2))])
+    command = [sys.executable, "-c", CHILD, links, str(tmp_path / "pages"), str(web.port)]
+    child = subprocess.Popen(command)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not ("/busy" in web.paths(1) and web.paths(2)):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert subprocess.run(command, check=False).returncode == 0
+    for host in (1, 2):
+        times = [request.time for request in web.requests if request.host == f"127.0.0.{host}"]
+        assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 0.95
+    asked_busy = next(request.time for request in web.requests if request.path == "/busy")
+    next_asked = [request.time for request in web.requests if request.host == "127.0.0.1" and request.time > asked_busy]
+    assert min(next_asked, default=asked_busy + 9) - asked_busy >= 2.9
