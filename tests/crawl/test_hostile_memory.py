@@ -1,0 +1,79 @@
+"""Peak memory and time of the whole verb, in a process of its own, while 64 hostile servers answer at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import hostile_answers as hostile  # noqa: E402
+from conftest import LocalWeb  # noqa: E402
+from hostile_answers import MiB, answer  # noqa: E402
+
+HOSTS = [f"127.0.0.{i}" for i in range(1, 65)]
+MAX_PEAK = 150 * 10**6
+DEADLINE = 3.0
+
+CHILD = """
+import json, resource, sys
+from webtext.base.run import Run
+from webtext.crawl.fetch import FetchSettings, fetch_pages
+links, out, port, seconds = sys.argv[1:]
+settings = FetchSettings(
+    delay=0.0, max_delay=0.0, retries=0, total_seconds=float(seconds), allow_address=(f"127.0.0.0/8:{port}",)
+)
+pages = fetch_pages(links, out, settings, Run.quiet())
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(json.dumps({"peak": int(peak.split()[1]) * 1024, "counts": pages.counts.to_json()}))
+"""
+
+
+def big_page() -> bytes:
+    return answer(b"<html>" + b"x" * (10 * MiB - 100))
+
+
+ATTACKS: dict[str, Callable[[], list[Any]]] = {
+    "gzip, brotli and zstd bombs, 100,000 empty members": lambda: [
+        answer(hostile.gzip_bomb(), "Content-Encoding: gzip"),
+        answer(hostile.brotli_bomb(), "Content-Encoding: br"),
+        answer(hostile.zstd_bomb(), "Content-Encoding: zstd"),
+        answer(hostile.empty_gzip_members(), "Content-Encoding: gzip"),
+    ],
+    "endless, dripping and huge bodies": lambda: [hostile.endless, hostile.body_drip, hostile.huge_chunk, big_page()],
+    "chunks of one byte": lambda: [hostile.tiny_chunks],
+    "headers, trailers and interim answers without end": lambda: [
+        hostile.million_headers,
+        hostile.huge_header_line,
+        hostile.endless_trailers,
+        hostile.interim_flood,
+    ],
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads the peak of memory in /proc")
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_the_fetcher_stays_below_150_megabytes_and_inside_its_deadline(
+    attack: Callable[[], list[Any]], make_links: Any, tmp_path: Path
+) -> None:
+    web = LocalWeb(HOSTS)
+    try:
+        answers = attack()
+        urls = [web.plant(f"/{i}", answers[i % len(answers)], host=i + 1) for i in range(len(HOSTS))]
+        command = [sys.executable, "-c", CHILD, make_links(urls), str(tmp_path / "pages"), str(web.port), str(DEADLINE)]
+        begun = time.monotonic()
+        child = subprocess.run(command, capture_output=True, text=True, check=True)
+        seconds = time.monotonic() - begun
+    finally:
+        web.close()
+    found = json.loads(child.stdout)
+    assert found["counts"]["records_in"] == len(HOSTS)
+    assert found["peak"] < MAX_PEAK
+    assert seconds < 10 * DEADLINE, "a deadline does not hold"
