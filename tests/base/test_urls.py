@@ -117,6 +117,27 @@ def test_what_is_no_web_address_has_no_canonical_form(raw: str) -> None:
     assert canonical_url(raw) is None
 
 
+def test_hosts_and_paths_of_urlcanon_vectors_are_as_they_say_where_they_follow_the_standard(shared_data: Path) -> None:
+    """Not where they treat a backslash as no slash, or dots as an address; nor '0000xa', which ends in no number."""
+
+    def read(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((shared_data / f"crawl/url/urlcanon_{name}.json").read_text())
+        return found
+
+    addresses = read("funky_ipv4")
+    assert len(addresses) == 47
+    for raw, address in addresses.items():
+        url = canonical_url(f"http://{raw}/")
+        assert (host_of(url) if url else None) == address or raw == "0000xa"
+    paths = {raw: path for raw, path in read("path_dots")["special"].items() if "\\" not in raw}
+    assert len(paths) > 300
+    assert {raw: path_of(str(canonical_url(f"http://a.com{raw}"))) for raw in paths} == paths
+    urls = read("supplemental_whatwg")
+    differ = [raw for raw, url in urls.items() if canonical_url(raw) != canonical_url(url)]
+    assert (len(urls), len(differ)) == (118, 13)
+    assert [raw for raw in differ if "%2e/" not in raw] == ["http://â\x98\x83.net/"]  # UTF-8 read as Latin-1
+
+
 @given(st.text(max_size=60).map(lambda text: "http://" + text) | st.text(max_size=60))
 @example("http://a@b@c/#x#y")
 @example("http://a/%ff?%#%")
