@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 CHUNK_BYTES = 16_384  # as nginx sends them
 _HEAD = b"HTTP/1.1 200 OK\r\nServer: bench\r\nContent-Type: text/html; charset=utf-8\r\nVary: Accept-Encoding\r\n"
@@ -77,8 +78,9 @@ def _chunked(body: bytes) -> bytes:
 
 
 class _Talk(asyncio.Protocol):
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, n_asked: Any) -> None:
         self._answers = answers
+        self._n_asked = n_asked
         self._asked = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,10 +92,14 @@ class _Talk(asyncio.Protocol):
         while b"\r\n\r\n" in self._asked:
             request, self._asked = self._asked.split(b"\r\n\r\n", 1)
             path = request.split(b" ", 2)[1].decode()
-            self._transport.write(self._answers.answer(page_number(path)) if path.startswith("/page/") else _MISSING)
+            is_page = path.startswith("/page/")
+            self._n_asked.value += is_page
+            self._transport.write(self._answers.answer(page_number(path)) if is_page else _MISSING)
 
 
-def _serve(answers: Answers, names: Sequence[str], port: int, certificates: Path | None, ready: object) -> None:
+def _serve(
+    answers: Answers, names: Sequence[str], port: int, certificates: Path | None, ready: Any, n_asked: Any
+) -> None:
     async def listen() -> None:
         loop = asyncio.get_running_loop()
         for name in names:
@@ -101,23 +107,26 @@ def _serve(answers: Answers, names: Sequence[str], port: int, certificates: Path
             if certificates is not None:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(certificates / f"{name}.pem", certificates / "key.pem")
-            await loop.create_server(lambda: _Talk(answers), name, port, ssl=context, backlog=256)
-        ready.set()  # type: ignore[attr-defined]
+            await loop.create_server(lambda: _Talk(answers, n_asked), name, port, ssl=context, backlog=256)
+        ready.set()
         await asyncio.Event().wait()
 
     asyncio.run(listen())
 
 
 @contextmanager
-def serving(answers: Answers, names: Sequence[str], port: int, certificates: Path | None = None) -> Iterator[None]:
-    """Serve while the block runs."""
+def serving(answers: Answers, names: Sequence[str], port: int, certificates: Path | None = None) -> Iterator[Any]:
+    """Serve while the block runs; gives a `value` that counts the requests for pages."""
     ready = multiprocessing.Event()
-    server = multiprocessing.Process(target=_serve, args=(answers, names, port, certificates, ready), daemon=True)
+    n_asked = multiprocessing.Value("q", 0, lock=False)
+    server = multiprocessing.Process(
+        target=_serve, args=(answers, names, port, certificates, ready, n_asked), daemon=True
+    )
     server.start()
     try:
         if not ready.wait(60):
             raise SystemExit(f"the server did not begin to listen on port {port}")
-        yield
+        yield n_asked
     finally:
         server.terminate()
         server.join()

@@ -1,0 +1,154 @@
+"""A crawl that is killed again and again (kill -9): nothing is lost, nothing is there twice, every record can be read alone.
+
+    python tests/bench/killed_crawl.py [PAGES] [HOSTS] [KILLS]
+
+Crawls local pages by the command line and kills it at random moments: while it starts, while it writes, while it
+publishes. Then everything is read back, by warcio, by fastwarc and by webtext. Prints what it cost; any loss is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from crawl_server import Answers, hosts, page_number, serving
+from fastwarc.warc import ArchiveIterator as FastwarcIterator
+from warcio.archiveiterator import ArchiveIterator as WarcioIterator
+
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.schemas import link_id
+from webtext.base.warc import read_response_at, read_responses
+
+N_PAGES, N_HOSTS, N_KILLS = 2000, 200, 20
+PART_PAGES = 150
+MAX_BODY_BYTES = 1 << 20
+CONCURRENCY = 16
+RUN_SECONDS = 120.0  # no run takes longer: a guard, no measure
+
+
+def crawl_and_kill(folder: Path, n_pages: int, n_hosts: int, n_kills: int, seed: int = 0) -> str:
+    """Crawl into `folder`; AssertionError for whatever is lost or there twice. Gives a line that says what it took."""
+    chance = random.Random(seed)
+    bodies = [
+        f"<html><p>{chance.random()}</p>{'some words ' * chance.randint(1, 900)}".encode() for _ in range(20)
+    ]  # few, so that some come twice
+    answers = Answers(bodies)
+    with serving(answers, hosts(n_hosts), port := _free_port()) as n_asked:
+        names = hosts(n_hosts)
+        urls = [f"http://{names[i % n_hosts]}:{port}/page/{i}" for i in range(n_pages)]
+        _write_links(folder / "links", urls)
+        n_killed = 0
+        for _ in range(n_kills):
+            n_killed += _run(folder, port, chance, mean_pages=n_pages // (n_kills + 1), n_asked=n_asked)
+        start = time.monotonic()
+        if (code := _start(folder, port).wait(RUN_SECONDS)) != 0:
+            raise AssertionError(f"the last run ended with {code}")
+        seconds = time.monotonic() - start
+        n_again = n_asked.value - n_pages
+    n_revisits = check(folder / "pages", urls, answers)
+    assert n_again <= n_killed * CONCURRENCY, f"{n_again} pages were asked for again"
+    return (
+        f"{n_pages:,} pages of {n_hosts} hosts, killed {n_killed} times: none lost, none twice; {n_again} answers that were "
+        f"on their way were asked for again; {n_revisits} revisits; the last run took {seconds:.1f} s"
+    )
+
+
+def check(pages_folder: Path, urls: Sequence[str], answers: Answers) -> int:
+    """Every link has one row and one record with its page's body, in all readers. Gives the number of revisits."""
+    pages = PartSet.open(str(pages_folder), "pages")
+    pages.verify()
+    rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
+    assert Counter(row["url"] for row in rows) == Counter(urls), "a link has no row, or two"
+    assert {row["outcome"] for row in rows} == {"fetched"}
+    assert not [path for path in pages_folder.iterdir() if path.name.startswith((".", "_open"))], "scratch is left"
+    found: Counter[str] = Counter()
+    n_revisits = 0
+    for path in sorted(pages_folder.glob("*.warc.gz")):
+        ours = list(read_responses(pages.folder, path.name))
+        assert all(one.body(MAX_BODY_BYTES) == answers.body(page_number(one.url)) for one in ours)
+        with open(path, "rb") as file:
+            by_warcio = [
+                one.rec_headers.get_header("WARC-Target-URI")
+                for one in WarcioIterator(file, check_digests="raise")
+                if one.rec_type in ("response", "revisit") and one.raw_stream.read() is not None
+            ]
+        with open(path, "rb") as file:
+            kinds = [(one.headers["WARC-Type"], one.headers.get("WARC-Target-URI")) for one in FastwarcIterator(file)]
+        by_fastwarc = [url for kind, url in kinds if kind in ("response", "revisit")]
+        assert [one.url for one in ours] == by_warcio == by_fastwarc
+        assert [kind for kind, _ in kinds].count("warcinfo") == 1
+        n_revisits += sum(one.is_revisit for one in ours)
+        found.update(by_warcio)
+        _check_index(pages, path)
+    assert found == Counter(urls), "a page has no record, or two"
+    for row in rows:
+        alone = read_response_at(pages.folder, row["warc_file"], row["warc_offset"], row["warc_length"])
+        assert alone.url == row["url"]
+    return n_revisits
+
+
+def _check_index(pages: PartSet, path: Path) -> None:
+    """Each line's range, read alone, is its record; the lines are those of the file's pages, sorted."""
+    data = path.read_bytes()
+    lines = path.with_name(path.name.replace(".warc.gz", ".cdxj")).read_bytes().splitlines()
+    assert lines == sorted(lines)
+    for line in lines:
+        fields = json.loads(line.split(b" ", 2)[2])
+        start = int(fields["offset"])
+        with tempfile.TemporaryFile() as file:
+            file.write(data[start : start + int(fields["length"])])
+            file.seek(0)
+            [record] = list(WarcioIterator(file))
+            assert record.rec_headers.get_header("WARC-Target-URI") == fields["url"]
+            assert (record.rec_type == "revisit") == (fields["mime"] == "warc/revisit")
+    assert len(lines) == sum(1 for _ in read_responses(pages.folder, path.name))
+
+
+def _run(folder: Path, port: int, chance: random.Random, *, mean_pages: int, n_asked: object) -> bool:
+    """One run that is killed: after so many pages, or (one in five) after so long. False if it had ended before."""
+    child = _start(folder, port)
+    start = time.monotonic()
+    until = n_asked.value + chance.randint(1, 2 * mean_pages)  # type: ignore[attr-defined]
+    seconds = chance.uniform(0.0, 2.0) if chance.random() < 0.2 else RUN_SECONDS
+    while child.poll() is None and time.monotonic() - start < seconds and n_asked.value < until:  # type: ignore[attr-defined]
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0.0, 0.03))
+    child.kill()
+    return child.wait() != 0
+
+
+def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    command = ["crawl", "fetch", str(folder / "links"), "--out", str(folder / "pages"), "--quiet", "--delay", "0"]
+    command += ["--allow-address", f"127.0.0.0/8:{port}", "--part-pages", str(PART_PAGES)]
+    command += ["--concurrency", str(CONCURRENCY)]
+    return subprocess.Popen([sys.executable, "-c", "from webtext.app.main import main; main()", *command])
+
+
+def _write_links(folder: Path, urls: Sequence[str]) -> None:
+    writer = SetWriter(str(folder), "links", Recipe(stage="test", code_version=1, settings={}))
+    base = {"domain": "test", "karma": 3, "karma_sum": 3, "first_created": 1, "posts": [], "split": "train"}
+    with writer.part(0, key="test") as part:
+        part.write([{"link_id": link_id(url), "url": url, "url_raw": url, **base} for url in urls])
+        writer.seal([part.publish()])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    numbers = [int(text) for text in sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as scratch:
+        print(crawl_and_kill(Path(scratch), *[*numbers, *(N_PAGES, N_HOSTS, N_KILLS)[len(numbers) :]]))
