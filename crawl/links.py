@@ -84,7 +84,7 @@ def _with_warning(links: PartSet, run: Run) -> PartSet:
         others = f" and {len(fresh) - MONTHS_NAMED:,} more" if len(fresh) > MONTHS_NAMED else ""
         run.console.warn(
             f"most scores of {', '.join(fresh[:MONTHS_NAMED])}{others} were read within a day, before many could vote\n"
-            f"  --min-score-age {DAY} leaves out what was read too soon"
+            f"  --min-score-age {DAY} leaves out what was read too soon; crawl refresh asks Reddit for today's scores"
         )
     return links
 

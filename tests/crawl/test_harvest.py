@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -19,9 +22,12 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
 from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded  # noqa: E402
 
-from webtext.base.errors import ConfigError, NetworkError  # noqa: E402
+from webtext.base.console import Console  # noqa: E402
+from webtext.base.engine import LocalEngine  # noqa: E402
+from webtext.base.errors import ConfigError, DryRun, NetworkError  # noqa: E402
 from webtext.base.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
+from webtext.crawl.api import Api, Pace  # noqa: E402
 from webtext.crawl.api_settings import ApiSettings  # noqa: E402
 from webtext.crawl.harvest_inputs import harvest_inputs  # noqa: E402
 from webtext.crawl.link_settings import LinkSettings  # noqa: E402
@@ -265,3 +271,123 @@ def test_killed_at_any_moment_it_asks_again_for_no_answer_that_is_there(apis: Lo
     records = lines([str(path) for path in sorted(folder.glob("*.zst"))])
     assert [record["data"]["id"] for record in records] == [f"p{number}" for number in range(1000)]
     assert PartSet.open(str(out), "links").records == 1000
+
+
+def test_ctrl_c_keeps_every_answer(apis: LocalApis, tmp_path: Path) -> None:
+    apis.listings["r/books/top"] = [post(number) for number in range(1000)]
+    command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(tmp_path / "links")]
+    command += apis.options()
+    apis.before_answer = lambda: time.sleep(0.2)  # so that there is a moment to interrupt it in
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while process.poll() is None and len(apis.requests) < 4:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    interrupted = len(apis.requests)
+    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    assert len(found) == 2
+    assert len(lines(found)) == 1000
+    assert interrupted >= 4
+    assert len(apis.requests) <= 10 + 1
+
+
+def test_a_dry_run_says_what_would_be_asked_and_asks_nobody(
+    apis: LocalApis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalEngine(workers=1) as engine, pytest.raises(DryRun):
+        collect_links(
+            [LISTING], str(tmp_path / "links"), LinkSettings(), Run(engine, Console("human"), True), apis.settings()
+        )
+    assert f"{LISTING}: to be asked for, into '{tmp_path}/harvest/reddit-r-books-top-t-year-" in capsys.readouterr().err
+    assert not apis.tokens
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("remaining", "reset"),
+    [("nan", "3000"), ("-1", "3000"), ("0", "inf"), ("0", "x"), ("", "3000"), ("0", "-3000"), ("1e999", "1e999")],
+)
+def test_rate_limit_headers_that_are_none_are_passed_over(remaining: str, reset: str) -> None:
+    """Obeyed, they would mean to wait for most of an hour."""
+
+    async def turn() -> None:
+        pace = Pace(None)
+        pace.heard({"X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset})
+        async with asyncio.timeout(60):
+            await pace.turn()
+
+    asyncio.run(turn())
+
+
+def answer(*headers: str, body: bytes = b"{}", status: str = "200 OK") -> bytes:
+    lines = [f"HTTP/1.1 {status}", "Content-Type: application/json", *headers]
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+
+BOMB = gzip.compress(b" " * (64 << 20))
+HOSTILE = {
+    "a bomb": answer("Content-Encoding: gzip", body=BOMB),
+    "too many bytes": answer(body=b" " * (9 << 20)),
+    "a promise of too many bytes": b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+    "deep JSON": answer(body=b"[" * 200_000 + b"]" * 200_000),
+    "a long number": answer(body=b"1" * 100_000),
+    "no JSON": answer(body=b"<html>"),
+    "NaN": answer(body=b"NaN"),
+    "no UTF-8": answer(body=b'"\xff"'),
+    "an unknown coding": answer("Content-Encoding: none-such"),
+    "too few bytes": b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}",
+    "no HTTP": b"SSH-2.0-server\r\n\r\n",
+    "a long header": answer("X: " + "x" * 10_000),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_answer_is_no_answer(case: str, web: Any) -> None:
+    url = web.plant("/", HOSTILE[case])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(NetworkError, match="'127.0.0.1' gives no usable answer: "):
+        asyncio.run(ask_once(url))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
+    assert len(web.requests) == 1
+
+
+def test_an_endless_answer_ends(web: Any) -> None:
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    url = web.plant("/", drip)
+    with pytest.raises(NetworkError, match="timed_out"):
+        asyncio.run(ask_once(url))
+
+
+async def ask_once(url: str) -> object:
+    settings = ApiSettings(max_tries=1, answer_seconds=1.0, allow_address=("127.0.0.1",))
+    async with Api("test", settings, None) as api:
+        return await api.get(url, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("reddit_url", "http://api.example.org"),
+        ("reddit_token_url", "http://user:secret@127.0.0.1/"),
+        ("algolia_url", "ftp://example.org"),
+        ("hacker_news_url", "https://example.org/?a"),
+        ("hacker_news_url", "https://"),
+        ("reddit_user", "two words"),
+        ("reddit_user", "a\nb"),
+        ("contact", "a\r\nX: y"),
+        ("requests_per_minute", 0.0),
+        ("max_tries", 0),
+        ("part_seconds", -1.0),
+        ("allow_address", ("nowhere",)),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(name: str, value: Any) -> None:
+    """Among them a secret that would go over the net in plain sight."""
+    with pytest.raises(ConfigError):
+        ApiSettings(**{name: value})
