@@ -101,7 +101,9 @@ class LinkSettings:
         None, f"what all inputs are: {', '.join(SOURCES)}; off: told by each one's name", in_recipe=False
     )
     validation_ratio: float = setting(0.05, "share of links held out for validation, from 0 to below 1")
-    parts: int | None = setting(None, "parts to write; off: one for each GiB of input", in_recipe=False)
+    parts: int | None = setting(
+        None, "parts to write; off: by the size of the input, one for each GiB", in_recipe=False
+    )
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:

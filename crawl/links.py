@@ -42,6 +42,7 @@ from webtext.crawl.votes import Dump, Spill, SpillJob, identify_dumps, spill_dum
 STAGE = "crawl.links"
 CODE_VERSION = 2
 INPUT_BYTES_PER_PART = 1 << 30
+MIN_INPUT_BYTES_PER_PART, FEW_PARTS = 64 << 20, 8  # so that workers share the merge of a single dump, too
 MERGE_BYTES = 16 << 20  # of votes that are merged at a time, or one bucket where that is more; in Python they take 8x
 WORK = "_work"
 ROWS_AT_A_TIME = 1024
@@ -98,12 +99,13 @@ def _with_answers(inputs: Sequence[str], out: str, api: ApiSettings, run: Run) -
 
 
 def parts_for(n_bytes: int) -> int:
-    """The number of parts for that many bytes of input: one for each GiB begun.
+    """The number of parts for that many bytes of input: one for each GiB begun; of less than 8 GiB one for each 64 MiB, up to 8.
 
-    >>> parts_for(0), parts_for(2**30), parts_for(2**30 + 1)
-    (1, 1, 2)
+    >>> parts_for(0), parts_for(2**26 + 1), parts_for(2**30), parts_for(2**33), parts_for(2**33 + 1)
+    (1, 2, 8, 8, 9)
     """
-    return min(max(1, -(-n_bytes // INPUT_BYTES_PER_PART)), MAX_PARTS)
+    few = min(-(-n_bytes // MIN_INPUT_BYTES_PER_PART), FEW_PARTS)
+    return min(max(1, few, -(-n_bytes // INPUT_BYTES_PER_PART)), MAX_PARTS)
 
 
 def broken_dumps(links: PartSet) -> list[Failure]:
@@ -243,6 +245,8 @@ def _merge_link(
 
 def merge_posts(posts: Sequence[Submission]) -> list[Submission]:
     """Each post once, as it was read last, earliest first."""
+    if len(posts) == 1:  # as most links have
+        return list(posts)
     latest: dict[tuple[str, str], Submission] = {}
     for post in sorted(posts, key=_reading):
         latest[post.source, post.post_id] = post

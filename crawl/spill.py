@@ -23,7 +23,7 @@ SUFFIX = ".spill"
 _ARRAY_OF_32_BIT_LENGTH = b"\xdd"  # MessagePack's array header: this byte, then the length, then the items
 
 
-class Vote(msgspec.Struct, frozen=True, array_like=True):
+class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A post that counts, and the canonical URL it votes for."""
 
     url: str

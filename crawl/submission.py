@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 
-class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     """A post and its votes. `url` is as the source gave it, unescaped as that source demands; nothing is judged yet."""
 
     source: str  # "reddit", "reddit-comment", "hackernews", "list", or what a list says
