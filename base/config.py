@@ -20,12 +20,13 @@ from webtext.base.errors import ConfigError, InputError, did_you_mean
 Settings = TypeVar("Settings")
 
 
-def setting(default: Any, help: str, *, in_recipe: bool = True) -> Any:
+def setting(default: Any, help: str, *, in_recipe: bool = True, flag: str | None = None) -> Any:
     """A dataclass field with its default and its line of help.
 
-    `in_recipe=False` marks what cannot change a record: delays, worker counts, how often to report.
+    `in_recipe=False` marks what cannot change a record: delays, worker counts, how often to report. `flag` names the
+    option where it is not called as the field is: `--from` could be no field.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "in_recipe": in_recipe})
+    return dataclasses.field(default=default, metadata={"help": help, "in_recipe": in_recipe, "flag": flag})
 
 
 def recipe_settings(settings: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import gc
-import logging
 import platform
 import time
 from collections.abc import Iterator
@@ -24,8 +24,11 @@ from webtext.base.progress import Progress
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_host
+from webtext.crawl.archive_settings import WEB
+from webtext.crawl.archive_sources import open_archives
+from webtext.crawl.archives import Judge
 from webtext.crawl.blocklists import DomainBlocklists
-from webtext.crawl.client import Client, Failure, host_and_port
+from webtext.crawl.client import Client, host_and_port
 from webtext.crawl.exclusions import Exclusions, unnamed_lists
 from webtext.crawl.fetch_settings import WHOLE, FetchSettings
 from webtext.crawl.frontier import Frontier, in_share
@@ -33,15 +36,14 @@ from webtext.crawl.host_queues import HostQueues
 from webtext.crawl.hosts import Hosts, Pace
 from webtext.crawl.link_hosts import over_host_cap
 from webtext.crawl.link_table import LinkTable
+from webtext.crawl.page_source import Leftovers, PageSource, is_final
 from webtext.crawl.pages_set import Link, PagesSet, user_agent
 from webtext.crawl.reasons import FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.tally import Tally
-from webtext.crawl.visit import Visit, Visitor
+from webtext.crawl.visit import Known, Visit, Visitor
 from webtext.crawl.wishes import Wishes
 
 __all__ = ["FetchSettings", "fetch_pages"]
-
-logger = logging.getLogger(__name__)
 
 CODE_VERSION = 2
 
@@ -115,8 +117,7 @@ def _crawl(
         try:
             over_cap = over_host_cap(links, settings.max_pages_per_host)
             crawl = _Crawl(table, pages, settings, exclusions, over_cap, progress)
-            with Frontier(crawl.under_cap(missing), pages.scratch_path("frontier")) as frontier:
-                asyncio.run(crawl.run(frontier.queues()))
+            asyncio.run(crawl.run(missing))
         except KeyboardInterrupt:
             pages.publish()
             raise
@@ -137,7 +138,7 @@ def _rare_collection() -> Iterator[None]:
 
 
 class _Crawl:
-    """One run of the crawl."""
+    """One run of the crawl: the sources one after the other, each asked for the links that those before it had not."""
 
     def __init__(
         self,
@@ -156,11 +157,9 @@ class _Crawl:
         self._progress = progress
         self._tally = Tally()
 
-    async def run(self, links_by_host: Iterator[Iterator[Link]]) -> None:
-        """Visit all links; an error in writing ends the run, what the web does never."""
+    async def run(self, links: Iterator[Link]) -> None:
+        """Answer for all links; an error in writing ends the run, what the web does never."""
         settings = self._settings
-        allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
-        rule = AddressRule(allowed, has_contact=settings.contact is not None)
         pace = Pace(
             delay=settings.delay,
             max_delay=settings.max_delay,
@@ -169,24 +168,37 @@ class _Crawl:
             concurrency=settings.concurrency,
         )
         with contextlib.closing(Hosts(pace, self._pages.clock_journal())) as hosts:
-            async with Client(user_agent(settings.contact), rule, hosts) as client:
-                visitor = Visitor(
-                    client,
-                    Wishes(client, settings),
-                    settings,
-                    is_link=self._table.has_url,
-                    is_held=self._pages.held.has_url,
-                    is_excluded=self._exclusions.excludes,
-                )
-                queues = HostQueues(
-                    functools.partial(_guarded, visitor),
-                    self._done,
-                    retries=settings.retries,
-                    retry_seconds=settings.retry_seconds,
-                )
-                await queues.run(links_by_host)
+            async with contextlib.AsyncExitStack() as stack:
+                for source in await self._sources(hosts, stack):
+                    left = stack.enter_context(Leftovers(self._pages.scratch_path("leftovers")))
+                    is_last = source.name == settings.sources[-1]
+                    with Frontier(self._under_cap(links), self._pages.scratch_path("frontier")) as frontier:
+                        await source.run(frontier.queues(), functools.partial(self._answer, None if is_last else left))
+                    links = iter(left)
 
-    def under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
+    async def _sources(self, hosts: Hosts, stack: contextlib.AsyncExitStack) -> list[PageSource]:
+        settings = self._settings
+        allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
+        rule = AddressRule(allowed, has_contact=settings.contact is not None)
+        client = await stack.enter_async_context(Client(user_agent(settings.contact), rule, hosts))
+        wishes = Wishes(client, settings)
+        known = Known(self._table.has_url, self._pages.held.has_url, self._exclusions.excludes)
+        found = await open_archives(settings, Judge(wishes, settings, known), rule, stack)
+        if WEB in settings.sources:
+            visitor = Visitor(client, wishes, settings, known)
+            found[WEB] = HostQueues(WEB, lambda link, earlier: visitor.visit(link.url, earlier), settings)
+        return [found[name] for name in settings.sources]
+
+    def _answer(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
+        """Write the row, or leave the link to the next source."""
+        if left is None or visit.reason is None or is_final(visit.reason):
+            self._done(link, visit)
+        else:
+            tried = f"{link.tried}; " if link.tried else ""
+            tried += f"{visit.source}: {visit.reason}"
+            left.add(dataclasses.replace(link, tried=tried, requests=link.requests + visit.requests))
+
+    def _under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
         """The links to visit; those over the cap on pages per host get their rows here, and wait in no queue."""
         for link in links:
             if link.link_id in self._over_cap:
@@ -199,17 +211,6 @@ class _Crawl:
         outcome = FETCHED if visit.reason is None else outcome_of(visit.reason)
         n_bytes = 0 if visit.exchange is None else len(visit.exchange.body)
         self._progress.advance(note=self._tally.add(outcome, n_bytes))
-
-
-async def _guarded(visitor: Visitor, link: Link, earlier: Visit | None) -> Visit:
-    """The boundary where one page's surprise stays that page's: it is a counted reason, never the end of a crawl."""
-    try:
-        return await visitor.visit(link.url, earlier)
-    except Exception as error:
-        logger.exception("the fetcher raised at '%s'", link.url)
-        visit = Visit(url=link.url)
-        visit.fail(Failure("fetcher_raised", repr(error)))
-        return visit
 
 
 def _links(links: PartSet) -> Iterator[Link]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError
 from webtext.crawl.addresses import AllowedAddress
+from webtext.crawl.archive_settings import ArchiveSettings
 
 RETRY_SECONDS = 30.0
 MIN_JITTER, MAX_JITTER = 0.5, 1.5  # what a wait before a retry is multiplied by: links that failed together spread out
@@ -20,7 +21,7 @@ _SHARE = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSettings:
+class FetchSettings(ArchiveSettings):
     """How pages are fetched. Pace and part sizes are no part of the recipe: a crawl may change them on the way."""
 
     contact: str | None = setting(
@@ -68,6 +69,7 @@ class FetchSettings:
     part_seconds: float = setting(300.0, "seconds after which a part is published", in_recipe=False)
 
     def __post_init__(self) -> None:
+        ArchiveSettings.__post_init__(self)  # a dataclass with slots has no super()
         for name in ("concurrency", "max_bytes", "max_host_failures", "part_pages", "part_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected at least 1")

@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-from webtext.crawl.fetch_settings import MAX_JITTER, MIN_JITTER
+from webtext.base.errors import WebtextError
+from webtext.crawl.client import Failure
+from webtext.crawl.fetch_settings import MAX_JITTER, MIN_JITTER, FetchSettings
+from webtext.crawl.page_source import Answer
 from webtext.crawl.pages_set import Link
 from webtext.crawl.visit import Visit
 
@@ -23,33 +27,33 @@ MOST_WAITING = 1000  # links of one host that wait for another try; then the hos
 MakeVisit = Callable[[Link, Visit | None], Awaitable[Visit]]
 """Visits a link, or goes on with an earlier visit of it."""
 
+logger = logging.getLogger(__name__)
+
 
 class HostQueues:
-    """Works off the queues of one run; `done` is called once for each link with what came of it."""
+    """A source of pages (`crawl/page_source.py`) that looks links up one by one."""
 
-    def __init__(
-        self, visit: MakeVisit, done: Callable[[Link, Visit], None], *, retries: int, retry_seconds: float
-    ) -> None:
+    def __init__(self, name: str, visit: MakeVisit, settings: FetchSettings) -> None:
+        self.name = name
         self._visit = visit
-        self._done = done
-        self._retries = retries
-        self._retry_seconds = retry_seconds
+        self._retries = settings.retries
+        self._retry_seconds = settings.retry_seconds
 
-    async def run(self, queues: Iterable[Iterator[Link]]) -> None:
-        """Work all queues off, HOSTS_AT_ONCE of them at a time. An error of `visit` or `done` ends the run."""
+    async def run(self, queues: Iterable[Iterator[Link]], answer: Answer) -> None:
+        """Work all queues off, HOSTS_AT_ONCE of them at a time: see `PageSource.run`."""
         waiting = iter(queues)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for queue in itertools.islice(waiting, HOSTS_AT_ONCE):
-                    tasks.create_task(self._work_off_all(itertools.chain([queue], waiting)))
+                    tasks.create_task(self._work_off_all(itertools.chain([queue], waiting), answer))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _work_off_all(self, queues: Iterator[Iterator[Link]]) -> None:
+    async def _work_off_all(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
         for queue in queues:
-            await self._work_off(queue)
+            await self._work_off(queue, answer)
 
-    async def _work_off(self, queue: Iterator[Link]) -> None:
+    async def _work_off(self, queue: Iterator[Link], answer: Answer) -> None:
         again: list[tuple[float, int, Link, Visit]] = []  # a heap, by the moment of the next try
         ticket = itertools.count()
         while True:
@@ -61,11 +65,23 @@ class HostQueues:
                     return
                 moment, _, link, earlier = heapq.heappop(again)
                 await asyncio.sleep(moment - time.monotonic())
-            visit = await self._visit(link, earlier)
+            visit = await self._guarded(link, earlier)
             if visit.may_pass and visit.n_tries <= self._retries:
                 heapq.heappush(again, (time.monotonic() + self._wait(visit), next(ticket), link, visit))
             else:
-                self._done(link, visit)
+                answer(link, visit)
+
+    async def _guarded(self, link: Link, earlier: Visit | None) -> Visit:
+        """The boundary where one page's surprise stays that page's: it is a counted reason, never the end of a crawl."""
+        try:
+            return await self._visit(link, earlier)
+        except WebtextError:  # the source itself cannot be used
+            raise
+        except Exception as error:
+            logger.exception("the fetcher raised at '%s'", link.url)
+            visit = Visit(url=link.url, source=self.name)
+            visit.fail(Failure("fetcher_raised", repr(error)))
+            return visit
 
     def _wait(self, visit: Visit) -> float:
         seconds: float = self._retry_seconds * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)

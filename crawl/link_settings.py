@@ -117,7 +117,7 @@ class LinkSettings:
                 f"[crawl.links] source = {self.source!r}: no such source", did_you_mean(self.source, SOURCES)
             )
         if self.default_created is not None:
-            timestamp(self.default_created, "default_created")
+            timestamp(self.default_created, "[crawl.links] default_created")
         if self.min_score_age is not None and self.min_score_age < 0:
             raise ConfigError(f"[crawl.links] min_score_age = {self.min_score_age}: expected seconds, 0 or more")
         if not 0 <= self.validation_ratio < 1:
@@ -134,7 +134,7 @@ class LinkSettings:
 
 
 @functools.cache
-def timestamp(moment: str, name: str = "before") -> int:
+def timestamp(moment: str, name: str = "[crawl.links] before") -> int:
     """UTC seconds of an ISO 8601 date or time, the setting `name`; without a zone it is UTC.
 
     >>> timestamp("2018-01-01T00:00:00Z"), timestamp("2018-01-01")
@@ -143,7 +143,5 @@ def timestamp(moment: str, name: str = "before") -> int:
     try:
         parsed = datetime.fromisoformat(moment)
     except ValueError:
-        raise ConfigError(
-            f"[crawl.links] {name} = {moment!r}: no date or time", "write it as 2018-01-01T00:00:00Z"
-        ) from None
+        raise ConfigError(f"{name} = {moment!r}: no date or time", "write it as 2018-01-01T00:00:00Z") from None
     return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp())

@@ -41,6 +41,8 @@ class Link:
     karma: int
     split: str
     voted: int  # when the earliest post was made, UTC seconds
+    tried: str = ""  # the sources that were asked before, each with its reason
+    requests: int = 0  # that they were sent
 
 
 class PagesSet:
@@ -190,8 +192,8 @@ def _row(link: Link, visit: Visit) -> dict[str, Any]:
         "karma": link.karma,
         "split": link.split,
         "milliseconds": None if visit.seconds is None else round(visit.seconds * 1000),
-        "requests": visit.requests,
-        "cause": visit.cause,
+        "requests": link.requests + visit.requests,
+        "cause": "; ".join(filter(None, [visit.cause, link.tried]))[:200] or None,
         "opt_outs": visit.opt_outs,
     }
 

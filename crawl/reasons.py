@@ -17,6 +17,10 @@ EXCLUDED_DOMAIN = "excluded_domain"
 HOST_ASKED_TO_WAIT = "host_asked_to_wait"
 HOST_KEPT_FAILING = "host_kept_failing"
 OVER_HOST_CAP = "over_host_cap"
+NOT_TEXT = "not_text"
+NOT_ARCHIVED = "not_archived"
+ARCHIVE_UNAVAILABLE = "archive_unavailable"
+ARCHIVE_DAMAGED = "archive_damaged"
 
 REASONS: Mapping[str, tuple[str, str]] = {
     REDIRECTS_TO_LINK: (LINKED, "leads to a URL that another link's row answers for"),
@@ -28,7 +32,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "address_not_public": (REFUSED, "the host has an address that is not public, or is this machine"),
     "port_not_web": (REFUSED, "the URL names a port of another service"),
     "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),
-    "not_text": (REFUSED, "neither HTML nor plain text nor Markdown, by Content-Type or by its first bytes"),
+    NOT_TEXT: (REFUSED, "neither HTML nor plain text nor Markdown, by Content-Type or by its first bytes"),
     "dns_failed": (FAILED, "the host name has no address"),
     "connection_failed": (FAILED, "no connection, or it broke before the end"),
     "tls_failed": (FAILED, "no TLS connection with a valid certificate"),
@@ -40,6 +44,9 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "bad_redirect": (FAILED, "a redirect without a usable http(s) Location"),
     "redirect_loop": (FAILED, "a redirect to a URL that was passed before"),
     "too_many_redirects": (FAILED, "more redirects than max_redirects"),
+    NOT_ARCHIVED: (FAILED, "the archive has no capture of the page that could be kept"),
+    ARCHIVE_UNAVAILABLE: (FAILED, "the archive gave no answer, or said again and again that it is busy"),
+    ARCHIVE_DAMAGED: (FAILED, "what the archive gave is not what its index says, or is no HTTP response"),
     "fetcher_raised": (FAILED, "an error of the fetcher itself: a bug worth reporting"),
 }
 """Reason -> (outcome, meaning)."""

@@ -64,18 +64,38 @@ class Visit:
         self.opt_outs += [wish for wish in opt_outs if wish not in self.opt_outs]
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the URLs that visits come to."""
+
+    is_link: Callable[[str], bool]  # it has a row of its own
+    is_held: Callable[[str], bool]  # another link, which led there, has got it
+    is_excluded: Callable[[str], bool]  # it could be no link
+
+    def check(self, visit: Visit, url: str) -> None:
+        """Raises Failure where another row answers for `url`, to which the visit has come, and Refused where it is excluded."""
+        if url == visit.url:
+            return
+        if self.is_excluded(url):
+            raise Refused(EXCLUDED_DOMAIN, url)
+        if self.is_link(url) or self.is_held(url):
+            visit.final_url = url
+            raise Failure(REDIRECTS_TO_LINK)
+        link = without_tracking(url)  # as links are known; not the page that just sent us on to its tracked self
+        if link not in visit.redirects and link != visit.url and self.is_link(link):
+            visit.final_url = link
+            raise Failure(REDIRECTS_TO_LINK)
+
+
 class Visitor:
-    """Visits links. `is_link` tells URLs that have a row of their own, `is_held` those that a redirected link has got."""
+    """Visits links."""
 
     def __init__(
         self,
         client: Client,
         wishes: Wishes,
         settings: FetchSettings,
-        *,
-        is_link: Callable[[str], bool],
-        is_held: Callable[[str], bool],
-        is_excluded: Callable[[str], bool],
+        known: Known,
     ) -> None:
         self._client = client
         self._wishes = wishes
@@ -86,9 +106,7 @@ class Visitor:
             connect_seconds=settings.connect_seconds,
             min_rate=settings.min_rate,
         )
-        self._is_link = is_link
-        self._is_held = is_held
-        self._is_excluded = is_excluded
+        self._known = known
 
     async def visit(self, url: str, earlier: Visit | None = None) -> Visit:
         """Follow `url` to its end, or go on with an earlier try. Never raises for what the web does."""
@@ -108,21 +126,14 @@ class Visitor:
             visit.seconds = (visit.seconds or 0.0) + reply.seconds
             if not is_redirect(reply.status):
                 break
-            url = self._next(visit, reply)
-            if self._is_link(url) or self._is_held(url):
-                visit.final_url = url
-                raise Failure(REDIRECTS_TO_LINK)
-            link = without_tracking(url)  # as links are known; not the page that just sent us on to its tracked self
-            if link not in visit.redirects and self._is_link(link):
-                visit.final_url = link
-                raise Failure(REDIRECTS_TO_LINK)
-            visit.at = url
+            visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
+            self._known.check(visit, visit.at)
         visit.note(header_opt_outs(lower_headers(reply.headers)))
         reason = objection(reply.status, reply.headers, self._settings) if reply.body is None else None
         if reason is not None:
             raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
         exchange = _exchange(reply)
-        if visit.redirects and self._is_held(visit.at):  # by a link that was under way at the same time
+        if visit.redirects and self._known.is_held(visit.at):  # by a link that was under way at the same time
             raise Failure(REDIRECTS_TO_LINK)
         visit.exchange = exchange
 
@@ -130,12 +141,6 @@ class Visitor:
         await self._wishes.ask(visit, url)
         visit.requests += 1
         return await self._client.get(url, HEADERS, self._limits, self._wants_body)
-
-    def _next(self, visit: Visit, reply: Reply) -> str:
-        target = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
-        if self._is_excluded(target):
-            raise Refused(EXCLUDED_DOMAIN, target)
-        return target
 
     def _wants_body(self, status: int, headers: Headers) -> bool:
         return objection(status, headers, self._settings) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from webtext.base.urls import target_of
@@ -28,6 +29,16 @@ class Wishes:
         )
         self._robots = RobotsCache(client, limits, settings.retry_seconds)
         self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
+
+    async def is_gone(self, url: str) -> bool:
+        """Whether the host of `url` has a name that does not exist: nobody is there who could wish anything."""
+        try:
+            await self._client.resolver.address(*host_and_port(url))
+        except socket.gaierror as error:
+            return error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+        except (OSError, Refused):
+            pass
+        return False
 
     async def ask(self, visit: Visit, url: str) -> None:
         """Note in `visit` what the site of `url` wishes.

@@ -69,6 +69,10 @@ class LocalWeb:
     def redirect(self, path: str, to: str, host: int = 1) -> str:
         return self.page(path, b"", f"Location: {to}", host=host, status="302 Found")
 
+    def answer(self, host: str, path: str) -> bytes | Answer:
+        """What is planted at that address; a test may put another function here."""
+        return self._answers.get((host, path), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
     def paths(self, host: int = 1, robots: bool = False) -> list[str]:
         """The paths that host was asked for, in order."""
         asked = [request.path for request in self.requests if request.host == f"127.0.0.{host}"]
@@ -101,7 +105,7 @@ class LocalWeb:
                 host, path = writer.get_extra_info("sockname")[0], head[0].split(" ")[1]
                 headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
                 self.requests.append(Request(time.monotonic(), host, path, headers))
-                answer = self._answers.get((host, path), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                answer = self.answer(host, path)
                 if isinstance(answer, bytes):
                     writer.write(answer)
                     await writer.drain()

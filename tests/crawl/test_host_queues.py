@@ -11,6 +11,7 @@ import pytest
 from webtext.base.schemas import link_id
 from webtext.base.urls import host_of
 from webtext.crawl import host_queues
+from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.host_queues import HostQueues
 from webtext.crawl.pages_set import Link
 from webtext.crawl.visit import Visit
@@ -54,9 +55,8 @@ class Recorder:
         self.done.append(link.url)
 
     def run(self, sizes: list[int], retries: int = 2, retry_seconds: float = 0.01) -> None:
-        asyncio.run(
-            HostQueues(self.visit, self.finish, retries=retries, retry_seconds=retry_seconds).run(queues(sizes))
-        )
+        settings = FetchSettings(retries=retries, retry_seconds=retry_seconds)
+        asyncio.run(HostQueues("web", self.visit, settings).run(queues(sizes), self.finish))
 
 
 def test_every_link_is_done_once_and_a_host_is_asked_one_at_a_time() -> None:

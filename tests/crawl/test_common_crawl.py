@@ -1,0 +1,384 @@
+"""Pages out of a small Common Crawl: a real WARC behind a server with ranges, and an index made from it."""
+
+from __future__ import annotations
+
+import base64
+import calendar
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from warcio.archiveiterator import ArchiveIterator
+
+from webtext.base.errors import InputError, NetworkError
+from webtext.base.storage import Folder
+from webtext.base.warc import read_responses
+from webtext.crawl import archive_server, cc_index, common_crawl
+from webtext.crawl.archived_record import read_record
+from webtext.crawl.cc_index import Place
+from webtext.crawl.client import Failure
+from webtext.crawl.common_crawl import neighbours
+from webtext.crawl.surt import surt
+from webtext.crawl.warc_writer import Exchange, WarcWriter
+
+MakeLinks = Callable[..., str]
+FILE = "crawl-data/CC-MAIN-2017-51/segments/1/warc/CC-MAIN-00000.warc.gz"
+ARCHIVE = 8
+
+
+def seconds(date: str) -> int:
+    return calendar.timegm(time.strptime(date, "%Y-%m-%d"))
+
+
+class LocalCommonCrawl:
+    """WARC files, their index, and a host that serves ranges of them."""
+
+    def __init__(self, web: Any, folder: Path, schema: pa.Schema) -> None:
+        self.web = web
+        self.schema = schema
+        self.folder = folder
+        self.ranges: list[tuple[int, int]] = []
+        self._web_answer = web.answer
+        self._rows: list[dict[str, Any]] = []
+        self._path = folder / "data" / FILE
+        self._path.parent.mkdir(parents=True)
+        self._writer = WarcWriter(self._path, "x.warc.gz", {"software": "test"})
+        web.answer = self.answer
+        self.settings = {
+            "sources": ("common-crawl",),
+            "cc_index": (str(folder / "index"),),
+            "cc_data": web.url("", ARCHIVE),
+            "archive_delay": 0.0,
+        }
+
+    def page(self, url: str, date: str = "2017-12-01", body: bytes = b"", **columns: Any) -> None:
+        """Add a record and its row; `columns` say otherwise."""
+        body = body or f"<html>{url} {date} {len(self._rows)}</html>".encode()
+        exchange = Exchange(
+            url=url,
+            captured=seconds(date),
+            status=200,
+            status_line=b"HTTP/1.1 200 OK",
+            headers=[(b"Content-Type", b"text/html"), (b"Content-Length", str(len(body)).encode())],
+            body=body,
+            identified_type="text/html",
+        )
+        place = self._writer.write(exchange)
+        self.row(url, date, place.offset, place.length, body, **columns)
+
+    def row(self, url: str, date: str, offset: int, length: int, body: bytes, **columns: Any) -> None:
+        row = dict.fromkeys(self.schema.names)
+        row |= {
+            "url_surtkey": surt(url),
+            "url": url,
+            "url_host_name": "host",
+            "fetch_time": seconds(date) * 1000,
+            "fetch_status": 200,
+            "content_digest": base64.b32encode(hashlib.sha1(body).digest()).decode(),
+            "content_mime_detected": "text/html",
+            "warc_filename": FILE,
+            "warc_record_offset": offset,
+            "warc_record_length": length,
+        }
+        self._rows.append(row | columns)
+
+    def write_index(
+        self, row_group_size: int = 1000, name: str = "crawl=CC-MAIN-2017-51/subset=warc/part-0.parquet"
+    ) -> None:
+        path = self.folder / "index" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = sorted(self._rows, key=lambda row: row["url_surtkey"])
+        pq.write_table(pa.Table.from_pylist(rows, self.schema), path, row_group_size=row_group_size)
+
+    def answer(self, host: str, path: str) -> Any:
+        if path != f"/{FILE}":
+            return self._web_answer(host, path)
+        data = self._path.read_bytes()
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.web.requests[-1].headers["range"])
+        assert asked
+        start, end = int(asked[1]), int(asked[2]) + 1
+        self.ranges.append((start, end))
+        if start >= len(data):
+            return b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\n\r\n"
+        part = data[start:end]
+        head = f"Content-Range: bytes {start}-{start + len(part) - 1}/{len(data)}\r\nContent-Length: {len(part)}"
+        return f"HTTP/1.1 206 Partial Content\r\n{head}\r\n\r\n".encode() + part
+
+
+def schema_of(path: Path) -> pa.Schema:
+    """The flat schema of cc-index-table, as it is published."""
+    types = {"string": pa.string(), "timestamp": pa.timestamp("ms"), "short": pa.int16(), "integer": pa.int32()}
+    fields = json.loads(path.read_text())["fields"]
+    return pa.schema([pa.field(field["name"], types[field["type"]]) for field in fields])
+
+
+@pytest.fixture
+def crawl_archive(web: Any, tmp_path: Path, shared_data: Path) -> LocalCommonCrawl:
+    schema = schema_of(shared_data / "crawl/cc/cc-index-schema-flat.json")
+    return LocalCommonCrawl(web, tmp_path / "cc", schema)
+
+
+def test_a_page_comes_with_its_record_as_it_is(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url, absent = crawl_archive.web.url("/a?b=1"), crawl_archive.web.url("/absent")
+    crawl_archive.page(url, body=b"<html>kept</html>")
+    crawl_archive.write_index()
+    rows = crawl(make_links([url, absent]), tmp_path / "pages", **crawl_archive.settings)
+    row = rows[url]
+    assert (row["outcome"], row["source"], row["final_url"], row["requests"]) == ("fetched", "common-crawl", url, 1)
+    assert (row["captured"], row["voted"]) == (seconds("2017-12-01"), 1)
+    assert (rows[absent]["outcome"], rows[absent]["reason"]) == ("failed", "not_archived")
+    [path] = (tmp_path / "pages").glob("*.warc.gz")
+    [ours] = read_responses(Folder(path.parent), path.name)
+    [theirs] = read_responses(Folder(crawl_archive._path.parent), crawl_archive._path.name)
+    assert (ours.raw, ours.http_headers.fields, ours.url, ours.date) == (
+        theirs.raw,
+        theirs.http_headers.fields,
+        url,
+        "2017-12-01T00:00:00Z",
+    )
+    assert ours.warc_headers.get("WARC-Source-URI") == crawl_archive.web.url(f"/{FILE}", ARCHIVE)
+    [(start, end)] = crawl_archive.ranges
+    assert ours.warc_headers.get("WARC-Source-Range") == f"bytes={start}-{end - 1}"
+    with open(path, "rb") as file:
+        assert sum(record.rec_type == "response" for record in ArchiveIterator(file, check_digests="raise")) == 1
+
+
+def test_neighbouring_records_come_in_one_request(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    """Clusters of ten records, kept apart by one that nobody wants."""
+    urls = []
+    for cluster in range(4):
+        for page in range(10):
+            urls.append(crawl_archive.web.url(f"/{cluster}/{page}"))
+            crawl_archive.page(urls[-1])
+        crawl_archive.page(f"http://b.example/{cluster}", body=bytes([cluster]) * 20_000)
+    crawl_archive.write_index()
+    rows = crawl(make_links(urls), tmp_path / "pages", **crawl_archive.settings, cc_max_gap=10_000)
+    assert {row["outcome"] for row in rows.values()} == {"fetched"}
+    assert len(crawl_archive.ranges) == 4
+    assert len(urls) >= 5 * len(crawl_archive.ranges)
+    assert sum(row["requests"] for row in rows.values()) == 4
+
+
+def test_a_group_has_no_large_gap_and_no_great_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common_crawl, "MAX_RANGE_BYTES", 100)
+
+    def groups(*places: tuple[str, int, int], gap: int = 10) -> list[list[int]]:
+        members = [(offset, Place(file, offset, length, "u", None)) for file, offset, length in places]
+        return [[offset for offset, _ in group] for group in neighbours(members, gap)]
+
+    assert groups(("a", 0, 20), ("a", 30, 20), ("a", 61, 20)) == [[0, 30], [61]]
+    assert groups(("a", 0, 20), ("b", 20, 20)) == [[0], [20]]
+    assert groups(("a", 0, 20), ("a", 0, 20)) == [[0, 0]]
+    assert groups(("a", 0, 60), ("a", 60, 60), ("a", 120, 500)) == [[0], [60], [120]]
+    assert groups() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "best"), [({}, "1999-01-01"), ({"archive_before": "2018-01-01"}, "2017-06-01")], ids=["vote", "before"]
+)
+def test_the_capture_that_is_wished_for_is_taken(
+    settings: dict[str, Any],
+    best: str,
+    crawl: Any,
+    crawl_archive: LocalCommonCrawl,
+    make_links: MakeLinks,
+    tmp_path: Path,
+) -> None:
+    url = crawl_archive.web.url("/a")
+    for date in ("2005-01-01", "1999-01-01", "2017-06-01", "2018-01-01"):
+        crawl_archive.page(url, date)
+    crawl_archive.page(url, "1998-01-01", fetch_status=404)
+    crawl_archive.page(url, "1998-01-01", content_truncated="length")
+    crawl_archive.page(url, "1998-01-01", content_mime_detected="image/png")
+    crawl_archive.page(url + "/", "1998-01-01")
+    crawl_archive.write_index()
+    [row] = crawl(make_links([url]), tmp_path / "pages", **crawl_archive.settings, **settings).values()
+    assert row["captured"] == seconds(best)
+
+
+def test_a_truncated_capture_is_better_than_none_and_another_spelling_too(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    cut, slash = crawl_archive.web.url("/cut"), crawl_archive.web.url("/slash")
+    crawl_archive.page(cut, content_truncated="length")
+    crawl_archive.page(slash + "/")
+    crawl_archive.write_index()
+    rows = crawl(make_links([cut, slash]), tmp_path / "pages", **crawl_archive.settings)
+    assert rows[cut]["outcome"] == "fetched"
+    assert (rows[slash]["outcome"], rows[slash]["final_url"]) == ("fetched", slash + "/")
+
+
+def test_links_under_one_key_share_no_page(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    """Two links whose best capture is that of a third URL: one gets it. A link's own capture is its own."""
+    plain, slash = crawl_archive.web.url("/a"), crawl_archive.web.url("/a/")
+    upper, own = crawl_archive.web.url("/A"), crawl_archive.web.url("/a?")
+    crawl_archive.page(own)
+    crawl_archive.write_index()
+    rows = crawl(make_links([plain, slash, upper]), tmp_path / "pages", **crawl_archive.settings)
+    assert sorted(row["outcome"] for row in rows.values()) == ["fetched", "linked", "linked"]
+    rows = crawl(make_links([plain, slash, own]), tmp_path / "more", **crawl_archive.settings)
+    assert (rows[own]["outcome"], rows[plain]["outcome"], rows[slash]["outcome"]) == ("fetched", "linked", "linked")
+
+
+def test_only_the_row_groups_that_links_need_are_matched_and_stretches_change_nothing(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = [crawl_archive.web.url(f"/{i:03}") for i in range(60)]
+    for url in urls:
+        crawl_archive.page(url)
+    crawl_archive.write_index(row_group_size=7)
+    crawl_archive.write_index(row_group_size=11, name="crawl=CC-MAIN-2018-05/subset=warc/part-0.parquet")
+    crawl_archive.write_index(name="crawl=CC-MAIN-2018-05/subset=crawldiagnostics/part-0.parquet")
+    monkeypatch.setattr(cc_index, "LINKS_AT_A_TIME", 4)
+    rows = crawl(make_links(urls[::3]), tmp_path / "pages", **crawl_archive.settings)
+    assert len(rows) == 20
+    assert {row["outcome"] for row in rows.values()} == {"fetched"}
+
+
+def test_today_s_robots_txt_is_asked_before_the_archive(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    web = crawl_archive.web
+    web.page("/robots.txt", "User-agent: CCBot\nDisallow: /no", "Content-Type: text/plain")
+    no, yes = web.url("/no"), web.url("/yes")
+    for url in (no, yes):
+        crawl_archive.page(url)
+    crawl_archive.write_index()
+    rows = crawl(make_links([no, yes]), tmp_path / "pages", **crawl_archive.settings)
+    assert (rows[no]["outcome"], rows[no]["reason"]) == ("refused", "robots_disallowed_ai_training")
+    assert rows[yes]["outcome"] == "fetched"
+    assert sum(end - start for start, end in crawl_archive.ranges) < 2000
+    assert web.paths() == []
+
+
+def test_what_is_not_what_the_index_says_is_a_counted_failure_and_spoils_no_other(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    web = crawl_archive.web
+    bad = {
+        web.url("/digest"): {"content_digest": "A" * 32},
+        web.url("/short"): {"warc_record_length": 99},
+        web.url("/beyond"): {"warc_record_offset": 30_000},
+        web.url("/middle"): {"warc_record_offset": 77},
+        web.url("/path"): {"warc_filename": "../../etc/passwd"},
+        web.url("/host"): {"warc_filename": "//10.0.0.1/x"},
+        web.url("/nofile"): {"warc_filename": "crawl-data/none.warc.gz"},
+    }
+    good = [web.url(f"/good{i}") for i in range(3)]
+    crawl_archive.page(good[0])
+    for url, columns in bad.items():
+        crawl_archive.page(url, **columns)
+    other = web.url("/other")
+    crawl_archive.row(other, "2017-12-01", 200, 300, b"")
+    for url in good[1:]:
+        crawl_archive.page(url)
+    crawl_archive.write_index()
+    rows = crawl(make_links([*good, *bad, other]), tmp_path / "pages", **crawl_archive.settings)
+    assert {url: rows[url]["reason"] for url in [*bad, other]} == dict.fromkeys([*bad, other], "archive_damaged")
+    assert {rows[url]["outcome"] for url in good} == {"fetched"}
+
+
+def test_a_folder_serves_as_well_as_a_server(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = crawl_archive.web.url("/a")
+    crawl_archive.page(url)
+    crawl_archive.write_index()
+    settings = crawl_archive.settings | {"cc_data": str(tmp_path / "cc/data")}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    assert row["outcome"] == "fetched"
+    assert crawl_archive.ranges == []
+
+
+def test_a_file_server_that_wants_less_gets_less_and_one_that_fails_ends_the_run(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_server, "RETRY_SECONDS", 0.005)
+    urls = [crawl_archive.web.url(f"/{i}") for i in range(8)]
+    for url in urls:
+        crawl_archive.page(url)
+        crawl_archive.page("http://b.example/", body=url.encode() * 300)
+    crawl_archive.write_index()
+    n_busy = 3
+
+    def answer(host: str, path: str) -> Any:
+        nonlocal n_busy
+        if path == f"/{FILE}" and n_busy:
+            n_busy -= 1
+            return b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+        return crawl_archive.answer(host, path)
+
+    crawl_archive.web.answer = answer
+    settings = crawl_archive.settings | {"cc_max_gap": 100}
+    rows = crawl(make_links(urls), tmp_path / "pages", **settings)
+    assert {row["outcome"] for row in rows.values()} == {"fetched"}
+    assert sum(row["requests"] for row in rows.values()) == 8 + 3
+    n_busy = 1_000_000
+    with pytest.raises(NetworkError, match="HTTP status 403"):
+        crawl(make_links(urls), tmp_path / "more", **settings)
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "no parquet", "another table"])
+def test_an_index_that_is_none_is_refused(
+    what: str, crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cc/index"
+    if what != "missing":
+        folder.mkdir(parents=True)
+    if what == "no parquet":
+        (folder / "a.parquet").write_bytes(b"no parquet at all")
+    if what == "another table":
+        pq.write_table(pa.table({"a": [1]}), folder / "a.parquet")
+    with pytest.raises(InputError, match="index"):
+        crawl(make_links([crawl_archive.web.url("/a")]), tmp_path / "pages", **crawl_archive.settings)
+
+
+def test_real_records_of_common_crawl_fit_their_index(shared_data: Path) -> None:
+    """Answers of index.commoncrawl.org and data.commoncrawl.org, as cdx_toolkit recorded them."""
+    n_checked = 0
+    for name in ("cdxt_test_warc_prefix_1", "cdxt_test_capture_object"):
+        index: dict[str, dict[str, str]] = {}
+        for line in (shared_data / f"crawl/cc/{name}.jsonl").read_text().splitlines():
+            answer = json.loads(line)
+            if answer["url"].startswith("https://index.") and answer["response_status_code"] == 200:
+                index |= {row["filename"]: row for row in map(json.loads, answer["response_text"].splitlines())}
+            elif answer["url"].startswith("https://data."):
+                row = index[answer["url"].split(".org/", 1)[1]]
+                record = read_record(base64.b64decode(answer["response_text"]), 1_000_000)
+                assert row["digest"] in record.digests
+                assert surt(record.capture.url) == row["urlkey"]
+                assert time.strftime("%Y%m%d%H%M%S", time.gmtime(record.capture.captured)) == row["timestamp"]
+                assert record.capture.head is not None
+                assert record.capture.head.startswith(b"HTTP/1.1 " + row["status"].encode())
+                n_checked += 1
+    assert n_checked == 3
+
+
+@pytest.mark.parametrize("n_bytes", [10, 1_000_000, 50_000_000])
+def test_a_record_that_unpacks_to_too_much_is_refused_without_unpacking_it(n_bytes: int) -> None:
+    import gzip
+
+    block = b"HTTP/1.1 200 OK\r\n\r\n" + bytes(n_bytes)
+    head = (
+        "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.example/\r\nWARC-Date: 2017-01-01T00:00:00Z\r\n"
+    )
+    head += f"Content-Type: application/http\r\nContent-Length: {len(block)}\r\n\r\n"
+    member = gzip.compress(head.encode() + block + b"\r\n\r\n")
+    if n_bytes < 100:
+        assert read_record(member, 100).capture.body == bytes(10)
+        return
+    with pytest.raises(Failure, match="too_large"):
+        read_record(member, 100_000)

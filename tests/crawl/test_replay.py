@@ -1,0 +1,153 @@
+"""Pages out of WARC files at hand."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.errors import InputError
+from webtext.base.storage import Folder
+from webtext.base.warc import read_responses
+
+MakeLinks = Callable[..., str]
+
+
+def record(url: str, date: str, block: bytes, **more: str) -> bytes:
+    lines = {"WARC-Type": "response", "WARC-Record-ID": "<urn:x:1>", "WARC-Target-URI": url, "WARC-Date": date}
+    lines |= {"Content-Type": "application/http; msgtype=response", "Content-Length": str(len(block))} | more
+    head = "WARC/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
+    return gzip.compress(head.encode() + block + b"\r\n\r\n")
+
+
+def page(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
+    return b"\r\n".join([b"HTTP/1.1 " + status, b"Content-Type: text/html", *headers, b"", body])
+
+
+def test_records_are_taken_over_byte_by_byte(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    chunked, odd = web.url("/chunked"), web.url("/odd")
+    blocks = {
+        chunked: page(b"6\r\n<html>\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"),
+        odd: b"HTTP/1.0 200 fine\nContent-Type:text/html\nX-Folded: a\n b\n\n<html>odd</html>",
+    }
+    data = b"".join(record(url, "2010-01-01T00:00:00Z", block) for url, block in blocks.items())
+    (tmp_path / "old.warc.gz").write_bytes(data)
+    rows = crawl(
+        make_links([chunked, odd]), tmp_path / "pages", sources=("warc",), warc=(str(tmp_path / "old.warc.gz"),)
+    )
+    assert {(row["outcome"], row["source"], row["requests"]) for row in rows.values()} == {("fetched", "warc", 0)}
+    for url, row in rows.items():
+        member = (tmp_path / "pages" / row["warc_file"]).read_bytes()[row["warc_offset"] :][: row["warc_length"]]
+        assert gzip.decompress(member).split(b"\r\n\r\n", 1)[1] == blocks[url] + b"\r\n\r\n"
+    found = {response.url: response for response in read_responses(Folder(tmp_path / "pages"), "part-00000.warc.gz")}
+    assert found[chunked].body(1000) == b"<html>"
+    assert found[odd].warc_headers.get("WARC-Source-URI") == "<urn:x:1>"
+    assert found[odd].date == "2010-01-01T00:00:00Z"
+
+
+def test_the_nearest_page_is_taken_damage_is_passed_over_redirects_are_followed(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    moved, end, hurt, gone = (web.url(path) for path in ("/moved", "/end", "/hurt", "/gone"))
+    wrong = {"WARC-Payload-Digest": "sha1:" + "A" * 32}
+    records = [
+        record(moved, "2001-01-01T00:00:00Z", page(b"", b"Location: /end", status=b"301 Moved")),
+        record(end, "2009-01-01T00:00:00Z", page(b"<html>late</html>")),
+        record(end, "2002-01-01T00:00:00Z", page(b"<html>near</html>")),
+        record(end, "2001-01-01T00:00:00Z", page(b"", status=b"500 Oops")),
+        record(hurt, "2001-01-01T00:00:00Z", page(b"<html>hurt</html>"), **wrong),
+        record(hurt, "2003-01-01T00:00:00Z", page(b"<html>whole</html>")),
+    ]
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/a.warc.gz").write_bytes(b"".join(records[:3]))
+    (tmp_path / "old/b.warc.gz").write_bytes(b"".join(records[3:]))
+    settings = {"sources": ("warc",), "warc": (str(tmp_path / "old"),)}
+    rows = crawl(make_links([moved, hurt, gone]), tmp_path / "pages", **settings)
+    assert (rows[moved]["outcome"], rows[moved]["final_url"], rows[moved]["redirects"]) == ("fetched", end, [moved])
+    assert rows[moved]["captured"] == 1009843200
+    assert rows[hurt]["captured"] == 1041379200
+    assert (rows[gone]["outcome"], rows[gone]["reason"]) == ("failed", "not_archived")
+
+
+def test_today_s_robots_txt_holds(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    url = web.url("/a")
+    web.page("/robots.txt", "User-agent: webtext\nDisallow: /", "Content-Type: text/plain")
+    (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", page(b"<html>")))
+    settings = {"sources": ("warc",), "warc": (str(tmp_path / "*.warc.gz"),)}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    assert (row["outcome"], row["reason"]) == ("refused", "robots_disallowed")
+
+
+def test_a_set_of_ours_can_be_replayed_with_all_its_pages(
+    crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    """Two pages of one body: the second is a revisit record."""
+    links = make_links([web.page("/a", "<html>same</html>"), web.page("/b", "<html>same</html>")])
+    crawl(links, tmp_path / "first")
+    n_asked = len(web.paths())
+    rows = crawl(links, tmp_path / "second", sources=("warc",), warc=(str(tmp_path / "first"),))
+    assert {row["source"] for row in rows.values()} == {"warc"}
+    assert bodies(tmp_path / "second") == bodies(tmp_path / "first")
+    assert len(web.paths()) == n_asked
+
+
+def test_a_site_that_is_gone_is_taken_only_when_that_is_wished(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+
+    def lookup(host: str) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", lookup)
+    url = "http://gone.example/"
+    (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", page(b"<html>")))
+    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),), "contact": "https://example.org/"}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    assert row["reason"] == "dns_failed"
+    [row] = crawl(make_links([url]), tmp_path / "more", **settings, take_gone_sites=True).values()
+    assert row["outcome"] == "fetched"
+
+
+NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False, "obey_noindex": False}
+
+
+def test_real_archives_are_replayed(
+    shared_data: Path, crawl: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", lambda host: ["127.0.0.1"])
+    names = ["fastwarc_warcfile.warc.gz", "fastwarc_warcfile.warc.lz4", "warcio_example.warc", "warcio_example.warc.gz"]
+    for name in names:
+        shutil.copy(shared_data / "crawl/warc" / name, tmp_path / name)
+        folder = Folder(tmp_path)
+        found = {r.url: r for r in read_responses(folder, name) if r.status == 200 and "html" in r.content_type}
+        settings = {
+            "sources": ("warc",),
+            "warc": (str(tmp_path / name),),
+            "contact": "https://example.org/",
+            "allow_address": ("127.0.0.0/8",),
+            "max_bytes": 10**7,
+            **NO_ROBOTS,
+        }
+        rows = crawl(make_links(list(found), name + "-links"), tmp_path / f"{name}-pages", **settings)
+        assert {url: row["reason"] for url, row in rows.items()} == dict.fromkeys(found)
+        pages = Folder(tmp_path / f"{name}-pages")
+        kept = {r.url: r for r in read_responses(pages, "part-00000.warc.gz")}
+        assert {url: r.body(10**7) for url, r in kept.items()} == {url: r.body(10**7) for url, r in found.items()}
+
+
+def test_files_that_cannot_be_replayed_are_named(
+    shared_data: Path, crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    links = make_links([web.url("/a")])
+    for inputs, message in {
+        "nothing.warc.gz": "no WARC file is called",
+        str(shared_data / "crawl/warc/warcio_example.arc.gz"): "is an ARC file",
+        str(shared_data / "crawl/warc/warcio_example-wrong-chunks.warc.gz"): "warcio recompress",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            crawl(links, tmp_path / "pages", sources=("warc",), warc=(inputs,))

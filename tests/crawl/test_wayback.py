@@ -1,0 +1,397 @@
+"""Pages out of a Wayback Machine on loopback: its index, its replay, its moods."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from warcio.archiveiterator import ArchiveIterator
+
+from webtext.base.errors import ConfigError, NetworkError
+from webtext.crawl import archive_server
+from webtext.crawl.wayback import original_headers
+
+MakeLinks = Callable[..., str]
+VOTED = "19700101000001"  # as `make_links` has it
+ARCHIVE = 8  # the host of the archive; the others are living sites
+FIELDS = ["urlkey", "timestamp", "original", "mimetype", "statuscode", "digest", "length"]
+
+
+class LocalWayback:
+    """CDX answers and replay on one host of the local web."""
+
+    def __init__(self, web: Any) -> None:
+        self.web = web
+        self.settings = {
+            "sources": ("wayback",),
+            "wayback_cdx": web.url("/cdx/search/cdx", ARCHIVE),
+            "wayback_replay": web.url("/web", ARCHIVE),
+            "archive_delay": 0.0,
+        }
+        self._rows: dict[str, list[list[str]]] = {}
+        self._web_answer = web.answer
+        web.answer = self._answer
+
+    def capture(
+        self, url: str, timestamp: str, status: str = "200", kind: str = "text/html", original: str = ""
+    ) -> None:
+        """Add a row to the index."""
+        self._rows.setdefault(url, []).append(["key", timestamp, original or url, kind, status, "DIGEST", "1"])
+
+    def page(
+        self,
+        url: str,
+        timestamp: str,
+        body: bytes | str = "<html>archived</html>",
+        *headers: str,
+        status: str = "200 OK",
+    ) -> None:
+        """Add a capture and its replay."""
+        self.capture(url, timestamp, status[:3])
+        self.replay(url, timestamp, body, "X-Archive-Orig-Server: then", *headers, status=status)
+
+    def replay(self, url: str, timestamp: str, body: bytes | str, *headers: str, status: str = "200 OK") -> None:
+        date = f"Memento-Datetime: {_http_date(timestamp)}"
+        self.web.page(
+            f"/web/{timestamp}id_/{url}", body, date, "Server: archive", *headers, host=ARCHIVE, status=status
+        )
+
+    def asked(self) -> list[dict[str, list[str]]]:
+        """The queries that the index got."""
+        return [parse_qs(urlsplit(path).query) for path in self.web.paths(ARCHIVE) if path.startswith("/cdx")]
+
+    def _answer(self, host: str, path: str) -> Any:
+        if not path.startswith("/cdx"):
+            return self._web_answer(host, path)
+        found = self._rows.get(parse_qs(urlsplit(path).query)["url"][0], [])
+        body = json.dumps([FIELDS, *found] if found else []).encode()
+        return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def _http_date(timestamp: str) -> str:
+    from datetime import UTC, datetime
+
+    moment = datetime.strptime(timestamp, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    return moment.strftime("%a, %d %b %Y %H:%M:%S GMT")
+
+
+@pytest.fixture
+def wayback(web: Any) -> LocalWayback:
+    return LocalWayback(web)
+
+
+def records(folder: Path) -> list[tuple[Any, list[tuple[str, str]], bytes]]:
+    """WARC headers, HTTP headers and decoded body of each record, as warcio reads them."""
+    found = []
+    for path in sorted(folder.glob("*.warc.gz")):
+        with open(path, "rb") as file:
+            for record in ArchiveIterator(file, check_digests="raise"):
+                if record.rec_type != "warcinfo":
+                    body = record.content_stream().read()
+                    found.append((record.rec_headers, record.http_headers.headers, body))
+    return found
+
+
+def test_the_capture_nearest_to_the_vote_is_kept_as_the_page_it_was(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = wayback.web.url("/page?q=1")
+    wayback.page(url, "20200101000000", "<html>late</html>")
+    wayback.page(url, "19990101000000", "<html>near</html>", "X-Archive-Orig-Content-Length: 7")
+    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings).values()
+    assert (row["outcome"], row["source"], row["status"], row["final_url"]) == ("fetched", "wayback", 200, url)
+    assert (row["captured"], row["voted"], row["requests"], row["cause"]) == (915148800, 1, 2, None)
+    [(warc, http, body)] = records(tmp_path / "pages")
+    assert body == b"<html>near</html>"
+    assert dict(http) == {"server": "then", "Content-Type": "text/html; charset=utf-8", "Content-Length": "17"}
+    assert warc.get_header("WARC-Type") == "response"
+    assert warc.get_header("WARC-Target-URI") == url
+    assert warc.get_header("WARC-Date") == "1999-01-01T00:00:00Z"
+    assert warc.get_header("WARC-Source-URI") == f"{wayback.settings['wayback_replay']}/19990101000000id_/{url}"
+    assert warc.get_header("WARC-IP-Address") is None
+    [query] = wayback.asked()
+    assert (query["url"], query["closest"], query["sort"], query["output"]) == ([url], [VOTED], ["closest"], ["json"])
+
+
+def test_the_newest_capture_before_a_moment_can_be_asked_for(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = wayback.web.url("/page")
+    for timestamp in ("19990101000000", "20100101000000", "20180101000000"):
+        wayback.page(url, timestamp, timestamp)
+    [row] = crawl(make_links([url]), tmp_path / "p", **wayback.settings, archive_before="2018-01-01").values()
+    assert row["captured"] == 1262304000
+    assert wayback.asked()[0]["to"] == ["20171231235959"]
+    [row] = crawl(make_links([url]), tmp_path / "q", **wayback.settings, archive_before="1998-01-01").values()
+    assert row["reason"] == "not_archived"
+
+
+def test_redirects_are_followed_inside_the_archive(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    start, end = wayback.web.url("/start"), wayback.web.url("/end", 2)
+    replay = wayback.settings["wayback_replay"]
+    wayback.page(start, "19990101000000", b"", f"Location: {replay}/19990102000000id_/{end}", status="302 Found")
+    wayback.page(end, "19990105000000", "<html>end</html>")
+    [row] = crawl(make_links([start]), tmp_path / "pages", **wayback.settings).values()
+    assert (row["outcome"], row["final_url"], row["redirects"]) == ("fetched", end, [start])
+    assert row["captured"] == 915494400
+    assert [body for *_, body in records(tmp_path / "pages")] == [b"<html>end</html>"]
+
+
+def test_a_captured_redirect_to_another_link_is_left_to_that_link(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    start, end = wayback.web.url("/start"), wayback.web.url("/end")
+    wayback.page(start, "19990101000000", b"", f"X-Archive-Orig-Location: {end}", status="301 Moved Permanently")
+    wayback.page(end, "19990105000000")
+    rows = crawl(make_links([start, end]), tmp_path / "pages", **wayback.settings)
+    assert (rows[start]["outcome"], rows[start]["final_url"]) == ("linked", end)
+    assert rows[end]["outcome"] == "fetched"
+
+
+def test_the_archive_may_lead_to_a_neighbouring_capture(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url, replay = wayback.web.url("/page"), wayback.settings["wayback_replay"]
+    wayback.capture(url, "19990101000000")
+    path = f"/web/19990101000000id_/{url}"
+    wayback.web.page(path, b"", f"Location: {replay}/20010101000000id_/{url}", host=ARCHIVE, status="302 Found")
+    wayback.replay(url, "20010101000000", "<html>neighbour</html>")
+    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings).values()
+    assert (row["outcome"], row["captured"], row["redirects"]) == ("fetched", 978307200, [])
+
+
+def test_today_s_robots_txt_holds_for_archived_pages(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    web = wayback.web
+    closed, ai, open_ = web.url("/secret"), web.url("/ai", 2), web.url("/open")
+    web.page("/robots.txt", "User-agent: *\nDisallow: /secret", "Content-Type: text/plain")
+    web.page("/robots.txt", "User-agent: GPTBot\nDisallow: /", "Content-Type: text/plain", host=2)
+    for url in (closed, ai, open_):
+        wayback.page(url, "19990101000000")
+    rows = crawl(make_links([closed, ai, open_]), tmp_path / "pages", **wayback.settings)
+    assert (rows[closed]["outcome"], rows[closed]["reason"]) == ("refused", "robots_disallowed")
+    assert (rows[ai]["outcome"], rows[ai]["reason"]) == ("refused", "robots_disallowed_ai_training")
+    assert rows[open_]["outcome"] == "fetched"
+    assert [query["url"] for query in wayback.asked()] == [[open_]], (
+        "the archive was asked for a page that its site closes"
+    )
+    assert web.paths() == [], "the living site was asked for more than its robots.txt"
+
+
+def test_wishes_that_are_not_obeyed_are_recorded(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = wayback.web.url("/a")
+    wayback.web.page("/robots.txt", "User-agent: *\nDisallow: /", "Content-Type: text/plain")
+    wayback.page(url, "19990101000000", "<html>", "X-Archive-Orig-X-Robots-Tag: noai")
+    obey = {"obey_robots": False, "obey_noai": False}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings, **obey).values()
+    assert (row["outcome"], row["opt_outs"]) == ("fetched", ["robots_disallowed", "noai_header"])
+    [row] = crawl(make_links([url]), tmp_path / "more", **wayback.settings, obey_robots=False).values()
+    assert row["reason"] == "noai_header"
+
+
+def test_headers_of_the_archive_are_not_the_page_s() -> None:
+    answer = [
+        (b"Server", b"archive"),
+        (b"X-Robots-Tag", b"noindex"),
+        (b"Content-Encoding", b"gzip"),
+        (b"Content-Type", b"text/html"),
+        (b"x-archive-orig-Content-Type", b"text/plain"),
+        (b"X-Archive-Orig-Content-Encoding", b"br"),
+        (b"X-Archive-Orig-Transfer-Encoding", b"chunked"),
+        (b"X-Archive-Orig-ETag", b"e"),
+    ]
+    assert original_headers(answer) == [
+        (b"content-type", b"text/plain"),
+        (b"etag", b"e"),
+        (b"Content-Encoding", b"gzip"),
+    ]
+
+
+def test_a_body_that_the_archive_packs_is_kept_packed(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = wayback.web.url("/a")
+    wayback.page(url, "19990101000000", gzip.compress(b"<html>packed</html>"), "Content-Encoding: gzip")
+    crawl(make_links([url]), tmp_path / "pages", **wayback.settings)
+    assert [body for *_, body in records(tmp_path / "pages")] == [b"<html>packed</html>"]
+
+
+BAD_INDEXES = [
+    b"no json",
+    b"[[1, 2], 3]",
+    b"{}",
+    b'[["timestamp", "original"], ["x", "y"]]',
+    b"[" * 100_000,
+    b"\xff\xfe",
+]
+
+
+@pytest.mark.parametrize("body", BAD_INDEXES, ids=range(len(BAD_INDEXES)))
+def test_an_index_that_is_none_is_a_counted_failure(
+    body: bytes, crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    cdx = wayback.web.page("/index", body, host=ARCHIVE)
+    wayback.web.answer = lambda host, path: wayback._web_answer(host, path.partition("?")[0])
+    settings = wayback.settings | {"wayback_cdx": cdx}
+    [row] = crawl(make_links([wayback.web.url("/a")]), tmp_path / "pages", **settings).values()
+    assert row["reason"] in ("archive_damaged", "not_archived")
+
+
+def test_what_the_archive_says_in_its_own_name_is_no_page(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    web = wayback.web
+    urls = [web.url(path) for path in ("/error", "/blocked", "/elsewhere", "/large", "/image", "/gone")]
+    for url in urls:
+        wayback.capture(url, "19990101000000")
+    error, blocked, elsewhere, large, image, _ = (f"/web/19990101000000id_/{url}" for url in urls)
+    web.page(error, "<html>Sorry</html>", host=ARCHIVE)
+    web.page(blocked, "<html>Blocked</html>", host=ARCHIVE, status="403 Forbidden")
+    web.page(elsewhere, b"", "Location: http://10.0.0.1/", host=ARCHIVE, status="302 Found")
+    wayback.replay(urls[3], "19990101000000", b"x" * 100_001)
+    wayback.replay(urls[4], "19990101000000", b"\x89PNG\r\n\x1a\n")
+    rows = crawl(make_links(urls), tmp_path / "pages", **wayback.settings)
+    reasons = [rows[url]["reason"] for url in urls]
+    assert reasons == ["not_archived"] * 3 + ["too_large", "not_text", "not_archived"]
+
+
+def test_another_spelling_of_the_url_is_taken_where_there_is_no_better(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    """The same key: a trailing slash. One that is a link itself answers for both."""
+    url, other = wayback.web.url("/a"), wayback.web.url("/a/")
+    wayback.capture(url, "19990101000000", original=other)
+    wayback.replay(other, "19990101000000", "<html>slash</html>")
+    [row] = crawl(make_links([url]), tmp_path / "one", **wayback.settings).values()
+    assert (row["outcome"], row["final_url"]) == ("fetched", other)
+    wayback.capture(other, "19990101000000")
+    rows = crawl(make_links([url, other]), tmp_path / "two", **wayback.settings)
+    assert (rows[url]["outcome"], rows[url]["final_url"]) == ("linked", other)
+    assert rows[other]["outcome"] == "fetched"
+
+
+def test_a_busy_archive_is_asked_again_more_slowly_and_then_left_alone(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_server, "RETRY_SECONDS", 0.005)
+    url = wayback.web.url("/a")
+    wayback.page(url, "19990101000000")
+    n_busy = 2
+
+    def answer(host: str, path: str) -> Any:
+        nonlocal n_busy
+        if path.startswith("/cdx") and n_busy:
+            n_busy -= 1
+            return b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
+        return wayback._answer(host, path)
+
+    wayback.web.answer = answer
+    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings).values()
+    assert (row["outcome"], row["requests"]) == ("fetched", 4)
+    n_busy = 1_000_000
+    urls = [wayback.web.url(f"/{i}") for i in range(10)]
+    with pytest.raises(NetworkError, match=r"gives no answer: archive_unavailable: HTTP status 429\n.*again later"):
+        crawl(make_links(urls), tmp_path / "more", **wayback.settings)
+    n_busy = 0
+    rows = crawl(make_links(urls), tmp_path / "more", **wayback.settings)
+    reasons = [row["reason"] for row in rows.values()]
+    assert reasons.count("archive_unavailable") < archive_server.MAX_LOST
+    assert reasons.count("archive_unavailable") + reasons.count("not_archived") == 10
+
+
+def test_sources_are_tried_in_their_order_and_the_row_names_the_last(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    web = wayback.web
+    archived, living, both, neither = (web.url(path) for path in ("/archived", "/living", "/both", "/neither"))
+    for url in (archived, both):
+        wayback.page(url, "19990101000000", "<html>archived</html>")
+    for path in ("/living", "/both"):
+        web.page(path, "<html>living</html>")
+    links = make_links([archived, living, both, neither])
+    first = crawl(links, tmp_path / "first", **wayback.settings | {"sources": ("wayback,web",)})
+    assert [first[url]["source"] for url in (archived, living, both, neither)] == ["wayback", "web", "wayback", "web"]
+    assert (first[living]["cause"], first[living]["requests"]) == ("wayback: not_archived", 2)
+    assert (first[neither]["reason"], first[neither]["cause"]) == ("http_404", "wayback: not_archived")
+    second = crawl(links, tmp_path / "second", **wayback.settings | {"sources": ("web", "wayback")})
+    assert [second[url]["source"] for url in (archived, living, both, neither)] == ["wayback", "web", "web", "wayback"]
+    assert (second[neither]["reason"], second[neither]["cause"]) == ("not_archived", "web: http_404")
+    assert second[archived]["cause"] == "web: http_404"
+
+
+def test_a_site_s_no_holds_for_every_source(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = wayback.web.page("/a", "x", "X-Robots-Tag: noai")
+    wayback.page(url, "19990101000000")
+    [row] = crawl(make_links([url]), tmp_path / "p", **wayback.settings | {"sources": ("web", "wayback")}).values()
+    assert (row["reason"], row["source"]) == ("noai_header", "web")
+    assert wayback.asked() == []
+
+
+def test_a_forbidden_archive_is_never_asked(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    settings = wayback.settings | {"wayback_cdx": "http://10.0.0.1/cdx"}
+    with pytest.raises(NetworkError, match="may not be asked: contact_missing"):
+        crawl(make_links([wayback.web.url("/a")]), tmp_path / "pages", **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sources": ("wayback", "wbe")}, "no source 'wbe'\ndid you mean 'web'"),
+        ({"sources": ("web,web",)}, "at most once"),
+        ({"sources": ("common-crawl",)}, "--from common-crawl and --cc-index go together"),
+        ({"warc": ("a.warc",)}, "--from warc and --warc go together"),
+        ({"archive_before": "yesterday"}, "archive_before = 'yesterday': no date"),
+        ({"wayback_cdx": "ftp://a"}, r"wayback_cdx = 'ftp://a': expected an http\(s\) URL"),
+        ({"sources": ("common-crawl",), "cc_index": ("https://a/b",)}, "lies behind HTTP"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str, settings_for: Any) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings_for(**settings)
+
+
+def test_real_answers_of_the_wayback_machine_are_understood(
+    shared_data: Path, crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The index's and the replay's answer for commoncrawl.org in 2008, as cdx_toolkit recorded them."""
+    answers = [
+        json.loads(line) for line in (shared_data / "crawl/cc/cdxt_test_warc_prefix_2.jsonl").read_text().splitlines()
+    ]
+    index, replay = (next(a for a in answers if part in a["url"]) for part in ("/cdx/", "id_/"))
+    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", lambda host: ["127.0.0.1"])
+    body = replay["response_text"].encode()
+    kept = ("x-archive-orig-", "memento-datetime", "content-type", "x-robots-tag")
+    headers = "".join(f"{k}: {v}\r\n" for k, v in replay["response_headers"].items() if k.lower().startswith(kept))
+
+    def answer(host: str, path: str) -> bytes:
+        if path.startswith("/cdx"):
+            head, data = "", index["response_text"].encode()
+        elif path.startswith("/web/20080328041443id_/http://www.commoncrawl.org:80/"):
+            head, data = headers, body
+        else:
+            return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+        return f"HTTP/1.1 200 OK\r\n{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+    wayback.web.answer = answer
+    link = "http://commoncrawl.org/"
+    settings = wayback.settings | {"contact": "https://example.org/", "allow_address": ("127.0.0.0/8",)}
+    settings |= {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False}
+    [row] = crawl(make_links([link]), tmp_path / "pages", **settings).values()
+    assert (row["outcome"], row["final_url"], row["captured"]) == ("fetched", "http://www.commoncrawl.org/", 1206677683)
+    [(_, http, stored)] = records(tmp_path / "pages")
+    assert stored == body
+    assert dict(http)["server"] == "Apache"
