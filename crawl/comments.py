@@ -8,15 +8,15 @@ API, so this mark of their submissions is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
 
 import msgspec
 
 from webtext.crawl.markdown import links_in
 from webtext.crawl.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
 from webtext.crawl.streams import read_lines
-from webtext.crawl.submission import Submission, Unreadable
+from webtext.crawl.submission import NO_LINK, Sifted, Submission, Unreadable
 
 SOURCE = "reddit-comment"
 MAX_BODY_CHARACTERS = 1 << 16
@@ -73,3 +73,15 @@ class RedditComments:
             )
             for url in links_in(body, SITE)
         ]
+
+    def sift(self, lines: bytes, judge_post: Callable[[Any], str | None]) -> Sifted | None:
+        """The votes of these lines; None when one cannot be read. Reading is nearly all of the work: judging waits."""
+        n_without = 0
+        posts: list[Submission] = []
+        for line in lines.split(b"\n"):
+            votes = self.parse(line)
+            if isinstance(votes, Unreadable):
+                return None
+            n_without += not votes
+            posts += votes
+        return {NO_LINK: n_without} if n_without else {}, posts

@@ -17,13 +17,10 @@ from webtext.base.stage import KILLED_WORKER
 from webtext.crawl.karma import Judge
 from webtext.crawl.spill import Vote
 from webtext.crawl.streams import MAX_LINE_BYTES, Batch, lines_of
-from webtext.crawl.submission import Dropped, LinkSource, SiftingSource, Submission, Unreadable
+from webtext.crawl.submission import NO_LINK, Dropped, LinkSource, SiftingSource, Submission, Unreadable
 
 MAX_NAMED_FAILURES = 100
 """Failed records of one file that are named; all are counted."""
-
-NO_LINK = "no_link"
-"""The record votes for nothing. What the funnel counts is votes, and a record that holds none as one."""
 
 
 @dataclass(slots=True)

@@ -44,6 +44,9 @@ class Dropped:
     reason: str
 
 
+NO_LINK = "no_link"
+"""The record votes for nothing. What the funnel counts is votes, and a record that holds none as one."""
+
 Raw = TypeVar("Raw")
 
 

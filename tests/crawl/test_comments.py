@@ -100,6 +100,18 @@ def test_a_bad_line_is_a_counted_reason(line: bytes, reason: str) -> None:
     assert failure(line) == reason
 
 
+def test_many_lines_are_read_at_once_unless_one_is_bad() -> None:
+    lines = [
+        json.dumps(ROW | {"id": f"c{i}", "body": body}).encode() for i, body in enumerate(("text", "http://a.com", ""))
+    ]
+    source = RedditComments()
+    (post,) = source.parse(lines[1])  # type: ignore[misc]
+    assert source.sift(b"\n".join(lines), lambda _: None) == ({"no_link": 2}, [post])
+    assert source.sift(lines[1], lambda _: None) == ({}, [post])
+    for bad in (b"", b"  ", b"{"):
+        assert source.sift(b"\n".join([*lines, bad]), lambda _: None) is None
+
+
 VALUES = {"string": "12", "int": 12, "float": 12.5, "bool": True, "null": None, "object": {}, "array": []}
 
 

@@ -22,6 +22,7 @@ from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
+from webtext.crawl import votes
 from webtext.crawl.hugging_face import HuggingFaceColumn, Reference, _revision, pinned
 from webtext.crawl.inputs import InputFile, find_files
 from webtext.crawl.link_settings import SOURCES, LinkSettings
@@ -222,6 +223,26 @@ def test_the_funnel_counts_votes_and_comments_without_any(tmp_path: Path, run: R
         },
         "failed": {"invalid_json": 1},
     }
+
+
+def test_workers_that_read_one_file_of_comments_together_change_no_byte(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seventeen MB, so that both workers have stretches of their own."""
+    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    bodies = ("text", "http://s{}.com/a [b](http://s{}.com/b)", "[deleted]", "www.a.com/{}")
+    lines = [
+        comment(f"{i:x}", bodies[i % 4].format(i % 9, i % 7), score=i % 8, filler="x" * 4_000) for i in range(4_000)
+    ]
+    (tmp_path / "RC_1.zst").write_bytes(zstandard.compress("\n".join([*lines, "{"]).encode()))
+    one = collect_links([str(tmp_path / "RC_1.zst")], str(tmp_path / "one"), LinkSettings(), run)
+    with Run.quiet(workers=2).engine as engine:  # type: ignore[attr-defined]
+        two = collect_links(
+            [str(tmp_path / "RC_1.zst")], str(tmp_path / "two"), LinkSettings(), Run(engine, run.console)
+        )
+    assert one.hash == two.hash
+    assert counts_of(one)["records_in"] == 5001
+    assert counts_of(one)["dropped"]["no_link"] == 2000
 
 
 def test_plain_urls_need_a_score_and_a_time(tmp_path: Path, run: Run, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,65 @@
+"""Finding the links in comments, beside a json.loads loop with a pattern for URLs, on the same made lines.
+
+    python tests/bench/bench_comments.py
+
+One comment in sixteen has links, two each, as a Markdown link and bare. The pattern finds the wrong URLs (brackets,
+full stops, escapes), but costs what everybody's loop costs. Figures are CPU time, the best of five turns.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable
+
+from webtext.crawl.comments import RedditComments
+
+COMMENTS = 30_000
+EACH_WITH_LINKS = 16
+WORDS = "the of and to in is that for it was as with on by this from at are but not you have we all they"
+URL = re.compile(r"https?://\S+")
+
+
+def made_comment(number: int, chance: random.Random) -> bytes:
+    """A line with the fields and the length that lines of December 2017 have."""
+    body = " ".join(chance.choices(WORDS.split(), k=chance.randint(3, 60)))
+    if number % EACH_WITH_LINKS == 0:
+        body += (
+            f" [source](https://site{number % 500}.example/{number}_(x)?a=1&amp;b=2), https://other.example/{number}."
+        )
+    row = {"author": f"p{number}", "body": body, "id": f"dq{number:x}", "score": number % 40, "subreddit": "books"}
+    row |= {"created_utc": 1_512_086_400 + number, "retrieved_on": 1_514_209_012, "edited": False, "gilded": 0}
+    row |= {"link_id": "t3_7gq7zv", "parent_id": "t1_dqks", "permalink": "/r/books/comments/7gq7zv/title/"}
+    row |= {"author_flair_css_class": None, "author_flair_text": None, "stickied": False, "subreddit_type": "public"}
+    return json.dumps(row, separators=(",", ":")).encode()
+
+
+def best_seconds(work: Callable[[], object]) -> float:
+    seconds = []
+    for _ in range(5):
+        started = time.process_time()
+        work()
+        seconds.append(time.process_time() - started)
+    return min(seconds)
+
+
+def main() -> None:
+    chance = random.Random(1)
+    lines = [made_comment(number, chance) for number in range(COMMENTS)]
+    megabytes = sum(map(len, lines)) / 1e6
+    data = b"\n".join(lines)
+    source = RedditComments()
+    found = source.sift(data, lambda _: None)
+    assert found is not None
+    assert len(found[1]) == 2 * -(-COMMENTS // EACH_WITH_LINKS)
+    ours = best_seconds(lambda: source.sift(data, lambda _: None))
+    loop = best_seconds(lambda: [URL.findall(json.loads(line)["body"]) for line in lines])
+    for name, seconds in (("links in comments", ours), ("json.loads and a pattern", loop)):
+        print(f"{name}: {seconds / COMMENTS * 1e6:.1f} µs a comment, {megabytes / seconds:.0f} MB a CPU second")
+    print(f"{ours / loop:.2f} times the loop")
+
+
+if __name__ == "__main__":
+    main()
