@@ -1,0 +1,189 @@
+"""Every bad input that the crawler is held against, and the test that does it: the list fails when one goes missing."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ADDRESSES = "test_hostile_addresses.py::test_nothing_is_sent_to"
+SPELLINGS = "test_hostile_spellings.py::test_a_private_address_is_seen_through"
+BODIES = "test_hostile_bodies.py::"
+REDIRECTS = "test_hostile_redirects.py::"
+DNS = "test_hostile_dns.py::"
+DUMPS = "test_dumps.py::"
+
+# Each case: what happens -> file::test, with the name of its parameter or of its answer behind a bar.
+CASES = [
+    # addresses
+    ("127.0.0.1", f"{ADDRESSES}|the loopback address"),
+    ("127.255.255.255", f"{ADDRESSES}|the end of the loopback network"),
+    ("::1", f"{ADDRESSES}|IPv6's loopback address"),
+    ("0.0.0.0", f"{ADDRESSES}|the unspecified address"),
+    ("10.0.0.0/8", f"{ADDRESSES}|the private network 10/8"),
+    ("172.16.0.0/12", f"{ADDRESSES}|the private network 172.16/12"),
+    ("192.168.0.0/16", f"{ADDRESSES}|the private network 192.168/16"),
+    ("169.254.169.254", f"{ADDRESSES}|the metadata service of clouds"),
+    ("100.64.0.0/10 and its edges", f"{ADDRESSES}|carrier-grade NAT"),
+    ("192.0.0.8", f"{ADDRESSES}|IETF protocol assignments"),
+    ("198.18.0.0/15", f"{ADDRESSES}|benchmark networks"),
+    ("the test networks", f"{ADDRESSES}|documentation networks"),
+    ("224.0.0.0/4", f"{ADDRESSES}|multicast"),
+    ("240.0.0.0/4 and broadcast", f"{ADDRESSES}|reserved and broadcast addresses"),
+    ("::ffff:10.0.0.1", f"{ADDRESSES}|IPv4-mapped IPv6"),
+    ("::10.0.0.1", f"{ADDRESSES}|IPv4-compatible IPv6"),
+    ("::ffff:0:10.0.0.1", f"{ADDRESSES}|IPv4-translated IPv6"),
+    ("64:ff9b::a00:1", f"{ADDRESSES}|NAT64"),
+    ("64:ff9b:1::/48", f"{ADDRESSES}|local NAT64"),
+    ("2002:a00:1::1", f"{ADDRESSES}|6to4"),
+    ("2001::/32", f"{ADDRESSES}|Teredo"),
+    ("fc00::/7", f"{ADDRESSES}|unique local addresses"),
+    ("fe80::1%eth0", "test_hostile_addresses.py::test_nothing_is_sent_to_a_link_local_address_with_a_zone"),
+    ("fec0::", f"{ADDRESSES}|site-local addresses"),
+    ("ff02::1", f"{ADDRESSES}|IPv6 multicast"),
+    (
+        "2001:db8::, 3fff::, 100::, 5f00::",
+        f"{ADDRESSES}|IPv6 documentation, discard and segment-routing prefixes",
+    ),
+    ("own port", "test_hostile_addresses.py::test_nothing_is_sent_to_a_place_where_this_machine_listens_itself"),
+    # spellings
+    ("2130706433", f"{SPELLINGS}|one decimal number"),
+    ("0x7f.1", f"{SPELLINGS}|hexadecimal"),
+    ("0177.0.0.1", f"{SPELLINGS}|octal"),
+    ("127.1", f"{SPELLINGS}|fewer than four numbers"),
+    ("IDNA digits", f"{SPELLINGS}|circled digits"),
+    ("localhost", "test_hostile_spellings.py::test_localhost_by_any_name_is_refused"),
+    ("credentials before a host", f"{SPELLINGS}|a host name as the user"),
+    ("backslash", "test_hostile_spellings.py::test_a_backslash_ends_the_host_as_it_does_in_browsers"),
+    ("ports 22, 25, 6379", "test_hostile_spellings.py::test_ports_of_other_services_are_refused"),
+    ("other schemes", "test_hostile_spellings.py::test_schemes_other_than_http_lead_nowhere"),
+    ("hosts and ports out of bounds", "test_hostile_spellings.py::test_hosts_and_ports_that_cannot_be_lead_nowhere"),
+    ("CR, LF, TAB, NUL", "test_hostile_spellings.py::test_control_characters_never_reach_a_request"),
+    # names
+    ("a private address", f"{DNS}test_a_name_with_a_private_address_is_refused"),
+    ("mixed answers", f"{DNS}test_one_private_answer_among_public_ones_refuses_the_name"),
+    ("rebinding", f"{DNS}test_a_name_that_changes_its_address_is_connected_to_where_it_was_judged"),
+    ("a CNAME chain", f"{DNS}test_an_alias_of_a_private_host_is_judged_by_its_address"),
+    ("NXDOMAIN, SERVFAIL", f"{DNS}test_names_that_are_unknown_or_whose_servers_fail_or_hang_are_counted"),
+    ("10,000 A records", f"{DNS}test_ten_thousand_answers_are_all_judged"),
+    ("proxy variables", f"{DNS}test_a_proxy_variable_switches_no_judgement_off"),
+    # redirects
+    ("to a private address", f"{REDIRECTS}test_redirects_to_private_addresses_and_files_end_there|private"),
+    ("to a file", f"{REDIRECTS}test_redirects_to_private_addresses_and_files_end_there|file"),
+    ("a loop", f"{REDIRECTS}test_a_loop_and_a_chain_that_is_too_long_end|loop"),
+    ("http and https in turn", "test_hostile_tls.py::test_a_ping_pong_between_http_and_https_is_a_loop"),
+    ("a long chain", f"{REDIRECTS}test_a_loop_and_a_chain_that_is_too_long_end|chain"),
+    ("Location of any form", f"{REDIRECTS}test_a_location_of_any_form_leads_to_its_page_or_nowhere"),
+    ("to an excluded site", f"{REDIRECTS}test_a_redirect_to_a_site_that_the_links_leave_out_is_refused"),
+    ("cookies and passwords", f"{REDIRECTS}test_no_cookie_and_no_password_goes_along_with_a_redirect"),
+    ("a refresh inside the page", f"{REDIRECTS}test_a_refresh_inside_a_page_is_not_followed"),
+    ("a hostile robots.txt", f"{REDIRECTS}test_a_robots_file_that_is_hostile_itself_forbids_or_is_cut"),
+    # bodies
+    ("a gzip bomb", f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound|gzip"),
+    ("deflate, raw or zlib", f"{BODIES}test_packed_bodies_are_stored_as_they_came_and_read_as_far_as_they_go"),
+    ("a brotli bomb", f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound|brotli"),
+    ("a zstd bomb", f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound|zstd"),
+    ("packed twice", f"{BODIES}test_packed_bodies_are_stored_as_they_came_and_read_as_far_as_they_go|gzip twice"),
+    (
+        "empty members",
+        f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound|100,000 empty members",
+    ),
+    ("truncated gzip", f"{BODIES}test_packed_bodies_are_stored_as_they_came_and_read_as_far_as_they_go"),
+    ("a wrong label", f"{BODIES}test_packed_bodies_are_stored_as_they_came_and_read_as_far_as_they_go"),
+    ("an unknown coding", f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound"),
+    ("an endless body", f"{BODIES}test_bodies_that_never_end_are_cut|endless"),
+    ("a length too short", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|shorter than the body"),
+    ("a length too long", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|longer than the body"),
+    ("two lengths", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|two"),
+    ("a length beside chunks", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|beside chunks"),
+    ("a negative or huge length", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|negative"),
+    ("chunks and trailers", f"{BODIES}test_chunks_of_one_byte_and_endless_trailers_end_in_time"),
+    ("204 and 304 with a body", f"{BODIES}test_statuses_that_are_no_page_are_counted_by_their_number|304 Not Modified"),
+    ("206 and 416 unasked", f"{BODIES}test_statuses_that_are_no_page_are_counted_by_their_number|http_416"),
+    ("HTTP/0.9 and garbage", f"{BODIES}test_what_is_no_http_is_a_bad_response|HTTP/0.9"),
+    (
+        "a flood of 1xx",
+        f"{BODIES}test_chunks_of_one_byte_and_endless_trailers_end_in_time|interim answers without end",
+    ),
+    # times
+    ("accept, never answer", "test_hostile_times.py::test_servers_that_never_finish_are_left_at_the_deadline"),
+    ("headers drip", "test_hostile_times.py::test_servers_that_never_finish_are_left_at_the_deadline|drips headers"),
+    ("below the rate", "test_hostile_times.py::test_a_body_below_the_minimum_rate_ends_before_the_deadline"),
+    ("a handshake stalls", "test_hostile_tls.py::test_a_handshake_that_stalls_ends_in_time"),
+    ("close after headers", "test_hostile_times.py::test_connections_that_break_are_failed_ones|after the headers"),
+    ("reset in the body", "test_hostile_times.py::test_connections_that_break_are_failed_ones|reset in the body"),
+    # headers
+    ("a line of 50 MB", "test_hostile_headers.py::test_headers_beyond_the_bounds_are_bad_responses|a line of 50 MB"),
+    ("a million headers", "test_hostile_headers.py::test_headers_beyond_the_bounds_are_bad_responses|a million"),
+    ("a folded header", "test_hostile_headers.py::test_a_folded_header_is_refused_or_one_header"),
+    ("NUL, bytes outside ASCII", "test_hostile_headers.py::test_odd_values_do_no_harm"),
+    ("10,000 cookies", "test_hostile_headers.py::test_headers_beyond_the_bounds_are_bad_responses|10,000 cookies"),
+    ("Retry-After of any form", "test_retries.py::test_a_retry_after_of_any_form_is_a_number_of_seconds|NaN"),
+    # content
+    ("an image as HTML", "test_hostile_content.py::test_files_of_other_kinds_are_told_by_their_first_bytes"),
+    (
+        "HTML without type",
+        "test_hostile_content.py::test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte|no type",
+    ),
+    ("a PDF", "test_hostile_content.py::test_files_of_other_kinds_are_told_by_their_first_bytes|a PDF as HTML"),
+    (
+        "charsets that lie",
+        "test_hostile_content.py::test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte|UTF-7",
+    ),
+    (
+        "a byte order mark",
+        "test_hostile_content.py::test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte|a byte order mark",
+    ),
+    ("one line of 1 GB", f"{BODIES}test_bodies_that_never_end_are_cut|one line of a gigabyte"),
+    ("noindex, noai, TDM", "test_hostile_content.py::test_wishes_in_headers_are_obeyed_and_recorded"),
+    # TLS
+    (
+        "bad certificates",
+        "test_hostile_tls.py::test_nothing_is_asked_over_a_connection_that_cannot_be_verified|expired",
+    ),
+    # dumps
+    ("a window of 2 GiB", f"{DUMPS}test_zstandard_windows_up_to_two_gib_are_read"),
+    ("truncated streams", f"{DUMPS}test_truncated_streams_give_what_they_hold_and_one_failure"),
+    ("a character at a chunk's edge", f"{DUMPS}test_chunk_edges_change_nothing"),
+    ("nulls and strings", f"{DUMPS}test_null_score_in_late_2017_and_null_url_in_2022_are_told_not_crashed_on"),
+    ("a last line without newline", f"{DUMPS}test_compression_is_told_by_content|no newline"),
+    ("a line of 100 MB", f"{DUMPS}test_a_100_mb_line_is_counted_and_never_held"),
+    ("a bad line", f"{DUMPS}test_a_bad_line_is_a_counted_reason"),
+    ("scores of any size", "test_links.py::test_scores_far_from_any_threshold_are_judged_or_counted"),
+    ("a second too late", "test_links.py::test_the_cutoff_is_exact_to_the_second"),
+    ("escaped twice", f"{DUMPS}test_urls_are_unescaped_exactly_once_and_only_as_reddit_escapes"),
+    ("an id in two months", "test_links.py::test_a_post_in_two_files_counts_once_as_it_was_read_last"),
+    ("a crosspost", f"{DUMPS}test_a_crosspost_is_its_own_post_whatever_it_carries_of_the_other"),
+    ("a deleted author", f"{DUMPS}test_a_deleted_author_takes_no_vote_away"),
+    ("a link to itself", f"{DUMPS}test_self_posts_are_told_without_is_self"),
+    # archives and resuming
+    ("kill -9", "test_pages_set.py::test_killed_again_and_again_nothing_is_lost_and_nothing_is_there_twice"),
+    ("a full disk", "test_pages_set.py::test_a_disk_that_is_full_ends_the_run_with_a_short_error"),
+    ("two writers", "test_pages_set.py::test_two_runs_cannot_write_one_folder"),
+    ("CRLF in a target URI", "test_warc_writer.py::test_a_url_cannot_forge_a_header_or_a_line_of_the_index"),
+    ("a clock set back", "test_retries.py::test_a_clock_that_was_set_back_neither_stalls_nor_hurries"),
+]
+
+
+def test_the_list_is_whole() -> None:
+    assert len(CASES) == len({what for what, _ in CASES}) == 115
+
+
+@pytest.mark.parametrize("place", dict.fromkeys(place for _, place in CASES))
+def test_each_case_has_its_test(place: str) -> None:
+    where, _, label = place.partition("|")
+    name, _, test = where.partition("::")
+    assert test in functions(name)
+    assert not label or f'"{label}"' in source(name)
+
+
+@cache
+def source(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+@cache
+def functions(name: str) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(source(name))) if isinstance(node, ast.FunctionDef)}

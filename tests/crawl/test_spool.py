@@ -1,0 +1,33 @@
+"""Bodies under way: whole from memory and from disk, and never more in memory than all of them may hold."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.crawl.spool import SMALL_BYTES, Spool, SpoolMemory
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20), st.integers(0, 2000), st.integers(0, 7000))
+def test_what_was_written_comes_back_up_to_the_bound(pieces: list[bytes], limit: int, max_bytes: int) -> None:
+    memory = SpoolMemory(limit)
+    with Spool(memory) as spool:
+        for piece in pieces:
+            spool.write(piece)
+        assert spool.size == len(b"".join(pieces))
+        assert spool.read(max_bytes) == b"".join(pieces)[:max_bytes]
+    assert memory.used == 0
+
+
+def test_many_bodies_together_go_to_disk_and_small_ones_stay() -> None:
+    memory = SpoolMemory(10 * SMALL_BYTES)
+    spools = [Spool(memory) for _ in range(20)]
+    for i in range(40):
+        for number, spool in enumerate(spools):
+            spool.write(bytes([number]) * (SMALL_BYTES // 10))
+            assert memory.used <= memory.limit + len(spools) * (SMALL_BYTES + SMALL_BYTES // 10), f"at write {i}"
+    assert memory.used < len(spools) * 4 * SMALL_BYTES, "nothing went to disk"
+    for number, spool in enumerate(spools):
+        with spool:
+            assert spool.read(10**9) == bytes([number]) * (SMALL_BYTES // 10 * 40)
+    assert memory.used == 0
