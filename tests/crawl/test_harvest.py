@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from webtext.base.engine import LocalEngine  # noqa: E402
 from webtext.base.errors import ConfigError, DryRun, NetworkError  # noqa: E402
 from webtext.base.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
+from webtext.crawl import reddit_api  # noqa: E402
 from webtext.crawl.api import Api, Pace  # noqa: E402
 from webtext.crawl.api_settings import ApiSettings  # noqa: E402
 from webtext.crawl.harvest_inputs import harvest_inputs  # noqa: E402
@@ -145,6 +147,24 @@ def test_a_token_that_was_taken_back_is_renewed(apis: LocalApis, tmp_path: Path)
     found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
     assert [asked.headers["Authorization"] for asked in apis.requests] == ["bearer token-0"] * 2 + ["bearer token-2"]
     assert len(lines(found)) == 150
+
+
+def test_a_token_is_renewed_before_it_ends(apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lasts for an hour; here half of one goes by with every answer."""
+    apis.listings["r/books/top"] = [post(number) for number in range(350)]
+    monkeypatch.setattr(reddit_api, "time", SimpleNamespace(monotonic=lambda: 1800.0 * len(apis.requests)))
+    harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    used = [asked.headers["Authorization"] for asked in apis.requests]
+    assert used == ["bearer token-0"] * 2 + ["bearer token-1"] * 2
+
+
+def test_a_post_of_a_dump_and_of_the_api_is_one_with_the_later_score(apis: LocalApis, tmp_path: Path) -> None:
+    dump = tmp_path / "RS_2015-12"
+    dump.write_text(json.dumps({**post(1), "retrieved_on": 1_450_000_100}))
+    apis.listings["r/books/top"] = [post(1, score=500)]
+    links = collect_links([str(dump), LISTING], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    (row,) = links_of(links).values()
+    assert (row["karma"], len(row["posts"]), links.counts.dropped) == (500, 1, {"duplicate_post": 1})
 
 
 def test_it_waits_as_long_as_it_is_told(apis: LocalApis, tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""Reading harvested lines: recorded posts first, then whatever an API may write into a field."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))  # recorded answers
+from local_apis import post, recorded  # noqa: E402
+
+from webtext.crawl.harvested import Harvested, reddit_removal  # noqa: E402
+from webtext.crawl.submission import Dropped, Unreadable  # noqa: E402
+
+RECORDINGS = [
+    "TestDomainListing.test_top",
+    "TestFront.test_top",
+    "TestReddit.test_info",
+    "TestSubmission.test_crosspost",
+]
+RECORDINGS += ["TestSubmission.test_duplicates", "TestSubmission.test_invalid_attribute"]
+
+
+def line(data: Any, api: str = "reddit") -> bytes:
+    return json.dumps({"api": api, "retrieved": 9, "data": data}, separators=(",", ":")).encode()
+
+
+def posts_in(answer: Any) -> Iterator[dict[str, Any]]:
+    """All posts of an answer, however deep."""
+    if isinstance(answer, dict) and answer.get("kind") == "t3":
+        yield answer["data"]
+    children = answer.values() if isinstance(answer, dict) else answer if isinstance(answer, list) else ()
+    for child in children:
+        yield from posts_in(child)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_recorded_post_is_read(name: str, shared_data: Path) -> None:
+    posts = list(posts_in(recorded(shared_data, name)))
+    assert posts
+    for data in posts:
+        votes = Harvested().parse(line(data))
+        removal = reddit_removal(data["author"], data["selftext"], data.get("removed_by_category"))
+        if removal is not None:
+            assert votes == Dropped(removal)
+            continue
+        assert not isinstance(votes, (Dropped, Unreadable))
+        (vote,) = votes
+        assert (vote.post_id, vote.score, vote.url, vote.is_self) == (
+            data["id"],
+            data["score"],
+            data["url"],
+            data["is_self"],
+        )
+        assert (vote.created, vote.retrieved) == (int(data["created_utc"]), 9)
+
+
+@pytest.mark.parametrize(
+    ("author", "text", "category", "reason"),
+    [
+        ("a", "", None, None),
+        (None, None, None, None),
+        ("[deleted]", "", None, "deleted_by_user"),
+        ("a", "[deleted]", None, "deleted_by_user"),
+        ("a", "[removed]", None, "removed_by_moderator"),
+        ("[deleted]", "[removed]", None, "removed_by_moderator"),
+        ("[deleted]", "", "deleted", "deleted_by_user"),
+        ("a", "", "author", "deleted_by_user"),
+        ("a", "", "moderator", "removed_by_moderator"),
+        ("[deleted]", "", "reddit", "removed_by_moderator"),
+        ("a", "", "copyright_takedown", "removed_by_moderator"),
+    ],
+)
+def test_who_took_a_post_back(author: str | None, text: str | None, category: str | None, reason: str | None) -> None:
+    assert reddit_removal(author, text, category) == reason
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"{}",
+        b'{"api":"reddit"}',
+        b'{"api":"myspace","retrieved":1,"data":{}}',
+        b'{"api":"reddit","retrieved":-1,"data":{}}',
+    ]
+    + [
+        b'{"api":"reddit","retrieved":1,"data":{"id":"a"',
+        b'{"api":"reddit","retrieved":1,"data":' + b"[" * 99_999 + b"}",
+    ],
+)
+def test_lines_that_are_none_of_a_harvest_are_counted(record: bytes) -> None:
+    assert isinstance(Harvested().parse(record), Unreadable)
+
+
+FIELDS = st.sampled_from([*post(1), "time", "type", "deleted", "dead", "points", "created_at_i", "objectID"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(
+    api=st.sampled_from(["reddit", "firebase", "algolia"]),
+    data=VALUES | st.dictionaries(FIELDS, VALUES, max_size=8).map(lambda changes: {**post(1), **changes}),
+)
+def test_whatever_a_field_holds_gives_votes_or_a_reason(api: str, data: Any) -> None:
+    votes = Harvested().parse(line(data, api))
+    if isinstance(votes, (Dropped, Unreadable)):
+        assert votes.reason
+        return
+    for vote in votes:
+        assert vote.retrieved == 9
+        assert vote.post_id
+        assert all(number is None or -(2**63) <= number < 2**63 for number in (vote.score, vote.created))
