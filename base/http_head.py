@@ -17,10 +17,13 @@ class Headers:
 
     def __init__(self, fields: tuple[tuple[str, str], ...] = ()) -> None:
         self.fields = fields
+        self._first: dict[str, str] = {}  # by lower-case name; made when first asked for
 
     def get(self, name: str, default: str = "") -> str:
         """The first value of `name`."""
-        return next(iter(self.get_all(name)), default)
+        if not self._first and self.fields:
+            self._first = {known.lower(): value for known, value in reversed(self.fields)}
+        return self._first.get(name.lower(), default)
 
     def get_all(self, name: str) -> list[str]:
         """All values of `name`."""
@@ -62,7 +65,7 @@ def _fields(lines: list[str]) -> Headers:
     fields: list[tuple[str, str]] = []
     for line in lines:
         name, colon, value = line.partition(":")
-        if line[:1] in (" ", "\t") and fields:
+        if line.startswith((" ", "\t")) and fields:
             fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}")
         elif colon:
             fields.append((name.strip(), value.strip()))

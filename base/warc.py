@@ -16,7 +16,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
@@ -48,7 +48,7 @@ _END_MEMBERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: it is filled step by step, and copies were a tenth of the reading
 class Response:
     """An HTTP response as it was archived, or a damaged stretch of the file (`damage` says what, `url` may be empty).
 
@@ -119,7 +119,8 @@ def read_response_at(folder: Folder, name: str, offset: int, length: int) -> Res
         part = file.read(length)
     for stretch in _stretches(io.BytesIO(part)):
         if stretch.response and stretch.is_record:
-            return _with_original(replace(stretch.response, offset=offset, length=length), folder, name)
+            stretch.response.offset, stretch.response.length = offset, length
+            return _with_original(stretch.response, folder, name)
     raise InputError(f"no response record at offset {offset} of '{folder.location(name)}'", "was the file changed?")
 
 
@@ -208,11 +209,11 @@ def _with_lengths(stretches: Iterator[_Stretch], file: BinaryIO) -> Iterator[_St
 
 
 def _placed(stretch: _Stretch, end: int) -> _Stretch:
-    if not stretch.response or not stretch.is_record:
-        return stretch
-    alone = stretch.starts_member and end > stretch.start
-    offset, length = (stretch.start, end - stretch.start) if alone else (None, None)
-    return replace(stretch, response=replace(stretch.response, offset=offset, length=length))
+    response = stretch.response
+    if response and stretch.is_record:
+        alone = stretch.starts_member and end > stretch.start
+        response.offset, response.length = (stretch.start, end - stretch.start) if alone else (None, None)
+    return stretch
 
 
 class _Tail:
@@ -292,7 +293,10 @@ def _next_start(file: BinaryIO, position: int, kind: bytes) -> int | None:
 
 
 def _read(record: WarcRecord, start: int, starts_member: bool) -> _Stretch:
-    headers = Headers(tuple((_text(name), _text(value)) for name, value in record.headers.items_bytes()))
+    fields = record.headers.items_bytes()
+    headers = Headers(
+        tuple([(name.decode("utf-8", "replace"), value.decode("utf-8", "replace")) for name, value in fields])
+    )
     # One byte more than there is: so damage that follows is met here, as OSError; fastwarc panics when it meets it later.
     # (Not simply MAX_RECORD_BYTES + 1: fastwarc makes room for as many bytes as it is asked for, which costs 30 µs.)
     block = record.reader.read(min(record.content_length, MAX_RECORD_BYTES) + 1)
@@ -338,8 +342,10 @@ def _with_original(response: Response, folder: Folder, name: str) -> Response:
             if is_plain_name and (file_name == name or folder.exists(file_name)):
                 original = _response_from(folder, file_name, int(offset))
                 if original is not None and _is_original(original, response):
-                    return replace(response, raw=original.raw)
-    return replace(response, damage="original_not_found")
+                    response.raw = original.raw
+                    return response
+    response.damage = "original_not_found"
+    return response
 
 
 def _response_from(folder: Folder, name: str, offset: int) -> Response | None:
@@ -367,16 +373,13 @@ def _url(value: str) -> str:
     return value.strip().removeprefix("<").removesuffix(">")
 
 
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
-
-
 def _with_http(response: Response, block: bytes) -> Response:
     head = split_http(block)
     if head is None:
-        return replace(response, damage="damaged_http")
-    status, headers, raw = head
-    return replace(response, status=status, http_headers=headers, raw=raw)
+        response.damage = "damaged_http"
+    else:
+        response.status, response.http_headers, response.raw = head
+    return response
 
 
 def _no_warc(location: str, file: BinaryIO) -> InputError:

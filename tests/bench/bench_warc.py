@@ -1,13 +1,15 @@
-"""Reading WARC files: webtext beside fastwarc alone and warcio, on pages made of the standard library's documentation.
+"""WARC files, read and written: webtext beside fastwarc alone and warcio, on pages made of Python's documentation.
 
     python tests/bench/bench_warc.py [N_PAGES]
 
-All three give every response's URL, status, headers and body as sent; that these are equal is checked first. Times are
-CPU seconds of one core, the median of 5 runs in turn, over a file that is in memory already.
+Reading: all give every response's URL, status, headers and body as sent. Writing: a response and a request record with
+digests for each page, and webtext an index line besides. That what is read is equal is checked first. Times are CPU seconds
+of one core, the median of 5 runs in turn, over files that are in memory already.
 """
 
 from __future__ import annotations
 
+import functools
 import gzip
 import html
 import io
@@ -27,6 +29,7 @@ from warcio.warcwriter import WARCWriter
 
 from webtext.base.storage import Folder
 from webtext.base.warc import read_responses
+from webtext.crawl.warc_writer import Exchange, WarcWriter
 
 MODULES = """
 argparse ast asyncio collections csv datetime decimal difflib email http.client inspect json logging os pathlib random re
@@ -63,12 +66,12 @@ READERS: dict[str, Callable[[Path], Iterator[Page]]] = {"webtext": webtext, "fas
 
 
 def made_pages(n_pages: int) -> Iterator[bytes]:
-    """HTML documents of 100 to 1,900 lines of rendered documentation."""
+    """HTML documents of 400 to 5,800 lines of rendered documentation: 150 KB in the mean, as pages of the web are."""
     text = "\n".join(pydoc.render_doc(name, renderer=pydoc.plaintext) for name in MODULES.split())
     lines = [f"<p>{html.escape(line)}</p>" for line in text.splitlines() if line.strip(" |")]
     at = 0
     for number in range(n_pages):
-        n_lines = 100 + number * 37 % 1800
+        n_lines = 300 + number * 37 % 5200
         taken = "\n".join(lines[(at + i) % len(lines)] for i in range(n_lines))
         at += n_lines
         yield f"<!doctype html><html><head><title>Page {number}</title></head><body>{taken}</body></html>".encode()
@@ -88,34 +91,108 @@ def write_warc(path: Path, n_pages: int, *, codes_bodies: bool) -> None:
             writer.write_record(writer.create_warc_record(url, "response", payload=io.BytesIO(body), http_headers=head))
 
 
-def cpu_seconds(path: Path) -> dict[str, float]:
-    """Each reader's, round by round, so that what else the machine does falls on all."""
-    times: dict[str, list[float]] = {name: [] for name in READERS}
+def cpu_seconds(runs: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Each one's, round by round, so that what else the machine does falls on all."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(RUNS):
-        for name, read in READERS.items():
+        for name, run in runs.items():
             start = time.process_time()
-            for _page in read(path):
-                pass
+            run()
             times[name].append(time.process_time() - start)
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
+def made_exchanges(n_pages: int) -> list[Exchange]:
+    """The pages as a crawler gets them, gzipped."""
+    return [
+        Exchange(
+            url=f"https://docs.example.org/page/{number}",
+            captured=1_700_000_000,
+            address="192.0.2.1",
+            method_line=b"GET /page/%d HTTP/1.1" % number,
+            request_headers=[(b"Host", b"docs.example.org"), (b"User-Agent", b"bench"), (b"Accept-Encoding", b"gzip")],
+            status=200,
+            status_line=b"HTTP/1.1 200 OK",
+            headers=[(b"Content-Type", b"text/html; charset=utf-8"), (b"Content-Encoding", b"gzip")],
+            body=gzip.compress(body, mtime=number),
+            identified_type="text/html",
+        )
+        for number, body in enumerate(made_pages(n_pages))
+    ]
+
+
+def write_by_webtext(path: Path, exchanges: list[Exchange]) -> None:
+    path.unlink(missing_ok=True)
+    with WarcWriter(path, path.name, {"software": "bench"}) as writer:
+        for exchange in exchanges:
+            writer.write(exchange)
+
+
+def write_by_warcio(path: Path, exchanges: list[Exchange]) -> None:
+    with path.open("wb") as file:
+        writer = WARCWriter(file, gzip=True, warc_version="WARC/1.1")
+        for one in exchanges:
+            fields = [(name.decode(), value.decode()) for name, value in one.headers]
+            head = StatusAndHeaders("200 OK", fields, protocol="HTTP/1.1")
+            more = {"WARC-IP-Address": one.address, "WARC-Identified-Payload-Type": one.identified_type}
+            response = writer.create_warc_record(
+                one.url, "response", payload=io.BytesIO(one.body), http_headers=head, warc_headers_dict=more
+            )
+            asked = [(name.decode(), value.decode()) for name, value in one.request_headers]
+            line = StatusAndHeaders(
+                one.url.partition("example.org")[2] + " HTTP/1.1", asked, protocol="GET", is_http_request=True
+            )
+            writer.write_request_response_pair(
+                writer.create_warc_record(one.url, "request", http_headers=line), response
+            )
+
+
+def read_through(read: Callable[[Path], Iterator[Page]], path: Path) -> None:
+    for _page in read(path):
+        pass
+
+
+def bench_reading(folder: Path, n_pages: int) -> None:
+    for label, codes_bodies in (("bodies as text", False), ("bodies sent as gzip", True)):
+        path = folder / "pages.warc.gz"
+        write_warc(path, n_pages, codes_bodies=codes_bodies)
+        pages = list(warcio(path))
+        if not list(webtext(path)) == list(fastwarc(path)) == pages or len(pages) != n_pages:
+            raise SystemExit("the readers do not agree")
+        n_bytes = sum(len(body) for *_, body in pages)
+        print(
+            f"WARC read, {label}: {n_pages:,} pages, {n_bytes / 1e6:.1f} MB of bodies; must 1.5 times warcio, aim 1.9"
+        )
+        runs = {name: functools.partial(read_through, read, path) for name, read in READERS.items()}
+        print_rates(cpu_seconds(runs), n_pages, n_bytes)
+
+
+def bench_writing(folder: Path, n_pages: int) -> None:
+    exchanges = made_exchanges(n_pages)
+    ours, theirs = folder / "ours.warc.gz", folder / "theirs.warc.gz"
+    write_by_webtext(ours, exchanges)
+    write_by_warcio(theirs, exchanges)
+    if not list(warcio(ours)) == list(warcio(theirs)) == list(webtext(ours)):
+        raise SystemExit("the writers do not agree")
+    n_bytes = sum(len(exchange.body) for exchange in exchanges)
+    sizes = f"{ours.stat().st_size / 1e6:.1f} MB by webtext, {theirs.stat().st_size / 1e6:.1f} MB by warcio"
+    print(
+        f"WARC written: {n_pages:,} pages, {n_bytes / 1e6:.1f} MB of gzipped bodies, {sizes}; must 3 times warcio, aim 10"
+    )
+    runs = {"webtext": lambda: write_by_webtext(ours, exchanges), "warcio": lambda: write_by_warcio(theirs, exchanges)}
+    print_rates(cpu_seconds(runs), n_pages, n_bytes)
+
+
+def print_rates(times: dict[str, float], n_pages: int, n_bytes: int) -> None:
+    for name, seconds in times.items():
+        rate = f"{seconds / n_pages * 1e6:6.0f} µs a page, {n_bytes / 1e6 / seconds:6.0f} MB/s"
+        print(f"  {name:<9} {rate}   webtext is {seconds / times['webtext']:.2f} times as fast")
+
+
 def main(n_pages: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for label, codes_bodies in (("bodies as text", False), ("bodies sent as gzip", True)):
-            path = Path(folder) / "pages.warc.gz"
-            write_warc(path, n_pages, codes_bodies=codes_bodies)
-            pages = list(warcio(path))
-            if not list(webtext(path)) == list(fastwarc(path)) == pages or len(pages) != n_pages:
-                raise SystemExit("the readers do not agree")
-            megabytes = sum(len(body) for *_, body in pages) / 1e6
-            print(
-                f"{label}: {n_pages:,} pages, {megabytes:.1f} MB of bodies, {path.stat().st_size / 1e6:.1f} MB of WARC"
-            )
-            times = cpu_seconds(path)
-            for name, seconds in times.items():
-                rate = f"{seconds / n_pages * 1e6:6.0f} µs a page, {megabytes / seconds:6.0f} MB/s"
-                print(f"  {name:<9} {rate}   webtext takes {times['webtext'] / seconds:.2f} of its time")
+        bench_writing(Path(folder), n_pages)
+        bench_reading(Path(folder), n_pages)
 
 
 if __name__ == "__main__":
