@@ -36,7 +36,7 @@ Examples:
   webtext crawl links hackernews:2016-01-01..2016-02-01 --contact you@example.org --out build/links
 
 \b
-Reads, told apart by name (--source says it for all files), xz, bz2, zst, gz or plain:
+Reads:  told apart by name, or all as --source says; files in xz, bz2, zst, gz or plain
   RS_*, *_submissions         Reddit's submissions
   RC_*, *_comments            Reddit's comments: the links in them, with the comment's score
   *.csv, *.tsv, *.jsonl,      columns by name: url; score, karma, points or ups; created_utc,
@@ -49,6 +49,7 @@ Writes: DIR, a part set of links
 """
 
 MISSING = {
+    "null_url": "the links of a list are in its column 'url'",
     "null_score": "--default-score gives one to rows of lists",
     "null_created": "--default-created gives a time to rows of lists",
 }

@@ -47,7 +47,7 @@ _LISTS: Mapping[str, Callable[[Defaults], LinkSource[Any]]] = {
     PARQUET: ParquetFile,
     URLS: UrlList,
 }
-_COMPRESSED = re.compile(r"\.(?:xz|bz2|zst|gz)$")
+_COMPRESSED = re.compile(r"\.(?:xz|bz2|zst|gz)$", re.IGNORECASE)
 
 
 def source_by_name(name: str) -> str | None:
@@ -57,8 +57,11 @@ def source_by_name(name: str) -> str | None:
     ('comments', 'csv', None)
     """
     plain = _COMPRESSED.sub("", name)
-    fitting = (source for source, patterns in PATTERNS.items() if any(fnmatch.fnmatchcase(plain, p) for p in patterns))
-    return next(fitting, None)
+    names = (plain, plain.lower())  # RS_ is written so, but .CSV as well as .csv
+    for source, patterns in PATTERNS.items():
+        if any(fnmatch.fnmatchcase(each, pattern) for each in names for pattern in patterns):
+            return source
+    return None
 
 
 def need_source(name: str, location: str, asked_for: str | None) -> str:
