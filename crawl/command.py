@@ -138,9 +138,13 @@ def refresh(run: Run, settings: dict[str, Any], links: str, out: str | None) -> 
 FETCH_EXAMPLES = """\b
 Examples:
   webtext crawl fetch build/links --out build/pages --contact you@example.org
+  webtext crawl fetch build/links --out build/pages --contact you@example.org --from wayback,web
+  webtext crawl fetch build/links --out build/pages --contact you@example.org --from common-crawl \\
+      --cc-index s3://commoncrawl/cc-index/table/cc-main/warc/crawl=CC-MAIN-2017-51/subset=warc
+  webtext crawl fetch build/links --out build/pages --contact you@example.org --from warc --warc old/
 
 \b
-Reads:  a part set of links
+Reads:  a part set of links; of archives, an index of Parquet files or WARC files
 Writes: DIR, a part set of pages: WARC files, and a row with the outcome for every link
 """
 
@@ -149,7 +153,7 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 @click.argument("links", metavar="LINKS")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> None:
-    """Fetch the pages of a link list, politely, into WARC files."""
+    """Fetch the pages of a link list, politely, from the web or from archives, into WARC files."""
     from webtext.base.console import funnel_text
     from webtext.crawl.fetch import fetch_pages
 

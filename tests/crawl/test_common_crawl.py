@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -382,3 +383,33 @@ def test_a_record_that_unpacks_to_too_much_is_refused_without_unpacking_it(n_byt
         return
     with pytest.raises(Failure, match="too_large"):
         read_record(member, 100_000)
+
+
+def test_the_index_may_lie_behind_an_fsspec_url(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = crawl_archive.web.url("/a")
+    crawl_archive.page(url)
+    crawl_archive.write_index()
+    fsspec.filesystem("memory").put(str(tmp_path / "cc/index"), "/cc-index", recursive=True)
+    settings = crawl_archive.settings | {"cc_index": ("memory://cc-index",)}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    assert row["outcome"] == "fetched"
+
+
+def test_a_crawl_from_archives_goes_on_where_it_was(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    archived, living = crawl_archive.web.url("/archived"), crawl_archive.web.page("/living")
+    crawl_archive.page(archived)
+    crawl_archive.write_index()
+    settings = crawl_archive.settings | {"sources": ("common-crawl", "web")}
+    rows = crawl(make_links([archived]), tmp_path / "pages", **settings)
+    n_asked = len(crawl_archive.web.requests)
+    assert crawl(make_links([archived]), tmp_path / "pages", **settings) == rows
+    assert len(crawl_archive.web.requests) == n_asked
+    rows = crawl(make_links([archived, living]), tmp_path / "pages", **settings)
+    assert {url: row["source"] for url, row in rows.items()} == {archived: "common-crawl", living: "web"}
+    assert len(crawl_archive.ranges) == 1
+    with pytest.raises(InputError, match="sources was"):
+        crawl(make_links([archived, living]), tmp_path / "pages", **settings | {"sources": ("web", "common-crawl")})

@@ -1,0 +1,81 @@
+"""Join links with an index of Common Crawl's form: rows a second, peak memory.
+
+    python tests/bench/bench_join.py [MILLIONS_OF_ROWS] [LINKS]
+
+The index is made: so many million rows, sorted by key, in row groups of 100,000; every link has one capture in it.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from webtext.crawl.archives import Preference
+from webtext.crawl.cc_index import LinkJoin, open_index
+from webtext.crawl.pages_set import Link
+
+ROW_GROUP = 100_000
+
+
+def url_of(number: int) -> str:
+    return f"http://example.com/page/{number:012}/and-some-more-of-a-path"
+
+
+def make_index(path: Path, n_rows: int) -> None:
+    schema = pa.schema([("url_surtkey", pa.string()), ("url", pa.string()), ("fetch_time", pa.timestamp("ms"))])
+    for name, type_ in (("fetch_status", pa.int16()), ("content_digest", pa.string()), ("warc_filename", pa.string())):
+        schema = schema.append(pa.field(name, type_))
+    for name in ("warc_record_offset", "warc_record_length"):
+        schema = schema.append(pa.field(name, pa.int32()))
+    with pq.ParquetWriter(path, schema) as writer:
+        for first in range(0, n_rows, ROW_GROUP):
+            numbers = range(first, min(first + ROW_GROUP, n_rows))
+            n = len(numbers)
+            columns = [
+                [f"com,example)/page/{i:012}/and-some-more-of-a-path" for i in numbers],
+                [url_of(i) for i in numbers],
+                [i * 1000 for i in numbers],
+                [200] * n,
+                ["A" * 32] * n,
+                [f"crawl-data/{i % 1000}.warc.gz" for i in numbers],
+                list(numbers),
+                [1000] * n,
+            ]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            writer.write_table(pa.table(arrays, schema=schema))
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    n_rows = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 3_000_000
+    n_links = int(sys.argv[2]) if len(sys.argv) > 2 else 300_000
+    with tempfile.TemporaryDirectory() as folder:
+        make_index(Path(folder) / "index.parquet", n_rows)
+        made = peak_mb()
+        join = LinkJoin()
+        start = time.process_time()
+        for i in range(n_links):
+            number = i * n_rows // n_links
+            join.add(Link(link_id=f"{number:032x}", url=url_of(number), karma=3, split="train", voted=0))
+        added = time.process_time()
+        join.choose(open_index([f"{folder}/index.parquet"]), Preference(None))
+        chosen = time.process_time()
+        n_placed = sum(1 for _ in join.placed())
+        join.close()
+    print(f"{n_links:,} links, {n_rows:,} rows of the index: {n_placed:,} captures")
+    print(f"links taken in: {n_links / (added - start):,.0f} a CPU second")
+    print(f"join: {n_rows / (chosen - added):,.0f} rows, {n_links / (chosen - added):,.0f} links a CPU second")
+    print(f"peak memory {peak_mb():,.0f} MB ({made:,.0f} MB after the index was made)")
+
+
+if __name__ == "__main__":
+    main()
