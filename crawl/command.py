@@ -48,12 +48,13 @@ Reads:  told apart by name, or all as --source says; files in xz, bz2, zst, gz o
 Writes: DIR, a part set of links
 """
 
-MISSING = {
+HINTS = {
     "null_url": "the links of a list are in its column 'url'",
     "null_score": "--default-score gives one to rows of lists",
     "null_created": "--default-created gives a time to rows of lists",
+    "too_late": "--before none takes posts of any time",
 }
-"""What helps when an input lacks something."""
+"""What helps where all posts are dropped for one reason."""
 
 
 @verb(group, "links", settings={LINKS: LinkSettings, API: ApiSettings}, epilog=LINKS_EXAMPLES)
@@ -73,7 +74,7 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     reasons = counts["dropped"] | counts["failed"]
     if reasons and not found.records:
         most = max(reasons, key=lambda reason: reasons[reason])
-        hint = f" ({MISSING[most]})" if most in MISSING else ""
+        hint = f" ({HINTS[most]})" if most in HINTS else ""
         run.console.warn(f"no vote became a link; {reasons[most]:,} of {counts['records_in']:,} are '{most}'{hint}")
     check_dumps(found)
 
