@@ -140,7 +140,11 @@ class CommonCrawl:
         if url is None:
             raise Failure(ARCHIVE_DAMAGED, f"the index names the file {file!r}")
         headers = {"Range": _range(offset, length), "Accept": "*/*", "Accept-Encoding": "identity"}
-        reply = await self._server.get(url, headers, lambda status, _: status == 206, visit, length)
+        try:
+            reply = await self._server.get(url, headers, lambda status, _: status == 206, visit, length)
+        except Failure as failure:
+            is_damage = failure.reason in ("too_large", "bad_response")
+            raise Failure(ARCHIVE_DAMAGED if is_damage else failure.reason, str(failure)) from None
         sent = _CONTENT_RANGE.fullmatch((reply.header("content-range") or "").strip())
         if reply.body is None or sent is None or (int(sent[1]), len(reply.body)) != (offset, length):
             raise Failure(ARCHIVE_DAMAGED, f"HTTP status {reply.status} instead of {_range(offset, length)}")

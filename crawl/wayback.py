@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from webtext.base.content_coding import BodyError, decode_body
+from webtext.base.errors import ConfigError
 from webtext.base.urls import canonical_url
 from webtext.crawl.archive_server import ArchiveServer
 from webtext.crawl.archive_settings import WAYBACK
@@ -61,7 +62,13 @@ class Wayback:
         self._server = server
         self._settings = settings
         self._preference = preference
-        self._replay = settings.wayback_replay.rstrip("/") + "/"
+        self._replay = canonical_url(settings.wayback_replay.rstrip("/") + "/") or ""
+        self._cdx = canonical_url(settings.wayback_cdx) or ""
+        if not (self._replay and self._cdx):
+            raise ConfigError(
+                f"[crawl.fetch] wayback_cdx = {settings.wayback_cdx!r}, wayback_replay = {settings.wayback_replay!r}: "
+                "expected URLs with a host"
+            )
 
     async def find(self, visit: Visit, url: str, voted: int) -> Capture:
         """The best capture of `url`; see `Archive.find`."""
@@ -77,7 +84,7 @@ class Wayback:
         query = [("url", url), ("output", "json"), ("closest", near), ("sort", "closest"), ("limit", str(CDX_LIMIT))]
         query += [("filter", "!statuscode:[45].."), ("filter", "!mimetype:(image|audio|video)/.*")]
         query += [("collapse", "digest"), *([("to", near)] if before is not None else [])]
-        asked = f"{self._settings.wayback_cdx}?{urlencode(query)}"
+        asked = f"{self._cdx}?{urlencode(query)}"
         reply = await self._server.get(asked, HEADERS, lambda status, _: status == 200, visit, MAX_CDX_BYTES)
         if reply.body is None:
             raise not_archived(f"the index answers with HTTP status {reply.status}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import calendar
 import hashlib
@@ -234,7 +235,28 @@ def test_links_under_one_key_share_no_page(
     assert (rows[own]["outcome"], rows[plain]["outcome"], rows[slash]["outcome"]) == ("fetched", "linked", "linked")
 
 
-def test_only_the_row_groups_that_links_need_are_matched_and_stretches_change_nothing(
+def test_row_groups_that_no_link_needs_are_not_read(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    """The second row group is overwritten: whoever reads it fails."""
+    first, second = crawl_archive.web.url("/a"), crawl_archive.web.url("/b")
+    crawl_archive.page(first)
+    crawl_archive.page(second)
+    crawl_archive.write_index(row_group_size=1)
+    [path] = (tmp_path / "cc/index").rglob("*.parquet")
+    group = pq.read_metadata(path).row_group(1)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    start = min(column.dictionary_page_offset or column.data_page_offset for column in columns)
+    with open(path, "r+b") as file:
+        file.seek(start)
+        file.write(b"\xff" * sum(column.total_compressed_size for column in columns))
+    [row] = crawl(make_links([first]), tmp_path / "pages", **crawl_archive.settings).values()
+    assert row["outcome"] == "fetched"
+    with pytest.raises(InputError, match="the index cannot be read"):
+        crawl(make_links([first, second]), tmp_path / "more", **crawl_archive.settings)
+
+
+def test_stretches_of_links_and_files_of_the_index_change_nothing(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls = [crawl_archive.web.url(f"/{i:03}") for i in range(60)]
@@ -290,6 +312,40 @@ def test_what_is_not_what_the_index_says_is_a_counted_failure_and_spoils_no_othe
     rows = crawl(make_links([*good, *bad, other]), tmp_path / "pages", **crawl_archive.settings)
     assert {url: rows[url]["reason"] for url in [*bad, other]} == dict.fromkeys([*bad, other], "archive_damaged")
     assert {rows[url]["outcome"] for url in good} == {"fetched"}
+
+
+PART = b"HTTP/1.1 206 Partial Content\r\n"
+
+
+async def endless(writer: asyncio.StreamWriter) -> None:
+    writer.write(PART + b"Content-Range: bytes 0-99/100\r\n\r\n")
+    while True:
+        writer.write(bytes(65536))
+        await writer.drain()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+        PART + b"Content-Length: 3\r\n\r\nabc",
+        PART + b"Content-Range: bytes 0-2/9\r\nContent-Length: 3\r\n\r\nabc",
+        PART + b"Content-Range: bytes 0-999999999/1000000000\r\nContent-Length: 1000000000\r\n\r\nabc",
+        PART + b"Content-Range: items 1\r\nTransfer-Encoding: gzip\r\n\r\nabc",
+        endless,
+    ],
+    ids=["whole", "no range", "other range", "huge", "odd", "endless"],
+)
+def test_a_file_server_that_lies_is_found_out(
+    answer: Any, crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    urls = [crawl_archive.web.url(f"/{i}") for i in range(2)]
+    for url in urls:
+        crawl_archive.page(url)
+    crawl_archive.write_index()
+    crawl_archive.web.answer = lambda host, path: answer if path == f"/{FILE}" else crawl_archive.answer(host, path)
+    rows = crawl(make_links(urls), tmp_path / "pages", **crawl_archive.settings)
+    assert {row["reason"] for row in rows.values()} == {"archive_damaged"}
 
 
 def test_a_folder_serves_as_well_as_a_server(

@@ -339,6 +339,21 @@ def test_a_site_s_no_holds_for_every_source(
     assert wayback.asked() == []
 
 
+def test_the_archive_s_url_may_be_spelled_in_any_way(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = wayback.web.url("/a")
+    wayback.page(url, "19990101000000")
+    settings = {name: value.replace("http://", "HTTP://") for name, value in wayback.settings.items() if "way" in name}
+    with pytest.raises(ConfigError, match="expected an http"):
+        crawl(make_links([url]), tmp_path / "no", **wayback.settings | settings)
+    settings = {"wayback_replay": wayback.settings["wayback_replay"].replace("127.0.0.8", "127.8") + "/"}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings | settings).values()
+    assert row["outcome"] == "fetched"
+    with pytest.raises(ConfigError, match="expected URLs with a host"):
+        crawl(make_links([url]), tmp_path / "bad", **wayback.settings | {"wayback_cdx": "http://"})
+
+
 def test_a_forbidden_archive_is_never_asked(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
