@@ -141,6 +141,8 @@ def _finished(job: SpillJob) -> list[Spill] | None:
     """The records of the shares in which the dump was read, if it was read whole; the first one names the failures of all."""
     for of in range(1, MAX_SHARES + 1):
         spills = [spill for share in job.shares(of) if (spill := finished_spill(share)) is not None]
+        if len(spills) == of == 1:
+            return spills
         if len(spills) == of:
             named = [failure for spill in spills for failure in spill.failures]
             spills[0].failures = _first_named(named)

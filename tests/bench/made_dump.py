@@ -2,9 +2,9 @@
 
 Shares and lengths are those of December 2017, as its published schema tells them (10.6 million posts: 44 % self posts, 9 %
 over 18, 14 % on Reddit's own media hosts, 40 % with a preview of six sizes, titles of 56 characters, self texts of 178).
-Rows have the 36 fields of 2011, the 60 of 2017 or the 152 of 2025, a third each. Scores are Pareto's, so that a third of
-the posts reaches 3. Ids, hashes and addresses are random, and words come from a list of 4,000 by Zipf's law: xz makes an
-eleventh of it, as `bench_links.py` prints.
+Rows have the 36 fields of 2011, the 61 of 2017 or the 154 of 2025, a third each. Scores are Pareto's, so that a third of
+the posts reaches 3. Ids, hashes and addresses are random, and words come from a list of 4,000 by Zipf's law; how far it
+shrinks is printed by `bench_links.py`.
 """
 
 from __future__ import annotations

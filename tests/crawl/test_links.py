@@ -243,15 +243,37 @@ def test_neither_workers_nor_order_nor_names_of_folders_change_a_byte(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("compress", "share_kept"),
-    [(lzma.compress, 1.0), (bz2.compress, 0.5), (zstandard.compress, 0.5), (bytes, 1.0)],
+    ("compress", "share_kept", "ways"),
+    [
+        (lzma.compress, 1.0, [(1, 2)]),
+        (bz2.compress, 0.5, [(1, 2)]),
+        (zstandard.compress, 0.5, [(2, 0), (2, 0)]),
+        (bytes, 1.0, [(2, 0), (2, 0)]),
+    ],
     ids=["xz", "bz2 cut short", "zst cut short", "plain"],
 )
 def test_workers_that_read_one_file_together_change_no_byte(
-    compress: Any, share_kept: float, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    compress: Any,
+    share_kept: float,
+    ways: list[tuple[int, int]],
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Twenty MB, so that both workers have stretches of their own; more failures than are named."""
+    """Twenty MB, so that both workers have stretches of their own; more failures than are named.
+
+    `ways` are the tasks of two workers: in how many shares, with how many processes that decompress.
+    """
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    given: list[tuple[int, int]] = []
+    real = votes._tasks
+
+    def spied(job: votes.SpillJob, workers: int) -> list[votes.SpillJob]:
+        tasks = real(job, workers)
+        given.extend((task.share.of, task.decoders) for task in tasks)
+        return tasks
+
+    monkeypatch.setattr(votes, "_tasks", spied)
     filler = "x" * 2_000
     lines = [
         json.dumps(post(f"{i:x}", f"http://s{i % 50}.com/{i % 4_000}", score=i % 7, selftext=filler)).encode()
@@ -264,6 +286,7 @@ def test_workers_that_read_one_file_together_change_no_byte(
     one = collect_links([str(tmp_path / "RS_x")], str(tmp_path / "one"), LinkSettings(), run)
     with Run.quiet(workers=2).engine as engine:  # type: ignore[attr-defined]
         two = collect_links([str(tmp_path / "RS_x")], str(tmp_path / "two"), LinkSettings(), Run(engine, run.console))
+    assert given == [(1, 0), *ways]
     assert one.hash == two.hash
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
     assert counts_of(one)["failed"]["invalid_json"] > votes.MAX_NAMED_FAILURES
@@ -380,6 +403,26 @@ def test_a_second_run_reads_no_dump_and_changes_nothing(
     first = collect_links(inputs, str(tmp_path / "links"), LinkSettings(), run)
     monkeypatch.setattr("webtext.crawl.links.spill_dumps", lambda *_: pytest.fail("a dump is read again"))
     assert collect_links(inputs, str(tmp_path / "links"), LinkSettings(), run).hash == first.hash
+
+
+def test_a_dump_read_in_shares_stays_read_whoever_goes_on(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers read it, the merge is stopped, and one worker goes on."""
+    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    path = dump(tmp_path / "RS_x", *(post(f"{i:x}", f"http://a.com/{i}") for i in range(200)), b"{")
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, Run.quiet(workers=2).engine as engine:  # type: ignore[attr-defined]
+        patch.setattr("webtext.crawl.links.run_parts", stop)
+        with pytest.raises(KeyboardInterrupt):
+            collect_links([path], str(tmp_path / "links"), LinkSettings(), Run(engine, run.console))
+    assert len(list((tmp_path / "links" / "_work").glob("*-of-2.spill"))) == 2
+    monkeypatch.setattr(votes, "_spill_dump", lambda *_: pytest.fail("it is read again"))
+    links = collect_links([path], str(tmp_path / "links"), LinkSettings(), run)
+    assert counts_of(links) == {"records_in": 201, "kept": 200, "dropped": {}, "failed": {"invalid_json": 1}}
 
 
 def test_another_setting_or_another_byte_of_input_redoes_it(tmp_path: Path, run: Run) -> None:
