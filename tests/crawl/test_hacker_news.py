@@ -21,6 +21,7 @@ from webtext.crawl.harvest_inputs import harvest_inputs  # noqa: E402
 from webtext.crawl.link_settings import LinkSettings  # noqa: E402
 from webtext.crawl.links import collect_links  # noqa: E402
 
+RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 DAY = 86_400
 START = 1_451_606_400  # 2016-01-01
 BOUNDARY = 1_454_284_800  # 2016-02-01
@@ -46,7 +47,7 @@ def story(number: int, created: int, **fields: Any) -> dict[str, Any]:
 
 
 def collect(given: str, apis: LocalApis, tmp_path: Path) -> PartSet:
-    return collect_links([given], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    return collect_links([given], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
 
 
 def links_of(links: PartSet) -> dict[str, dict[str, Any]]:
@@ -129,12 +130,12 @@ def test_an_open_end_is_settled_once(apis: LocalApis, tmp_path: Path) -> None:
 
     apis.before_answer = break_off
     with pytest.raises(NetworkError, match="Hacker News refuses item"):
-        harvest_inputs(["hackernews:1.."], out, apis.settings(), Run.quiet())
+        harvest_inputs(["hackernews:1.."], out, apis.settings(), RUN)
     apis.before_answer = lambda: None
     apis.trouble.clear()
     apis.requests.clear()
     apis.items[101] = None
-    harvest_inputs(["hackernews:1.."], out, apis.settings(), Run.quiet())
+    harvest_inputs(["hackernews:1.."], out, apis.settings(), RUN)
     assert sorted(apis.paths()) == sorted(f"/v0/item/{number}.json" for number in range(65, 101))
 
 
@@ -142,7 +143,7 @@ def test_hacker_news_is_not_asked_without_a_contact(tmp_path: Path) -> None:
     from webtext.crawl.api_settings import ApiSettings
 
     with pytest.raises(ConfigError, match="no contact"):
-        harvest_inputs([JANUARY], str(tmp_path / "links"), ApiSettings(), Run.quiet())
+        harvest_inputs([JANUARY], str(tmp_path / "links"), ApiSettings(), RUN)
 
 
 @pytest.mark.parametrize(

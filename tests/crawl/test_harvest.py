@@ -35,6 +35,7 @@ from webtext.crawl.harvest_inputs import harvest_inputs  # noqa: E402
 from webtext.crawl.link_settings import LinkSettings  # noqa: E402
 from webtext.crawl.links import collect_links  # noqa: E402
 
+RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 LISTING = "reddit:r/books/top?t=year"
 
 
@@ -61,7 +62,7 @@ def test_a_listing_becomes_links_page_by_page(apis: LocalApis, tmp_path: Path) -
     apis.listings["r/books/top"] = [post(number) for number in range(250)]
     started = int(time.time())
     out = str(tmp_path / "build" / "links")
-    links = collect_links([LISTING], out, LinkSettings(), Run.quiet(), apis.settings())
+    links = collect_links([LISTING], out, LinkSettings(), RUN, apis.settings())
     assert apis.paths() == ["/r/books/top"] * 3
     assert [asked.query.get("after") for asked in apis.requests] == [None, "t3_p99", "t3_p199"]
     assert all(asked.query | {"after": ""} == {"limit": "100", "t": "year", "raw_json": "1", "after": ""}
@@ -74,17 +75,17 @@ def test_a_listing_becomes_links_page_by_page(apis: LocalApis, tmp_path: Path) -
 
 def test_what_was_answered_is_read_from_files_and_not_asked_again(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
-    first = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    first = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     n_asked = len(apis.requests)
     apis.listings.clear()
-    again = collect_links([LISTING], str(tmp_path / "other"), LinkSettings(), Run.quiet(), ApiSettings())
+    again = collect_links([LISTING], str(tmp_path / "other"), LinkSettings(), RUN, ApiSettings())
     assert len(apis.requests) == n_asked
     assert [part.record_digest for part in again.parts] == [part.record_digest for part in first.parts]
 
 
 def test_every_request_says_who_asks_and_carries_the_token(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(1)]
-    harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(reddit_user="u/example_name"), Run.quiet())
+    harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(reddit_user="u/example_name"), RUN)
     (asked,) = apis.requests
     platform, app, rest = asked.headers["User-Agent"].split(":")
     assert (platform, app) == ("linux", "webtext")
@@ -108,7 +109,7 @@ def test_reddit_is_not_asked_without_name_and_credentials(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Exception, match=said):
-        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(**changes), Run.quiet())
+        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(**changes), RUN)
     assert not apis.requests
     assert not apis.tokens
 
@@ -121,7 +122,7 @@ def test_credentials_may_lie_in_a_file_and_show_nowhere(
     file.write_text(f'client_id = "{CLIENT_ID}"\nclient_secret = "{SECRET}"\n')
     apis.listings["r/books/top"] = [post(1)]
     settings = apis.settings(reddit_credentials=str(file))
-    collect_links([LISTING], str(tmp_path / "build" / "links"), LinkSettings(), Run.quiet(), settings)
+    collect_links([LISTING], str(tmp_path / "build" / "links"), LinkSettings(), RUN, settings)
     files = [path for path in (tmp_path / "build").rglob("*") if path.is_file()]
     plain = [
         zstandard.ZstdDecompressor().decompress(p.read_bytes()) if p.suffix == ".zst" else p.read_bytes() for p in files
@@ -132,7 +133,7 @@ def test_credentials_may_lie_in_a_file_and_show_nowhere(
 def test_wrong_credentials_are_told_without_showing_them(apis: LocalApis, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", "wrong-secret")
     with pytest.raises(ConfigError, match="Reddit gives no token: status 401") as error:
-        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert "wrong-secret" not in str(error.value)
 
 
@@ -144,7 +145,7 @@ def test_a_token_that_was_taken_back_is_renewed(apis: LocalApis, tmp_path: Path)
             apis.tokens.append("another")
 
     apis.before_answer = take_back
-    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert [asked.headers["Authorization"] for asked in apis.requests] == ["bearer token-0"] * 2 + ["bearer token-2"]
     assert len(lines(found)) == 150
 
@@ -153,7 +154,7 @@ def test_a_token_is_renewed_before_it_ends(apis: LocalApis, tmp_path: Path, monk
     """It lasts for an hour; here half of one goes by with every answer."""
     apis.listings["r/books/top"] = [post(number) for number in range(350)]
     monkeypatch.setattr(reddit_api, "time", SimpleNamespace(monotonic=lambda: 1800.0 * len(apis.requests)))
-    harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     used = [asked.headers["Authorization"] for asked in apis.requests]
     assert used == ["bearer token-0"] * 2 + ["bearer token-1"] * 2
 
@@ -162,7 +163,7 @@ def test_a_post_of_a_dump_and_of_the_api_is_one_with_the_later_score(apis: Local
     dump = tmp_path / "RS_2015-12"
     dump.write_text(json.dumps({**post(1), "retrieved_on": 1_450_000_100}))
     apis.listings["r/books/top"] = [post(1, score=500)]
-    links = collect_links([str(dump), LISTING], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    links = collect_links([str(dump), LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     (row,) = links_of(links).values()
     assert (row["karma"], len(row["posts"]), links.counts.dropped) == (500, 1, {"duplicate_post": 1})
 
@@ -174,7 +175,7 @@ def test_it_waits_as_long_as_it_is_told(apis: LocalApis, tmp_path: Path) -> None
     apis.headers = {"X-Ratelimit-Used": "600", "X-Ratelimit-Remaining": "0.0", "X-Ratelimit-Reset": "1"}
     times: list[float] = []
     apis.before_answer = lambda: times.append(time.monotonic())
-    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert len(lines(found)) == 150
     waits = [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
     assert len(waits) == 3
@@ -200,24 +201,24 @@ def test_what_reddit_will_not_answer_ends_the_run_and_keeps_what_it_did(
     apis.before_answer = lambda: apis.trouble.extend(trouble if len(apis.requests) == 2 else [])
     out = str(tmp_path / "links")
     with pytest.raises(NetworkError, match=said):
-        harvest_inputs([LISTING], out, apis.settings(max_tries=2), Run.quiet())
+        harvest_inputs([LISTING], out, apis.settings(max_tries=2), RUN)
     apis.before_answer = lambda: None
     apis.requests.clear()
-    found = harvest_inputs([LISTING], out, apis.settings(), Run.quiet())
+    found = harvest_inputs([LISTING], out, apis.settings(), RUN)
     assert [asked.query.get("after") for asked in apis.requests] == ["t3_p99"]
     assert len(lines(found)) == 150
 
 
 def test_nothing_is_sent_to_an_address_that_is_not_open(apis: LocalApis, tmp_path: Path) -> None:
     with pytest.raises(NetworkError, match="'127.0.0.1' is not asked: address_not_public"):
-        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(allow_address=()), Run.quiet())
+        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(allow_address=()), RUN)
     assert not apis.tokens
 
 
 def test_urls_are_not_unescaped_a_second_time(apis: LocalApis, tmp_path: Path) -> None:
     """With raw_json=1 Reddit escapes nothing: `&amp;` in a URL is the URL's own."""
     apis.listings["r/books/top"] = [post(1, url="https://example.org/?a=1&amp;b=2&lt;")]
-    links = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    links = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     ((_, row),) = links_of(links).items()
     assert row["url_raw"] == "https://example.org/?a=1&amp;b=2&lt;"
 
@@ -235,7 +236,7 @@ def test_each_post_that_does_not_vote_is_counted(apis: LocalApis, tmp_path: Path
         post(9, url="/r/books/comments/p9/"),
         post(10, score={"n": 3}),
     ]
-    links = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    links = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     counts = links.counts
     assert counts.kept == 1
     assert counts.dropped == {
@@ -252,7 +253,7 @@ def test_a_recorded_listing_gives_what_reddit_said(apis: LocalApis, tmp_path: Pa
     apis.listings["domain/youtube.com/top"] = posts
     settings = LinkSettings(min_karma=3)
     given = ["reddit:domain/youtube.com/top?t=all"]
-    links = collect_links(given, str(tmp_path / "links"), settings, Run.quiet(), apis.settings())
+    links = collect_links(given, str(tmp_path / "links"), settings, RUN, apis.settings())
     assert links.counts.records_in == len(posts) == 100
     kept = [each for each in posts if not each["over_18"] and each["author"] != "[deleted]"]
     assert links.counts.kept == len(kept)
@@ -263,7 +264,7 @@ def test_a_recorded_listing_gives_what_reddit_said(apis: LocalApis, tmp_path: Pa
 def test_a_listing_that_leads_in_a_circle_ends(apis: LocalApis, tmp_path: Path) -> None:
     """120 posts over and over, in pages of 100: they end at p100, p80, ... p20, p120, and at p100 again."""
     apis.listings["r/books/top"] = [post(1 + number % 120) for number in range(360)]
-    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert len(apis.requests) == 7
     assert found[-1].endswith("00000.end.harvest.jsonl.zst")
 
@@ -304,7 +305,7 @@ def test_ctrl_c_keeps_every_answer(apis: LocalApis, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     interrupted = len(apis.requests)
-    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), Run.quiet())
+    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert len(found) == 2
     assert len(lines(found)) == 1000
     assert interrupted >= 4

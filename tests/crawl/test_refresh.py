@@ -32,6 +32,7 @@ from webtext.crawl.refresh import Refreshed, refresh_links  # noqa: E402
 from webtext.crawl.refresh_settings import RefreshSettings  # noqa: E402
 from webtext.crawl.standing import answers_of  # noqa: E402
 
+RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 DUMPED = 1_450_000_100
 MakeLinks = Callable[..., str]
 
@@ -53,14 +54,14 @@ def collected(tmp_path: Path) -> MakeLinks:
         lines = [json.dumps({**post, "retrieved_on": DUMPED}) for post in posts]
         (tmp_path / "RS_2015-12").write_text("\n".join(lines))
         out = str(tmp_path / "links")
-        collect_links([str(tmp_path / "RS_2015-12")], out, LinkSettings(**settings), Run.quiet())
+        collect_links([str(tmp_path / "RS_2015-12")], out, LinkSettings(**settings), RUN)
         return out
 
     return make
 
 
 def refreshed(links: str, apis: LocalApis, out: Path, **settings: Any) -> Refreshed:
-    return refresh_links(links, str(out), RefreshSettings(**settings), apis.settings(), Run.quiet())
+    return refresh_links(links, str(out), RefreshSettings(**settings), apis.settings(), RUN)
 
 
 def rows_of(records: PartSet) -> dict[str, dict[str, Any]]:
@@ -168,7 +169,7 @@ def test_posts_of_other_sources_stay_as_they_are(apis: LocalApis, tmp_path: Path
     apis.listings["r/books/top"] = [post(2)]
     answer_for(apis, post(2, score=77))
     given = ["hackernews:2016-01-01..2016-01-02", "reddit:r/books/top"]
-    links = collect_links(given, str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
+    links = collect_links(given, str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     asked = len(apis.requests)
     result = refreshed(links.folder.url, apis, tmp_path / "out")
     assert [request.query["id"] for request in apis.requests[asked:]] == ["t3_p2"]
@@ -180,8 +181,8 @@ def test_posts_of_other_sources_stay_as_they_are(apis: LocalApis, tmp_path: Path
 def test_links_without_posts_of_reddit_need_nobody_to_be_asked(apis: LocalApis, tmp_path: Path) -> None:
     apis.stories = [{"objectID": "1", "url": url(1), "points": 9, "created_at_i": 1_451_606_400}]
     given = ["hackernews:2016-01-01..2016-01-02"]
-    links = collect_links(given, str(tmp_path / "links"), LinkSettings(), Run.quiet(), apis.settings())
-    result = refresh_links(links.folder.url, str(tmp_path / "out"), RefreshSettings(), ApiSettings(), Run.quiet())
+    links = collect_links(given, str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    result = refresh_links(links.folder.url, str(tmp_path / "out"), RefreshSettings(), ApiSettings(), RUN)
     assert rows_of(result.links) == rows_of(links)
 
 
@@ -209,7 +210,7 @@ def test_what_reddit_said_of_recorded_posts(apis: LocalApis, tmp_path: Path, sha
     ]
     (tmp_path / "RS_2016-11").write_text("\n".join(map(json.dumps, posts)))
     links = str(tmp_path / "links")
-    collect_links([str(tmp_path / "RS_2016-11")], links, LinkSettings(), Run.quiet())
+    collect_links([str(tmp_path / "RS_2016-11")], links, LinkSettings(), RUN)
     apis.posts = known
     result = refreshed(links, apis, tmp_path / "out", min_karma=None)
     deleted = {name for name, data in known.items() if data["author"] == "[deleted]"}
@@ -285,13 +286,13 @@ def test_damaged_answers_are_named(apis: LocalApis, collected: MakeLinks, tmp_pa
 
 def test_a_set_of_unknown_rule_is_refused(make_links: Callable[..., str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not say by which rule"):
-        refresh_links(make_links([url(1)]), str(tmp_path / "out"), RefreshSettings(), ApiSettings(), Run.quiet())
+        refresh_links(make_links([url(1)]), str(tmp_path / "out"), RefreshSettings(), ApiSettings(), RUN)
 
 
 def test_without_a_name_nothing_is_sent(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
     links = collected([post(1)])
     with pytest.raises(ConfigError, match="no name for Reddit's User-Agent"):
-        refresh_links(links, str(tmp_path / "out"), RefreshSettings(), apis.settings(reddit_user=None), Run.quiet())
+        refresh_links(links, str(tmp_path / "out"), RefreshSettings(), apis.settings(reddit_user=None), RUN)
     assert not apis.tokens
 
 
