@@ -259,10 +259,20 @@ class _Tail:
         """The file belongs to the caller."""
 
     def shows_start(self, position: int) -> bool:
-        """Whether a record is seen to start at `position`, which was read lately."""
+        """Whether a record is seen to start at `position`."""
         kept = self._older + self._newer
         at = position - (self._read_to - len(kept))
-        return at >= 0 and _starts_record(kept[at : at + _START_BYTES])
+        if at >= 0:
+            return _starts_record(kept[at : at + _START_BYTES])
+        try:  # a large member that is stored, not compressed, is read far ahead
+            here = self._file.tell()
+            self._file.seek(position)
+            piece = self._file.read(_START_BYTES)
+            self._file.seek(here)
+        except OSError as error:
+            self.failure = error
+            raise
+        return _starts_record(piece)
 
 
 def _starts_record(piece: bytes) -> bool:

@@ -266,6 +266,17 @@ def test_members_that_are_stored_read_like_compressed_ones(tmp_path: Path) -> No
     assert numbers(read(tmp_path, members[0] + bytes(damaged) + members[2])) == ["0", "damaged_record", "2"]
 
 
+def test_large_members_that_are_stored_have_their_places(tmp_path: Path) -> None:
+    """fastwarc reads such a member far ahead, beyond the place where it starts."""
+    bodies = [bytes([number]) * (number * 61_000 + 7) for number in range(6)]
+    members = [gzip.compress(response(number, body), compresslevel=0) for number, body in enumerate(bodies)]
+    found = read(tmp_path, b"".join(members))
+    assert [(each.offset, each.length) for each in found] == [
+        (sum(map(len, members[:number])), len(member)) for number, member in enumerate(members)
+    ]
+    assert [each.raw for each in found] == bodies
+
+
 def test_a_date_that_is_none_is_no_time(tmp_path: Path) -> None:
     good = response(0)
     assert read(tmp_path, good.replace(b"2020-02-03T04:05:06Z", b"2009-03-65T08:43:19"))[0].captured is None
