@@ -10,13 +10,11 @@ from webtext.crawl.archive_server import BUSY_STATUSES, MAX_RETRY_SECONDS, Archi
 from webtext.crawl.archive_settings import COMMON_CRAWL, WARC, WAYBACK
 from webtext.crawl.archives import Archive, Judge, Preference
 from webtext.crawl.client import Client, Limits
-from webtext.crawl.common_crawl import CommonCrawl
 from webtext.crawl.fetch_settings import FetchSettings
 from webtext.crawl.host_queues import HostQueues
 from webtext.crawl.hosts import Hosts, Pace
 from webtext.crawl.page_source import PageSource
 from webtext.crawl.pages_set import user_agent
-from webtext.crawl.replay import WarcReplay
 from webtext.crawl.wayback import Wayback
 
 
@@ -32,6 +30,8 @@ async def open_archives(
     )
     found: dict[str, PageSource] = {}
     if COMMON_CRAWL in settings.sources:
+        from webtext.crawl.common_crawl import CommonCrawl  # brings pyarrow's data sets along, 25 MiB
+
         server = None
         if settings.cc_data.startswith(("http://", "https://")):
             busy = BUSY_STATUSES | {403}  # so its file server says "slow down"
@@ -44,6 +44,8 @@ async def open_archives(
         await stack.enter_async_context(server)
         found[WAYBACK] = _one_by_one(judge, Wayback(server, settings, preference), settings)
     if WARC in settings.sources:
+        from webtext.crawl.replay import WarcReplay
+
         replay = stack.enter_context(WarcReplay(settings.warc, preference, settings.max_bytes))
         found[WARC] = _one_by_one(judge, replay, settings)
     return found

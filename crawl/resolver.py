@@ -26,7 +26,7 @@ LOOKUP_THREADS = 32  # getaddrinfo blocks; asyncio's own pool has as few as five
 CACHE_HOSTS = 50_000
 CACHE_SECONDS = 600.0
 
-RECEIVE_BYTES = 64 * 1024  # asked of the kernel for a socket, which doubles it: what one read can bring
+RECEIVE_BYTES = 96 * 1024  # asked of the kernel for a socket, which doubles it: what one read can bring
 
 Lookup = Callable[[str], list[str]]
 

@@ -6,7 +6,7 @@ import tempfile
 from types import TracebackType
 from typing import IO
 
-MEMORY_BYTES = 8 * 2**20  # of all bodies under way together
+MEMORY_BYTES = 6 * 2**20  # of all bodies under way together
 SMALL_BYTES = 64 * 1024  # a body of this size never waits on disk: making a file costs more than most pages
 
 
