@@ -64,7 +64,7 @@ class FetchSettings(ArchiveSettings):
         "1/1",
         "K/N: fetch the K-th of N shares of the links, one a machine, each with its own --out and all of a domain",
     )
-    part_pages: int = setting(1000, "links after which a part is published", in_recipe=False)
+    part_pages: int = setting(10_000, "links after which a part is published", in_recipe=False)
     part_bytes: int = setting(256 * 2**20, "WARC bytes after which a part is published", in_recipe=False)
     part_seconds: float = setting(300.0, "seconds after which a part is published", in_recipe=False)
 

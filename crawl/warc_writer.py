@@ -63,7 +63,7 @@ class Exchange:
     origin: Sequence[tuple[str, str]] = ()  # more fields of the response record: which archive it comes from
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stored:
     """Where an exchange lies in its file."""
 
@@ -73,7 +73,7 @@ class Stored:
     index_line: str  # of CDXJ, without line end
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Original:
     """A response that holds a body which later ones may refer to."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -169,7 +168,10 @@ def main(name: str, urls_file: str, folder: str, check: str) -> None:
     fetch()
     milliseconds = (time.process_time() - start) / len(urls) * 1000
     n_bytes = sum(path.stat().st_size for path in Path(folder, "pages").rglob("*") if path.is_file())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    status = Path(
+        "/proc/self/status"
+    ).read_text()  # getrusage's peak is the parent's, where that was larger before exec
+    peak = int(status.partition("VmHWM:")[2].split()[0])
     print(json.dumps({"milliseconds": milliseconds, "peak_kib": peak, "bytes": n_bytes, "found": found}))
 
 
