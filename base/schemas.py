@@ -159,19 +159,20 @@ SIGNALS = pa.schema(
         _column("language", pa.string(), "the document's language", nullable=True),
         _column("language_score", pa.float64(), "its probability", nullable=True),
         _column("n_characters", pa.int64(), "characters of the text"),
-        _column("n_words", pa.int64(), "words with a letter or digit"),
-        _column("mean_word_length", pa.float64(), "characters a word, punctuation at its ends not counted"),
-        _column("hash_word_ratio", pa.float64(), "'#' per word"),
-        _column("ellipsis_word_ratio", pa.float64(), "ellipses per word"),
-        _column("alphabetic_word_ratio", _RATIO, "words with a letter"),
+        _column("n_words", pa.int64(), "words that are more than symbols"),
+        _column("mean_word_length", pa.float64(), "characters of such a word"),
+        _column("hash_word_ratio", pa.float64(), "'#' per word, symbols counted as words"),
+        _column("ellipsis_word_ratio", pa.float64(), "ellipses per word, likewise"),
+        _column("alphabetic_word_ratio", _RATIO, "words with a letter, of all, likewise"),
         _column("n_stop_words", pa.int64(), "how many of Gopher's eight English stop words occur"),
-        _column("bullet_line_ratio", _RATIO, "lines that start with a bullet"),
-        _column("ellipsis_line_ratio", _RATIO, "lines that end in an ellipsis"),
-        _column("punctuated_line_ratio", _RATIO, "lines that end in terminal punctuation"),
-        _column("short_line_ratio", _RATIO, "lines of at most 30 characters"),
-        _column("newline_word_ratio", pa.float64(), "line ends per word"),
-        _column("duplicate_line_ratio", _RATIO, "lines that occurred before"),
-        _column("duplicate_line_character_ratio", _RATIO, "characters in lines that occurred before"),
+        _column("bullet_line_ratio", _RATIO, "lines that start with a bullet, of all"),
+        _column("ellipsis_line_ratio", _RATIO, "lines that end in an ellipsis, of all"),
+        _column("punctuated_line_ratio", _RATIO, "lines that end in terminal punctuation, of those that are not blank"),
+        _column("short_line_ratio", _RATIO, "lines of at most 30 characters, of those that are not blank"),
+        _column("newline_word_ratio", pa.float64(), "line ends per word, symbols counted as words"),
+        _column("duplicate_line_ratio", _RATIO, "lines that occurred before, of those that are not blank"),
+        _column("duplicate_line_character_ratio", _RATIO, "characters in lines that occurred before, of the text's"),
+        _column("duplicate_character_ratio", _RATIO, "the same, of the text's characters without its line ends"),
         _column("duplicate_paragraph_ratio", _RATIO, "paragraphs that occurred before"),
         _column("duplicate_paragraph_character_ratio", _RATIO, "characters in paragraphs that occurred before"),
         *(
@@ -182,11 +183,14 @@ SIGNALS = pa.schema(
             _column(f"duplicate_{n}gram_character_ratio", _RATIO, f"characters in {n}-grams that occurred before")
             for n in DUPLICATE_NGRAM_SIZES
         ),
-        _column("n_javascript_lines", pa.int64(), "lines that speak of JavaScript"),
-        _column("n_policy_lines", pa.int64(), "lines that speak of terms, privacy or cookies"),
-        _column("n_lorem_ipsum", pa.int64(), "occurrences of 'lorem ipsum'"),
-        _column("n_curly_braces", pa.int64(), "occurrences of '{'"),
-        _column("n_sentences", pa.int64(), "sentences in the lines that C4 would keep"),
+        _column("n_lorem_ipsum_lines", pa.int64(), "lines of three words and more with 'lorem ipsum'"),
+        _column("n_curly_brace_lines", pa.int64(), "such lines with '{' and without 'javascript'"),
+        _column("n_sentences", pa.int64(), "sentences in such lines without 'javascript' and policy phrases"),
+        _column(
+            "n_punctuated_lorem_ipsum_lines", pa.int64(), "the same in lines that end in . ? ! or a quotation mark"
+        ),
+        _column("n_punctuated_curly_brace_lines", pa.int64(), "likewise"),
+        _column("n_punctuated_sentences", pa.int64(), "likewise"),
     ]
 )
 

@@ -3,7 +3,8 @@
 webtext   what was usual in GPT-2's time: a minimum length, nothing more. OpenWebText dropped documents under 128 GPT-2
           tokens; a word of prose is a little over one.
 gopher    quality and repetition rules of Rae et al. 2021, Tables A1 and A2
-c4        document rules of Raffel et al. 2020, §2.2
+c4        document rules of Raffel et al. 2020, §2.2, in the first version's and FineWeb's numbers: 5 sentences in lines of
+          3 words (the journal's version and the code that made C4 have 3 sentences in lines of 5 words)
 fineweb   FineWeb's recipe (Penedo et al. 2024): Gopher's rules, C4's without the terminal punctuation, and its own
 """
 
@@ -47,11 +48,15 @@ RULES = {
         Rule("too_many_duplicate_paragraph_characters", "duplicate_paragraph_character_ratio", "max"),
         *(Rule(f"top_{n}gram_too_frequent", f"top_{n}gram_character_ratio", "max") for n in (2, 3, 4)),
         *(Rule(f"too_many_duplicate_{n}grams", f"duplicate_{n}gram_character_ratio", "max") for n in range(5, 11)),
-        Rule("has_lorem_ipsum", "n_lorem_ipsum", "max"),
-        Rule("has_curly_brace", "n_curly_braces", "max"),
+        Rule("has_lorem_ipsum", "n_lorem_ipsum_lines", "max"),
+        Rule("has_curly_brace", "n_curly_brace_lines", "max"),
         Rule("too_few_sentences", "n_sentences", "min"),
+        Rule("has_punctuated_lorem_ipsum", "n_punctuated_lorem_ipsum_lines", "max"),
+        Rule("has_punctuated_curly_brace", "n_punctuated_curly_brace_lines", "max"),
+        Rule("too_few_punctuated_sentences", "n_punctuated_sentences", "min"),
         Rule("too_few_punctuated_lines", "punctuated_line_ratio", "min"),
         Rule("too_many_short_lines", "short_line_ratio", "max"),
+        Rule("too_many_duplicate_characters", "duplicate_character_ratio", "max"),
         Rule("too_many_newlines", "newline_word_ratio", "max"),
     )
 }
@@ -82,18 +87,21 @@ _GOPHER = {
     "too_many_duplicate_9grams": 0.11,
     "too_many_duplicate_10grams": 0.10,
 }
-_C4 = {"has_lorem_ipsum": 0, "has_curly_brace": 0, "too_few_sentences": 5}
+_C4 = {"has_punctuated_lorem_ipsum": 0, "has_punctuated_curly_brace": 0, "too_few_punctuated_sentences": 5}
 _FINEWEB = {
+    "has_lorem_ipsum": 0,
+    "has_curly_brace": 0,
+    "too_few_sentences": 5,
     "too_few_punctuated_lines": 0.12,
     "too_many_short_lines": 0.67,
-    "too_many_duplicate_line_characters": 0.01,
+    "too_many_duplicate_characters": 0.01,
     "too_many_newlines": 0.3,
 }
 PROFILES: Mapping[str, Mapping[str, float]] = {
     "webtext": {"too_few_words": 100},
     "gopher": _GOPHER,
     "c4": _C4,
-    "fineweb": _GOPHER | {"has_lorem_ipsum": 0, "has_curly_brace": 0} | _FINEWEB,
+    "fineweb": _GOPHER | _FINEWEB,
 }
 
 

@@ -1,0 +1,520 @@
+// The pass over a text: lines, in them words, then duplicate lines and paragraphs, and n-grams of words.
+//
+// N-grams cost little because one can only repeat where both n-grams of one word less in it repeat: each size looks at
+// the places that are left of the one before, and a pair of numbers names an n-gram exactly. In prose few places are
+// left at four words.
+#include "signals.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "character_table.hpp"
+#include "interning.hpp"
+#include "phrases.hpp"
+
+namespace webtext::signals {
+namespace {
+
+constexpr uint8_t kBeyondAscii = 128;
+constexpr size_t kShortLine = 30, kLongestWord = 1000, kFewestWords = 3;  // as in clean/rules/signals.py
+constexpr size_t kTopSizes = 4, kLargestGram = 10;
+constexpr size_t kKeptMemory = 64 << 20;  // of tables from one text to the next
+constexpr uint32_t kBullet = 0x2022;
+constexpr std::string_view kDots = "...", kEllipsis = "\xE2\x80\xA6";
+
+struct Character {
+  uint32_t code;
+  uint32_t size;
+};
+
+constexpr auto kAsciiClasses = [] {
+  std::array<uint8_t, 256> classes{};
+  for (size_t i = 0; i < 256; ++i) classes[i] = i < 128 ? kClasses[kClassIndex[0] * kClassBlock + i] : kBeyondAscii;
+  return classes;
+}();
+
+uint8_t class_of_byte(char byte) { return kAsciiClasses[static_cast<uint8_t>(byte)]; }
+uint8_t class_of(uint32_t code) { return kClasses[kClassIndex[code / kClassBlock] * kClassBlock + code % kClassBlock]; }
+
+bool continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
+
+// The character at `at`; a byte that begins none is U+FFFD and one byte long.
+Character decode(const char* at, const char* end) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(at[i])); };
+  const uint32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const size_t size = lead < 0xC2 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 1;
+  if (size == 1 || static_cast<size_t>(end - at) < size) return {0xFFFD, 1};
+  uint32_t code = lead & (0x7Fu >> size);
+  for (size_t i = 1; i < size; ++i) {
+    if (!continues(at[i])) return {0xFFFD, 1};
+    code = code << 6 | (byte(i) & 0x3F);
+  }
+  return {std::min(code, 0x10FFFFu), static_cast<uint32_t>(size)};
+}
+
+// Where the last character of [begin, end) begins.
+const char* last_character(const char* begin, const char* end) {
+  const char* at = end - 1;
+  while (at > begin && end - at < 4 && continues(*at)) --at;
+  return at;
+}
+
+size_t n_characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); }));
+}
+
+bool is_closer(uint32_t code) {
+  switch (code) {
+    case '"':
+    case '\'':
+    case ')':
+    case ']':
+    case 0x201D:
+    case 0x2019:
+    case 0x300D:
+    case 0x300F:
+    case 0xFF09:
+      return true;
+    default:
+      return false;
+  }
+}
+bool is_wide_stop(uint32_t code) { return code == 0x3002 || code == 0xFF01 || code == 0xFF1F; }
+
+double ratio(double part, double whole) { return whole != 0 ? part / whole : 0; }
+
+// What stands between blanks.
+struct Run {
+  const char *begin, *end;
+  const char *word_begin, *word_end;  // without the symbols at its ends; equal when there is nothing else
+  uint32_t characters, word_characters;
+  uint32_t wide_stops;
+  bool has_letter;
+};
+
+// Reads the run at `at`, which is no blank.
+Run read_run(const char* at, const char* end) {
+  Run run{at, at, nullptr, nullptr, 0, 0, 0, false};
+  uint32_t beyond = 0, before_word = 0, beyond_at_word_end = 0;  // continuation bytes
+  uint8_t classes = 0;
+  while (at < end) {
+    uint8_t kind = class_of_byte(*at);
+    uint32_t size = 1;
+    if (kind == kBeyondAscii) {
+      const Character character = decode(at, end);
+      kind = class_of(character.code);
+      size = character.size;
+      run.wide_stops += is_wide_stop(character.code);
+    }
+    if (kind & kBlank) break;
+    classes |= kind;
+    at += size;
+    beyond += size - 1;
+    if (!(kind & kSymbol)) {
+      if (run.word_begin == nullptr) {
+        run.word_begin = at - size;
+        before_word = static_cast<uint32_t>(run.word_begin - run.begin) - (beyond - (size - 1));
+      }
+      run.word_end = at;
+      beyond_at_word_end = beyond;
+    }
+  }
+  run.end = at;
+  run.characters = static_cast<uint32_t>(at - run.begin) - beyond;
+  run.has_letter = classes & kLetter;
+  if (run.word_begin == nullptr) {
+    run.word_begin = run.word_end = at;
+  } else {
+    run.word_characters = static_cast<uint32_t>(run.word_end - run.begin) - beyond_at_word_end - before_word;
+  }
+  return run;
+}
+
+// Whether a run ends a sentence: 1 by . ! or ? and closing marks, 2 by a wide stop, which is counted where it stands.
+int sentence_end(const Run& run) {
+  if (run.word_begin < run.word_end && run.word_end == run.end) return 0;
+  const char* end = run.end;
+  while (end > run.begin) {
+    const char* at = last_character(run.begin, end);
+    const uint32_t code = decode(at, end).code;
+    if (code == '.' || code == '!' || code == '?') return 1;
+    if (is_wide_stop(code)) return 2;
+    if (!is_closer(code)) return 0;
+    end = at;
+  }
+  return 0;
+}
+
+// What is asked of a line once its runs were read.
+struct Line {
+  std::string_view text;
+  size_t characters = 0, runs = 0, longest_run = 0, sentences = 0;
+  const char *first = nullptr, *last = nullptr;  // of what is no blank
+};
+
+// Without [1], [edit] and [citation needed].
+void without_citations(std::string_view line, std::string& out) {
+  constexpr std::string_view kMarks[] = {"[edit]", "[citation needed]"};
+  out.clear();
+  for (size_t at = 0; at < line.size();) {
+    size_t size = 0;
+    if (line[at] == '[') {
+      size_t digits = at + 1;
+      while (digits < line.size() && '0' <= line[digits] && line[digits] <= '9') ++digits;
+      if (digits < line.size() && line[digits] == ']') size = digits + 1 - at;
+      for (const auto mark : kMarks) {
+        if (line.substr(at).starts_with(mark)) size = mark.size();
+      }
+      if (size == 0) {  // the digits were looked at, so a line of "[1[1[1" takes one pass
+        out.append(line.substr(at, digits - at));
+        at = digits;
+        continue;
+      }
+    } else {
+      out.push_back(line[at]);
+      size = 1;
+    }
+    at += size;
+  }
+}
+
+// Pieces of text, and those of them that were there before.
+struct Repeats {
+  Pieces pieces;
+  size_t n = 0, repeated = 0, characters = 0;
+
+  void restart(size_t expected) {
+    pieces.restart(expected);
+    n = repeated = characters = 0;
+  }
+  void add(std::string_view piece, size_t piece_characters) {
+    bool is_new = false;
+    pieces.number(piece, is_new);
+    ++n;
+    if (!is_new) ++repeated, characters += piece_characters;
+  }
+};
+
+}  // namespace
+
+struct Measurer::State {
+  Values values;
+  // words
+  Pieces words;
+  std::vector<uint32_t> numbers, occurrences;  // of each word in the text; of each number
+  std::vector<int64_t> ends;                   // characters of all words up to each, without blanks
+  size_t n_named = 0, n_named_characters = 0, n_alphabetic = 0, n_stop_words = 0;
+  // lines
+  size_t n_bullets = 0, n_ellipses = 0, n_punctuated = 0, n_short = 0;
+  bool has_phrases = false;
+  Repeats lines, paragraphs;
+  std::string cited;
+  // n-grams: places in the text that are left, and the numbers of the n-grams there
+  Pairs pairs;
+  std::vector<uint32_t> places, grams, counts;
+  std::vector<uint8_t> seen;
+
+  void restart(std::string_view text);
+  void read_lines(std::string_view text);
+  void read_paragraphs(std::string_view text);
+  void read_ngrams(double n_characters);
+  void release_memory();
+
+ private:
+  template <bool kTakesWords>
+  Line read_line(std::string_view text);
+  void take_words(const Run& run);
+  void take_symbols(const char* begin, const char* end);
+  void take_word(std::string_view word, size_t characters);
+  void judge_line(const Line& line);
+  void judge_c4_line(const Line& line);
+  void lengthen();
+  double top_characters(size_t n) const;
+  double duplicate_characters(size_t n);
+};
+
+Measurer::Measurer() : state_(std::make_unique<State>()) {}
+Measurer::~Measurer() = default;
+
+Values Measurer::measure(std::string_view text) {
+  State& state = *state_;
+  state.restart(text);
+  state.read_lines(text);
+  state.read_paragraphs(text);
+  const auto characters = static_cast<double>(n_characters(text));
+  const auto newlines = static_cast<double>(std::count(text.begin(), text.end(), '\n'));
+  const auto hashes = static_cast<double>(std::count(text.begin(), text.end(), '#'));
+  size_t ellipses = 0;
+  for (const auto ellipsis : {kDots, kEllipsis}) {
+    for (size_t at = 0; (at = text.find(ellipsis, at)) != text.npos; at += ellipsis.size()) ++ellipses;
+  }
+  auto& counts = state.values.counts;
+  counts[kCharacters] = static_cast<int64_t>(characters);
+  counts[kWords] = static_cast<int64_t>(state.n_named);
+  counts[kStopWords] = static_cast<int64_t>(state.n_stop_words);
+  auto& ratios = state.values.ratios;
+  const auto words = static_cast<double>(state.numbers.size()), lines = static_cast<double>(state.lines.n);
+  ratios[kMeanWordLength] = ratio(static_cast<double>(state.n_named_characters), static_cast<double>(state.n_named));
+  ratios[kHashWords] = ratio(hashes, words);
+  ratios[kEllipsisWords] = ratio(static_cast<double>(ellipses), words);
+  ratios[kAlphabeticWords] = ratio(static_cast<double>(state.n_alphabetic), words);
+  ratios[kBulletLines] = static_cast<double>(state.n_bullets) / (newlines + 1);
+  ratios[kEllipsisLines] = static_cast<double>(state.n_ellipses) / (newlines + 1);
+  ratios[kPunctuatedLines] = ratio(static_cast<double>(state.n_punctuated), lines);
+  ratios[kShortLines] = ratio(static_cast<double>(state.n_short), lines);
+  ratios[kNewlineWords] = ratio(newlines, words);
+  const auto repeated = static_cast<double>(state.lines.characters);
+  ratios[kDuplicateLines] = ratio(static_cast<double>(state.lines.repeated), lines);
+  ratios[kDuplicateLineCharacters] = ratio(repeated, characters);
+  ratios[kDuplicateCharacters] = ratio(repeated, characters - newlines);
+  ratios[kDuplicateParagraphs] =
+      ratio(static_cast<double>(state.paragraphs.repeated), static_cast<double>(state.paragraphs.n));
+  ratios[kDuplicateParagraphCharacters] = ratio(static_cast<double>(state.paragraphs.characters), characters);
+  state.read_ngrams(characters);
+  state.release_memory();
+  return state.values;
+}
+
+void Measurer::State::restart(std::string_view text) {
+  values = {};
+  words.restart(text.size() / 8);
+  lines.restart(text.size() / 64);
+  paragraphs.restart(text.size() / 256);
+  numbers.clear();
+  occurrences.clear();
+  ends.assign(1, 0);
+  n_named = n_named_characters = n_alphabetic = n_stop_words = 0;
+  n_bullets = n_ellipses = n_punctuated = n_short = 0;
+  has_phrases = phrases_in(text) != 0;
+}
+
+void Measurer::State::read_lines(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    if (end > at) {
+      const Line line = read_line<true>(text.substr(at, end - at));
+      if (line.runs > 0) judge_line(line);
+    }
+    at = end + 1;
+  }
+}
+
+template <bool kTakesWords>
+Line Measurer::State::read_line(std::string_view text) {
+  Line line{.text = text};
+  const char *at = text.data(), *end = at + text.size();
+  int ends_sentence = 0;
+  while (at < end) {
+    uint8_t kind = class_of_byte(*at);
+    if (kind == kBeyondAscii) {
+      const Character character = decode(at, end);
+      if (class_of(character.code) & kBlank) {
+        at += character.size;
+        ++line.characters;
+        continue;
+      }
+    } else if (kind & kBlank) {
+      ++at;
+      ++line.characters;
+      continue;
+    }
+    const Run run = read_run(at, end);
+    if (kTakesWords) take_words(run);
+    if (line.runs == 0) line.first = run.begin;
+    line.last = run.end;
+    ++line.runs;
+    line.characters += run.characters;
+    line.longest_run = std::max<size_t>(line.longest_run, run.characters);
+    ends_sentence = sentence_end(run);
+    line.sentences += run.wide_stops + (ends_sentence == 1);
+    at = run.end;
+  }
+  line.sentences += line.runs > 0 && ends_sentence == 0;
+  return line;
+}
+
+void Measurer::State::take_words(const Run& run) {
+  n_alphabetic += run.has_letter;
+  take_symbols(run.begin, run.word_begin);
+  if (run.word_begin == run.word_end) return;
+  ++n_named;
+  n_named_characters += run.word_characters;
+  take_word({run.word_begin, run.word_end}, run.word_characters);
+  take_symbols(run.word_end, run.end);
+}
+
+// Each symbol is a word, and so is a run of one symbol.
+void Measurer::State::take_symbols(const char* begin, const char* end) {
+  while (begin < end) {
+    const size_t size = decode(begin, end).size;
+    size_t repeats = 1;
+    const char* at = begin + size;
+    while (static_cast<size_t>(end - at) >= size && std::memcmp(at, begin, size) == 0) at += size, ++repeats;
+    take_word({begin, at}, repeats);
+    begin = at;
+  }
+}
+
+void Measurer::State::take_word(std::string_view word, size_t characters) {
+  constexpr std::string_view kStops[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
+  bool is_new = false;
+  const uint32_t number = words.number(word, is_new);
+  if (is_new) {
+    occurrences.push_back(0);
+    n_stop_words += word.size() <= 4 && std::find(std::begin(kStops), std::end(kStops), word) != std::end(kStops);
+  }
+  ++occurrences[number];
+  numbers.push_back(number);
+  ends.push_back(ends.back() + static_cast<int64_t>(characters));
+}
+
+void Measurer::State::judge_line(const Line& line) {
+  const std::string_view stripped(line.first, line.last);
+  const char* end = line.text.data() + line.text.size();
+  n_bullets += *line.first == '-' || decode(line.first, end).code == kBullet;
+  n_ellipses += stripped.ends_with(kDots) || stripped.ends_with(kEllipsis);
+  n_punctuated += (class_of(decode(last_character(line.text.data(), end), end).code) & kTerminal) != 0;
+  n_short += line.characters <= kShortLine;
+  lines.add(line.text, line.characters);
+  if (line.runs < kFewestWords || line.longest_run > kLongestWord) return;
+  if (stripped.find('[') == stripped.npos) {
+    judge_c4_line({.text = stripped, .sentences = line.sentences});
+  } else {
+    without_citations(stripped, cited);
+    judge_c4_line(read_line<false>(cited));
+  }
+}
+
+void Measurer::State::judge_c4_line(const Line& line) {
+  const std::string_view text = line.text;
+  const bool is_cited = text.data() == cited.data();  // what a citation stood between may have become a phrase
+  const uint8_t phrases = has_phrases || is_cited ? phrases_in(text) : 0;
+  const bool has_brace = text.find('{') != text.npos;
+  const bool punctuated =
+      !text.empty() && std::string_view(".?!\"'").find(text.back()) != text.npos && !text.ends_with(kDots);
+  for (const size_t first : {kLoremIpsumLines, kPunctuatedLoremIpsumLines}) {
+    if (first == kPunctuatedLoremIpsumLines && !punctuated) continue;
+    int64_t* counts = values.counts.data() + first;
+    counts[0] += (phrases & kLoremIpsum) != 0;
+    if (phrases & kJavascript) continue;
+    counts[1] += has_brace;
+    if (!(phrases & kPolicy)) counts[2] += static_cast<int64_t>(line.sentences);
+  }
+}
+
+void Measurer::State::read_paragraphs(std::string_view text) {
+  const char *begin = text.data(), *end = begin + text.size();
+  while (begin < end) {
+    const Character character = decode(begin, end);
+    if (!(class_of(character.code) & kBlank)) break;
+    begin += character.size;
+  }
+  while (begin < end) {
+    const char* at = last_character(begin, end);
+    if (!(class_of(decode(at, end).code) & kBlank)) break;
+    end = at;
+  }
+  const std::string_view body(begin, end);
+  for (size_t at = 0;;) {
+    const size_t found = std::min(body.find("\n\n", at), body.size());
+    const std::string_view paragraph = body.substr(at, found - at);
+    const size_t before = paragraphs.repeated;
+    paragraphs.add(paragraph, 0);
+    if (paragraphs.repeated > before) paragraphs.characters += n_characters(paragraph);
+    if (found == body.size()) break;
+    at = body.find_first_not_of('\n', found);
+  }
+}
+
+void Measurer::State::read_ngrams(double n_characters) {
+  places.clear();
+  grams.clear();
+  for (uint32_t i = 0; i < numbers.size(); ++i) {
+    if (occurrences[numbers[i]] > 1) {
+      places.push_back(i);
+      grams.push_back(numbers[i]);
+    }
+  }
+  for (size_t n = 2; n <= kLargestGram; ++n) {
+    lengthen();
+    if (n <= kTopSizes) {
+      values.ratios[kTop2gram + n - 2] = std::min(1.0, ratio(top_characters(n), n_characters));
+    } else {
+      values.ratios[kDuplicate5gram + n - 5] = ratio(duplicate_characters(n), n_characters);
+    }
+  }
+}
+
+// From the repeated n-grams to those of one word more: where two stand side by side, if the whole repeats too.
+void Measurer::State::lengthen() {
+  pairs.restart(grams.size());
+  counts.clear();
+  size_t kept = 0;
+  for (size_t i = 0; i + 1 < places.size(); ++i) {
+    if (places[i + 1] != places[i] + 1) continue;
+    const uint32_t number = pairs.number(grams[i], grams[i + 1]);
+    if (number == counts.size()) counts.push_back(0);
+    ++counts[number];
+    places[kept] = places[i];
+    grams[kept++] = number;
+  }
+  size_t repeated = 0;
+  for (size_t i = 0; i < kept; ++i) {
+    if (counts[grams[i]] < 2) continue;
+    places[repeated] = places[i];
+    grams[repeated++] = grams[i];
+  }
+  places.resize(repeated);
+  grams.resize(repeated);
+}
+
+// Characters in all occurrences of the most frequent n-gram, of several the first, with blanks between its words.
+double Measurer::State::top_characters(size_t n) const {
+  if (numbers.size() < n) return 0;
+  size_t place = 0;
+  uint32_t most = 1;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (counts[grams[i]] > most) most = counts[grams[i]], place = places[i];
+  }
+  const auto length = static_cast<size_t>(ends[place + n] - ends[place]) + n - 1;
+  return static_cast<double>(most) * static_cast<double>(length);
+}
+
+// Characters of n-grams that occurred before, counted without overlap, left to right.
+double Measurer::State::duplicate_characters(size_t n) {
+  seen.assign(counts.size(), 0);
+  int64_t characters = 0;
+  size_t next = 0;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] < next) continue;
+    if (seen[grams[i]]) {
+      characters += ends[places[i] + n] - ends[places[i]];
+      next = places[i] + n;
+    } else {
+      seen[grams[i]] = 1;
+    }
+  }
+  return static_cast<double>(characters);
+}
+
+void Measurer::State::release_memory() {
+  const size_t held =
+      words.memory() + lines.pieces.memory() + paragraphs.pieces.memory() + pairs.memory() + cited.capacity() +
+      ends.capacity() * sizeof(int64_t) +
+      (numbers.capacity() + occurrences.capacity() + places.capacity() + grams.capacity() + counts.capacity()) *
+          sizeof(uint32_t);
+  if (held <= kKeptMemory) return;
+  words.release();
+  lines.pieces.release();
+  paragraphs.pieces.release();
+  pairs.release();
+  cited = {};
+  numbers = occurrences = places = grams = counts = {};
+  ends = {};
+  seen = {};
+}
+
+}  // namespace webtext::signals

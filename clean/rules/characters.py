@@ -1,0 +1,48 @@
+"""Classes of characters that the rules ask for: what splits words, what is no letter of them, what ends a line well.
+
+The native core has them as a table made from this file (`native/make_character_table.py`), so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+UNICODE_VERSION = unicodedata.unidata_version
+
+_TERMINAL = (
+    "21 2e 3f 589 61d-61f 6d4 700-702 7f9 837 839 83d-83e 964-965 104a-104b 1362 1367-1368 166e 1735-1736 "
+    "17d4-17d6 17d9-17da 1803 1809 1944-1945 1aa8-1aab 1b5a-1b5b 1b5e-1b5f 1b7d-1b7e 1c3b-1c3c 1c7e-1c7f "
+    "203c-203d 2047-2049 2e2e 2e3c 2e53-2e54 3002 a4ff a60e-a60f a6f3 a6f7 a876-a877 a8ce-a8cf a92f a9c8-a9c9 "
+    "aa5d-aa5f aaf0-aaf1 abeb fe52 fe56-fe57 ff01 ff0e ff1f ff61 10a56-10a57 10f55-10f59 10f86-10f89 "
+    "11047-11048 110be-110c1 11141-11143 111c5-111c6 111cd 111de-111df 11238-11239 1123b-1123c 112a9 "
+    "1144b-1144c 115c2-115c3 115c9-115d7 11641-11642 1173c-1173e 11944 11946 11a42-11a43 11a9b-11a9c "
+    "11c41-11c42 11ef7-11ef8 11f43-11f44 16a6e-16a6f 16af5 16b37-16b38 16b44 16e98 1bc9f 1da88"
+)
+"""Code points in hex: Sentence_Terminal of Unicode 15.0 and three Khmer signs, FineWeb's notion of punctuation."""
+
+TERMINAL_PUNCTUATION = frozenset(
+    chr(code)
+    for first, _, last in (entry.partition("-") for entry in _TERMINAL.split())
+    for code in range(int(first, 16), int(last or first, 16) + 1)
+)
+
+_ASCII_SYMBOLS = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_OTHER_SYMBOLS = frozenset("«´»–—’“”„…∶━►、。〈〉《》「」【】！％（），．１：；？～")
+_CONTROLS = frozenset(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
+SYMBOLS = _ASCII_SYMBOLS | _OTHER_SYMBOLS | _CONTROLS | TERMINAL_PUNCTUATION
+"""What a word of Gopher's non-symbol words does not consist of alone, as FineWeb's code has it."""
+
+BLANK, SYMBOL, LETTER, TERMINAL = 1, 2, 4, 8
+
+
+def class_of(character: str) -> int:
+    """The classes of a character, as bits; a blank is nothing else.
+
+    >>> class_of("\\u3000") == BLANK, class_of(".") == SYMBOL | TERMINAL, class_of("é") == LETTER, class_of("7")
+    (True, True, True, 0)
+    """
+    if character.isspace():
+        return BLANK
+    return (
+        SYMBOL * (character in SYMBOLS) | LETTER * character.isalpha() | TERMINAL * (character in TERMINAL_PUNCTUATION)
+    )
