@@ -27,7 +27,7 @@ import bench_warc
 from crawl_server import Answers, hosts, make_certificates, page_number, serving
 
 PORT, TLS_PORT = 18_099, 18_443
-N_PAGES, N_HOSTS, N_TLS_HOSTS = 2000, 200, 400
+N_PAGES, N_HOSTS, N_TLS_HOSTS = 2000, 200, 500
 RUNS = 5
 SMALLEST_LEFT_OUT = 50
 PEERS = ("bare aiohttp", "httpx", "trafilatura", "Scrapy")
