@@ -13,7 +13,6 @@ for its whole part counts, so nothing is done twice that can be seen.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import pickle
@@ -135,8 +134,10 @@ class LocalEngine:
         self.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:
             self.close()
+        except Exception:  # at the interpreter's end, when the modules that closing needs are gone
+            return
 
     def take(self) -> WorkerProcess:
         """A living worker without a task."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.opt_outs import OPT_OUTS, header_opt_out, robots_opt_out, robots_tag_rules
+from webtext.crawl.opt_outs import OPT_OUTS, header_opt_outs, obeyed, robots_opt_outs, robots_tag_rules
 from webtext.crawl.robots import MAX_ROBOTS_BYTES, Robots
 
 RFC_9309_EXAMPLE = b"""User-Agent: *
@@ -135,22 +135,23 @@ def test_each_opt_out_can_be_switched_off_by_its_setting() -> None:
         on = FetchSettings(**dict.fromkeys(OPT_OUTS, False) | {name: True})
         off = FetchSettings(**dict.fromkeys(OPT_OUTS, False))
         if name in paths:
-            assert robots_opt_out(robots, paths[name], on) == reason
-            assert robots_opt_out(robots, paths[name], off) is None
+            wishes = robots_opt_outs(robots, paths[name])
+            assert reason in wishes
+            assert (obeyed(wishes, on), obeyed(wishes, off)) == (reason, None)
         if name in headers:
-            assert header_opt_out([headers[name]], on) == reason
-            assert header_opt_out([headers[name]], off) is None
+            wishes = header_opt_outs([headers[name]])
+            assert (wishes, obeyed(wishes, on), obeyed(wishes, off)) == ([reason], reason, None)
 
 
 def test_a_site_that_says_nothing_about_training_is_not_opted_out() -> None:
     robots = Robots(b"User-agent: *\nDisallow: /x\n\nUser-agent: GPTBot\nAllow: /\n")
-    assert robots_opt_out(robots, "/page", FetchSettings()) is None
+    assert robots_opt_outs(robots, "/page") == []
     headers = [
         ("x-robots-tag", "nofollow, max-snippet: 20"),
         ("tdm-reservation", "0"),
         ("content-signal", "ai-train=yes"),
     ]
-    assert header_opt_out(headers, FetchSettings()) is None
+    assert header_opt_outs(headers) == []
 
 
 def test_rules_for_another_crawler_do_not_hold_for_us() -> None:
