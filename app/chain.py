@@ -62,7 +62,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
         config.write(Path(layout.root))
     pages = _pages(config, layout, run)
     run.console.say(STAGE_TITLES["clean"])
-    sections = {name: config[f"clean.{name}"] for name in ("extract", "remove", "language", "rules", "dedup")}
+    sections = {name: config[f"clean.{name}"] for name in ("extract", "remove", "language", "rules", "dedup", "card")}
     clean_pages(pages, layout.root, CleanSettings(**sections), run)
     run.console.say(STAGE_TITLES["tokenizer"])
     train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run)

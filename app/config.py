@@ -31,6 +31,7 @@ class BuildSettings:
 
 def settings_classes() -> dict[str, type]:
     """Section -> settings class, for every component that `pretrain` runs."""
+    from webtext.clean.card_settings import CardSettings
     from webtext.clean.dedup.settings import DedupSettings
     from webtext.clean.extract.body import ExtractSettings
     from webtext.clean.language import LanguageSettings
@@ -53,6 +54,7 @@ def settings_classes() -> dict[str, type]:
         "clean.language": LanguageSettings,
         "clean.rules": RuleSettings,
         "clean.dedup": DedupSettings,
+        "clean.card": CardSettings,
         "tokenizer": TokenizerSettings,
         "shards": PackSettings,
         "train": TrainSettings,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import need_out, verb
+from webtext.clean.card_settings import CardSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
     from webtext.base.run import Run
     from webtext.clean.pipeline import CleanResult
 
-EXTRACT, REMOVE, LANGUAGE, RULES, DEDUP = (
+EXTRACT, REMOVE, LANGUAGE, RULES, DEDUP, CARD = (
     "clean.extract",
     "clean.remove",
     "clean.language",
     "clean.rules",
     "clean.dedup",
+    "clean.card",
 )
 
 
@@ -39,7 +41,7 @@ Examples:
 
 \b
 Reads:  part sets of pages, or WARC files
-Writes: DIR/documents, DIR/signals, DIR/corpus, DIR/dropped
+Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md), DIR/dropped
 """
 
 
@@ -52,6 +54,7 @@ Writes: DIR/documents, DIR/signals, DIR/corpus, DIR/dropped
         LANGUAGE: LanguageSettings,
         RULES: RuleSettings,
         DEDUP: DedupSettings,
+        CARD: CardSettings,
     },
     epilog=RUN_EXAMPLES,
 )
@@ -68,6 +71,7 @@ def run_(run: Run, settings: dict[str, Any], pages: tuple[str, ...], out: str | 
         language=settings[LANGUAGE],
         rules=settings[RULES],
         dedup=settings[DEDUP],
+        card=settings[CARD],
     )
     result = clean_pages(pages, need_out(out), chosen, run)
     _show(run, result, funnel_text("pages", result.documents.counts.to_json()))

@@ -28,10 +28,13 @@ from webtext.base.run import Run
 from webtext.base.schemas import DECISION
 from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
+from webtext.clean.card import write_card
+from webtext.clean.card_facts import gather_facts
+from webtext.clean.card_settings import CardSettings
 from webtext.clean.dedup.find import VERSIONS, Duplicates, find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
-from webtext.clean.extract.pages import extract_documents
+from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
 from webtext.clean.importing import SUFFIXES, import_documents
 from webtext.clean.inputs import SetName, find_inputs
 from webtext.clean.language import LanguageSettings
@@ -48,13 +51,14 @@ WORK = "_dedup"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSettings:
-    """The sections [clean.extract], [clean.remove], [clean.language], [clean.rules] and [clean.dedup]."""
+    """The sections [clean.extract], [clean.remove], [clean.language], [clean.rules], [clean.dedup] and [clean.card]."""
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)
     remove: RemovalSettings = field(default_factory=RemovalSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)
     rules: RuleSettings = field(default_factory=RuleSettings)
     dedup: DedupSettings = field(default_factory=DedupSettings)
+    card: CardSettings = field(default_factory=CardSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +108,15 @@ class WriteTask:
 
 
 def clean_pages(pages: Sequence[str], out: str, settings: CleanSettings, run: Run) -> CleanResult:
-    """Pages to corpus: writes out/documents, out/signals, out/corpus and out/dropped."""
+    """Pages to corpus: writes out/documents, out/signals, out/corpus with its dataset card, and out/dropped."""
+    sets, _ = find_inputs(pages, "pages", WARC_SUFFIXES)
     documents = extract_documents(pages, f"{out}/documents", settings.extract, run)
     removals = Removals.of(settings.remove)
-    return _finish(documents, out, "clean.run", removals, settings.rules, settings.language, settings.dedup, run)
+    result = _finish(documents, out, "clean.run", removals, settings.rules, settings.language, settings.dedup, run)
+    assert result.signals is not None, "rules measure"
+    if not run.dry_run:
+        write_card(gather_facts(sets, documents, result.signals, result.corpus), settings.card)
+    return result
 
 
 def filter_documents(

@@ -1,0 +1,315 @@
+"""The dataset card: `corpus/README.md`, Markdown with a YAML head as Hugging Face reads it, made from the manifests.
+
+It says what went in, what went and why, by which recipe, and how to read and to cite bytes. Nothing in it depends on the
+clock, the machine or a path, so equal corpora have equal cards; strangers' words (domains) are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from webtext.base.counts import Counts
+from webtext.base.partset import PartSet
+from webtext.base.recipe import sha256_json
+from webtext.base.schemas import DOCUMENT
+from webtext.clean.card_facts import Facts, Span
+from webtext.clean.card_recipe import recipe_lines
+from webtext.clean.card_settings import CardSettings
+
+CARD = "README.md"
+SPLIT = "corpus"
+"""The only split in Hugging Face's sense: what is held out is told by a column, for a file holds both."""
+
+SIZES = [
+    (10**exponent, f"{10 ** (exponent % 3)}{unit}") for exponent, unit in zip(range(3, 13), "KKKMMMBBBT", strict=True)
+]
+"""Hugging Face's steps of `size_categories`."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_LANGUAGE_CODE = re.compile(r"[a-z]{2,3}")
+_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+_MAX_NAME = 80
+
+WISHES = {
+    "obey_robots": ("robots_disallowed", "robots.txt forbids the path to this crawler or to everybody"),
+    "obey_ai_robots": ("robots_disallowed_ai_training", "robots.txt forbids the path to AI-training crawlers by name"),
+    "obey_content_signal": ("content_signal_no_training", "Content-Signal says `ai-train=no`"),
+    "obey_tdm_reservation": ("tdm_reserved", "the header TDM-Reservation is 1"),
+    "obey_noai": ("noai_header", "X-Robots-Tag says `noai`"),
+    "obey_noindex": ("noindex_header", "X-Robots-Tag says `noindex`"),
+}
+"""Setting of a crawl -> (the reason in its fetch log, what is looked at)."""
+
+
+def card_text(facts: Facts, settings: CardSettings) -> str:
+    """The whole card, ending in a line end."""
+    sections = (
+        _head(facts, settings),
+        _opening(facts, settings),
+        _sizes(facts),
+        _loading(),
+        _columns(),
+        _sources(facts),
+        _opt_outs(facts),
+        _funnel(facts),
+        ["## Recipe", "", *recipe_lines([*facts.pages, facts.documents, facts.corpus])],
+        _languages(facts),
+        _domains(facts),
+        _digests(facts),
+        _rights(settings),
+    )
+    return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
+
+
+def write_card(facts: Facts, settings: CardSettings) -> None:
+    """Write the card beside the corpus's parts; one that says the same already is left as it is."""
+    data = card_text(facts, settings).encode()
+    folder = facts.corpus.folder
+    if not (folder.exists(CARD) and folder.read_bytes(CARD) == data):
+        folder.write_bytes(CARD, data)
+
+
+def escaped(text: str) -> str:
+    """Somebody's words as Markdown that shows them and does nothing else: one line, no markup, no link, no controls.
+
+    >>> escaped("[x](http://a.example)|<b>")
+    '\\\\[x\\\\]\\\\(http\\\\:\\\\/\\\\/a\\\\.example\\\\)\\\\|\\\\<b\\\\>'
+    """
+    short = text if len(text) <= _MAX_NAME else text[: _MAX_NAME - 1] + "…"
+    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in short)
+    return _PUNCTUATION.sub(r"\\\1", shown)
+
+
+def _code(name: str) -> str:
+    return f"`{name}`" if len(name) <= _MAX_NAME and _PLAIN_NAME.fullmatch(name) else escaped(name)
+
+
+def size_category(n_documents: int) -> str:
+    """Hugging Face's name for the size.
+
+    >>> size_category(999), size_category(1000), size_category(8_000_000)
+    ('n<1K', '1K<n<10K', '1M<n<10M')
+    """
+    below = "n"
+    for limit, name in SIZES:
+        if n_documents < limit:
+            return f"n<{name}" if below == "n" else f"{below}<n<{name}"
+        below = name
+    return f"n>{below}"
+
+
+def _head(facts: Facts, settings: CardSettings) -> list[str]:
+    codes = sorted(code for code in facts.languages if _LANGUAGE_CODE.fullmatch(code))
+    licence = f"license: {_yaml(settings.license)}" if settings.license else "# license: not given; --card-license"
+    return [
+        "---",
+        f"pretty_name: {_yaml(settings.name)}",
+        licence,
+        *(["language:", *(f"- {_yaml(code)}" for code in codes)] if codes else []),  # quoted: a bare no is false
+        "size_categories:",
+        f"- {_yaml(size_category(facts.corpus.records))}",
+        "task_categories:",
+        "- text-generation",
+        "task_ids:",
+        "- language-modeling",
+        "configs:",
+        "- config_name: default",
+        "  data_files:",
+        f"  - split: {SPLIT}",
+        '    path: "part-*.parquet"',
+        "---",
+    ]
+
+
+def _yaml(value: str) -> str:
+    """A JSON string without controls is a YAML string."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _opening(facts: Facts, settings: CardSettings) -> list[str]:
+    origin = "links that people voted for, as GPT-2's WebText was" if facts.pages else "pages in WARC files"
+    return [
+        f"# {escaped(settings.name)}",
+        "",
+        f"{facts.corpus.records:,} texts of web pages, made from {origin}, by webtext. It wrote this card from its",
+        "manifests, and the next run writes it again: change its settings (`[clean.card]`), not its words.",
+    ]
+
+
+def _sizes(facts: Facts) -> list[str]:
+    n_bytes = sum(part.bytes for part in facts.corpus.parts)
+    rows = [(name, f"{facts.splits[name]:,}", f"{facts.characters[name]:,}") for name in sorted(facts.splits)]
+    total = ("in all", f"{facts.corpus.records:,}", f"{facts.characters.total():,}")
+    return [
+        "## Sizes",
+        "",
+        *_table(("split", "documents", "characters"), [*rows, total]),
+        "",
+        f"{len(facts.corpus.parts):,} Parquet files, {n_bytes:,} bytes. The column `split` says what is held out for",
+        "validation: it was decided at the link, and a held-out text that nearly repeats one of train was dropped.",
+    ]
+
+
+def _loading() -> list[str]:
+    return [
+        "## How to load it",
+        "",
+        "Where the folder `corpus` lies, which holds this card:",
+        "",
+        "```python",
+        "import datasets, duckdb, polars",
+        "",
+        f'everything = datasets.load_dataset("corpus", split="{SPLIT}")',
+        f'train = datasets.load_dataset("corpus", split="{SPLIT}", filters=[("split", "==", "train")])',
+        "train = duckdb.sql(\"SELECT * FROM 'corpus/part-*.parquet' WHERE split = 'train'\")",
+        'train = polars.scan_parquet("corpus/part-*.parquet").filter(polars.col("split") == "train").collect()',
+        "```",
+    ]
+
+
+def _columns() -> list[str]:
+    rows = [(f"`{column.name}`", _meaning(column.metadata)) for column in DOCUMENT]
+    return ["## Columns", "", *_table(("column", "meaning"), rows)]
+
+
+def _meaning(metadata: dict[bytes, bytes]) -> str:
+    return metadata[b"meaning"].decode().replace("|", r"\|")
+
+
+def _sources(facts: Facts) -> list[str]:
+    rows = [(_code(name), f"{n:,}") for name, n in sorted(facts.captures.sources.items())]
+    if facts.warc_files:
+        rows.append(("WARC files that another crawler wrote", f"{facts.warc_files:,} files"))
+    return [
+        "## Sources",
+        "",
+        *_table(("source", "pages fetched"), rows),
+        "",
+        f"The pages were captured {_days(facts.captures.captured)}. " * bool(facts.captures.sources)
+        + f"The documents that stay were captured {_days(facts.captured)}.",
+    ]
+
+
+def _days(span: Span) -> str:
+    if span.first is None or span.last is None:
+        return "at times that are not known"
+    return f"from {_day(span.first)} to {_day(span.last)}"
+
+
+def _day(seconds: int) -> str:
+    try:
+        return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return f"second {seconds}"
+
+
+def _opt_outs(facts: Facts) -> list[str]:
+    """What was done about wishes, crawl by crawl; a wish that a setting overruled is named with its setting."""
+    lines = ["## Opt-outs", ""]
+    crawls = [opened.recipe["settings"] for opened in facts.pages]
+    for setting, (reason, meaning) in WISHES.items():
+        values = {settings.get(setting) for settings in crawls}
+        n = facts.captures.wishes[reason]
+        for value in sorted(values, key=str):
+            if value is True:
+                lines.append(f"- Obeyed: {meaning}.")
+            elif value is False:
+                lines.append(
+                    f"- **Not obeyed** (`{setting} = false`): {meaning}; {n:,} pages were fetched all the same."
+                )
+            else:
+                lines.append(f"- Not known: {meaning}.")
+    if facts.warc_files:
+        lines.append(f"- What the crawlers of the {facts.warc_files:,} WARC files obeyed is not known here.")
+    return lines
+
+
+def _funnel(facts: Facts) -> list[str]:
+    fetched = sum((opened.counts for opened in facts.pages), Counts())
+    stages = (
+        ("links → pages", "links", fetched),
+        ("pages → documents", "pages", facts.documents.counts),
+        ("documents → corpus", "documents", facts.corpus.counts),
+    )
+    lines = [
+        "## Funnel",
+        "",
+        "At each step what came in is what was kept, dropped or failed; reasons are webtext's own.",
+    ]
+    for title, unit, counts in stages:
+        if unit != "links" or facts.pages:
+            lines += ["", f"### {title}", "", *_table((unit, "became of them"), _fates(counts))]
+    return lines
+
+
+def _fates(counts: Counts) -> Iterator[tuple[str, str]]:
+    yield f"{counts.kept:,}", "kept"
+    for fate, reasons in (("dropped", counts.dropped), ("failed", counts.failed)):
+        for reason, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
+            yield f"{n:,}", f"{fate}: {_code(reason)}"
+    yield f"**{counts.records_in:,}**", "**in all**"
+
+
+def _languages(facts: Facts) -> list[str]:
+    rows = [(_code(code), f"{n:,}") for code, n in facts.languages.most_common()]
+    unknown = facts.corpus.records - facts.languages.total()
+    return ["## Languages", "", *_table(("language", "documents"), [*rows, ("not known", f"{unknown:,}")])]
+
+
+def _domains(facts: Facts) -> list[str]:
+    rows = [(_code(name), f"{n:,}") for name, n in facts.domains]
+    return [
+        "## Top domains",
+        "",
+        f"The {len(rows)} largest of {facts.n_domains:,} domains.",
+        "",
+        *_table(("domain", "documents"), rows),
+    ]
+
+
+def _digests(facts: Facts) -> list[str]:
+    sets = [("pages", each) for each in facts.pages] + [("documents", facts.documents), ("corpus", facts.corpus)]
+    rows = [(kind, f"`{records_digest(each)}`", f"`{each.manifest['recipe_hash']}`") for kind, each in sets]
+    stable = all(each.manifest["reproducible"] for _, each in sets)
+    return [
+        "## Digests",
+        "",
+        *_table(("set", "record digest", "recipe"), rows),
+        "",
+        "The record digest is over the values of all columns (SHA-256 of the JSON list of the parts' `record_digest` in",
+        "`manifest.json`): the same recipe over the same pages gives it again on any machine.",
+        *(
+            []
+            if stable
+            else ["**Not reproducible as it stands**: records that killed a worker are pinned nowhere yet."]
+        ),
+    ]
+
+
+def records_digest(opened: PartSet) -> str:
+    """One digest for all records of a set, in their order."""
+    return sha256_json([part.record_digest for part in opened.parts])
+
+
+def _rights(settings: CardSettings) -> list[str]:
+    licence = f"says: {escaped(settings.license)}" if settings.license else "has named none yet (`--card-license`)"
+    contact = f"write to {escaped(settings.contact)}" if settings.contact else "write to whoever publishes this set"
+    return [
+        "## Licences",
+        "",
+        "The texts belong to their authors, and each page's own terms hold for it; `url` says where it came from. A licence",
+        f"on this set can only be about the selection and the added columns. Its publisher {licence}.",
+        "",
+        "## Removal",
+        "",
+        f"To have a text removed, {contact} and name its `url`, its `domain` or its `id`. The publisher puts it on a",
+        "removal list (`webtext clean run --remove`) and publishes the set again; who uses a copy should take the new one.",
+    ]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]

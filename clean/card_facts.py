@@ -1,0 +1,132 @@
+"""What a dataset card says, counted: from manifests, and from the corpus's columns without its texts.
+
+Nothing is guessed, and nothing depends on the clock, the machine or the folder: equal sets give equal facts. Memory is
+bounded by a part's ids and by DOMAINS_A_PASS; a corpus of more documents is read again for the next share of its domains.
+"""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.base.errors import InputError
+from webtext.base.partset import PartSet
+
+TOP_DOMAINS = 25
+DOMAINS_A_PASS = 500_000
+BATCH_ROWS = 65_536
+
+
+@dataclass(slots=True)
+class Span:
+    """The earliest and the latest of some times in UTC seconds; None before the first."""
+
+    first: int | None = None
+    last: int | None = None
+
+    def add(self, times: pa.Array) -> None:
+        """Take more times in; nulls tell nothing."""
+        found = pc.min_max(times).as_py()
+        if found["min"] is not None:
+            self.first = found["min"] if self.first is None else min(self.first, found["min"])
+            self.last = found["max"] if self.last is None else max(self.last, found["max"])
+
+
+@dataclass(slots=True)
+class Captures:
+    """What pages sets say of the pages that were fetched."""
+
+    sources: Counter[str] = field(default_factory=Counter)  # 'web', 'common-crawl', ... -> pages
+    captured: Span = field(default_factory=Span)
+    wishes: Counter[str] = field(default_factory=Counter)  # opt-outs that held for a page and were overruled
+
+
+@dataclass(slots=True)
+class Facts:
+    """All that a card tells."""
+
+    pages: Sequence[PartSet]
+    documents: PartSet
+    corpus: PartSet
+    splits: Counter[str] = field(default_factory=Counter)
+    characters: Counter[str] = field(default_factory=Counter)  # by split
+    languages: Counter[str] = field(default_factory=Counter)
+    captured: Span = field(default_factory=Span)
+    captures: Captures = field(default_factory=Captures)
+    n_domains: int = 0
+    domains: list[tuple[str, int]] = field(default_factory=list)  # the largest, largest first
+
+    @property
+    def warc_files(self) -> int:
+        """WARC files that were read beside pages sets."""
+        return sum(not part.sources for part in self.documents.parts)
+
+
+def gather_facts(pages: Sequence[PartSet], documents: PartSet, signals: PartSet, corpus: PartSet) -> Facts:
+    """Count what the card of `corpus` tells. `pages` are the pages sets that `documents` was made from, all of them.
+
+    Raises InputError when they are not: a crawl under way may have added to its set since.
+    """
+    parents = {parent["hash"] for parent in documents.manifest["parents"]}
+    if {opened.hash for opened in pages} != parents:
+        raise InputError("the pages sets changed while they were read", "give the same command again")
+    facts = Facts(pages, documents, corpus)
+    for part in range(len(corpus.parts)):
+        rows = corpus.table(part, ["id", "split", "language", "date"])
+        facts.splits += _counts(rows["split"])
+        facts.languages += _counts(rows["language"])
+        facts.captured.add(rows["date"])
+        facts.characters += _characters(rows, signals.table(part, ["id", "n_characters"]))
+    _count_domains(facts)
+    _count_captures(facts)
+    return facts
+
+
+def _counts(values: pa.Array | pa.ChunkedArray) -> Counter[str]:
+    found = pc.value_counts(values)
+    return Counter({row["values"]: row["counts"] for row in found.to_pylist() if row["values"] is not None})
+
+
+def _characters(rows: pa.Table, signals: pa.Table) -> Counter[str]:
+    """Characters of the texts by split, as the signals of the same part have them."""
+    places = pc.index_in(rows["id"], value_set=signals["id"].combine_chunks())
+    table = pa.table({"split": rows["split"], "n": signals["n_characters"].take(places)})
+    return Counter(
+        {row["split"]: row["n_sum"] for row in table.group_by("split").aggregate([("n", "sum")]).to_pylist()}
+    )
+
+
+def _batches(opened: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    for part in opened.parts:
+        yield from opened.batches(part, columns, BATCH_ROWS)
+
+
+def _count_domains(facts: Facts) -> None:
+    """The largest domains, exactly. There are at most as many as documents, so their hash shares them among passes."""
+    n_passes = max(1, -(-facts.corpus.records // DOMAINS_A_PASS))
+    for each in range(n_passes):
+        found: Counter[str] = Counter()
+        for batch in _batches(facts.corpus, ["domain"]):
+            for domain, n in _counts(batch["domain"]).items():
+                if zlib.crc32(domain.encode()) % n_passes == each:
+                    found[domain] += n
+        facts.n_domains += len(found)
+        facts.domains = heapq.nsmallest(
+            TOP_DOMAINS, [*facts.domains, *found.items()], key=lambda item: (-item[1], item[0])
+        )
+
+
+def _count_captures(facts: Facts) -> None:
+    captures = facts.captures
+    for opened in facts.pages:
+        for batch in _batches(opened, ["outcome", "source", "captured", "opt_outs"]):
+            fetched = batch.filter(pc.equal(batch["outcome"], "fetched"))
+            captures.sources += _counts(fetched["source"])
+            captures.captured.add(fetched["captured"])
+            captures.wishes += _counts(pc.list_flatten(fetched["opt_outs"]))

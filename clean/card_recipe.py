@@ -1,0 +1,84 @@
+"""A set's recipe in words, from the manifest alone: which rules at which thresholds, what counted as a duplicate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from webtext.base.config import from_table
+from webtext.base.partset import PartSet
+from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.language import ALL
+from webtext.clean.rules.thresholds import RULES, RuleSettings
+
+
+def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
+    """Markdown: a list of what each of clean's steps did, then the versions of what decided content.
+
+    Of a crawl only its version stands here: what it obeyed has a section of its own, and its settings name a person.
+    """
+    for opened in sets:
+        recipe = opened.recipe
+        about = f"{recipe['stage']}, code version {recipe['code_version']}"
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(recipe["versions"].items()))
+        yield f"- **{opened.kind}** by `{about}`" + (f" with {versions}" if versions else "")
+        if opened.kind != "pages":
+            for name, settings in _sections(recipe["settings"]):
+                yield from (f"  {line}" for line in _WORDS.get(name, _others(name))(settings))
+
+
+def _sections(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The sections of a recipe; plain settings that stand in none are one together."""
+    plain = {name: value for name, value in settings.items() if name not in _WORDS and not isinstance(value, dict)}
+    if plain:
+        yield "settings", plain
+    order = [*_WORDS, *sorted(settings.keys() - _WORDS.keys() - plain.keys())]
+    yield from ((name, settings[name]) for name in order if name in settings)
+
+
+def _language(settings: Mapping[str, Any]) -> Iterator[str]:
+    if ALL in settings["language"]:
+        yield "- language: every one is kept"
+    else:
+        wanted = ", ".join(settings["language"])
+        yield f"- language: {wanted}, with a probability of at least {settings['min_language_score']}"
+
+
+def _rules(settings: Mapping[str, Any]) -> Iterator[str]:
+    yield f"- rules of the profile `{settings['profile']}`" + (", changed" if settings["rule"] else "") + "; out goes:"
+    for reason, threshold in from_table(RuleSettings, settings, "clean.rules").thresholds().items():
+        rule = RULES[reason]
+        yield f"  - `{reason}`: `{rule.column}` {'below' if rule.bound == 'min' else 'above'} {threshold:,g}"
+
+
+def _dedup(settings: Mapping[str, Any]) -> Iterator[str]:
+    dedup = from_table(DedupSettings, settings, "clean.dedup")
+    yield "- exact duplicates: equal texts; the one of highest karma stays, then the earliest, then the smallest id"
+    yield (
+        f"- near duplicates: a Jaccard similarity of at least {dedup.threshold} over {dedup.shingle_words} consecutive "
+        f"words, verified exactly; found by MinHash of {dedup.permutations} permutations in {dedup.bands} bands of "
+        f"{dedup.rows}"
+    )
+
+
+def _remove(lists: Sequence[str]) -> Iterator[str]:
+    yield f"- removal lists that held: {len(lists):,}"
+
+
+def _others(name: str) -> Callable[[Any], Iterator[str]]:
+    def lines(settings: Any) -> Iterator[str]:
+        values = settings if isinstance(settings, dict) else {name: settings}
+        shown = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in sorted(values.items()))
+        yield f"- {name}: {shown}"
+
+    return lines
+
+
+_WORDS: dict[str, Callable[[Any], Iterator[str]]] = {
+    "remove": _remove,
+    "language": _language,
+    "rules": _rules,
+    "dedup": _dedup,
+}
+"""In the order in which they are applied."""

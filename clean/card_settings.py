@@ -1,0 +1,35 @@
+"""What a dataset card cannot know by itself. Apart from the writing of it, so that `--help` need not load that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from webtext.base.config import setting
+from webtext.base.errors import ConfigError
+
+MAX_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSettings:
+    """What the publisher says on the dataset card, corpus/README.md: the section [clean.card]."""
+
+    name: str = setting("webtext corpus", "name on the dataset card", in_recipe=False, flag="--card-name")
+    license: str | None = setting(
+        None,
+        "licence on the dataset card, as Hugging Face's identifiers have it: odc-by, other",
+        in_recipe=False,
+        flag="--card-license",
+    )
+    contact: str | None = setting(
+        None, "address on the dataset card, for those who want a text removed", in_recipe=False, flag="--card-contact"
+    )
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not (value.isprintable() and 0 < len(value) <= MAX_CHARACTERS):
+                raise ConfigError(
+                    f"clean.card.{field.name} is {value[:40]!r}",
+                    f"it is one line of 1 to {MAX_CHARACTERS} printable characters",
+                )
