@@ -83,7 +83,7 @@ def test_what_a_crawl_measured_gives_that_crawls_own_size(
     pages = PartSet.open(str(tmp_path / "pages"), "pages")
     found = measured(pages, BY_HAND)
     assert (found.page_ratio, found.requests_per_link) == (0.8, 1.2)
-    assert 0 < found.answer_seconds < 5
+    assert 0 <= found.answer_seconds < 5
     assert (found.delay, found.concurrency) == (BY_HAND.delay, BY_HAND.concurrency)
     plan = make_plan(links, BY_HAND, pages)
     warc_bytes = sum(file.stat().st_size for file in (tmp_path / "pages").glob("*.warc.gz"))
