@@ -8,6 +8,7 @@ import click
 
 from webtext.base.command import need_out, verb
 from webtext.clean.card_settings import CardSettings
+from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
@@ -15,6 +16,8 @@ from webtext.clean.removal_settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from webtext.base.run import Run
     from webtext.clean.pipeline import CleanResult
 
@@ -26,6 +29,7 @@ EXTRACT, REMOVE, LANGUAGE, RULES, DEDUP, CARD = (
     "clean.dedup",
     "clean.card",
 )
+DECONTAMINATE = "clean.decontaminate"
 
 
 @click.group(name="clean")
@@ -150,7 +154,32 @@ def dedup(run: Run, settings: DedupSettings, documents: tuple[str, ...], out: st
     _show(run, dedup_documents(documents, need_out(out), settings, run))
 
 
-def _show(run: Run, result: CleanResult, before: str = "") -> None:
+DECONTAMINATE_EXAMPLES = """\b
+Examples:
+  webtext clean decontaminate build/corpus --against lambada_test.jsonl --out checked
+  webtext clean decontaminate build/corpus --against wikitext/ --against squad.parquet#question --out clean --drop
+
+\b
+Reads:  a part set of documents, or Parquet or JSONL files with text (and url, id)
+Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files)
+"""
+
+
+@verb(group, "decontaminate", settings=DecontaminationSettings, section=DECONTAMINATE, epilog=DECONTAMINATE_EXAMPLES)
+@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+def decontaminate(run: Run, settings: DecontaminationSettings, documents: tuple[str, ...], out: str | None) -> None:
+    """Tell what documents share with evaluation sets; with --drop, remove those that repeat an example."""
+    from webtext.clean.decontaminate.overlap import overlap_table
+    from webtext.clean.decontaminate.stage import decontaminate_documents
+
+    found = decontaminate_documents(documents, need_out(out), settings, run)
+    _show(run, found.result, more={"overlap": found.report}, after=overlap_table(found.report))
+
+
+def _show(
+    run: Run, result: CleanResult, before: str = "", *, more: Mapping[str, Any] | None = None, after: str = ""
+) -> None:
     from webtext.base.console import funnel_text
 
     counts = result.counts.to_json()
@@ -166,5 +195,5 @@ def _show(run: Run, result: CleanResult, before: str = "") -> None:
     elif result.documents.recipe["stage"] == "clean.import":
         answer["rows"] = came_from
         before = funnel_text("rows", came_from)
-    lines = [before, funnel_text("documents", counts), f"written to '{result.corpus.folder.url}'"]
-    run.console.result(answer, "\n".join(line for line in lines if line))
+    lines = [before, funnel_text("documents", counts), after, f"written to '{result.corpus.folder.url}'"]
+    run.console.result(answer | dict(more or {}), "\n".join(line for line in lines if line))

@@ -35,7 +35,9 @@ from webtext.clean.text import clean_text, has_surrogates
 
 CODE_VERSION = 1
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
+KNOWN = ("id", "url", "text", "title", "date", "karma", "split")
 MAX_LINE_BYTES = 64 << 20
+MAX_TEXT_BYTES = 1 << 30
 MAX_ZSTD_WINDOW = 2**31
 
 
@@ -95,7 +97,7 @@ def _import_part(context: PartContext, task: PartTask) -> None:
 
 
 def _numbered(task: ImportTask) -> Iterator[tuple[int, Record]]:
-    rows = _parquet_rows(task.file) if task.file.name.endswith(".parquet") else _json_lines(task.file)
+    rows = parquet_rows(task.file, KNOWN) if task.file.name.endswith(".parquet") else json_lines(task.file)
     return ((i, Record(row, i, task)) for i, row in enumerate(rows))
 
 
@@ -146,17 +148,17 @@ def _whole_number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
 
 
-def _parquet_rows(file: InputFile) -> Iterator[dict[str, Any]]:
+def parquet_rows(file: InputFile, known: Sequence[str], required: str = "text") -> Iterator[dict[str, Any]]:
+    """Each row's `known` columns, those that the file has; InputError when the `required` one is not among them."""
     with file.folder.open(file.name) as opened:
         try:
             parquet = pq.ParquetFile(opened)
         except pa.ArrowInvalid as error:
             raise InputError(f"'{file.location}' is no Parquet file: {error}", "check the file") from None
-        known = ("id", "url", "text", "title", "date", "karma", "split")
         columns = [name for name in known if name in parquet.schema_arrow.names]
-        if "text" not in columns:
+        if required not in columns:
             raise InputError(
-                f"'{file.location}' has no column 'text'", f"its columns: {', '.join(parquet.schema_arrow.names)}"
+                f"'{file.location}' has no column '{required}'", f"its columns: {', '.join(parquet.schema_arrow.names)}"
             )
         batches = parquet.iter_batches(batch_size=256, columns=columns)
         while (batch := _next_batch(batches, file)) is not None:
@@ -172,9 +174,9 @@ def _next_batch(batches: Iterator[pa.RecordBatch], file: InputFile) -> pa.Record
         ) from None
 
 
-def _json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:
+def json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:
     """Each line's object, or what is wrong with the line; empty lines are none."""
-    with file.folder.open(file.name) as opened, _decompressed(opened, file.name) as lines:
+    with file.folder.open(file.name) as opened, decompressed(opened, file.name) as lines:
         while line := _read_line(lines, file):
             if len(line) > MAX_LINE_BYTES:
                 while not line.endswith(b"\n") and (line := _read_line(lines, file)):
@@ -188,6 +190,19 @@ def _json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:
                     yield str(error)
 
 
+def read_text(file: InputFile) -> bytes:
+    """All that a text file holds; InputError when that is above MAX_TEXT_BYTES."""
+    with file.folder.open(file.name) as opened, decompressed(opened, file.name) as lines:
+        blocks: list[bytes] = []
+        n_bytes = 0
+        while block := _read_line(lines, file):
+            blocks.append(block)
+            n_bytes += len(block)
+            if n_bytes > MAX_TEXT_BYTES:
+                raise InputError(f"'{file.location}' holds more than {MAX_TEXT_BYTES:,} bytes", "split it")
+    return b"".join(blocks)
+
+
 def _read_line(lines: BinaryIO, file: InputFile) -> bytes:
     """The next line, or its first MAX_LINE_BYTES + 1 bytes."""
     try:
@@ -196,7 +211,8 @@ def _read_line(lines: BinaryIO, file: InputFile) -> bytes:
         raise InputError(f"'{file.location}' cannot be decompressed: {error}", "download or make it again") from None
 
 
-def _decompressed(opened: BinaryIO, name: str) -> BinaryIO:
+def decompressed(opened: BinaryIO, name: str) -> BinaryIO:
+    """The bytes that a file holds, by its name: .gz, .xz, .zst or as they are."""
     if name.endswith(".gz"):
         return cast(BinaryIO, gzip.open(opened))
     if name.endswith(".xz"):

@@ -129,15 +129,15 @@ def filter_documents(
 ) -> CleanResult:
     """Apply removal lists, the language and the quality rules alone: writes out/signals, out/corpus and out/dropped."""
     removals = Removals.of(remove or RemovalSettings())
-    return _finish(_documents(inputs, out, run), out, "clean.filter", removals, rules, language, None, run)
+    return _finish(read_documents(inputs, out, run), out, "clean.filter", removals, rules, language, None, run)
 
 
 def dedup_documents(inputs: Sequence[str], out: str, settings: DedupSettings, run: Run) -> CleanResult:
     """Remove exact and near duplicates alone: writes out/corpus and out/dropped."""
-    return _finish(_documents(inputs, out, run), out, "clean.dedup", None, None, None, settings, run)
+    return _finish(read_documents(inputs, out, run), out, "clean.dedup", None, None, None, settings, run)
 
 
-def _documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
+def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
     """The documents set itself, or one imported from files to out/documents."""
     sets, files = find_inputs(inputs, ("documents", "corpus"), SUFFIXES)
     if len(sets) == 1 and not files:
@@ -227,7 +227,7 @@ def _write_part(context: PartContext, task: PartTask) -> None:
             why = _REMOVED if removed[row] else _why(row, decisions, duplicates, work.duplicates)
             if why is not None:
                 keep[i] = False
-                gone.append(why | _named(batch, i))
+                gone.append(why | named(batch, i))
                 corpus.counts.drop(why["reason"])
         kept = batch.filter(pa.array(keep))
         corpus.counts.keep(kept.num_rows)
@@ -265,7 +265,8 @@ def _why(
     return None
 
 
-def _named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
+def named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
+    """What a decision says of the document itself."""
     return {
         "id": batch["id"][row].as_py(),
         "url": batch["url"][row].as_py(),

@@ -1,6 +1,7 @@
 """Why a page or a record is no document: the closed list of extraction's and import's reasons.
 
-The rules' reasons are the names in `rules/thresholds.py` and `rules/decide.py`, dedup's are in `dedup/find.py`.
+The rules' reasons are the names in `rules/thresholds.py` and `rules/decide.py`, dedup's are in `dedup/find.py`,
+`decontaminate/stage.py` has its own.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
 from webtext.base.schemas import SIGNALS
+from webtext.clean.decontaminate.stage import SHARES_NGRAM
 from webtext.clean.dedup.find import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import DROPPED, FAILED
@@ -192,7 +193,7 @@ def test_ten_megabytes_of_one_word_and_of_many_are_measured_in_bounded_time() ->
 
 def test_every_reason_is_documented() -> None:
     text = (Path(__file__).resolve().parents[2] / "clean" / "README.md").read_text("utf-8")
-    names = (*RULES, OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, *DROPPED, *FAILED, EXACT, NEAR, NEAR_TRAIN)
+    names = (*RULES, OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, *DROPPED, *FAILED, EXACT, NEAR, NEAR_TRAIN, SHARES_NGRAM)
     missing = [name for name in names if f"`{name}`" not in text]
     assert not missing
 

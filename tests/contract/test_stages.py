@@ -48,6 +48,8 @@ STAGES = [
     Stage("clean", ("clean", "run"), "pages", ("pages",), ("documents", "signals", "corpus", "dropped")),
     Stage("filter", ("clean", "filter"), "documents", ("documents", "corpus"), ("corpus", "dropped")),
     Stage("dedup", ("clean", "dedup"), "documents", ("documents", "corpus"), ("corpus", "dropped")),
+    Stage("decontaminate", ("clean", "decontaminate"), "documents", ("documents", "corpus"), ("corpus", "dropped"),
+          options=("--against", "BUILD/dropped/part-00000.parquet#text_start", "--drop")),
     Stage("tokenizer", ("tokenizer", "train"), "corpus", ("documents", "corpus"), (), ("--vocab-size", "600"), "t.json"),
     Stage("pack", ("shards", "pack"), "corpus", ("documents", "corpus"),
           options=("--tokenizer", "BUILD/tokenizer/tokenizer.json")),
@@ -173,6 +175,7 @@ def test_an_altered_part_of_the_input_is_refused_by_name(stage: Stage, build: Pa
 def test_a_set_of_a_foreign_kind_is_refused(stage: Stage, build: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "build"
     shutil.copytree(build / "tokenizer", foreign / "tokenizer")
+    shutil.copytree(build / "dropped", foreign / "dropped")
     shutil.copytree(build / "links", foreign / stage.input)
     refused = run(stage.command(foreign, tmp_path / "out", "--quiet"), expected=3)
     assert "holds links, not " in refused.stderr
@@ -185,6 +188,7 @@ def test_a_folder_that_is_no_part_set_and_an_unsealed_one_are_refused(
 ) -> None:
     copy = tmp_path / "build"
     shutil.copytree(build / "tokenizer", copy / "tokenizer")
+    shutil.copytree(build / "dropped", copy / "dropped")
     (copy / stage.input).mkdir()
     assert "is no part set" in run(stage.command(copy, tmp_path / "out", "--quiet"), expected=3).stderr
     shutil.copytree(build / stage.input, copy / stage.input, dirs_exist_ok=True)

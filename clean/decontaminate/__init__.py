@@ -1,0 +1,1 @@
+"""What the corpus shares with evaluation sets."""

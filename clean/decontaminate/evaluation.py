@@ -1,0 +1,143 @@
+"""Evaluation sets: files of examples, and the n-grams of these examples.
+
+A line of a JSONL file, or a row of a Parquet one, is an example; any other file is one running text, and one example,
+as the test sets of Radford et al.'s Table 6 are. .gz, .xz and .zst are decompressed. A set that cannot be read whole
+is an InputError: a hole in it would hide what the corpus shares with it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.clean import _ngrams
+from webtext.clean.importing import json_lines, parquet_rows, read_text
+from webtext.clean.inputs import InputFile, find_inputs
+
+FIELD = "text"
+SUFFIXES = tuple(
+    f".{form}{packed}" for form in ("txt", "jsonl", "parquet", "tokens") for packed in ("", ".gz", ".xz", ".zst")
+)
+"""Of the files taken from a folder; a file that is named is taken whatever its name."""
+JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSet:
+    """One evaluation set: its file, the field that holds the text, and what reports call it."""
+
+    name: str
+    file: InputFile
+    field: str
+    sha256: str
+
+    def about(self) -> dict[str, str]:
+        """What a recipe says of it."""
+        return {"name": self.name, "field": self.field, "sha256": self.sha256}
+
+    def examples(self) -> Iterator[bytes]:
+        """The texts in UTF-8, in the file's order, empty ones included; empty lines of JSONL are no examples."""
+        if self.file.sha256() != self.sha256:
+            raise InputError(f"'{self.file.location}' changed while it was read", "give the same command again")
+        if self.file.name.endswith(".parquet"):
+            values = (row[self.field] for row in parquet_rows(self.file, (self.field,), self.field))
+        elif self.file.name.endswith(JSON_LINES):
+            values = (self._value(row, number) for number, row in enumerate(json_lines(self.file), 1))
+        else:
+            yield read_text(self.file)
+            return
+        for number, value in enumerate(values, 1):
+            if not isinstance(value, str):
+                raise InputError(
+                    f"'{self.file.location}', example {number}: {self.field} is {type(value).__name__}, not text",
+                    f"name a field that holds text: {self.file.name}#FIELD",
+                )
+            yield value.encode(errors="replace")
+
+    def _value(self, row: object, number: int) -> object:
+        if not isinstance(row, dict):
+            raise InputError(f"'{self.file.location}', example {number}: {row}", "mend that line")
+        if self.field not in row:
+            raise InputError(
+                f"'{self.file.location}', example {number} has no field '{self.field}'",
+                f"name one of its fields: {self.file.name}#FIELD, with {', '.join(map(str, row))}",
+            )
+        return row[self.field]
+
+
+def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
+    """The sets that FILE or FILE#FIELD, folders and patterns stand for, by name.
+
+    A set is called as its file is, with the folder before it where two files have one name. ConfigError without any.
+    """
+    if not against:
+        raise ConfigError("no evaluation set given", "name one or more: --against FILE")
+    found: dict[tuple[str, str], InputFile] = {}
+    for given in against:
+        place, _, field = given.partition("#")
+        for file in find_inputs([place], "evaluation", SUFFIXES)[1]:
+            found[file.location, field or FIELD] = file
+    names = _names([(file, field) for (_, field), file in found.items()])
+    sets = [
+        EvaluationSet(name, file, field, file.sha256())
+        for name, ((_, field), file) in zip(names, found.items(), strict=True)
+    ]
+    return tuple(sorted(sets, key=lambda each: (each.name, each.sha256)))
+
+
+def _names(files: Sequence[tuple[InputFile, str]]) -> list[str]:
+    """Shortest ends of the paths that tell the files apart, with the field where it is not `text`."""
+    paths = [(*file.folder.url.split("/"), file.name) for file, _ in files]
+    tails = ["" if field == FIELD else f"#{field}" for _, field in files]
+    for depth in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(path[-depth:]) + tail for path, tail in zip(paths, tails, strict=True)]
+        if max(Counter(names).values()) == 1:
+            break
+    return names
+
+
+class Examples:
+    """The n-grams of all examples of all sets, numbered, and where they stand."""
+
+    def __init__(self, sets: Sequence[EvaluationSet], n: int) -> None:
+        self.names = [each.name for each in sets]
+        self.table = _ngrams.Table(n)
+        added, set_of = [], []
+        for number, each in enumerate(sets):
+            for text in each.examples():
+                added.append(self.table.add(text))
+                set_of.append(number)
+        self.ends = np.cumsum([0, *map(len, added)])
+        """The n-grams of example i are numbers[ends[i]:ends[i + 1]]."""
+        self.numbers: npt.NDArray[np.int64] = np.concatenate([np.empty(0, np.int64), *added])
+        self.set_of = np.array(set_of, np.int64)
+        """The set of each example."""
+
+    def held_by(self) -> npt.NDArray[np.bool_]:
+        """[sets, n-grams]: which sets an n-gram occurs in."""
+        held = np.zeros((len(self.names), len(self.table)), bool)
+        held[np.repeat(self.set_of, np.diff(self.ends)), self.numbers] = True
+        return held
+
+    def first_places(self) -> list[str]:
+        """For each n-gram the example it first occurs in, as NAME:NUMBER, counted from 1 in its set."""
+        firsts = np.unique(self.numbers, return_index=True)[1]
+        examples = np.searchsorted(self.ends, firsts, side="right") - 1
+        begins = np.searchsorted(self.set_of, np.arange(len(self.names)))
+        owners = self.set_of[examples]
+        return [
+            f"{self.names[owner]}:{number}"
+            for owner, number in zip(owners, (examples - begins[owners] + 1).tolist(), strict=True)
+        ]
+
+
+@functools.lru_cache(maxsize=2)
+def examples_of(sets: tuple[EvaluationSet, ...], n: int) -> Examples:
+    """The examples' n-grams, read once a process."""
+    return Examples(sets, n)

@@ -1,0 +1,72 @@
+"""What is told of an evaluation set: Table 6 of Radford et al. (2019), overall and by example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from webtext.clean.decontaminate.evaluation import Examples
+
+
+def overlap_rows(
+    overlap: Examples, in_documents: npt.NDArray[np.bool_], in_corpus: npt.NDArray[np.bool_]
+) -> list[dict[str, Any]]:
+    """For each set: how many of its n-grams are among the documents', and among those of the documents that stay.
+
+    `in_documents` and `in_corpus` are masks over the distinct n-grams; an n-gram that a set repeats counts each time, as
+    in the paper. `mean_example_ratio` is the mean over the examples that have an n-gram. Ratios of nothing are None.
+    """
+    sizes = np.diff(overlap.ends)
+    rows = []
+    for number, name in enumerate(overlap.names):
+        mine = overlap.set_of == number
+        row: dict[str, Any] = {
+            "name": name,
+            "examples": int(mine.sum()),
+            "too_short": int((mine & (sizes == 0)).sum()),
+            "ngrams": int(sizes[mine].sum()),
+        }
+        for prefix, mask in (("", in_documents), ("corpus_", in_corpus)):
+            found = _by_example(overlap, mask)
+            some = mine & (sizes > 0)
+            row |= {
+                f"{prefix}overlap_ratio": float(found[some].sum() / sizes[some].sum()) if some.any() else None,
+                f"{prefix}mean_example_ratio": float((found[some] / sizes[some]).mean()) if some.any() else None,
+            }
+        rows.append(row)
+    return rows
+
+
+def shared_examples(shared: Examples, in_documents: npt.NDArray[np.bool_]) -> list[int]:
+    """For each set, how many examples share an n-gram with the documents."""
+    found = _by_example(shared, in_documents) > 0
+    return [int((found & (shared.set_of == number)).sum()) for number in range(len(shared.names))]
+
+
+def overlap_table(report: Mapping[str, Any]) -> str:
+    """The report as aligned lines, percentages as the paper has them."""
+    n, longer = report["overlap_words"], report["shared_words"]
+    head = ["evaluation set", "examples", f"{n}-grams", "in documents", "mean", "in corpus", "mean"]
+    head += [f"examples sharing {longer}", "documents"]
+    lines = [head, *(_cells(row) for row in report["sets"])]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(cells))
+        for cells in (list(zip(line, widths, strict=True)) for line in lines)
+    )
+
+
+def _cells(row: Mapping[str, Any]) -> Sequence[str]:
+    ratios = ("overlap_ratio", "mean_example_ratio", "corpus_overlap_ratio", "corpus_mean_example_ratio")
+    shares = ["-" if row[name] is None else f"{row[name]:.2%}" for name in ratios]
+    counts = [f"{row[name]:,}" for name in ("examples", "ngrams", "shared_examples", "documents")]
+    return [row["name"], *counts[:2], *shares, *counts[2:]]
+
+
+def _by_example(examples: Examples, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """How many n-grams of each example the mask has."""
+    before = np.concatenate([[0], np.cumsum(mask[examples.numbers], dtype=np.int64)])
+    return np.asarray(np.diff(before[examples.ends]))

@@ -1,0 +1,73 @@
+// The n-grams of evaluation examples, and where other texts contain them: exact, every match is compared word by word.
+// The readable twin is clean/decontaminate/reference.py; both give equal results for every input.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "minhash.hpp"
+
+namespace webtext::ngrams {
+
+// Tells the hash of each n consecutive words of folded text, and where the first of them begins.
+class Window {
+ public:
+  explicit Window(size_t n);
+  size_t n() const { return n_; }
+  template <typename Visit>
+  void slide(std::string_view words, Visit visit);
+
+ private:
+  size_t n_;
+  uint64_t leaving_factor_;  // what a word's hash was multiplied by when it leaves the window
+  std::vector<uint64_t> hashes_;
+  std::vector<size_t> starts_;
+};
+
+// Distinct n-grams, numbered in the order in which they first came.
+class Table {
+ public:
+  explicit Table(size_t n);
+  // Adds a text's n-grams and appends the number of each to `numbers`, in text order, repeats included.
+  void add(std::string_view text, std::vector<int64_t>& numbers);
+  size_t size() const { return entries_.size(); }
+  size_t n() const { return n_; }
+  size_t n_bytes() const { return words_.capacity() + entries_.capacity() * sizeof(Entry) + slots_.size() * 8; }
+
+ private:
+  friend class Finder;
+  struct Entry {
+    uint64_t hash;
+    size_t start;  // of its words in words_
+  };
+
+  void insert(uint64_t hash, size_t start, std::vector<int64_t>& numbers);
+  size_t find_slot(uint64_t hash, std::string_view words, size_t at) const;
+  bool has_words(size_t number, std::string_view words, size_t at) const;
+  void grow();
+
+  size_t n_;
+  minhash::Folder folder_;
+  Window window_;
+  std::string words_;  // of all texts added, a blank behind each
+  std::vector<Entry> entries_;
+  std::vector<uint64_t> slots_;  // open addressing by the hash's low half: its high half, number + 1; 0 is free
+};
+
+// Looks texts up in a table that no longer grows; each thread has its own.
+class Finder {
+ public:
+  explicit Finder(const Table& table);
+  // Appends the number of each n-gram of the text that the table has, in text order, repeats included.
+  void find(std::string_view text, std::vector<int64_t>& numbers);
+
+ private:
+  const Table& table_;
+  minhash::Folder folder_;
+  Window window_;
+};
+
+}  // namespace webtext::ngrams

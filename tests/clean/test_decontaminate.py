@@ -1,0 +1,357 @@
+"""What documents share with evaluation sets: n-grams, native and readable; the report; what is dropped and why."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.run import Run
+from webtext.clean import _ngrams
+from webtext.clean.command import group
+from webtext.clean.decontaminate import reference
+from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
+from webtext.clean.decontaminate.overlap import overlap_rows
+from webtext.clean.decontaminate.settings import DecontaminationSettings
+from webtext.clean.decontaminate.stage import SHARES_NGRAM, decontaminate_documents
+from webtext.clean.dedup.key import UNICODE_VERSION
+
+same_unicode = pytest.mark.skipif(
+    UNICODE_VERSION != _ngrams.UNICODE_VERSION, reason="built by a Python with another Unicode version"
+)
+
+
+def find(table: _ngrams.Table, *texts: str | bytes) -> list[list[int]]:
+    encoded = [text.encode() if isinstance(text, str) else text for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
+    numbers, ends = table.find(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+    return [numbers[start:end].tolist() for start, end in zip(ends[:-1], ends[1:], strict=True)]
+
+
+def words(count: int, seed: int) -> str:
+    """Words that no other seed has."""
+    source = random.Random(seed)
+    return " ".join(f"s{seed}w{source.randrange(10**9)}" for _ in range(count))
+
+
+def test_an_8gram_is_found_whatever_its_case_punctuation_and_layout() -> None:
+    """Twelve words make five 8-grams; the text repeats words 3 to 11, which are nine words: the third and fourth of them."""
+    table = _ngrams.Table(8)
+    example = b"Four score and seven years ago our fathers brought forth, upon this"
+    assert table.add(example).tolist() == [0, 1, 2, 3, 4]
+    assert find(table, "<b>AND seven\nyears -- ago; our 'fathers' brought\tforth... upon!</b>") == [[2, 3]]
+    assert find(table, "and seven years ago our mothers brought forth upon") == [[]]
+
+
+def test_repeated_ngrams_have_one_number_and_count_each_time() -> None:
+    table = _ngrams.Table(2)
+    assert table.add(b"a b a b c").tolist() == [0, 1, 0, 2]
+    assert len(table) == 3
+    assert find(table, "a b c", "c b a", "A B, A B") == [[0, 2], [1], [0, 1, 0]]
+
+
+texts = st.lists(
+    st.sampled_from(["a", "b", "Été", "CAFÉ", "猫", "ß", "x" * 9, "12345678", " ", "-", "\u00ad"]), max_size=30
+)
+
+
+@same_unicode
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(texts.map(" ".join) | st.text(max_size=60), max_size=4),
+    st.lists(texts.map(" ".join) | texts.map("".join) | st.text(max_size=60), max_size=4),
+    st.integers(1, 5),
+)
+def test_native_and_readable_tables_agree_on_any_text(examples: list[str], others: list[str], n: int) -> None:
+    native, readable = _ngrams.Table(n), reference.Table(n)
+    for example in examples:
+        assert native.add(example.encode()).tolist() == readable.add(example)
+    assert len(native) == len(readable)
+    for text, found in zip((*examples, *others), find(native, *examples, *others), strict=True):
+        assert found == readable.find(text)
+
+
+def test_a_table_that_grew_numbers_as_a_small_one_does() -> None:
+    chance = random.Random(3)
+    text = " ".join(str(chance.randrange(300)) for _ in range(30_000))
+    native, readable = _ngrams.Table(2), reference.Table(2)
+    assert native.add(text.encode()).tolist() == readable.add(text)
+    assert find(native, text) == [readable.find(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"   ", "🙂🙃".encode() * 1000, b"\xff\xfe\x80" * 100, b"\0" * 1000, b"one two"],
+    ids=["empty", "blank", "emoji", "no UTF-8", "NUL", "two words"],
+)
+def test_texts_without_enough_words_share_nothing(text: bytes) -> None:
+    table = _ngrams.Table(8)
+    assert table.add(text).tolist() == []
+    table.add(words(50, 1).encode())
+    assert find(table, text) == [[]]
+
+
+def test_ten_megabytes_of_one_word_are_one_word_and_of_one_letter_words_many() -> None:
+    table = _ngrams.Table(2)
+    long = b"x" * 10_000_000
+    assert table.add(b"before " + long).tolist() == [0]
+    assert find(table, b"Before  " + long, b"before " + long + b"y", b"before " + long[1:]) == [[0], [], []]
+    many = _ngrams.Table(13)
+    assert set(many.add(b"a " * 5_000_000).tolist()) == {0}
+    assert len(find(many, b"A-" * 5_000_000)[0]) == 5_000_000 - 12
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one word"):
+        _ngrams.Table(0)
+    for offsets in ([], [1, 0], [-1, 0], [0, 4]):
+        with pytest.raises(ValueError, match="offsets"):
+            _ngrams.Table(2).find(np.zeros(3, np.uint8), np.array(offsets, np.int64))
+
+
+# evaluation sets
+
+
+def write_lines(path: Path, *rows: dict[str, Any]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
+def examples_in(*against: str) -> list[list[bytes]]:
+    return [list(each.examples()) for each in evaluation_sets(against)]
+
+
+def test_examples_are_lines_rows_or_a_whole_text_compressed_or_not(tmp_path: Path) -> None:
+    lines = b'{"text": "one"}\n\n{"text": "tw\\u00f6"}\n'
+    for name, data in {
+        "a.jsonl": lines,
+        "b.jsonl.xz": lzma.compress(lines),
+        "c.jsonl.zst": zstandard.compress(lines),
+        "e.txt": b"one\ntwo\n",
+        "f.tokens.xz": lzma.compress(b"one\ntwo\n"),
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    pq.write_table(pa.table({"text": ["one", "twö"]}), tmp_path / "d.parquet")
+    two, whole = [b"one", "twö".encode()], [b"one\ntwo\n"]
+    assert examples_in(str(tmp_path)) == [two, two, two, two, whole, whole]
+
+
+def test_another_field_is_named_after_a_hash(tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "qa.jsonl", {"question": "who", "answer": "me"})
+    assert examples_in(f"{given}#question", f"{given}#answer") == [[b"me"], [b"who"]]
+    assert [each.name for each in evaluation_sets([f"{given}#question"])] == ["qa.jsonl#question"]
+
+
+def test_sets_of_one_file_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    given = [write_lines(tmp_path / folder / "test.jsonl", {"text": folder}) for folder in ("b", "a")]
+    assert [each.name for each in evaluation_sets(given)] == ["a/test.jsonl", "b/test.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"text": "a"}\n{"body": "b"}\n', "example 2 has no field 'text'"),
+        (b'{"text": "a"}\n{"text": 3}\n', "example 2: text is int"),
+        (b'{"text": "a"}\nnonsense\n', "example 2: Expecting value"),
+        (b"", "is empty"),
+    ],
+)
+def test_a_set_with_a_hole_is_an_input_error(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "broken.jsonl").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        examples_in(str(tmp_path / "broken.jsonl"))
+
+
+def test_no_set_and_a_missing_column_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no evaluation set"):
+        evaluation_sets([])
+    pq.write_table(pa.table({"body": ["one"]}), tmp_path / "d.parquet")
+    with pytest.raises(InputError, match="no column 'text'"):
+        examples_in(str(tmp_path / "d.parquet"))
+    with pytest.raises(ConfigError, match="min_shared"):
+        DecontaminationSettings(min_shared=0)
+    with pytest.raises(ConfigError, match="shared_words"):
+        DecontaminationSettings(shared_words=0)
+
+
+def test_overlap_is_told_of_all_ngrams_and_as_the_mean_over_examples(tmp_path: Path) -> None:
+    """Examples of 3, 1 and 0 2-grams, of which 1 and 1 are found: 2 of 4 overall, (1/3 + 1) / 2 by example."""
+    given = write_lines(tmp_path / "x.jsonl", {"text": "a b c d"}, {"text": "e f"}, {"text": "g"})
+    examples = Examples(evaluation_sets([given]), 2)
+    (found,) = find(examples.table, "a b e f")
+    mask = np.zeros(len(examples.table), bool)
+    mask[found] = True
+    (row,) = overlap_rows(examples, mask, np.zeros(len(mask), bool))
+    assert (row["examples"], row["too_short"], row["ngrams"]) == (3, 1, 4)
+    assert row["overlap_ratio"] == 2 / 4
+    assert row["mean_example_ratio"] == pytest.approx((1 / 3 + 1) / 2)
+    assert row["corpus_overlap_ratio"] == row["corpus_mean_example_ratio"] == 0
+
+
+# the stage
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with LocalEngine(workers=2) as engine:
+        yield Run(engine, Console("quiet"))
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> tuple[list[str], list[str]]:
+    """Documents in two files: of nobody, with 13 words of example 2, with 12 of them, with 20 of the text; two sets."""
+    example, running = words(40, 1), words(60, 2)
+    part = example.split()
+    first = write_lines(
+        tmp_path / "one.jsonl",
+        {"id": "clean", "text": words(50, 3)},
+        {"id": "copies", "text": f"{words(20, 4)} {' '.join(part[5:18]).upper()} {words(20, 5)}"},
+    )
+    second = write_lines(
+        tmp_path / "two.jsonl",
+        {"id": "almost", "text": f"{words(20, 6)} {', '.join(part[20:32])}. {words(20, 7)}"},
+        {"id": "quotes", "text": f"{words(20, 8)} {' '.join(running.split()[10:30])}"},
+    )
+    cloze = write_lines(tmp_path / "eval" / "cloze.jsonl", {"text": words(30, 9)}, {"text": example}, {"text": "short"})
+    (tmp_path / "eval" / "running.txt").write_text(running)
+    return [first, second], [cloze, str(tmp_path / "eval" / "running.txt")]
+
+
+def decontaminated(planted: tuple[list[str], list[str]], out: Path, run: Run, **chosen: Any) -> Any:
+    documents, against = planted
+    return decontaminate_documents(documents, str(out), DecontaminationSettings(against=tuple(against), **chosen), run)
+
+
+def ids(records: Any) -> list[str]:
+    return [row for part in records.parts for row in records.table(part)["id"].to_pylist()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "run.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_says_why(
+    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
+) -> None:
+    """20 words in a row hold 8 13-grams, 13 words one, 12 none."""
+    found = decontaminated(planted, tmp_path / "out", run, drop=True)
+    assert ids(found.result.corpus) == ["clean", "almost"]
+    decisions = [row for part in found.result.dropped.parts for row in found.result.dropped.table(part).to_pylist()]
+    assert [(row["id"], row["value"], row["threshold"]) for row in decisions] == [("copies", 1, 1), ("quotes", 8, 1)]
+    assert {(row["stage"], row["reason"], row["duplicate_of"]) for row in decisions} == {
+        ("decontaminate", SHARES_NGRAM, None)
+    }
+    assert found.result.counts.to_json() == {"records_in": 4, "kept": 2, "dropped": {SHARES_NGRAM: 2}, "failed": {}}
+    listed = [
+        json.loads(line)
+        for path in sorted((tmp_path / "out" / "dropped").glob("*.shared.jsonl"))
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    assert listed == [
+        {"id": "copies", "url": None, "shared": {"cloze.jsonl": 1}, "example": "cloze.jsonl:2"},
+        {"id": "quotes", "url": None, "shared": {"running.txt": 8}, "example": "running.txt:1"},
+    ]
+
+
+def test_the_report_counts_8grams_in_the_documents_and_in_what_stays(
+    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
+) -> None:
+    """cloze has 23 + 33 8-grams; 13 words hold 6 of them and 12 hold 5. running has 53, and 20 words hold 13."""
+    found = decontaminated(planted, tmp_path / "out", run, drop=True)
+    cloze, running = found.report["sets"]
+    assert (cloze["name"], cloze["examples"], cloze["too_short"], cloze["ngrams"]) == ("cloze.jsonl", 3, 1, 56)
+    assert cloze["overlap_ratio"] == pytest.approx(11 / 56)
+    assert cloze["mean_example_ratio"] == pytest.approx((0 + 11 / 33) / 2)
+    assert cloze["corpus_overlap_ratio"] == pytest.approx(5 / 56)
+    assert (cloze["shared_examples"], cloze["documents"]) == (1, 1)
+    assert running["overlap_ratio"] == running["mean_example_ratio"] == pytest.approx(13 / 53)
+    assert running["corpus_overlap_ratio"] == 0
+    assert json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8")) == found.report
+
+
+def test_without_drop_all_stay_and_those_that_share_are_listed(
+    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
+) -> None:
+    found = decontaminated(planted, tmp_path / "out", run)
+    assert ids(found.result.corpus) == ["clean", "copies", "almost", "quotes"]
+    assert ids(found.result.dropped) == []
+    assert [row["documents"] for row in found.report["sets"]] == [1, 1]
+    assert all(row["overlap_ratio"] == row["corpus_overlap_ratio"] for row in found.report["sets"])
+
+
+def test_min_shared_and_ngram_sizes_can_be_set(tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]) -> None:
+    assert ids(decontaminated(planted, tmp_path / "a", run, drop=True, min_shared=2).result.dropped) == ["quotes"]
+    twelve = decontaminated(planted, tmp_path / "b", run, drop=True, shared_words=12)
+    assert ids(twelve.result.dropped) == ["copies", "almost", "quotes"]
+
+
+def test_workers_and_the_order_of_sets_change_no_byte_and_an_altered_set_does(
+    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
+) -> None:
+    documents, against = planted
+    decontaminated(planted, tmp_path / "a", run, drop=True)
+    with LocalEngine(workers=1) as engine:
+        decontaminated((documents, against[::-1]), tmp_path / "b", Run(engine, Console("quiet")), drop=True)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
+    decontaminated(planted, tmp_path / "a", run, drop=True)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == stamps
+    Path(against[1]).write_text(words(60, 10))
+    assert ids(decontaminated(planted, tmp_path / "a", run, drop=True).result.dropped) == ["copies"]
+
+
+def test_documents_none_of_which_is_left_and_texts_of_nothing_are_no_trouble(tmp_path: Path, run: Run) -> None:
+    text = words(40, 1)
+    documents = write_lines(tmp_path / "d.jsonl", {"text": text}, {"text": "🙂🙃"}, {"text": ""})
+    against = write_lines(tmp_path / "e.jsonl", {"text": text}, {"text": ""}, {"text": "🙂"})
+    found = decontaminated(([documents], [against]), tmp_path / "out", run, drop=True)
+    assert (found.result.corpus.records, found.result.dropped.records) == (1, 1)
+    assert (found.report["sets"][0]["too_short"], found.report["sets"][0]["overlap_ratio"]) == (2, 1.0)
+
+
+def test_the_verb_prints_the_table_and_json(tmp_path: Path, planted: tuple[list[str], list[str]]) -> None:
+    documents, against = planted
+    command = ["decontaminate", *documents, "--out", str(tmp_path / "out"), "--workers", "1", "--drop"]
+    command += [part for each in against for part in ("--against", each)]
+    shown = CliRunner().invoke(group, command, catch_exceptions=False).stdout
+    (row,) = (line.split() for line in shown.splitlines() if line.startswith("cloze.jsonl"))
+    assert row == ["cloze.jsonl", "3", "56", "19.64%", "16.67%", "8.93%", "7.58%", "1", "1"]
+    answer = json.loads(CliRunner().invoke(group, [*command, "--json"], catch_exceptions=False).stdout)
+    assert answer["counts"]["dropped"] == {SHARES_NGRAM: 2}
+    assert answer["overlap"] == json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8"))
+
+
+def test_planted_lambada_passages_are_found_among_real_documents(tmp_path: Path, run: Run, shared_data: Path) -> None:
+    """20 passages in upper case inside 200 technical documents: these 20 examples and no other share 13 words."""
+    lambada = shared_data / "eval" / "lambada" / "lambada_test.jsonl"
+    passages = [json.loads(line)["text"] for line in lambada.read_text("utf-8").splitlines()]
+    with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line, _ in zip(file, range(200), strict=False)]
+    rows = [
+        {"id": str(i), "text": text + "\n" + passages[i * 20].upper() if i < 20 else text}
+        for i, text in enumerate(texts)
+    ]
+    documents = write_lines(tmp_path / "d.jsonl", *rows)
+    found = decontaminated(([documents], [str(lambada)]), tmp_path / "out", run, drop=True)
+    assert ids(found.result.dropped) == [str(i) for i in range(20)]
+    (row,) = found.report["sets"]
+    assert row["examples"] == 5153
+    assert 20 <= row["shared_examples"] <= 22
+    assert row["corpus_overlap_ratio"] < 0.001 < row["overlap_ratio"]
