@@ -136,6 +136,9 @@ DOCUMENT = pa.schema(
     ]
 )
 
+RELEASE = pa.schema([column for column in DOCUMENT if column.name not in ("text", "title")])
+"""A document without its author's words: what may be published where the texts may not."""
+
 DECISION = pa.schema(
     [
         _column("id", pa.string(), "the document that was dropped"),
@@ -213,6 +216,7 @@ SCHEMAS = {
     "signals": SIGNALS,
     "corpus": DOCUMENT,
     "dropped": DECISION,
+    "release": RELEASE,
     "tokens": TOKEN_INDEX,
 }
 """Record kind -> schema of its Parquet part."""

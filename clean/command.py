@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import need_out, verb
+from webtext.base.errors import ConfigError
 from webtext.clean.card_settings import CardSettings
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.dedup.settings import DedupSettings
@@ -154,6 +155,7 @@ def dedup(run: Run, settings: DedupSettings, documents: tuple[str, ...], out: st
     _show(run, dedup_documents(documents, need_out(out), settings, run))
 
 
+<<<<<<< HEAD
 DECONTAMINATE_EXAMPLES = """\b
 Examples:
   webtext clean decontaminate build/corpus --against lambada_test.jsonl --out checked
@@ -180,6 +182,43 @@ def decontaminate(run: Run, settings: DecontaminationSettings, documents: tuple[
 def _show(
     run: Run, result: CleanResult, before: str = "", *, more: Mapping[str, Any] | None = None, after: str = ""
 ) -> None:
+=======
+RELEASE_EXAMPLES = """\b
+Examples:
+  webtext clean release build --out release
+  webtext clean release rebuilt --check release
+
+\b
+Reads:  BUILD/corpus and BUILD/documents, as clean run wrote them; with --check a release too
+Writes: DIR, a part set without texts and titles; with --check nothing
+"""
+
+
+@verb(group, "release", epilog=RELEASE_EXAMPLES)
+@click.argument("build", metavar="BUILD")
+@click.option("--out", metavar="DIR", help="Folder to write.")
+@click.option("--check", metavar="RELEASE", help="Say how many texts of this release BUILD has too, and write nothing.")
+def release(run: Run, build: str, out: str | None, check: str | None) -> None:
+    """Write a corpus without its texts: ids, links, URLs, capture places, text digests, recipe; or check one."""
+    from webtext.clean.release import compare_release, write_release
+
+    if check is not None:
+        if out is not None:
+            raise ConfigError("--out and --check are given", "a check writes nothing: leave one out")
+        found = compare_release(check, build).to_json()
+        same_recipe = found["same_recipe"]
+        width = max(map(len, found))
+        lines = [f"{name:<{width}}  {n:>12,}" for name, n in found.items() if name != "same_recipe"]
+        recipe = f"{'recipe':<{width}}  {'the same' if same_recipe else 'another':>12}"
+        run.console.result({"release": check, "build": build} | found, "\n".join([*lines, recipe]))
+        return
+    written = write_release(build, need_out(out), run)
+    text = f"{written.records:,} documents without text written to '{written.folder.url}'"
+    run.console.result({"out": written.folder.url, "documents": written.records}, text)
+
+
+def _show(run: Run, result: CleanResult, before: str = "") -> None:
+>>>>>>> 6e1c993 (Release a corpus without its texts, and check a rebuild against it)
     from webtext.base.console import funnel_text
 
     counts = result.counts.to_json()

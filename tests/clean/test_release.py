@@ -1,0 +1,163 @@
+"""A release names each document of a corpus without a word of it, and tells a rebuild how much came out the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.schemas import DOCUMENT
+from webtext.clean.command import group
+from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents
+from webtext.clean.release import compare_release, write_release
+from webtext.clean.rules.thresholds import RuleSettings
+from webtext.crawl.link_settings import LinkSettings
+from webtext.crawl.links import collect_links
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from warc_files import article, page, write_pages  # noqa: E402
+
+LENIENT = CleanSettings(rules=RuleSettings(rule=("too_few_words=5",)))
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with LocalEngine(workers=1) as engine:
+        yield Run(engine, Console("quiet"))
+
+
+def build(folder: Path, run: Run, texts: dict[str, str], settings: CleanSettings | None = None) -> str:
+    """A build of pages at http://NAME.example.org/, in two parts."""
+    rows = [{"url": f"http://{name}.example.org/", "body": page(text, "The title")} for name, text in texts.items()]
+    pages = write_pages(folder / "pages", [rows[:2], rows[2:]])
+    clean_pages([pages.folder.url], str(folder / "build"), settings or CleanSettings(), run)
+    return str(folder / "build")
+
+
+def rows_of(opened: PartSet) -> list[dict[str, Any]]:
+    return [row for part in opened.parts for row in opened.table(part).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory, run: Run) -> str:
+    return build(tmp_path_factory.mktemp("first"), run, {str(i): article(i, 40) for i in range(1, 6)})
+
+
+@pytest.fixture(scope="module")
+def released(first: str, tmp_path_factory: pytest.TempPathFactory, run: Run) -> PartSet:
+    return write_release(first, str(tmp_path_factory.mktemp("release") / "out"), run)
+
+
+def test_a_release_has_every_column_but_the_authors_words(first: str, released: PartSet) -> None:
+    corpus = rows_of(PartSet.open(f"{first}/corpus", "corpus"))
+    assert rows_of(released) == [{k: v for k, v in row.items() if k not in ("text", "title")} for row in corpus]
+    assert len(corpus) == released.records == released.counts.kept == 5
+    assert set(DOCUMENT.names) - set(rows_of(released)[0]) == {"text", "title"}
+
+
+def test_no_file_of_a_release_holds_a_word_of_the_texts(released: PartSet) -> None:
+    for path in released.folder.local_path().rglob("*"):
+        if path.is_file():
+            assert not any(word in path.read_bytes() for word in (b"nobody had seen", b"The title")), path
+
+
+def test_the_recipe_tells_how_documents_and_corpus_were_made(first: str, released: PartSet) -> None:
+    made = {name: PartSet.open(f"{first}/{name}", name).recipe for name in ("documents", "corpus")}
+    assert released.recipe["settings"] == made
+
+
+def test_the_same_pages_built_again_elsewhere_match_to_the_last_text(
+    released: PartSet, tmp_path: Path, run: Run
+) -> None:
+    again = build(tmp_path, run, {str(i): article(i, 40) for i in range(1, 6)})
+    assert compare_release(released.folder.url, again).to_json() == {
+        "documents": 5,
+        "same_text": 5,
+        "other_text": 0,
+        "missing": 0,
+        "new_texts": 0,
+        "same_recipe": True,
+    }
+
+
+def test_a_rebuild_is_told_what_changed_what_is_gone_and_what_is_new(
+    released: PartSet, tmp_path: Path, run: Run
+) -> None:
+    """1 and 2 are as they were, 3 changed its words, 4 moved to another address, 5 is gone, 6 is new."""
+    texts = {
+        "1": article(1, 40),
+        "2": article(2, 40),
+        "3": article(13, 40),
+        "moved": article(4, 40),
+        "6": article(9, 40),
+    }
+    found = compare_release(released.folder.url, build(tmp_path, run, texts, LENIENT))
+    assert (found.documents, found.same_text, found.other_text, found.missing) == (5, 3, 1, 1)
+    assert (found.new_texts, found.same_recipe) == (2, False)
+
+
+def test_a_release_of_nothing_matches_nothing(released: PartSet, tmp_path: Path, run: Run) -> None:
+    empty = build(tmp_path, run, {"1": "Too short to stay in any corpus of English."})
+    nothing = write_release(empty, str(tmp_path / "release"), run)
+    assert nothing.records == 0
+    assert compare_release(nothing.folder.url, empty).to_json()["documents"] == 0
+    assert compare_release(released.folder.url, empty).missing == 5
+
+
+def test_documents_without_url_match_by_text_alone(tmp_path: Path, run: Run) -> None:
+    for name, number in (("a", 1), ("b", 2)):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": article(number)}))
+        dedup_documents([str(tmp_path / f"{name}.jsonl")], str(tmp_path / name), CleanSettings().dedup, run)
+    made = write_release(str(tmp_path / "a"), str(tmp_path / "release"), run)
+    found = compare_release(made.folder.url, str(tmp_path / "b"))
+    assert (found.same_text, found.other_text, found.missing) == (0, 0, 1)
+
+
+def test_two_workers_write_the_same_bytes_and_a_second_run_nothing(
+    first: str, released: PartSet, tmp_path: Path
+) -> None:
+    with LocalEngine(workers=2) as engine:
+        other = write_release(first, str(tmp_path / "out"), Run(engine, Console("quiet")))
+        assert other.hash == released.hash
+        again = Run(engine, Console("quiet"), dry_run=True)
+        assert write_release(first, str(tmp_path / "out"), again).hash == other.hash
+        with pytest.raises(DryRun):
+            write_release(first, str(tmp_path / "elsewhere"), again)
+
+
+def test_a_folder_without_a_corpus_is_named(tmp_path: Path, released: PartSet, run: Run) -> None:
+    with pytest.raises(InputError, match="no part set '.*corpus'"):
+        write_release(str(tmp_path), str(tmp_path / "out"), run)
+    with pytest.raises(InputError, match="holds release, not corpus"):
+        PartSet.open(released.folder.url, "corpus")
+
+
+def test_the_verb_writes_checks_and_refuses_both_at_once(first: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "release")
+    CliRunner().invoke(group, ["release", first, "--out", out, "--workers", "1"], catch_exceptions=False)
+    done = CliRunner().invoke(group, ["release", first, "--check", out, "--json"], catch_exceptions=False)
+    assert json.loads(done.stdout) | {"build": "", "release": ""} == {
+        **{"build": "", "release": "", "documents": 5, "same_text": 5, "other_text": 0, "missing": 0, "new_texts": 0},
+        "same_recipe": True,
+    }
+    shown = CliRunner().invoke(group, ["release", first, "--check", out], catch_exceptions=False).stdout
+    assert shown.splitlines()[1].split() == ["same_text", "5"]
+    with pytest.raises(ConfigError, match="--out and --check"):
+        CliRunner().invoke(group, ["release", first, "--check", out, "--out", "x"], catch_exceptions=False)
+
+
+def test_crawl_links_reads_a_release_as_a_list_of_links(released: PartSet, tmp_path: Path, run: Run) -> None:
+    parts = str(released.folder.local_path() / "*.parquet")
+    links = collect_links((parts,), str(tmp_path / "links"), LinkSettings(), run)
+    assert {row["url"] for row in rows_of(links)} == {row["url"] for row in rows_of(released)}
