@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from webtext.base.counts import Counts
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.schemas import DOCUMENT
-from webtext.clean.card_facts import Facts, Span
+from webtext.clean.card_facts import Facts
+from webtext.clean.card_markdown import code, days, escaped, table
 from webtext.clean.card_recipe import recipe_lines
 from webtext.clean.card_settings import CardSettings
 
@@ -28,10 +28,7 @@ SIZES = [
 ]
 """Hugging Face's steps of `size_categories`."""
 
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}")
-_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
-_MAX_NAME = 80
 
 WISHES = {
     "obey_robots": ("robots_disallowed", "robots.txt forbids the path to this crawler or to everybody"),
@@ -72,21 +69,6 @@ def write_card(facts: Facts, settings: CardSettings) -> None:
         folder.write_bytes(CARD, data)
 
 
-def escaped(text: str) -> str:
-    """Somebody's words as Markdown that shows them and does nothing else: one line, no markup, no link, no controls.
-
-    >>> escaped("[x](http://a.example)|<b>")
-    '\\\\[x\\\\]\\\\(http\\\\:\\\\/\\\\/a\\\\.example\\\\)\\\\|\\\\<b\\\\>'
-    """
-    short = text if len(text) <= _MAX_NAME else text[: _MAX_NAME - 1] + "…"
-    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in short)
-    return _PUNCTUATION.sub(r"\\\1", shown)
-
-
-def _code(name: str) -> str:
-    return f"`{name}`" if len(name) <= _MAX_NAME and _PLAIN_NAME.fullmatch(name) else escaped(name)
-
-
 def size_category(n_documents: int) -> str:
     """Hugging Face's name for the size.
 
@@ -102,13 +84,13 @@ def size_category(n_documents: int) -> str:
 
 
 def _head(facts: Facts, settings: CardSettings) -> list[str]:
-    codes = sorted(code for code in facts.languages if _LANGUAGE_CODE.fullmatch(code))
+    codes = sorted(name for name in facts.languages if _LANGUAGE_CODE.fullmatch(name))
     licence = f"license: {_yaml(settings.license)}" if settings.license else "# license: not given; --card-license"
     return [
         "---",
         f"pretty_name: {_yaml(settings.name)}",
         licence,
-        *(["language:", *(f"- {_yaml(code)}" for code in codes)] if codes else []),  # quoted: a bare no is false
+        *(["language:", *(f"- {_yaml(name)}" for name in codes)] if codes else []),  # quoted: a bare no is false
         "size_categories:",
         f"- {_yaml(size_category(facts.corpus.records))}",
         "task_categories:",
@@ -146,7 +128,7 @@ def _sizes(facts: Facts) -> list[str]:
     return [
         "## Sizes",
         "",
-        *_table(("split", "documents", "characters"), [*rows, total]),
+        *table(("split", "documents", "characters"), [*rows, total]),
         "",
         f"{len(facts.corpus.parts):,} Parquet files, {n_bytes:,} bytes. The column `split` says what is held out for",
         "validation: it was decided at the link, and a held-out text that nearly repeats one of train was dropped.",
@@ -172,7 +154,7 @@ def _loading() -> list[str]:
 
 def _columns() -> list[str]:
     rows = [(f"`{column.name}`", _meaning(column.metadata)) for column in DOCUMENT]
-    return ["## Columns", "", *_table(("column", "meaning"), rows)]
+    return ["## Columns", "", *table(("column", "meaning"), rows)]
 
 
 def _meaning(metadata: dict[bytes, bytes]) -> str:
@@ -180,30 +162,17 @@ def _meaning(metadata: dict[bytes, bytes]) -> str:
 
 
 def _sources(facts: Facts) -> list[str]:
-    rows = [(_code(name), f"{n:,}") for name, n in sorted(facts.captures.sources.items())]
+    rows = [(code(name), f"{n:,}") for name, n in sorted(facts.captures.sources.items())]
     if facts.warc_files:
         rows.append(("WARC files that another crawler wrote", f"{facts.warc_files:,} files"))
     return [
         "## Sources",
         "",
-        *_table(("source", "pages fetched"), rows),
+        *table(("source", "pages fetched"), rows),
         "",
-        f"The pages were captured {_days(facts.captures.captured)}. " * bool(facts.captures.sources)
-        + f"The documents that stay were captured {_days(facts.captured)}.",
+        f"The pages were captured {days(facts.captures.captured)}. " * bool(facts.captures.sources)
+        + f"The documents that stay were captured {days(facts.captured)}.",
     ]
-
-
-def _days(span: Span) -> str:
-    if span.first is None or span.last is None:
-        return "at times that are not known"
-    return f"from {_day(span.first)} to {_day(span.last)}"
-
-
-def _day(seconds: int) -> str:
-    try:
-        return time.strftime("%Y-%m-%d", time.gmtime(seconds))
-    except (ValueError, OverflowError, OSError):
-        return f"second {seconds}"
 
 
 def _opt_outs(facts: Facts) -> list[str]:
@@ -241,7 +210,7 @@ def _funnel(facts: Facts) -> list[str]:
     ]
     for title, unit, counts in stages:
         if unit != "links" or facts.pages:
-            lines += ["", f"### {title}", "", *_table((unit, "became of them"), _fates(counts))]
+            lines += ["", f"### {title}", "", *table((unit, "became of them"), _fates(counts))]
     return lines
 
 
@@ -249,24 +218,24 @@ def _fates(counts: Counts) -> Iterator[tuple[str, str]]:
     yield f"{counts.kept:,}", "kept"
     for fate, reasons in (("dropped", counts.dropped), ("failed", counts.failed)):
         for reason, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
-            yield f"{n:,}", f"{fate}: {_code(reason)}"
+            yield f"{n:,}", f"{fate}: {code(reason)}"
     yield f"**{counts.records_in:,}**", "**in all**"
 
 
 def _languages(facts: Facts) -> list[str]:
-    rows = [(_code(code), f"{n:,}") for code, n in facts.languages.most_common()]
+    rows = [(code(name), f"{n:,}") for name, n in facts.languages.most_common()]
     unknown = facts.corpus.records - facts.languages.total()
-    return ["## Languages", "", *_table(("language", "documents"), [*rows, ("not known", f"{unknown:,}")])]
+    return ["## Languages", "", *table(("language", "documents"), [*rows, ("not known", f"{unknown:,}")])]
 
 
 def _domains(facts: Facts) -> list[str]:
-    rows = [(_code(name), f"{n:,}") for name, n in facts.domains]
+    rows = [(code(name), f"{n:,}") for name, n in facts.domains]
     return [
         "## Top domains",
         "",
         f"The {len(rows)} largest of {facts.n_domains:,} domains.",
         "",
-        *_table(("domain", "documents"), rows),
+        *table(("domain", "documents"), rows),
     ]
 
 
@@ -277,7 +246,7 @@ def _digests(facts: Facts) -> list[str]:
     return [
         "## Digests",
         "",
-        *_table(("set", "record digest", "recipe"), rows),
+        *table(("set", "record digest", "recipe"), rows),
         "",
         "The record digest is over the values of all columns (SHA-256 of the JSON list of the parts' `record_digest` in",
         "`manifest.json`): the same recipe over the same pages gives it again on any machine.",
@@ -308,8 +277,3 @@ def _rights(settings: CardSettings) -> list[str]:
         f"To have a text removed, {contact} and name its `url`, its `domain` or its `id`. The publisher puts it on a",
         "removal list (`webtext clean run --remove`) and publishes the set again; who uses a copy should take the new one.",
     ]
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return [f"| {' | '.join(line)} |" for line in lines]

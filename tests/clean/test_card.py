@@ -29,8 +29,9 @@ from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import DOCUMENT
 from webtext.clean import card_facts
-from webtext.clean.card import WISHES, card_text, escaped, records_digest
+from webtext.clean.card import WISHES, card_text, records_digest
 from webtext.clean.card_facts import Facts, gather_facts
+from webtext.clean.card_markdown import escaped
 from webtext.clean.card_settings import CardSettings
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
