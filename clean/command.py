@@ -155,7 +155,6 @@ def dedup(run: Run, settings: DedupSettings, documents: tuple[str, ...], out: st
     _show(run, dedup_documents(documents, need_out(out), settings, run))
 
 
-<<<<<<< HEAD
 DECONTAMINATE_EXAMPLES = """\b
 Examples:
   webtext clean decontaminate build/corpus --against lambada_test.jsonl --out checked
@@ -179,10 +178,6 @@ def decontaminate(run: Run, settings: DecontaminationSettings, documents: tuple[
     _show(run, found.result, more={"overlap": found.report}, after=overlap_table(found.report))
 
 
-def _show(
-    run: Run, result: CleanResult, before: str = "", *, more: Mapping[str, Any] | None = None, after: str = ""
-) -> None:
-=======
 RELEASE_EXAMPLES = """\b
 Examples:
   webtext clean release build --out release
@@ -217,8 +212,9 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
     run.console.result({"out": written.folder.url, "documents": written.records}, text)
 
 
-def _show(run: Run, result: CleanResult, before: str = "") -> None:
->>>>>>> 6e1c993 (Release a corpus without its texts, and check a rebuild against it)
+def _show(
+    run: Run, result: CleanResult, before: str = "", *, more: Mapping[str, Any] | None = None, after: str = ""
+) -> None:
     from webtext.base.console import funnel_text
 
     counts = result.counts.to_json()
