@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import sys
 from collections import Counter
@@ -323,6 +324,21 @@ def test_what_the_publisher_says_stands_on_the_card(build: tuple[PartSet, CleanR
     assert r"write to remove\@example\.org" in section(card, "Removal")
     with pytest.raises(ConfigError, match="clean.card.license is 'a.nb'"):
         CardSettings(license="a\nb")
+
+
+def test_records_that_killed_a_worker_are_told_and_a_crawl_alone_is_no_cause(
+    build: tuple[PartSet, CleanResult],
+) -> None:
+    facts = with_domains(build)
+    said = "Not reproducible as it stands"
+    facts.pages = [PartSet(facts.pages[0].folder, altered(facts.pages[0]))]
+    assert said not in card_text(facts, CardSettings())
+    facts.documents = PartSet(facts.documents.folder, altered(facts.documents))
+    assert said in card_text(facts, CardSettings())
+
+
+def altered(opened: PartSet) -> bytes:
+    return json.dumps(opened.manifest | {"reproducible": False}).encode()
 
 
 def test_pages_that_the_documents_were_not_made_from_are_refused(
