@@ -16,16 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.partset import MANIFEST
+from webtext.base.storage import Folder
 from webtext.clean import _ngrams
 from webtext.clean.importing import json_lines, parquet_rows, read_text
 from webtext.clean.inputs import InputFile, find_inputs
 
 FIELD = "text"
-SUFFIXES = tuple(
-    f".{form}{packed}" for form in ("txt", "jsonl", "parquet", "tokens") for packed in ("", ".gz", ".xz", ".zst")
-)
-"""Of the files taken from a folder; a file that is named is taken whatever its name."""
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
+TEXTS = tuple(f"{form}{packed}" for form in (".txt", ".tokens") for packed in ("", ".gz", ".xz", ".zst"))
+SUFFIXES = (".parquet", *JSON_LINES, *TEXTS)
+"""Of the files taken from a folder; a file that is named is taken whatever its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
     found: dict[tuple[str, str], InputFile] = {}
     for given in against:
         place, _, field = given.partition("#")
+        if Folder(place).exists(MANIFEST):
+            raise InputError(f"'{place}' is a part set, no evaluation set", f"name its files: '{place}/*.parquet'")
         for file in find_inputs([place], "evaluation", SUFFIXES)[1]:
             found[file.location, field or FIELD] = file
     names = _names([(file, field) for (_, field), file in found.items()])
@@ -119,22 +122,23 @@ class Examples:
         self.set_of = np.array(set_of, np.int64)
         """The set of each example."""
 
+    @functools.cached_property
     def held_by(self) -> npt.NDArray[np.bool_]:
         """[sets, n-grams]: which sets an n-gram occurs in."""
         held = np.zeros((len(self.names), len(self.table)), bool)
         held[np.repeat(self.set_of, np.diff(self.ends)), self.numbers] = True
         return held
 
-    def first_places(self) -> list[str]:
-        """For each n-gram the example it first occurs in, as NAME:NUMBER, counted from 1 in its set."""
-        firsts = np.unique(self.numbers, return_index=True)[1]
-        examples = np.searchsorted(self.ends, firsts, side="right") - 1
-        begins = np.searchsorted(self.set_of, np.arange(len(self.names)))
-        owners = self.set_of[examples]
-        return [
-            f"{self.names[owner]}:{number}"
-            for owner, number in zip(owners, (examples - begins[owners] + 1).tolist(), strict=True)
-        ]
+    def place_of(self, ngram: int) -> str:
+        """The example an n-gram first occurs in, as NAME:NUMBER, counted from 1 in its set."""
+        example = int(np.searchsorted(self.ends, self._firsts[ngram], side="right")) - 1
+        owner = int(self.set_of[example])
+        return f"{self.names[owner]}:{example - int(np.searchsorted(self.set_of, owner)) + 1}"
+
+    @functools.cached_property
+    def _firsts(self) -> npt.NDArray[np.int64]:
+        """Where each n-gram stands first."""
+        return np.unique(self.numbers, return_index=True)[1]
 
 
 @functools.lru_cache(maxsize=2)

@@ -1,6 +1,6 @@
 """documents to corpus: which documents repeat an evaluation example, and how much of each evaluation set they hold.
 
-Only the evaluation sets' n-grams are in memory (a word each and some 40 bytes an n-gram); documents stream past them.
+Only the evaluation sets' n-grams are in memory (some 45 bytes each); documents stream past them.
 So, unlike the Bloom filter of the corpus' 8-grams that GPT-2's authors asked, the table has no false positives, and it
 does not grow with the corpus. Beside each part of `dropped`:
 
@@ -130,7 +130,6 @@ def _decontaminate_part(context: PartContext, task: PartTask) -> None:
     documents = work.documents.open()
     overlap = examples_of(work.sets, work.settings.overlap_words)
     shared = examples_of(work.sets, work.settings.shared_words)
-    places, held_by = shared.first_places(), shared.held_by()
     corpus, dropped = context.output("corpus"), context.output("dropped")
     found = Found.nothing(overlap, shared)
     with open(dropped.attach(f"part-{task.index:05d}.shared.jsonl"), "w", encoding="utf-8") as listed:
@@ -145,10 +144,10 @@ def _decontaminate_part(context: PartContext, task: PartTask) -> None:
             found.shared[longer] = True
             for row in np.flatnonzero(n_shared):
                 mine = longer[longer_ends[row] : longer_ends[row + 1]]
-                counts = held_by[:, mine].sum(axis=1).tolist()
+                counts = shared.held_by[:, mine].sum(axis=1).tolist()
                 by_set = {name: n for name, n in zip(shared.names, counts, strict=True) if n}
                 about = {"id": batch["id"][row].as_py(), "url": batch["url"][row].as_py()}
-                line = about | {"shared": by_set, "example": places[mine[0]]}
+                line = about | {"shared": by_set, "example": shared.place_of(mine[0])}
                 listed.write(json.dumps(line, ensure_ascii=False) + "\n")
             kept = batch.filter(pa.array(~goes))
             corpus.counts.keep(kept.num_rows)

@@ -30,7 +30,8 @@ def main() -> None:
         text = file.read(CHARACTERS)
     texts = [text[start : start + DOCUMENT] for start in range(0, len(text), DOCUMENT)]
     flat, offsets = texts_of(pa.array(texts, pa.large_string()))
-    sets = evaluation_sets([str(folder) for folder in sorted((data / "eval").iterdir()) if folder.name != "enwik8"])
+    folders = [folder for folder in sorted((data / "eval").iterdir()) if folder.is_dir() and folder.name != "enwik8"]
+    sets = evaluation_sets([str(folder) for folder in folders])
     few = texts[: TWIN // DOCUMENT]
     few_bytes = sum(len(each.encode()) for each in few)
     print(f"{len(texts):,} documents, {len(flat) / 1e6:.1f} MB; {len(sets)} evaluation sets")

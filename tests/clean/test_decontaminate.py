@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import random
@@ -184,6 +185,9 @@ def test_no_set_and_a_missing_column_are_errors(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": ["one"]}), tmp_path / "d.parquet")
     with pytest.raises(InputError, match="no column 'text'"):
         examples_in(str(tmp_path / "d.parquet"))
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="is a part set, no evaluation set"):
+        evaluation_sets([str(tmp_path)])
     with pytest.raises(ConfigError, match="min_shared"):
         DecontaminationSettings(min_shared=0)
     with pytest.raises(ConfigError, match="shared_words"):
@@ -355,3 +359,25 @@ def test_planted_lambada_passages_are_found_among_real_documents(tmp_path: Path,
     assert row["examples"] == 5153
     assert 20 <= row["shared_examples"] <= 22
     assert row["corpus_overlap_ratio"] < 0.001 < row["overlap_ratio"]
+
+
+def test_the_shares_are_those_of_a_bloom_filter_of_the_corpus(
+    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
+) -> None:
+    """GPT-2's way: the documents' 8-grams go into a filter, 27 of 39 bits each set (false positives 10^-8), which is asked."""
+    documents, against = planted
+    texts = [json.loads(line)["text"] for path in documents for line in Path(path).read_text("utf-8").splitlines()]
+    corpus = {ngram for text in texts for ngram in reference.ngrams(text, 8)}
+    n_bits = 39 * len(corpus)
+
+    def bits(ngram: str) -> list[int]:
+        return [
+            int.from_bytes(hashlib.blake2b(ngram.encode(), salt=bytes([i]), digest_size=8).digest()) % n_bits
+            for i in range(27)
+        ]
+
+    bloom = {bit for ngram in corpus for bit in bits(ngram)}
+    report = decontaminated(planted, tmp_path / "out", run).report
+    for each, row in zip(evaluation_sets(against), report["sets"], strict=True):
+        ngrams = [ngram for text in each.examples() for ngram in reference.ngrams(text.decode(), 8)]
+        assert row["overlap_ratio"] == sum(bloom.issuperset(bits(ngram)) for ngram in ngrams) / len(ngrams)
