@@ -1,4 +1,4 @@
-// Numbers for things that are equal: pieces of text, and pairs of numbers. Open addressing; every hit is compared.
+// Numbers for things that are equal: pieces of text, and keys of 64 bits. Open addressing; every hit is compared.
 #pragma once
 
 #include <algorithm>
@@ -76,10 +76,6 @@ class Pieces {
   }
   size_t size() const { return entries_.size(); }
   size_t memory() const { return slots_.capacity() * sizeof(Slot) + entries_.capacity() * sizeof(Entry); }
-  void release() {
-    slots_ = {};
-    entries_ = {};
-  }
 
  private:
   struct Slot {
@@ -110,40 +106,39 @@ class Pieces {
   std::vector<Entry> entries_;
 };
 
-// Numbers pairs of numbers, likewise.
-class Pairs {
+// Numbers keys of 64 bits, likewise. Whether a key is new is as likely as not, so nothing branches on it.
+class Keys {
  public:
   void restart(size_t expected) {
     slots_.assign(std::clamp(std::bit_ceil(expected * 2), kFewSlots, kManySlots), {0, 0});
     size_ = 0;
   }
-  uint32_t number(uint32_t left, uint32_t right) {
-    const uint64_t key = uint64_t{left} << 32 | right;
-    const size_t slot = find(key);
-    if (slots_[slot].number != 0) return slots_[slot].number - 1;
-    slots_[slot] = {key, ++size_};
+  uint32_t number(uint64_t key) {
+    size_t at = mix(key ^ seed_, kOdd) & (slots_.size() - 1);
+    while ((slots_[at].number != 0) & (slots_[at].key != key)) at = (at + 1) & (slots_.size() - 1);
+    Slot& slot = slots_[at];
+    size_ += slot.number == 0;
+    const uint32_t number = slot.number == 0 ? size_ : slot.number;
+    slot = {key, number};
     if (size_t{size_} * 2 > slots_.size()) grow();
-    return size_ - 1;
+    return number - 1;
   }
   size_t size() const { return size_; }
   size_t memory() const { return slots_.capacity() * sizeof(Slot); }
-  void release() { slots_ = {}; }
 
  private:
   struct Slot {
     uint64_t key;
     uint32_t number;  // 0: free
   };
-  size_t find(uint64_t key) const {
-    size_t slot = mix(key ^ seed_, kOdd) & (slots_.size() - 1);
-    while (slots_[slot].number != 0 && slots_[slot].key != key) slot = (slot + 1) & (slots_.size() - 1);
-    return slot;
-  }
   void grow() {
     std::vector<Slot> old(slots_.size() * 4, {0, 0});
     old.swap(slots_);
     for (const Slot& each : old) {
-      if (each.number != 0) slots_[find(each.key)] = each;
+      if (each.number == 0) continue;
+      size_t at = mix(each.key ^ seed_, kOdd) & (slots_.size() - 1);
+      while (slots_[at].number != 0) at = (at + 1) & (slots_.size() - 1);
+      slots_[at] = each;
     }
   }
 

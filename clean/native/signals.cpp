@@ -6,6 +6,7 @@
 #include "signals.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -84,6 +85,32 @@ bool is_closer(uint32_t code) {
 }
 bool is_wide_stop(uint32_t code) { return code == 0x3002 || code == 0xFF01 || code == 0xFF1F; }
 
+constexpr std::string_view kStopWordList[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
+
+// A word of up to seven bytes and its size as one number; longer words are told by the highest byte.
+constexpr size_t kPackedBytes = 7;
+constexpr uint64_t kLongWord = uint64_t{0xFF} << 56;
+
+uint64_t packed(std::string_view word, const char* readable_end) {
+  uint64_t bytes = 0;
+  if (readable_end - word.data() >= 8) {
+    std::memcpy(&bytes, word.data(), 8);
+    if constexpr (std::endian::native == std::endian::big) bytes = __builtin_bswap64(bytes);
+    bytes &= (uint64_t{1} << 8 * word.size()) - 1;
+  } else {
+    for (size_t i = 0; i < word.size(); ++i) bytes |= uint64_t{static_cast<uint8_t>(word[i])} << 8 * i;
+  }
+  return bytes | uint64_t{word.size()} << 56;
+}
+
+// Bytes of the blank at `at`; 0 when there is none.
+uint32_t blank_size(const char* at, const char* end) {
+  const uint8_t kind = class_of_byte(*at);
+  if (kind != kBeyondAscii) return kind & kBlank ? 1 : 0;
+  const Character character = decode(at, end);
+  return class_of(character.code) & kBlank ? character.size : 0;
+}
+
 double ratio(double part, double whole) { return whole != 0 ? part / whole : 0; }
 
 // What stands between blanks.
@@ -94,6 +121,17 @@ struct Run {
   uint32_t wide_stops;
   bool has_letter;
 };
+
+// Reads the run at `at` when it is a word of ASCII letters and digits alone, as most are; else leaves it for read_run.
+bool read_plain_run(const char* at, const char* end, Run& run) {
+  const char* begin = at;
+  uint8_t kind = 0, classes = 0;
+  while (at < end && !((kind = class_of_byte(*at)) & (kBlank | kSymbol | kBeyondAscii))) classes |= kind, ++at;
+  if (at == begin || (at < end && !(kind & kBlank))) return false;
+  const auto size = static_cast<uint32_t>(at - begin);
+  run = {begin, at, begin, at, size, size, 0, (classes & kLetter) != 0};
+  return true;
+}
 
 // Reads the run at `at`, which is no blank.
 Run read_run(const char* at, const char* end) {
@@ -203,17 +241,20 @@ struct Repeats {
 struct Measurer::State {
   Values values;
   // words
-  Pieces words;
+  Keys words;  // of up to kPackedBytes bytes by themselves, longer ones by their number in long_words
+  Pieces long_words;
+  const char* text_end = nullptr;
   std::vector<uint32_t> numbers, occurrences;  // of each word in the text; of each number
   std::vector<int64_t> ends;                   // characters of all words up to each, without blanks
-  size_t n_named = 0, n_named_characters = 0, n_alphabetic = 0, n_stop_words = 0;
+  size_t n_named = 0, n_named_characters = 0, n_alphabetic = 0;
   // lines
   size_t n_bullets = 0, n_ellipses = 0, n_punctuated = 0, n_short = 0;
   bool has_phrases = false;
   Repeats lines, paragraphs;
   std::string cited;
   // n-grams: places in the text that are left, and the numbers of the n-grams there
-  Pairs pairs;
+  Keys pairs;
+  std::vector<uint64_t> sides;
   std::vector<uint32_t> places, grams, counts;
   std::vector<uint8_t> seen;
 
@@ -254,7 +295,8 @@ Values Measurer::measure(std::string_view text) {
   auto& counts = state.values.counts;
   counts[kCharacters] = static_cast<int64_t>(characters);
   counts[kWords] = static_cast<int64_t>(state.n_named);
-  counts[kStopWords] = static_cast<int64_t>(state.n_stop_words);
+  counts[kStopWords] = std::count_if(state.occurrences.begin(), state.occurrences.begin() + std::size(kStopWordList),
+                                     [](uint32_t n) { return n > 0; });
   auto& ratios = state.values.ratios;
   const auto words = static_cast<double>(state.numbers.size()), lines = static_cast<double>(state.lines.n);
   ratios[kMeanWordLength] = ratio(static_cast<double>(state.n_named_characters), static_cast<double>(state.n_named));
@@ -274,19 +316,23 @@ Values Measurer::measure(std::string_view text) {
       ratio(static_cast<double>(state.paragraphs.repeated), static_cast<double>(state.paragraphs.n));
   ratios[kDuplicateParagraphCharacters] = ratio(static_cast<double>(state.paragraphs.characters), characters);
   state.read_ngrams(characters);
+  const Values values = state.values;
   state.release_memory();
-  return state.values;
+  return values;
 }
 
 void Measurer::State::restart(std::string_view text) {
   values = {};
   words.restart(text.size() / 8);
+  long_words.restart(text.size() / 32);
   lines.restart(text.size() / 64);
   paragraphs.restart(text.size() / 256);
   numbers.clear();
-  occurrences.clear();
+  occurrences.assign(std::max(text.size() / 16, std::size(kStopWordList)), 0);
   ends.assign(1, 0);
-  n_named = n_named_characters = n_alphabetic = n_stop_words = 0;
+  text_end = text.data() + text.size();
+  for (const auto word : kStopWordList) words.number(packed(word, word.data() + word.size()));  // 0 to 7
+  n_named = n_named_characters = n_alphabetic = 0;
   n_bullets = n_ellipses = n_punctuated = n_short = 0;
   has_phrases = phrases_in(text) != 0;
 }
@@ -308,20 +354,13 @@ Line Measurer::State::read_line(std::string_view text) {
   const char *at = text.data(), *end = at + text.size();
   int ends_sentence = 0;
   while (at < end) {
-    uint8_t kind = class_of_byte(*at);
-    if (kind == kBeyondAscii) {
-      const Character character = decode(at, end);
-      if (class_of(character.code) & kBlank) {
-        at += character.size;
-        ++line.characters;
-        continue;
-      }
-    } else if (kind & kBlank) {
-      ++at;
+    if (const uint32_t blank = blank_size(at, end); blank > 0) {
+      at += blank;
       ++line.characters;
       continue;
     }
-    const Run run = read_run(at, end);
+    Run run;
+    if (!read_plain_run(at, end, run)) run = read_run(at, end);
     if (kTakesWords) take_words(run);
     if (line.runs == 0) line.first = run.begin;
     line.last = run.end;
@@ -359,13 +398,15 @@ void Measurer::State::take_symbols(const char* begin, const char* end) {
 }
 
 void Measurer::State::take_word(std::string_view word, size_t characters) {
-  constexpr std::string_view kStops[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
-  bool is_new = false;
-  const uint32_t number = words.number(word, is_new);
-  if (is_new) {
-    occurrences.push_back(0);
-    n_stop_words += word.size() <= 4 && std::find(std::begin(kStops), std::end(kStops), word) != std::end(kStops);
+  uint64_t key;
+  if (word.size() <= kPackedBytes) {
+    key = packed(word, text_end);
+  } else {
+    bool is_new = false;
+    key = kLongWord | long_words.number(word, is_new);
   }
+  const uint32_t number = words.number(key);
+  if (number >= occurrences.size()) occurrences.resize(occurrences.size() * 4);
   ++occurrences[number];
   numbers.push_back(number);
   ends.push_back(ends.back() + static_cast<int64_t>(characters));
@@ -430,14 +471,16 @@ void Measurer::State::read_paragraphs(std::string_view text) {
 }
 
 void Measurer::State::read_ngrams(double n_characters) {
-  places.clear();
-  grams.clear();
+  places.resize(numbers.size() + 1);
+  grams.resize(numbers.size() + 1);
+  size_t kept = 0;
   for (uint32_t i = 0; i < numbers.size(); ++i) {
-    if (occurrences[numbers[i]] > 1) {
-      places.push_back(i);
-      grams.push_back(numbers[i]);
-    }
+    places[kept] = i;
+    grams[kept] = numbers[i];
+    kept += occurrences[numbers[i]] > 1;  // no branch: it would be guessed wrong every other time
   }
+  places.resize(kept);
+  grams.resize(kept);
   for (size_t n = 2; n <= kLargestGram; ++n) {
     lengthen();
     if (n <= kTopSizes) {
@@ -450,22 +493,23 @@ void Measurer::State::read_ngrams(double n_characters) {
 
 // From the repeated n-grams to those of one word more: where two stand side by side, if the whole repeats too.
 void Measurer::State::lengthen() {
-  pairs.restart(grams.size());
-  counts.clear();
+  if (places.empty()) return;
+  sides.resize(places.size());
   size_t kept = 0;
   for (size_t i = 0; i + 1 < places.size(); ++i) {
-    if (places[i + 1] != places[i] + 1) continue;
-    const uint32_t number = pairs.number(grams[i], grams[i + 1]);
-    if (number == counts.size()) counts.push_back(0);
-    ++counts[number];
-    places[kept] = places[i];
-    grams[kept++] = number;
+    const uint32_t place = places[i];
+    sides[kept] = uint64_t{grams[i]} << 32 | grams[i + 1];
+    places[kept] = place;
+    kept += places[i + 1] == place + 1;
   }
+  pairs.restart(kept);
+  counts.assign(kept, 0);
+  for (size_t i = 0; i < kept; ++i) ++counts[grams[i] = pairs.number(sides[i])];
   size_t repeated = 0;
   for (size_t i = 0; i < kept; ++i) {
-    if (counts[grams[i]] < 2) continue;
     places[repeated] = places[i];
-    grams[repeated++] = grams[i];
+    grams[repeated] = grams[i];
+    repeated += counts[grams[i]] > 1;
   }
   places.resize(repeated);
   grams.resize(repeated);
@@ -485,6 +529,7 @@ double Measurer::State::top_characters(size_t n) const {
 
 // Characters of n-grams that occurred before, counted without overlap, left to right.
 double Measurer::State::duplicate_characters(size_t n) {
+  if (places.empty()) return 0;
   seen.assign(counts.size(), 0);
   int64_t characters = 0;
   size_t next = 0;
@@ -502,19 +547,11 @@ double Measurer::State::duplicate_characters(size_t n) {
 
 void Measurer::State::release_memory() {
   const size_t held =
-      words.memory() + lines.pieces.memory() + paragraphs.pieces.memory() + pairs.memory() + cited.capacity() +
-      ends.capacity() * sizeof(int64_t) +
+      words.memory() + long_words.memory() + lines.pieces.memory() + paragraphs.pieces.memory() + pairs.memory() +
+      cited.capacity() + seen.capacity() + (ends.capacity() + sides.capacity()) * sizeof(uint64_t) +
       (numbers.capacity() + occurrences.capacity() + places.capacity() + grams.capacity() + counts.capacity()) *
           sizeof(uint32_t);
-  if (held <= kKeptMemory) return;
-  words.release();
-  lines.pieces.release();
-  paragraphs.pieces.release();
-  pairs.release();
-  cited = {};
-  numbers = occurrences = places = grams = counts = {};
-  ends = {};
-  seen = {};
+  if (held > kKeptMemory) *this = State();
 }
 
 }  // namespace webtext::signals

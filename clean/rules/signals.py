@@ -134,9 +134,8 @@ def _c4_signals(lines: Sequence[str]) -> dict[str, float | int]:
         ends_well = line.endswith(C4_PUNCTUATION) and not line.endswith("...")
         for counts in (counted, punctuated) if ends_well else (counted,):
             _count_c4_line(line, counts)
-    return {f"n_{name}": n for name, n in counted.items()} | {
-        f"n_punctuated_{name}": n for name, n in punctuated.items()
-    }
+    values: dict[str, float | int] = {f"n_{name}": n for name, n in counted.items()}
+    return values | {f"n_punctuated_{name}": n for name, n in punctuated.items()}
 
 
 def _count_c4_line(line: str, counts: dict[str, int]) -> None:
