@@ -111,6 +111,7 @@ FILTER_EXAMPLES = """\b
 Examples:
   webtext clean filter build/documents --out filtered --profile fineweb
   webtext clean filter texts.jsonl --out filtered --rule too_few_words=50
+  webtext clean filter build/documents --profile gopher --rule words_too_long=12 --dry-run
 
 \b
 Reads:  a part set of documents, or Parquet or JSONL files with text (and url, id)
@@ -127,10 +128,17 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
-    """Apply removal lists, the language and the quality rules to documents."""
-    from webtext.clean.pipeline import filter_documents
+    """Apply removal lists, the language and the quality rules to documents.
+
+    --dry-run says how many documents each rule drops alone, as the first of them and as the only one, and all together.
+    """
+    from webtext.clean.pipeline import count_rule_yields, filter_documents
 
     rules, language, remove = settings[RULES], settings[LANGUAGE], settings[REMOVE]
+    if run.dry_run:
+        yields = count_rule_yields(documents, out, rules, language, run)
+        run.console.result(yields.to_json(), yields.to_text())
+        return
     _show(run, filter_documents(documents, need_out(out), rules, language, run, remove))
 
 

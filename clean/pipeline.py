@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from webtext.base.config import recipe_settings
 from webtext.base.counts import Counts
@@ -40,9 +41,10 @@ from webtext.clean.inputs import SetName, find_inputs
 from webtext.clean.language import LanguageSettings
 from webtext.clean.removal import COLUMNS, REMOVED_BY_USER, STAGE, Removals
 from webtext.clean.removal_settings import RemovalSettings
-from webtext.clean.rules.decide import Decisions, decide
-from webtext.clean.rules.measure import measure_signals
+from webtext.clean.rules.decide import Decisions, columns_of, decide
+from webtext.clean.rules.measure import measure_signals, read_signals
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.rules.yields import Yields, count_yields
 
 CODE_VERSION = 1
 START_CHARACTERS = 200
@@ -88,7 +90,10 @@ class Judges:
 
     def decisions(self, part: int) -> Decisions | None:
         """Of the rules, for the rows of one part."""
-        return decide(self.signals.open().table(part), self.rules, self.language) if self.signals else None
+        if self.signals is None:
+            return None
+        signals = self.signals.open().table(part, columns_of(self.rules, self.language) or ["id"])
+        return decide(signals, self.rules, self.language)
 
     def removed(self, part: int) -> np.ndarray:
         """Mask of the rows of one part that removal lists take out."""
@@ -130,6 +135,18 @@ def filter_documents(
     """Apply removal lists, the language and the quality rules alone: writes out/signals, out/corpus and out/dropped."""
     removals = Removals.of(remove or RemovalSettings())
     return _finish(read_documents(inputs, out, run), out, "clean.filter", removals, rules, language, None, run)
+
+
+def count_rule_yields(
+    inputs: Sequence[str], out: str | None, rules: RuleSettings, language: LanguageSettings, run: Run
+) -> Yields:
+    """What `filter_documents` would drop by rules, from the signals in `out` or beside the documents; writes nothing.
+
+    Documents without signals that hold are measured on the way. Files are no documents yet: DryRun is raised.
+    """
+    documents = read_documents(inputs, out or ".", run)
+    columns = columns_of(rules, language) or ["id"]
+    return count_yields(read_signals(documents, out, columns, run), rules, language)
 
 
 def dedup_documents(inputs: Sequence[str], out: str, settings: DedupSettings, run: Run) -> CleanResult:
@@ -214,55 +231,59 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker: one part of documents to one part of corpus and one of dropped."""
     work: WriteTask = task.payload
     documents = work.judges.documents.open()
-    decisions = work.judges.decisions(work.part)
-    removed = work.judges.removed(work.part)
-    duplicates = _duplicates_of(work)
+    fates = _fates(work, documents.part(work.part).records)
     corpus, dropped = context.output("corpus"), context.output("dropped")
     first = 0
     for batch in documents.batches(work.part):
-        keep = np.ones(batch.num_rows, bool)
-        gone: list[dict[str, Any]] = []
-        for i in range(batch.num_rows):
-            row = first + i
-            why = _REMOVED if removed[row] else _why(row, decisions, duplicates, work.duplicates)
-            if why is not None:
-                keep[i] = False
-                gone.append(why | named(batch, i))
-                corpus.counts.drop(why["reason"])
-        kept = batch.filter(pa.array(keep))
+        of_batch = fates.slice(first, batch.num_rows)
+        stays = pc.is_null(of_batch["reason"]).combine_chunks()
+        kept = batch.filter(stays)
+        if kept.num_rows < batch.num_rows:
+            goes = pc.invert(stays)
+            dropped.write_table(_decisions(of_batch.filter(goes), batch.filter(goes)))
         corpus.counts.keep(kept.num_rows)
         corpus.write_table(pa.Table.from_batches([kept]))
-        dropped.write_table(pa.Table.from_pylist(gone, schema=DECISION))
         first += batch.num_rows
+    for count in pc.value_counts(fates["reason"].drop_null()).to_pylist():
+        corpus.counts.drop(count["values"], count["counts"])
 
 
-_REMOVED = {"stage": STAGE, "reason": REMOVED_BY_USER}
+def _decisions(fates: pa.Table, documents: pa.RecordBatch) -> pa.Table:
+    """The rows of `dropped`: what the fates say, and what names the documents."""
+    columns = {name: fates[name] for name in fates.column_names}
+    columns |= {"id": documents["id"], "url": documents["url"]}
+    columns["text_start"] = pc.utf8_slice_codeunits(documents["text"], 0, START_CHARACTERS)
+    return pa.table([columns[name] for name in DECISION.names], schema=DECISION)
 
 
-def _duplicates_of(work: WriteTask) -> dict[int, dict[str, Any]]:
-    if work.duplicates is None:
-        return {}
-    return {row.pop("row"): row for row in work.duplicates.table(work.part).to_pylist()}
-
-
-def _why(
-    row: int, decisions: Decisions | None, duplicates: dict[int, dict[str, Any]], found: Duplicates | None
-) -> dict[str, Any] | None:
-    """The decision that drops a row, without the document's own columns; None when it stays."""
-    reason = decisions.reason(row) if decisions is not None else None
-    if decisions is not None and reason is not None:
-        value, threshold = decisions.value[row], decisions.threshold[row]
-        return {"stage": "filter", "reason": reason, "value": _number(value), "threshold": _number(threshold)}
-    if row in duplicates and found is not None:
-        duplicate = duplicates[row]
-        return {
-            "stage": "dedup",
-            "reason": duplicate["reason"],
-            "value": duplicate["similarity"],
-            "threshold": found.threshold,
-            "duplicate_of": duplicate["duplicate_of"],
+def _fates(work: WriteTask, n_rows: int) -> pa.Table:
+    """Row for row with the documents, what drops each, null where it stays: a removal list, else a rule, else a duplicate."""
+    stage, reason, duplicate_of = (np.full(n_rows, None, object) for _ in range(3))
+    value, threshold = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
+    if work.duplicates is not None:
+        found = work.duplicates.table(work.part)
+        rows = found["row"].to_numpy()
+        stage[rows], threshold[rows] = "dedup", work.duplicates.threshold
+        reason[rows], duplicate_of[rows] = found["reason"].to_pylist(), found["duplicate_of"].to_pylist()
+        value[rows] = found["similarity"].to_numpy()
+    decisions = work.judges.decisions(work.part)
+    if decisions is not None:
+        goes = ~decisions.kept
+        stage[goes], duplicate_of[goes] = "filter", None
+        reason[goes] = np.array(decisions.reasons, object)[decisions.rule[goes]]
+        value[goes], threshold[goes] = decisions.value[goes], decisions.threshold[goes]
+    removed = work.judges.removed(work.part)
+    stage[removed], reason[removed], duplicate_of[removed] = STAGE, REMOVED_BY_USER, None
+    value[removed] = threshold[removed] = np.nan
+    return pa.table(
+        {
+            "stage": pa.array(stage, pa.string()),
+            "reason": pa.array(reason, pa.string()),
+            "value": pa.array(value, pa.float64(), from_pandas=True),  # NaN: there is none
+            "threshold": pa.array(threshold, pa.float64(), from_pandas=True),
+            "duplicate_of": pa.array(duplicate_of, pa.string()),
         }
-    return None
+    )
 
 
 def named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
@@ -272,7 +293,3 @@ def named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
         "url": batch["url"][row].as_py(),
         "text_start": batch["text"][row].as_py()[:START_CHARACTERS],
     }
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +35,18 @@ class Decisions:
         return self.reasons[self.rule[row]] if self.rule[row] >= 0 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One rule over all rows: which it drops, what was measured, what it was held against (NaN: no number)."""
+
+    reason: str
+    drops: np.ndarray  # bool
+    values: np.ndarray  # float64
+    threshold: float
+
+
 def decide(signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> Decisions:
-    """The language rules, then the quality rules in their order; None leaves a kind of rules out."""
+    """The first rule that drops each row, in the order of `verdicts`."""
     n_rows = signals.num_rows
     decisions = Decisions(
         (OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, *RULES),
@@ -43,25 +54,36 @@ def decide(signals: pa.Table, rules: RuleSettings | None, language: LanguageSett
         np.full(n_rows, np.nan),
         np.full(n_rows, np.nan),
     )
+    for verdict in verdicts(signals, rules, language):
+        new = verdict.drops & decisions.kept
+        decisions.rule[new] = decisions.reasons.index(verdict.reason)
+        decisions.value[new] = verdict.values[new]
+        decisions.threshold[new] = verdict.threshold
+    return decisions
+
+
+def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> Iterator[Verdict]:
+    """The language rules, then the quality rules in their order, each by itself; None leaves a kind of rules out."""
     if language is not None and ALL not in language.language:
         score = _numbers(signals, "language_score")
         wanted = pc.fill_null(pc.is_in(signals["language"], pa.array(language.language, pa.string())), False)
-        _drop(decisions, OTHER_LANGUAGE, ~wanted.to_numpy(), score, np.nan)
+        yield Verdict(OTHER_LANGUAGE, ~wanted.to_numpy(), score, np.nan)
         minimum = language.min_language_score
-        _drop(decisions, UNCERTAIN_LANGUAGE, ~(score >= minimum), score, minimum)
+        yield Verdict(UNCERTAIN_LANGUAGE, ~(score >= minimum), score, minimum)
     for reason, threshold in (rules.thresholds() if rules is not None else {}).items():
         rule = RULES[reason]
         values = _numbers(signals, rule.column)
-        _drop(decisions, reason, values < threshold if rule.bound == "min" else values > threshold, values, threshold)
-    return decisions
+        yield Verdict(reason, values < threshold if rule.bound == "min" else values > threshold, values, threshold)
+
+
+def columns_of(rules: RuleSettings | None, language: LanguageSettings | None) -> list[str]:
+    """The signals that `verdicts` asks for."""
+    asked = [] if language is None or ALL in language.language else ["language", "language_score"]
+    return [
+        *asked,
+        *dict.fromkeys(RULES[reason].column for reason in (rules.thresholds() if rules is not None else {})),
+    ]
 
 
 def _numbers(signals: pa.Table, column: str) -> np.ndarray:
     return np.asarray(signals[column].to_numpy(), np.float64)
-
-
-def _drop(decisions: Decisions, reason: str, mask: np.ndarray, values: np.ndarray, threshold: float) -> None:
-    new = mask & decisions.kept
-    decisions.rule[new] = decisions.reasons.index(reason)
-    decisions.value[new] = values[new]
-    decisions.threshold[new] = threshold

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
@@ -37,17 +39,46 @@ def measure_signals(documents: PartSet, out: str, run: Run) -> PartSet:
             PartTask(index=part.index, sources=(documents.source(i),), payload=MeasureTask(name, i))
             for i, part in enumerate(documents.parts)
         ],
-        recipe=Recipe(
-            stage="clean.signals",
-            code_version=CODE_VERSION,
-            settings={},
-            versions={"unicode": _signals.UNICODE_VERSION},
-        ),
+        recipe=_recipe(),
         outputs={"signals": (out, "signals")},
         parents=[documents],
         run=run,
         label="clean.signals",
     )["signals"]
+
+
+def read_signals(documents: PartSet, out: str | None, columns: Sequence[str], run: Run) -> Iterator[pa.Table]:
+    """Signals of `documents`, part by part: from DIR/signals of `out`, else from beside them, else measured, not kept."""
+    beside = documents.folder.url.rstrip("/").rpartition("/")[0] or "."
+    for place in (out, beside):
+        signals = _open_signals(documents, f"{place}/signals") if place else None
+        if signals is not None:
+            run.console.say(f"reading the signals in '{signals.folder.url}'")
+            yield from (signals.table(part, columns) for part in signals.parts)
+            return
+    run.console.say(f"'{documents.folder.url}' has no signals yet: measuring {documents.records:,} documents")
+    for part in documents.parts:
+        for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
+            yield signals_table(batch).select(list(columns))
+
+
+def _recipe() -> Recipe:
+    return Recipe(
+        stage="clean.signals",
+        code_version=CODE_VERSION,
+        settings={},
+        versions={"unicode": _signals.UNICODE_VERSION},
+    )
+
+
+def _open_signals(documents: PartSet, url: str) -> PartSet | None:
+    """The signals set at `url` if it is of these very documents and of this code."""
+    try:
+        signals = PartSet.open(url, "signals")
+    except InputError:
+        return None
+    parents = [parent["hash"] for parent in signals.manifest["parents"]]
+    return signals if signals.recipe == _recipe().to_json() and parents == [documents.hash] else None
 
 
 def _measure_part(context: PartContext, task: PartTask) -> None:

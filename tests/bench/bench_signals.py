@@ -1,41 +1,122 @@
-"""Signals: documents and megabytes a second that every rule's value is measured for.
+"""Signals: documents a CPU second that every rule's value is measured for, beside the readable twin and datatrove.
 
-    python tests/bench/bench_signals.py [DATA]
+    python tests/bench/bench_signals.py [DATA] [--datatrove PYTHON]
 
-Reads DATA/neardup/near_dups.jsonl.xz (DATA: else WEBTEXT_TEST_DATA), the first 2,000 documents; the best of three runs in
-CPU seconds of one core.
+Reads DATA/neardup/near_dups.jsonl.xz (DATA: else WEBTEXT_TEST_DATA), every tenth document. PYTHON is one of an environment
+that has datatrove and spacy, which webtext's own cannot: datatrove pins an old trafilatura. Then each of its filters is
+timed, and its decisions are compared with ours: with words and sentences cut by us, and by spaCy as it does. CPU seconds
+of one core: of ours the median of five runs, of datatrove's one run, since it takes minutes.
 """
 
 from __future__ import annotations
 
-import itertools
+import argparse
 import json
 import lzma
+import re
+import statistics
+import subprocess
+import tempfile
 import time
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from real_data import first_argument, real_data
+import pyarrow as pa
+from real_data import real_data
 
-from webtext.clean.rules.signals import signals_of
+from webtext.base.schemas import SIGNALS
+from webtext.clean import _signals
+from webtext.clean.dedup.sign import texts_of
+from webtext.clean.rules.decide import decide
+from webtext.clean.rules.signals import n_sentences_of, signals_of, words_of
+from webtext.clean.rules.thresholds import PROFILES, RuleSettings
+from webtext.clean.text import clean_text
 
-N_DOCUMENTS, RUNS = 2000, 3
+RUNS, TWIN_DOCUMENTS = 5, 200
+CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
+REPETITION = ("too_many_duplicate", "top_")
+FILTERS = {
+    "gopher repetition": ("gopher", lambda name: name.startswith(REPETITION)),
+    "gopher quality": ("gopher", lambda name: not name.startswith(REPETITION)),
+    "c4": ("c4", lambda name: True),
+    "c4 in fineweb": ("fineweb", lambda name: name in ("has_lorem_ipsum", "has_curly_brace", "too_few_sentences")),
+    "fineweb": (
+        "fineweb",
+        lambda name: name.startswith(("too_few_punct", "too_many_short", "too_many_newl", "too_many_duplicate_char")),
+    ),
+}
+"""datatrove's filter -> the profile and which of its rules are the same filter's."""
 
 
-def main(folder: Path) -> None:
-    with lzma.open(folder / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
-        texts = [json.loads(line)["text"] for line in itertools.islice(file, N_DOCUMENTS)]
-    seconds = []
-    for _ in range(RUNS):
-        start = time.process_time()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="?", type=Path)
+    parser.add_argument("--datatrove", metavar="PYTHON", help="python of an environment with datatrove")
+    arguments = parser.parse_args()
+    with lzma.open(real_data(arguments.data) / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
+        texts = [clean_text(json.loads(line)["text"]) for line in islice(file, 0, None, 10)]
+    flat, offsets = texts_of(pa.array(texts, pa.large_string()))
+    print(f"{len(texts):,} documents of {sum(map(len, texts)) / len(texts):,.0f} characters")
+    ours = statistics.median(cpu_seconds(lambda: _signals.measure(flat, offsets)) for _ in range(RUNS))
+    print(f"webtext, every value           {len(texts) / ours:12,.0f} documents a CPU second")
+    some = texts[:TWIN_DOCUMENTS]
+    twin = statistics.median(cpu_seconds(lambda: [signals_of(text) for text in some]) for _ in range(RUNS))
+    print(f"the readable twin              {len(some) / twin:12,.0f}")
+    if arguments.datatrove:
+        compare(texts, _signals.measure(flat, offsets), ours, arguments.datatrove)
+
+
+def compare(texts: list[str], measured: dict[str, Any], ours: float, python: str) -> None:
+    """Speed of datatrove's filters, and how often a decision differs."""
+    for words in ("theirs", "ours"):
+        found = ask_datatrove(texts, python, words)
+        if words == "theirs":
+            seconds = sum(each["seconds"] for name, each in found.items() if name != "c4")
+            for name, each in found.items():
+                print(f"datatrove, {name:19} {len(texts) / each['seconds']:12,.0f}")
+            print(
+                f"datatrove, FineWeb's four      {len(texts) / seconds:12,.0f}   webtext is {seconds / ours:,.0f} times"
+            )
+        print(f"decisions that differ, words and sentences cut {'by spaCy' if words == 'theirs' else 'as ours'}:")
+        for name, each in found.items():
+            kept = our_decisions(measured, *FILTERS[name])
+            n_differ = sum(mine != theirs for mine, theirs in zip(kept, each["keeps"], strict=True))
+            print(
+                f"  {name:20} {n_differ:6,} of {len(texts):,} ({100 * n_differ / len(texts):.2f} %); "
+                f"datatrove keeps {sum(each['keeps']):,}, webtext {sum(kept):,}"
+            )
+
+
+def our_decisions(measured: dict[str, Any], profile: str, belongs: Any) -> list[bool]:
+    off = tuple(f"{name}=off" for name in PROFILES[profile] if not belongs(name))
+    columns = [
+        measured.get(name, pa.nulls(len(measured["n_words"]), SIGNALS.field(name).type)) for name in SIGNALS.names
+    ]
+    kept: list[bool] = decide(
+        pa.table(columns, names=SIGNALS.names), RuleSettings(profile=profile, rule=off), None
+    ).kept.tolist()
+    return kept
+
+
+def ask_datatrove(texts: list[str], python: str, words: str) -> dict[str, Any]:
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         for text in texts:
-            signals_of(text)
-        seconds.append(time.process_time() - start)
-    n_characters = sum(map(len, texts))
-    print(
-        f"{len(texts):,} documents of {n_characters / len(texts):,.0f} characters: {len(texts) / min(seconds):,.0f} "
-        f"documents and {n_characters / min(seconds) / 1e6:.1f} million characters a CPU second"
-    )
+            lines = {CITATION.sub("", line.strip()) for line in text.splitlines()}
+            sentences = {line: n_sentences_of(line) for line in lines}
+            file.write(json.dumps([text, words_of(text), sentences] if words == "ours" else [text, [], {}]) + "\n")
+        file.flush()
+        child = Path(__file__).with_name("datatrove_child.py")
+        done = subprocess.run([python, str(child), file.name, words], stdout=subprocess.PIPE, text=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def cpu_seconds(work: Any) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 if __name__ == "__main__":
-    main(real_data(first_argument()))
+    main()

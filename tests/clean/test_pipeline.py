@@ -22,7 +22,7 @@ from webtext.base.run import Run
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
-from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents, filter_documents
+from webtext.clean.pipeline import CleanSettings, clean_pages, count_rule_yields, dedup_documents, filter_documents
 from webtext.clean.rules.thresholds import RuleSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -136,6 +136,42 @@ def test_another_threshold_decides_again_and_leaves_documents_and_signals_alone(
     assert contents(out) != before
     clean_pages([pages], str(out), CleanSettings(), run)
     assert contents(out) == before
+
+
+def test_a_dry_run_of_filter_counts_what_each_rule_drops_and_reads_no_text_where_signals_are(tmp_path: Path) -> None:
+    with LocalEngine(workers=1) as engine:
+        result = clean_pages(
+            [planted(tmp_path / "pages").folder.url],
+            str(tmp_path / "build"),
+            CleanSettings(),
+            Run(engine, Console("quiet")),
+        )
+    documents = result.documents.folder.url
+    before = contents(tmp_path)
+    answers = []
+    for take_texts_away in (False, True):
+        if take_texts_away:
+            for part in (tmp_path / "build" / "documents").glob("*.parquet"):
+                part.write_bytes(bytes(part.stat().st_size))  # of the same size, and no Parquet
+        arguments = ["filter", documents, "--dry-run", "--json", "--workers", "1", "--rule", "too_few_words=20"]
+        done = CliRunner().invoke(group, arguments, catch_exceptions=False)
+        answers.append(json.loads(done.stdout))
+    assert answers[0] == answers[1]
+    assert (answers[0]["documents"], answers[0]["kept"]) == (6, 4)
+    drops = {rule["rule"]: rule["dropped_alone"] for rule in answers[0]["rules"]}
+    assert (drops["other_language"], drops["too_few_words"]) == (1, 1)
+    assert set(contents(tmp_path)) == set(before)
+
+
+def test_a_dry_run_of_filter_measures_documents_that_have_no_signals(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": article(1)}) + "\n" + json.dumps({"text": SHORT}))
+    imported = dedup_documents([str(tmp_path / "a.jsonl")], str(tmp_path / "out"), DedupSettings(), run).documents
+    dry = Run(run.engine, run.console, dry_run=True)
+    yields = count_rule_yields([imported.folder.url], None, RuleSettings(), LanguageSettings(), dry)
+    assert (yields.documents, yields.kept, yields.rules["too_few_words"].only) == (2, 1, 1)
+    assert not (tmp_path / "out" / "signals").exists()
+    with pytest.raises(DryRun):
+        count_rule_yields([str(tmp_path / "a.jsonl")], None, RuleSettings(), LanguageSettings(), dry)
 
 
 def test_files_of_records_are_filtered_and_every_bad_line_is_counted(tmp_path: Path, run: Run) -> None:

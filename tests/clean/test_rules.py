@@ -18,9 +18,10 @@ from webtext.clean.decontaminate.stage import SHARES_NGRAM
 from webtext.clean.dedup.find import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import DROPPED, FAILED
-from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, decide
+from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, decide
 from webtext.clean.rules.signals import signals_of
 from webtext.clean.rules.thresholds import PROFILES, RULES, RuleSettings
+from webtext.clean.rules.yields import count_yields
 
 PROSE = (
     "It was late when the boat came in, and the men on the quay had been waiting for the light to change. "
@@ -178,6 +179,45 @@ def test_languages_are_judged_before_quality_and_a_missing_language_is_another_o
     assert (uncertain.reason(0), uncertain.value[0], uncertain.threshold[0]) == (UNCERTAIN_LANGUAGE, 0.6, 0.65)
     assert decide(table("short"), None, english).reason(0) is None
     assert decide(table("short", language=None, score=None), None, ANY).reason(0) is None
+
+
+def test_yields_count_each_rule_alone_as_the_first_and_as_the_only_one() -> None:
+    """Of 40 rows each quality rule drops some; what the counts should be is read off the decisions of one rule at a time."""
+    chance = random.Random(2)
+    words = [*PROSE.split(), *(f"word{i}" for i in range(60))]
+    prose = [" ".join(chance.choice(words) for _ in range(10 * i)) for i in range(40)]
+    texts = [text + " #" * (7 * (i % 5)) + " again" * (i % 11) for i, text in enumerate(prose)]
+    rules = RuleSettings(profile="gopher")
+    signals = table(*texts)
+    yields = count_yields([signals.slice(0, 13), signals.slice(13)], rules, ANY)
+    alone = {
+        name: ~decide(signals, RuleSettings(rule=("too_few_words=off", f"{name}={threshold}")), ANY).kept
+        for name, threshold in rules.thresholds().items()
+    }
+    together = sum(mask.astype(int) for mask in alone.values())
+    decisions = decide(signals, rules, ANY)
+    assert (yields.documents, yields.kept) == (40, int((together == 0).sum()))
+    assert 0 < yields.kept < 40
+    assert list(yields.rules) == list(rules.thresholds())
+    for name, each in yields.rules.items():
+        assert each.alone == alone[name].sum(), name
+        assert each.only == (alone[name] & (together == 1)).sum(), name
+        assert each.first == sum(decisions.reason(row) == name for row in range(40)), name
+
+
+def test_yields_of_nothing_are_nothing() -> None:
+    assert count_yields([], RuleSettings(), ANY).to_json() == {"documents": 0, "kept": 0, "rules": []}
+    assert "0 of 0 documents stay" in count_yields([table()], RuleSettings(), LanguageSettings()).to_text()
+
+
+def test_the_signals_that_are_read_are_those_that_rules_ask_for() -> None:
+    rules = RuleSettings(profile="fineweb")
+    signals = table(PROSE, "short", PROSE * 9)
+    columns = columns_of(rules, LanguageSettings())
+    assert {"language", "language_score", "n_words"} <= set(columns)
+    whole, part = (decide(each, rules, LanguageSettings()) for each in (signals, signals.select(columns)))
+    assert (whole.rule == part.rule).all()
+    assert columns_of(None, ANY) == []
 
 
 def test_nothing_is_decided_about_no_documents() -> None:
