@@ -133,6 +133,12 @@ DOCUMENT = pa.schema(
         _column("warc_file", pa.string(), "file of the response record in the pages set", nullable=True),
         _column("warc_offset", pa.int64(), "offset of the record's gzip member", nullable=True),
         _column("warc_length", pa.int64(), "length of that gzip member", nullable=True),
+        _column(
+            "n_scrubbed",
+            pa.int64(),
+            "addresses that placeholders stand for; null when none were looked for",
+            nullable=True,
+        ),
     ]
 )
 

@@ -58,6 +58,7 @@ class ExtractSettings:
     max_nodes: int = setting(250_000, "refuse HTML with more tags")
     max_depth: int = setting(250, "refuse HTML with elements nested deeper; at most 255, where the parser stops")
     extractor: str = setting("trafilatura", "which extractor takes the main text out of HTML")
+    scrub: bool = setting(False, "replace e-mail and public IP addresses by placeholders, as FineWeb does")
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_nodes", "max_depth"):

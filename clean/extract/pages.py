@@ -25,6 +25,7 @@ from webtext.base.warc import Response, read_responses
 from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, extract_body, prepare
 from webtext.clean.inputs import InputFile, SetName, find_inputs
 from webtext.clean.language import detect_language
+from webtext.clean.scrub import scrub
 
 CODE_VERSION = 2  # 2: text under the name of deflate, and revisits of another URL's body
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
@@ -213,17 +214,21 @@ def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
     extracted = extract_body(body, response.http_headers.get("Content-Type"), page.settings)
     if not isinstance(extracted, Body):
         return extracted
+    text, title, n_scrubbed = extracted.text, extracted.title, None
+    if page.settings.scrub:  # before anything is said of the text: its digest and its language are those of what stays
+        (text, in_text), (title, in_title) = scrub(text), scrub(title or "")
+        title, n_scrubbed = title or None, in_text + in_title
     identifier = page_document_id(response.url, response.date, body)
     canonical = canonical_url(response.url)
-    language, score = detect_language(extracted.text) or (None, None)
+    language, score = detect_language(text) or (None, None)
     splits = {vote.split for vote in page.votes} or {split_of(identifier)}
     return {
         "id": identifier,
         "link_ids": [vote.link_id for vote in page.votes],
         "url": response.url,
-        "text": extracted.text,
-        "text_digest": text_digest(extracted.text),
-        "title": extracted.title,
+        "text": text,
+        "text_digest": text_digest(text),
+        "title": title,
         "date": response.captured,
         "domain": registrable_domain(canonical) if canonical else None,
         "language": language,
@@ -234,4 +239,5 @@ def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
         "warc_file": page.warc_file,
         "warc_offset": response.offset,
         "warc_length": response.length,
+        "n_scrubbed": n_scrubbed,
     }

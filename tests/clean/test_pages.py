@@ -61,6 +61,20 @@ def test_a_page_becomes_a_document_that_can_be_traced_to_its_record(tmp_path: Pa
     assert record.body(1 << 20) == body
 
 
+def test_scrubbing_changes_the_text_before_its_digest_is_taken_and_is_counted(tmp_path: Path, run: Run) -> None:
+    address = "Questions go to ann.lee@mail.example.org or to the machine at 8.8.8.8, and nowhere else but there."
+    body = page(f"{article(1)} {address}", "Ask bob@example.net")
+    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": body}]]).folder.url
+    (plain,) = rows(extract_documents([pages], str(tmp_path / "plain"), SETTINGS, run))
+    (scrubbed,) = rows(extract_documents([pages], str(tmp_path / "scrubbed"), ExtractSettings(scrub=True), run))
+    assert (plain["n_scrubbed"], scrubbed["n_scrubbed"]) == (None, 3)
+    assert "ann.lee@mail.example.org" in plain["text"]
+    expected = plain["text"].replace("ann.lee@mail.example.org", "email@example.com").replace("8.8.8.8", "192.0.2.1")
+    assert (scrubbed["text"], scrubbed["title"]) == (expected, "Ask email@example.com")
+    assert scrubbed["text_digest"] == text_digest(expected)
+    assert scrubbed["id"] == plain["id"]
+
+
 def test_links_that_were_redirected_to_a_page_are_its_links_too(tmp_path: Path, run: Run) -> None:
     """b leads to a, c from another part to b; d to where e was redirected, r and s in a ring. The best vote counts, and a
     training link."""
