@@ -130,7 +130,8 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
     """Apply removal lists, the language and the quality rules to documents.
 
-    --dry-run says how many documents each rule drops alone, as the first of them and as the only one, and all together.
+    --dry-run says how many documents each rule drops alone, as the first of them and as the only one, and all together;
+    removal lists are left out of it.
     """
     from webtext.clean.pipeline import count_rule_yields, filter_documents
 

@@ -3,9 +3,10 @@
     python tests/bench/bench_signals.py [DATA] [--datatrove PYTHON]
 
 Reads DATA/neardup/near_dups.jsonl.xz (DATA: else WEBTEXT_TEST_DATA), every tenth document. PYTHON is one of an environment
-that has datatrove and spacy, which webtext's own cannot: datatrove pins an old trafilatura. Then each of its filters is
-timed, and its decisions are compared with ours: with words and sentences cut by us, and by spaCy as it does. CPU seconds
-of one core: of ours the median of five runs, of datatrove's one run, since it takes minutes.
+that has datatrove and spacy (`python -m venv V && V/bin/pip install datatrove spacy nltk`), which webtext's own cannot:
+datatrove pins an old trafilatura. Then each of its filters is timed, and its decisions are compared with ours: with words
+and sentences cut by us, and by spaCy as it does. CPU seconds of one core: of ours the median of five runs, of datatrove's
+one run, since it takes long.
 """
 
 from __future__ import annotations
