@@ -7,6 +7,7 @@ import gzip
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,11 @@ from webtext.base.storage import Folder
 from webtext.base.warc import read_responses
 from webtext.crawl.fetch import FetchSettings
 from webtext.crawl.reasons import REASONS
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import hostile_answers as hostile  # noqa: E402
+from hostile_answers import HEAD  # noqa: E402
 
 MakeLinks = Callable[..., str]
 
@@ -81,49 +87,6 @@ def test_pages_in_every_coding_come_back_as_they_were(
     assert not any("cookie" in headers for headers in asked)
 
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
-
-
-async def endless(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"\r\n")
-    while True:
-        writer.write(b"x" * 65536)
-        await writer.drain()
-
-
-async def body_drip(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"Content-Length: 1000\r\n\r\n")
-    while True:
-        writer.write(b"x")
-        await writer.drain()
-        await asyncio.sleep(0.1)
-
-
-async def header_drip(writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        writer.write(b"X: y\r\n")
-        await writer.drain()
-        await asyncio.sleep(0.1)
-
-
-async def header_bomb(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD)
-    for i in range(100_000):
-        writer.write(b"X-%d: y\r\n" % i)
-        await writer.drain()
-
-
-async def silence(writer: asyncio.StreamWriter) -> None:
-    await asyncio.sleep(3)
-
-
-async def reset(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"Content-Length: 1000\r\n\r\nabc")
-    await writer.drain()
-    writer.transport.abort()
-
-
 async def cut_short(writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD + b"Content-Length: 1000\r\n\r\nabc")
 
@@ -144,12 +107,12 @@ def plant_bad_pages(web: Any) -> dict[str, str]:
         web.plant("/bad-chunk", HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n"): "bad_response",
         web.plant("/long-line", HEAD + b"X: " + b"y" * 100_000 + b"\r\n\r\n"): "bad_response",
         web.plant("/coded", HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"): "bad_response",
-        web.plant("/endless", endless, host=2): "too_large",
-        web.plant("/body-drip", body_drip, host=3): "timed_out",
-        web.plant("/header-drip", header_drip, host=4): "timed_out",
-        web.plant("/silence", silence, host=5): "timed_out",
-        web.plant("/header-bomb", header_bomb, host=6): "bad_response",
-        web.plant("/reset", reset, host=7): "connection_failed",
+        web.plant("/endless", hostile.endless, host=2): "too_large",
+        web.plant("/body-drip", hostile.body_drip, host=3): "timed_out",
+        web.plant("/header-drip", hostile.header_drip, host=4): "timed_out",
+        web.plant("/silence", hostile.silence, host=5): "timed_out",
+        web.plant("/header-bomb", hostile.million_headers, host=6): "bad_response",
+        web.plant("/reset", hostile.reset, host=7): "connection_failed",
         web.plant("/cut-short", cut_short, host=8): "connection_failed",
         web.page("/noai", "x", "X-Robots-Tag: noai"): "noai_header",
         web.page("/noindex", "x", "X-Robots-Tag: noindex, nofollow"): "noindex_header",
