@@ -37,17 +37,20 @@ def verb(
     *,
     settings: type | Mapping[str, type] | None = None,
     section: str = "",
+    also_read: Mapping[str, type] | None = None,
     config_argument: bool = False,
     **kwargs: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Register a function as `webtext STAGE NAME`.
 
     The function gets `run: Run`, `settings` (an instance of the class, if one was named; of a mapping section -> class,
-    section -> instance), and its own click parameters, whose decorators stand below this one. With `config_argument` the
-    verb is about a whole config file: CONFIG is its argument and the function gets `config_path` and `overrides` as they
-    are.
+    section -> instance), and its own click parameters, whose decorators stand below this one. `also_read` are sections of
+    another verb that the function gets with its own mapping, without options: they come from the file and from `--set`.
+    With `config_argument` the verb is about a whole config file: CONFIG is its argument and the function gets
+    `config_path` and `overrides` as they are.
     """
     classes = _by_section(settings, section)
+    read = {**classes, **(also_read or {})}
 
     def register(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -68,7 +71,7 @@ def verb(
 
             if classes:
                 flags = {name: {key: arguments.pop(key) for key in field_types(cls)} for name, cls in classes.items()}
-                resolved = resolve(classes, config_path, overrides, flags)
+                resolved = resolve(read, config_path, overrides, flags)
                 arguments["settings"] = resolved if isinstance(settings, Mapping) else resolved[section]
             if config_argument:
                 arguments |= {"config_path": config_path, "overrides": overrides}
@@ -102,7 +105,7 @@ def resolve(
     config = load_config(config_path, overrides)
     resolved: dict[str, Any] = {}
     for section, cls in classes.items():
-        given = {key: value for key, value in flags[section].items() if value is not None and value != ()}
+        given = {key: value for key, value in flags.get(section, {}).items() if value is not None and value != ()}
         resolved[section] = from_table(cls, section_of(config, section) | given, section)
     return resolved
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from webtext.base.errors import WebtextError
@@ -41,6 +41,17 @@ class Console:
             print(line if _printable(line) == line else json.dumps(value, sort_keys=True), flush=True)
         elif self.mode == "human" and text:
             print(_printable(text), flush=True)
+
+    def stream(self, pieces: Iterable[str]) -> str:
+        """An answer that comes piece by piece: shown so under human, only gathered under json and quiet; returns it whole."""
+        whole = []
+        for piece in pieces:
+            whole.append(piece)
+            if self.mode == "human":
+                print(_printable(piece), end="", flush=True)
+        if self.mode == "human":
+            print(flush=True)
+        return "".join(whole)
 
     def error(self, error: WebtextError) -> None:
         """An error, on stderr in every mode."""
@@ -73,5 +84,6 @@ def funnel_text(title: str, counts: Mapping[str, Any]) -> str:
     rows = [("in", counts["records_in"]), ("kept", counts["kept"])]
     rows += [(f"dropped: {reason}", n) for reason, n in counts["dropped"].items()]
     rows += [(f"failed: {reason}", n) for reason, n in counts["failed"].items()]
+    rows += [("of these reused", counts["reused"])] if counts.get("reused") else []
     width = max(len(label) for label, _ in rows)
     return "\n".join([title, *(f"  {label:<{width}}  {n:>12,}" for label, n in rows)])

@@ -8,12 +8,13 @@ from typing import Any
 
 @dataclass(slots=True)
 class Counts:
-    """A funnel: records in = kept + dropped (by reason) + failed (by reason)."""
+    """A funnel: records in = kept + dropped (by reason) + failed (by reason); of these, `reused` found their work done."""
 
     records_in: int = 0
     kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
+    reused: int = 0
 
     def keep(self, n: int = 1) -> None:
         """Count n records that stay."""
@@ -37,7 +38,11 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         total = Counts(
-            self.records_in + other.records_in, self.kept + other.kept, dict(self.dropped), dict(self.failed)
+            self.records_in + other.records_in,
+            self.kept + other.kept,
+            dict(self.dropped),
+            dict(self.failed),
+            self.reused + other.reused,
         )
         for mine, theirs in ((total.dropped, other.dropped), (total.failed, other.failed)):
             for reason, n in theirs.items():
@@ -45,8 +50,9 @@ class Counts:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; reasons sorted."""
-        return {
+        """Plain JSON values; reasons sorted, and `reused` where there are any."""
+        reused = {"reused": self.reused} if self.reused else {}
+        return reused | {
             "records_in": self.records_in,
             "kept": self.kept,
             "dropped": dict(sorted(self.dropped.items())),

@@ -5,6 +5,7 @@
     ├── InputError            a file or a part set breaks its contract                 exit code 3
     │   └── ShardCorrupt      a token shard does not hold what its header says         exit code 3
     ├── NetworkError          a remote service could not be used at all                exit code 1
+    ├── Interrupted           a run was asked to end, and saved what it had            exit code 130
     ├── RunFailed             some parts failed; the others are done and stay          exit code 1
     └── EnvironmentError_     this machine lacks something: an extra, disk space       exit code 1
 
@@ -58,6 +59,12 @@ class NetworkError(WebtextError):
 
 class RunFailed(WebtextError):
     """Some parts failed; the others are done and stay."""
+
+
+class Interrupted(WebtextError):
+    """A run was asked to end, and saved what it had: the same command goes on."""
+
+    exit_code = 130
 
 
 class EnvironmentError_(WebtextError):

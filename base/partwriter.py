@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,6 +40,17 @@ COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
 
 
+class Parent(Protocol):
+    """What a set is made from, as its manifest names it: a part set, or a list that somebody wrote."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def hash(self) -> str: ...
+    @property
+    def folder(self) -> Folder: ...
+
+
 class PartWriter:
     """Writes one part of one set. Use as a context manager: nothing exists until `publish` is called."""
 
@@ -53,7 +64,9 @@ class PartWriter:
         self._sources = tuple(sources)
         self._schema = SCHEMAS[kind]
         self._digest = RecordDigest()
+        self._rows: list[Mapping[str, Any]] = []  # not yet a table: one table of many rows costs a tenth of many of one
         self._pending: list[pa.Table] = []
+        self._n_pending = 0  # rows of both
         self._attached: dict[str, Path] = {}
         self._path = folder.scratch_path(part_name(index))
         self._scratch = [self._path]
@@ -73,15 +86,14 @@ class PartWriter:
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows; each has every column of the set's schema (nullable ones may be absent)."""
-        if rows:
-            self.write_table(pa.Table.from_pylist(list(rows), schema=self._schema))
+        self._rows += rows
+        self._added(len(rows))
 
     def write_table(self, table: pa.Table) -> None:
         """Add a table that has the set's schema."""
+        self._make_table_of_rows()
         self._pending.append(table.cast(self._schema))
-        self.records += table.num_rows
-        if sum(pending.num_rows for pending in self._pending) >= DIGEST_ROWS:
-            self._flush(last=False)
+        self._added(table.num_rows)
 
     def fail(self, identifier: str, reason: str, cause: str) -> None:
         """Count a record that could not be processed, and keep its name and the cause."""
@@ -139,8 +151,20 @@ class PartWriter:
         tokens = [[a.name, a.sha256] for a in sorted(attachments, key=lambda a: a.name) if a.name.endswith(".tok")]
         return sha256_json([digest, *tokens]) if tokens else digest
 
+    def _added(self, n_rows: int) -> None:
+        self.records += n_rows
+        self._n_pending += n_rows
+        if self._n_pending >= DIGEST_ROWS:
+            self._flush(last=False)
+
+    def _make_table_of_rows(self) -> None:
+        if self._rows:
+            self._pending.append(pa.Table.from_pylist(self._rows, schema=self._schema))
+            self._rows = []
+
     def _flush(self, *, last: bool) -> None:
         """Write whole blocks of DIGEST_ROWS rows, so that file bytes do not depend on how rows came in."""
+        self._make_table_of_rows()
         if not self._pending:
             return
         table = pa.concat_tables(self._pending)
@@ -151,12 +175,13 @@ class PartWriter:
             self._file.write_table(block, row_group_size=DIGEST_ROWS)
             start += block.num_rows
         self._pending = [table.slice(start)] if start < table.num_rows else []
+        self._n_pending = table.num_rows - start
 
 
 class SetWriter:
     """A part set being written: knows which parts are done, and seals them under one manifest."""
 
-    def __init__(self, url: str, kind: str, recipe: Recipe, parents: Sequence[PartSet] = ()) -> None:
+    def __init__(self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = ()) -> None:
         self.folder = Folder(url)
         self.kind = kind
         self.recipe = recipe

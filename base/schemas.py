@@ -123,7 +123,9 @@ DOCUMENT = pa.schema(
             "clean text: `\\n` line ends, no controls but `\\n` and `\\t`, at most two `\\n` in a row",
         ),
         _column("text_digest", pa.string(), "first 32 hex digits of SHA-256 of text in UTF-8"),
-        _column("title", pa.string(), "title by the extractor", nullable=True),
+        _column("title", pa.string(), "what the page states", nullable=True),
+        _column("author", pa.string(), "what the page states; several names are joined by '; '", nullable=True),
+        _column("published", pa.int64(), "what the page states; midnight where it gives a day", nullable=True),
         _column("date", pa.int64(), "when the page was captured", nullable=True),
         _column("domain", pa.string(), "registrable domain of url", nullable=True),
         _column("language", pa.string(), "ISO 639-1 code", nullable=True),
@@ -142,7 +144,7 @@ DOCUMENT = pa.schema(
     ]
 )
 
-RELEASE = pa.schema([column for column in DOCUMENT if column.name not in ("text", "title")])
+RELEASE = pa.schema([column for column in DOCUMENT if column.name not in ("text", "title", "author")])
 """A document without its author's words: what may be published where the texts may not."""
 
 DECISION = pa.schema(
@@ -153,8 +155,14 @@ DECISION = pa.schema(
         _column("reason", pa.string(), "a statement of fact: 'too_few_words', 'near_duplicate', ..."),
         _column("value", pa.float64(), "what was measured", nullable=True),
         _column("threshold", pa.float64(), "what it was held against", nullable=True),
-        _column("duplicate_of", pa.string(), "id of the document that stays", nullable=True),
-        _column("text_start", pa.string(), "the first 200 characters of the text"),
+        _column(
+            "duplicate_of",
+            pa.string(),
+            "id of the document that stays; for 'mirror_of_removed', of the one with which it goes",
+            nullable=True,
+        ),
+        _column("request", pa.string(), "the line of a removal list for which it went", nullable=True),
+        _column("text_start", pa.string(), "the first 200 characters of the text; none of what was to be removed"),
     ]
 )
 
@@ -214,6 +222,14 @@ TOKEN_INDEX = pa.schema(
     ]
 )
 
+DEDUP_INDEX = pa.schema(
+    [
+        *(DOCUMENT.field(name) for name in ("id", "text_digest", "split")),
+        _column("has_words", pa.bool_(), "whether the text has shingles; the signature of one without says nothing"),
+    ]
+)
+"""Row for row with the corpus; the part's attachment `.signatures` has a signature for each."""
+
 SCHEMAS = {
     "links": LINK,
     "removals": REMOVAL,
@@ -223,6 +239,7 @@ SCHEMAS = {
     "corpus": DOCUMENT,
     "dropped": DECISION,
     "release": RELEASE,
+    "signatures": DEDUP_INDEX,
     "tokens": TOKEN_INDEX,
 }
 """Record kind -> schema of its Parquet part."""

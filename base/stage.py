@@ -17,8 +17,9 @@ from typing import Any, Generic, TypeVar
 
 from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.journal import Journal
+from webtext.base.lineage import PARENTS, places_of
 from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
-from webtext.base.partwriter import PartWriter, SetWriter, part_key
+from webtext.base.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -133,7 +134,7 @@ def run_parts(
     *,
     recipe: Recipe,
     outputs: Mapping[str, tuple[str, str]],
-    parents: Sequence[PartSet],
+    parents: Sequence[Parent],
     run: Run,
     label: str = "",
 ) -> dict[str, PartSet]:
@@ -263,7 +264,8 @@ def _remove_others(
 
 def _seal(writer: SetWriter, done: Mapping[int, Part], about: Mapping[str, Any]) -> PartSet:
     killed = any(failure.reason == KILLED_WORKER for part in done.values() for failure in part.failures)
-    return writer.seal(list(done.values()), reproducible=not killed, run=about)
+    places = {PARENTS: places_of(writer.parents, writer.folder)}
+    return writer.seal(list(done.values()), reproducible=not killed, run=dict(about) | places)
 
 
 class _Quarantine:

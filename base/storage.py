@@ -105,6 +105,24 @@ class Folder:
         with self.open(name) as file:
             return file.read()
 
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Bytes start … stop-1 of file `name`: one request of a remote folder. InputError when it ends before."""
+        if self.is_local:
+            with self.open(name) as file:
+                file.seek(start)
+                data = file.read(stop - start)
+        else:
+            try:
+                data = bytes(self._remote.cat_file(self.location(name), start=start, end=stop))
+            except FileNotFoundError:
+                raise InputError(f"no file '{self.location(name)}'", "check the path") from None
+        if len(data) != stop - start:
+            raise InputError(
+                f"'{self.location(name)}' gave {len(data):,} bytes where {stop - start:,} were asked for, from {start:,} on",
+                "the file is shorter than it was, or its server does not serve ranges",
+            )
+        return data
+
     def read_object(self, name: str, remedy: str = "make it again") -> dict[str, Any]:
         """The JSON object that file `name` holds; InputError with the remedy when it holds none."""
         return json_object(self.read_bytes(name), self.location(name), remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,6 +23,22 @@ def use(mode: str) -> None:
         assert progress.done == 2
     console.result({"kept": 2}, "kept 2")
     console.error(InputError("a part was altered", "make it again"))
+
+
+@pytest.mark.parametrize(("mode", "out"), [("human", "one two\n"), ("json", ""), ("quiet", "")])
+def test_an_answer_in_pieces_is_shown_as_it_comes_and_returned_whole(
+    mode: str, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+
+    def pieces() -> Iterator[str]:
+        for piece in ("one ", "two"):
+            yield piece
+            shown.append(capsys.readouterr().out)
+
+    assert Console(mode).stream(pieces()) == "one two"  # type: ignore[arg-type]
+    assert "".join([*shown, capsys.readouterr().out]) == out
+    assert shown == (["one ", "two"] if mode == "human" else ["", ""])
 
 
 @pytest.mark.parametrize(
@@ -69,6 +86,8 @@ def test_a_funnel_reads_as_a_table() -> None:
         "  dropped: over_18                 1",
         "  failed: invalid_json             1",
     ]
+    twice = Counts(5, 5, reused=2) + Counts(1, 1, reused=1)
+    assert funnel_text("pages", twice.to_json()).splitlines()[-1].split() == ["of", "these", "reused", "3"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])

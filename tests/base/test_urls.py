@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from webtext.base import urls
 from webtext.base.urls import (
     canonical_url,
     host_of,
@@ -195,3 +196,22 @@ def test_what_is_read_off_canonical_urls_agrees_with_the_parser_on_all_vectors(s
 
 def test_recipes_can_name_the_versions_that_decide() -> None:
     assert set(library_versions()) == {"ada-url", "tldextract"}
+
+
+HOSTS = st.sampled_from(
+    ["a.com", "a_b.-c-.com", "1.2.3", "1.2.3.4", "0x7f.1", "a.1", "a.0x1", "xn--a.com", "a.xn--ls8h.la"]
+)
+MORE_HOSTS = st.text("aA1-_.x\u00e9", min_size=1, max_size=8)
+REST = st.text("aA1/.?&=%2e#'\"|^;:@+~-\\ \t\u00e9", max_size=12)
+
+
+@given(st.sampled_from(["http://", "https://", "HTTP://", "http:/"]), HOSTS | MORE_HOSTS, REST)
+@example("http://", "a.com", "/..")
+@example("http://", "a.com", "/a/.b/%2e")
+@settings(max_examples=1500)
+def test_urls_that_are_told_as_canonical_at_a_glance_are_what_the_parser_makes_of_them(
+    scheme: str, host: str, rest: str
+) -> None:
+    for url in (scheme + host + "/" + rest, scheme + host + rest):
+        if urls._IS_CANONICAL(url):
+            assert ada_url.normalize_url(url) == url

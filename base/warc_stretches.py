@@ -1,0 +1,225 @@
+"""A WARC file record by record, and every stretch of it that is damaged.
+
+fastwarc stops at the first damage; here reading goes on where the next record starts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import uuid
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from webtext.base.warc_response import LENGTH_IS_WRONG, Response, read_record
+
+if TYPE_CHECKING:
+    from fastwarc.warc import WarcRecord
+
+GZIP_START = b"\x1f\x8b\x08"
+START_BYTES = 512  # enough of a gzip member to see what it starts with
+_LZ4_START = b"\x04\x22\x4d\x18"
+_PLAIN_START = b"WARC/"
+_STARTS = (GZIP_START, b"\x28\xb5\x2f\xfd", _LZ4_START, _PLAIN_START)  # gzip, zstd, lz4, not compressed
+_SEARCH_BYTES = 1 << 20
+
+# A gzip member as all who write WARC files begin it: no flags, any time, a usual level, a usual system. That these 45 bits
+# stand by chance where a record might start, which is at one place a record, is too rare to be looked into.
+_USUAL_MEMBER = re.compile(rb"\x1f\x8b\x08\x00....[\x00\x02\x04][\x00\x03\xff]", re.DOTALL)
+
+_END_ID = uuid.uuid4().urn  # of this process, so that no archive can hold it
+_END = f"WARC/1.1\r\nWARC-Record-ID: {_END_ID}\r\nContent-Length: 0\r\n\r\n\r\n\r\n".encode()
+_END_MEMBERS = {
+    GZIP_START: gzip.compress(_END, mtime=0),
+    # an LZ4 frame: flags, block size, header checksum, one block that is stored, end mark
+    _LZ4_START: _LZ4_START + b"\x60\x40\x82" + (len(_END) | 1 << 31).to_bytes(4, "little") + _END + bytes(4),
+}
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A record of any type (`response` is None for those passed over), or damage between two records."""
+
+    start: int
+    starts_member: bool
+    response: Response | None
+    is_record: bool = True
+
+
+def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
+    """The whole file. fastwarc stops at the first damage; this begins anew where the next record starts."""
+    file.seek(0)
+    kind = file.read(START_BYTES)
+    start: int | None = 0
+    unreported: int | None = None  # damage was met at or after this place
+    while start is not None:
+        file.seek(start)
+        tail = Tail(file)
+        reached = start
+        n_read = 0
+        try:
+            for record in records_of(tail):
+                starts_member = tail.shows_start(record.stream_pos)
+                reached = record.stream_pos if starts_member else reached
+                stretch = Stretch(reached, starts_member, read_record(record, reached))
+                if unreported is not None:
+                    yield _damage(unreported, before=start)
+                    unreported = None
+                n_read += 1
+                yield stretch
+                if stretch.response and stretch.response.damage in LENGTH_IS_WRONG:
+                    break  # it may have swallowed the records after it
+            else:
+                return
+        except OSError:
+            if tail.failure:  # of the disk or the network: it says nothing about the data
+                raise tail.failure from None
+            if n_read:
+                unreported = reached
+            else:  # so this is where it is
+                yield _damage(start, before=start)
+                unreported = None
+        start = _next_start(file, reached + 1, kind)
+    if unreported is not None:
+        yield _damage(unreported, before=file.seek(0, io.SEEK_END))
+
+
+def records_of(tail: Tail) -> Iterator[WarcRecord]:
+    """The records up to the end of the file; OSError at the first damage.
+
+    fastwarc takes a gzip member or LZ4 frame that breaks off before its text for the end of the file. It need not be
+    the file that breaks off: a flipped bit says that a name or an extra field stands before the text, and that swallows
+    all that follows. So one more record is put after the file's last byte; where it is not met, something is lost.
+    """
+    from fastwarc.warc import ArchiveIterator
+
+    for record in ArchiveIterator(tail, parse_http=False):
+        if record.record_id == _END_ID:
+            return
+        tail.is_in_record = True  # a body that the file's end cuts short has to stay short
+        yield record
+        tail.is_in_record = False
+    if tail.marks_end:
+        raise OSError("damage up to the end of the file")
+
+
+def _damage(offset: int, *, before: int) -> Stretch:
+    """Damage somewhere from `offset` on; whatever was read before it ends at `before` at the latest."""
+    response = Response(offset=offset, length=None, damage="damaged_record")
+    return Stretch(before, starts_member=True, response=response, is_record=False)
+
+
+def with_lengths(stretches: Iterator[Stretch], file: BinaryIO) -> Iterator[Stretch]:
+    """Give each response that has a compressed member to itself its offset and length."""
+    before: Stretch | None = None
+    for stretch in stretches:
+        if before:
+            yield _placed(before, stretch.start if stretch.starts_member else before.start)
+        before = stretch
+    if before:
+        yield _placed(before, file.seek(0, io.SEEK_END))
+
+
+def _placed(stretch: Stretch, end: int) -> Stretch:
+    response = stretch.response
+    if response is not None and stretch.is_record:
+        if stretch.starts_member and end > stretch.start:
+            response.length = end - stretch.start
+        else:
+            response.offset = None
+    return stretch
+
+
+class Tail:
+    """A file as fastwarc reads it, that remembers the end of what was read.
+
+    fastwarc's position of a record is exact where a member starts with it; inside a larger member it is only how far
+    the file was read. The bytes at that position tell which.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._read_to = file.tell()
+        self._older = self._newer = b""
+        start = file.read(len(_PLAIN_START))
+        file.seek(self._read_to)
+        self._end_member = next((end for kind, end in _END_MEMBERS.items() if start.startswith(kind)), b"")
+        self.marks_end = bool(self._end_member)
+        self.is_in_record = False
+        self.failure: OSError | None = None
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read on; after the file, once, the member that marks its end."""
+        try:
+            data = self._file.read(size)
+        except OSError as error:
+            self.failure = error
+            raise
+        if not data and not self.is_in_record:
+            data, self._end_member = self._end_member, b""
+        self._older, self._newer = self._newer, data
+        self._read_to += len(data)
+        return data
+
+    def tell(self) -> int:
+        """How far the file was read."""
+        return self._read_to
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Never called: fastwarc reads straight on."""
+        raise io.UnsupportedOperation
+
+    def close(self) -> None:
+        """The file belongs to the caller."""
+
+    def shows_start(self, position: int) -> bool:
+        """Whether a record is seen to start at `position`."""
+        at = position - (self._read_to - len(self._newer))
+        if at >= 0:
+            return _starts_record(self._newer[at : at + START_BYTES])
+        at += len(self._older)
+        if at >= 0:
+            return _starts_record(
+                self._older[at : at + START_BYTES] + self._newer[: max(0, at + START_BYTES - len(self._older))]
+            )
+        try:  # a large member that is stored, not compressed, is read far ahead
+            here = self._file.tell()
+            self._file.seek(position)
+            piece = self._file.read(START_BYTES)
+            self._file.seek(here)
+        except OSError as error:
+            self.failure = error
+            raise
+        return _starts_record(piece)
+
+
+def _starts_record(piece: bytes) -> bool:
+    if piece.startswith(GZIP_START):
+        if _USUAL_MEMBER.match(piece):
+            return True
+        try:
+            first = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(piece, len(_PLAIN_START))
+        except zlib.error:
+            return False
+        return bool(first == _PLAIN_START)
+    return piece.startswith(_STARTS)
+
+
+def _next_start(file: BinaryIO, position: int, kind: bytes) -> int | None:
+    """Where the next record starts, at or after `position`, in a file whose first bytes are `kind`."""
+    wanted = [start for start in _STARTS if kind.startswith(start)] or list(_STARTS)
+    pattern = re.compile(b"|".join(map(re.escape, wanted)))
+    while True:
+        file.seek(position)
+        block = file.read(_SEARCH_BYTES + START_BYTES)
+        for match in pattern.finditer(block, 0, _SEARCH_BYTES + START_BYTES):
+            at = match.start()
+            in_a_line = wanted == [_PLAIN_START] and at > 0 and block[at - 1 : at] != b"\n"
+            if not in_a_line and _starts_record(block[at : at + START_BYTES]):
+                return position + at
+        if len(block) <= _SEARCH_BYTES:
+            return None
+        position += _SEARCH_BYTES
