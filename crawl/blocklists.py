@@ -43,7 +43,7 @@ class _Blocklists:
 
     def __init__(self, lists: Sequence[Blocklist] = ()) -> None:
         self.lists = tuple(sorted(lists, key=lambda each: each.sha256))
-        self._entries = frozenset[str]().union(*(each.entries for each in self.lists))
+        self.entries = frozenset[str]().union(*(each.entries for each in self.lists))
 
     def about(self) -> list[dict[str, Any]]:
         """What a recipe says of the lists, in an order that is theirs and not the command line's."""
@@ -66,7 +66,7 @@ class DomainBlocklists(_Blocklists):
         (True, True, False)
         """
         host = host.removesuffix(".")
-        while host not in self._entries:
+        while host not in self.entries:
             _, dot, host = host.partition(".")
             if not dot:
                 return False
@@ -88,7 +88,7 @@ class SubredditBlocklists(_Blocklists):
         >>> lists.blocks("Books"), lists.blocks("bookshelf"), lists.blocks(None)
         (True, False, False)
         """
-        return subreddit is not None and subreddit.lower() in self._entries
+        return subreddit is not None and subreddit.lower() in self.entries
 
 
 def _read(location: str, parse: Callable[[str], str | None], what: str, example: str) -> Blocklist:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.crawl.api_settings import ApiSettings
-from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.plan_settings import PlanSettings
-from webtext.crawl.refresh_settings import RefreshSettings
+from webtext.crawl.apis.refresh_settings import RefreshSettings
+from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.plan.settings import PlanSettings
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
 
 
-LINKS, API, REFRESH = "crawl.links", "crawl.api", "crawl.refresh"
+LINKS, API, REFRESH, PLAN, FETCH = "crawl.links", "crawl.api", "crawl.refresh", "crawl.plan", "crawl.fetch"
 
 
 @click.group(name="crawl")
@@ -63,8 +63,8 @@ HINTS = {
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
     """Collect the links that people voted for: one row a URL, with all its posts."""
     from webtext.base.console import funnel_text
-    from webtext.crawl.links import check_dumps, collect_links
-    from webtext.crawl.score_ages import score_ages
+    from webtext.crawl.links.collect import check_dumps, collect_links
+    from webtext.crawl.links.score_ages import score_ages
 
     found = collect_links(inputs, need_out(out), settings[LINKS], run, settings[API])
     counts = found.counts.to_json()
@@ -83,6 +83,7 @@ PLAN_EXAMPLES = """\b
 Examples:
   webtext crawl plan build/links --delay 2
   webtext crawl plan build/links --pages build/pages --json
+  webtext crawl plan build/links --config build.toml
 
 \b
 Reads:  a part set of links; with --pages, what a part set of pages measured
@@ -90,16 +91,16 @@ Writes: nothing
 """
 
 
-@verb(group, "plan", settings=PlanSettings, section="crawl.plan", epilog=PLAN_EXAMPLES)
+@verb(group, "plan", settings={PLAN: PlanSettings}, also_read={FETCH: FetchSettings}, epilog=PLAN_EXAMPLES)
 @click.argument("links", metavar="LINKS")
 @click.option("--pages", metavar="DIR", help="Measure sizes and times in this part set of pages, instead of assuming.")
-def plan(run: Run, settings: PlanSettings, links: str, pages: str | None) -> None:
+def plan(run: Run, settings: dict[str, Any], links: str, pages: str | None) -> None:
     """Say how long fetching a link list would take, what it would bring, and what caps per host would give."""
     from webtext.base.partset import PartSet
-    from webtext.crawl.plan import make_plan, plan_text
+    from webtext.crawl.plan.plan import make_plan, plan_text
 
     fetched = PartSet.open(pages, "pages") if pages else None
-    made = make_plan(PartSet.open(links, "links"), settings, fetched)
+    made = make_plan(PartSet.open(links, "links"), settings[PLAN], settings[FETCH], fetched)
     run.console.result(made.to_json(), plan_text(made))
 
 
@@ -121,7 +122,7 @@ Writes: DIR/links, the links that still count, and DIR/removals, those that lost
 def refresh(run: Run, settings: dict[str, Any], links: str, out: str | None) -> None:
     """Ask Reddit for today's scores of a link list, and for what was removed since."""
     from webtext.base.console import funnel_text
-    from webtext.crawl.refresh import refresh_links
+    from webtext.crawl.apis.refresh import refresh_links
 
     refreshed = refresh_links(links, need_out(out), settings[REFRESH], settings[API], run)
     counts = refreshed.links.counts.to_json()
@@ -141,7 +142,7 @@ Examples:
   webtext crawl fetch build/links --out build/pages --contact you@example.org
   webtext crawl fetch build/links --out build/pages --contact you@example.org --from wayback,web
   webtext crawl fetch build/links --out build/pages --contact you@example.org --from common-crawl \\
-      --cc-index s3://commoncrawl/cc-index/table/cc-main/warc/crawl=CC-MAIN-2017-51/subset=warc
+      --cc-index s3://commoncrawl/cc-index/table/cc-main/warc/crawl=CC-MAIN-2017-51
   webtext crawl fetch build/links --out build/pages --contact you@example.org --from warc --warc old/
 
 \b
@@ -150,13 +151,13 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 """
 
 
-@verb(group, "fetch", settings=FetchSettings, section="crawl.fetch", epilog=FETCH_EXAMPLES)
+@verb(group, "fetch", settings=FetchSettings, section=FETCH, epilog=FETCH_EXAMPLES)
 @click.argument("links", metavar="LINKS")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> None:
     """Fetch the pages of a link list, politely, from the web or from archives, into WARC files."""
     from webtext.base.console import funnel_text
-    from webtext.crawl.fetch import fetch_pages
+    from webtext.crawl.fetch.run import fetch_pages
 
     pages = fetch_pages(links, need_out(out), settings, run)
     if pages is None:  # a dry run

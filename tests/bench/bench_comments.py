@@ -14,7 +14,9 @@ import re
 import time
 from collections.abc import Callable
 
-from webtext.crawl.comments import RedditComments
+from webtext.crawl.links.comments import RedditComments
+from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.settings import LinkSettings
 
 COMMENTS = 30_000
 EACH_WITH_LINKS = 16
@@ -51,10 +53,9 @@ def main() -> None:
     megabytes = sum(map(len, lines)) / 1e6
     data = b"\n".join(lines)
     source = RedditComments()
-    found = source.sift(data, lambda _: None)
-    assert found is not None
-    assert len(found[1]) == 2 * -(-COMMENTS // EACH_WITH_LINKS)
-    ours = best_seconds(lambda: source.sift(data, lambda _: None))
+    rule = Judge.of(LinkSettings()).post_rule
+    assert len(source.sift(data, rule).posts) == 2 * -(-COMMENTS // EACH_WITH_LINKS)
+    ours = best_seconds(lambda: source.sift(data, rule))
     loop = best_seconds(lambda: [URL.findall(json.loads(line)["body"]) for line in lines])
     for name, seconds in (("links in comments", ours), ("json.loads and a pattern", loop)):
         print(f"{name}: {seconds / COMMENTS * 1e6:.1f} µs a comment, {megabytes / seconds:.0f} MB a CPU second")

@@ -30,8 +30,8 @@ from made_dump import made_posts
 from webtext.base.console import Console
 from webtext.base.engine import LocalEngine
 from webtext.base.run import Run
-from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.links import collect_links
+from webtext.crawl.links.collect import collect_links
+from webtext.crawl.links.settings import LinkSettings
 
 WORKERS = 2
 ROUNDS = 3

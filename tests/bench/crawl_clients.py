@@ -32,7 +32,7 @@ def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[]
     from webtext.base.schemas import link_id
     from webtext.base.storage import Folder
     from webtext.base.warc import read_responses
-    from webtext.crawl.fetch import FetchSettings, fetch_pages
+    from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 
     writer = SetWriter(str(folder / "links"), "links", Recipe(stage="bench", code_version=1, settings={}))
     base = {"domain": "bench", "karma": 3, "karma_sum": 3, "first_created": 1, "posts": [], "split": "train"}

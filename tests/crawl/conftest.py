@@ -21,7 +21,7 @@ from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import link_id, split_of
 from webtext.base.urls import registrable_domain
-from webtext.crawl.fetch import FetchSettings, fetch_pages
+from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 HOSTS = [f"127.0.0.{i}" for i in range(1, 9)]

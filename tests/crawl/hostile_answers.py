@@ -76,6 +76,14 @@ async def tiny_chunks(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
+async def small_chunks(writer: asyncio.StreamWriter) -> None:
+    """Of two bytes: each becomes an object of its own, as those of one byte do not."""
+    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"2\r\nxy\r\n" * 5000)
+        await writer.drain()
+
+
 async def huge_chunk(writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n")
     while True:

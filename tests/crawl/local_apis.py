@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from webtext.crawl.api_settings import ApiSettings
+from webtext.crawl.apis.settings import ApiSettings
 
 CLIENT_ID, SECRET = "the-client-id", "the-secret-of-the-client"
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.crawl import comments
-from webtext.crawl.comments import RedditComments
-from webtext.crawl.submission import Submission, Unreadable
+from webtext.crawl.links import comments
+from webtext.crawl.links.comments import RedditComments
+from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.links.submission import Sifted, Submission, Unreadable
 
 ROW = {"id": "dkabc", "body": "http://a.com/", "score": 8, "created_utc": 1500000000, "subreddit": "books"}
 
@@ -100,16 +102,17 @@ def test_a_bad_line_is_a_counted_reason(line: bytes, reason: str) -> None:
     assert failure(line) == reason
 
 
-def test_many_lines_are_read_at_once_unless_one_is_bad() -> None:
+def test_many_lines_are_read_at_once_and_bad_ones_are_left() -> None:
     lines = [
         json.dumps(ROW | {"id": f"c{i}", "body": body}).encode() for i, body in enumerate(("text", "http://a.com", ""))
     ]
-    source = RedditComments()
+    source, rule = RedditComments(), Judge.of(LinkSettings()).post_rule
     (post,) = source.parse(lines[1])  # type: ignore[misc]
-    assert source.sift(b"\n".join(lines), lambda _: None) == ({"no_link": 2}, [post])
-    assert source.sift(lines[1], lambda _: None) == ({}, [post])
+    assert source.sift(b"\n".join(lines), rule) == Sifted({"no_link": 2}, [post], [])
+    assert source.sift(lines[1], rule) == Sifted({}, [post], [])
     for bad in (b"", b"  ", b"{"):
-        assert source.sift(b"\n".join([*lines, bad]), lambda _: None) is None
+        end = len(lines[1]) + 1 + len(bad)
+        assert source.sift(lines[1] + b"\n" + bad, rule) == Sifted({}, [post], [(len(lines[1]) + 1, end)])
 
 
 VALUES = {"string": "12", "int": 12, "float": 12.5, "bool": True, "null": None, "object": {}, "array": []}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import calendar
-import hashlib
 import json
-import re
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,109 +22,24 @@ from warcio.archiveiterator import ArchiveIterator
 from webtext.base.errors import InputError, NetworkError
 from webtext.base.storage import Folder
 from webtext.base.warc import read_responses
-from webtext.crawl import archive_server, cc_index, common_crawl
-from webtext.crawl.archived_record import read_record
-from webtext.crawl.cc_index import Place
-from webtext.crawl.client import Failure
-from webtext.crawl.common_crawl import neighbours
-from webtext.crawl.surt import surt
-from webtext.crawl.warc_writer import Exchange, WarcWriter
+from webtext.crawl.archives import cc_index, common_crawl
+from webtext.crawl.archives import server as archive_server
+from webtext.crawl.archives.archived_record import read_record
+from webtext.crawl.archives.cc_index import Place
+from webtext.crawl.archives.common_crawl import neighbours
+from webtext.crawl.archives.surt import surt
+from webtext.crawl.fetch.failures import Failure
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from local_common_crawl import ARCHIVE, FILE, LocalCommonCrawl, seconds  # noqa: E402
 
 MakeLinks = Callable[..., str]
-FILE = "crawl-data/CC-MAIN-2017-51/segments/1/warc/CC-MAIN-00000.warc.gz"
-ARCHIVE = 8
-
-
-def seconds(date: str) -> int:
-    return calendar.timegm(time.strptime(date, "%Y-%m-%d"))
-
-
-class LocalCommonCrawl:
-    """WARC files, their index, and a host that serves ranges of them."""
-
-    def __init__(self, web: Any, folder: Path, schema: pa.Schema) -> None:
-        self.web = web
-        self.schema = schema
-        self.folder = folder
-        self.ranges: list[tuple[int, int]] = []
-        self._web_answer = web.answer
-        self._rows: list[dict[str, Any]] = []
-        self._path = folder / "data" / FILE
-        self._path.parent.mkdir(parents=True)
-        self._writer = WarcWriter(self._path, "x.warc.gz", {"software": "test"})
-        web.answer = self.answer
-        self.settings = {
-            "sources": ("common-crawl",),
-            "cc_index": (str(folder / "index"),),
-            "cc_data": web.url("", ARCHIVE),
-            "archive_delay": 0.0,
-        }
-
-    def page(self, url: str, date: str = "2017-12-01", body: bytes = b"", **columns: Any) -> None:
-        """Add a record and its row; `columns` say otherwise."""
-        body = body or f"<html>{url} {date} {len(self._rows)}</html>".encode()
-        exchange = Exchange(
-            url=url,
-            captured=seconds(date),
-            status=200,
-            status_line=b"HTTP/1.1 200 OK",
-            headers=[(b"Content-Type", b"text/html"), (b"Content-Length", str(len(body)).encode())],
-            body=body,
-            identified_type="text/html",
-        )
-        place = self._writer.write(exchange)
-        self.row(url, date, place.offset, place.length, body, **columns)
-
-    def row(self, url: str, date: str, offset: int, length: int, body: bytes, **columns: Any) -> None:
-        row = dict.fromkeys(self.schema.names)
-        row |= {
-            "url_surtkey": surt(url),
-            "url": url,
-            "url_host_name": "host",
-            "fetch_time": seconds(date) * 1000,
-            "fetch_status": 200,
-            "content_digest": base64.b32encode(hashlib.sha1(body).digest()).decode(),
-            "content_mime_detected": "text/html",
-            "warc_filename": FILE,
-            "warc_record_offset": offset,
-            "warc_record_length": length,
-        }
-        self._rows.append(row | columns)
-
-    def write_index(
-        self, row_group_size: int = 1000, name: str = "crawl=CC-MAIN-2017-51/subset=warc/part-0.parquet"
-    ) -> None:
-        path = self.folder / "index" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        rows = sorted(self._rows, key=lambda row: row["url_surtkey"])
-        pq.write_table(pa.Table.from_pylist(rows, self.schema), path, row_group_size=row_group_size)
-
-    def answer(self, host: str, path: str) -> Any:
-        if path != f"/{FILE}":
-            return self._web_answer(host, path)
-        data = self._path.read_bytes()
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.web.requests[-1].headers["range"])
-        assert asked
-        start, end = int(asked[1]), int(asked[2]) + 1
-        self.ranges.append((start, end))
-        if start >= len(data):
-            return b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\n\r\n"
-        part = data[start:end]
-        head = f"Content-Range: bytes {start}-{start + len(part) - 1}/{len(data)}\r\nContent-Length: {len(part)}"
-        return f"HTTP/1.1 206 Partial Content\r\n{head}\r\n\r\n".encode() + part
-
-
-def schema_of(path: Path) -> pa.Schema:
-    """The flat schema of cc-index-table, as it is published."""
-    types = {"string": pa.string(), "timestamp": pa.timestamp("ms"), "short": pa.int16(), "integer": pa.int32()}
-    fields = json.loads(path.read_text())["fields"]
-    return pa.schema([pa.field(field["name"], types[field["type"]]) for field in fields])
 
 
 @pytest.fixture
 def crawl_archive(web: Any, tmp_path: Path, shared_data: Path) -> LocalCommonCrawl:
-    schema = schema_of(shared_data / "crawl/cc/cc-index-schema-flat.json")
-    return LocalCommonCrawl(web, tmp_path / "cc", schema)
+    return LocalCommonCrawl(web, tmp_path / "cc", shared_data)
 
 
 def test_a_page_comes_with_its_record_as_it_is(
@@ -469,3 +384,29 @@ def test_a_crawl_from_archives_goes_on_where_it_was(
     assert len(crawl_archive.ranges) == 1
     with pytest.raises(InputError, match="sources was"):
         crawl(make_links([archived, living]), tmp_path / "pages", **settings | {"sources": ("web", "common-crawl")})
+
+
+SCRATCH = """
+import os, sys
+from webtext.crawl.archives.cc_index import LinkJoin, Lookup
+from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.pages.pages_set import Link
+with LinkJoin() as join:
+    for i in range(20_000):
+        url = f"http://a.example/{i}"
+        link = Link(link_id=f"{i:032x}", url=url, karma=3, split="train", voted=0)
+        join.add(Lookup(link, Visit(url=url, at=url)))
+    folder = os.environ["TMPDIR"]
+    paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    files = [os.readlink(path) for path in paths if os.path.lexists(path)]
+    print(os.listdir(folder), any(file.startswith(folder) and file.endswith("(deleted)") for file in files))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at open files as Linux shows them")
+def test_scratch_files_lie_on_disk_without_a_name(tmp_path: Path) -> None:
+    """So that nothing is left behind by a run that is killed."""
+    said = subprocess.run(
+        [sys.executable, "-c", SCRATCH], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert said.stdout == "[] True\n", said.stderr

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from webtext.crawl import bzip2_blocks as by_bzip2
-from webtext.crawl.bzip2_blocks import bzip2_blocks
-from webtext.crawl.decoders import decompress_ahead
-from webtext.crawl.decompress import CHUNK_BYTES, StreamBroken, decompress
-from webtext.crawl.xz_blocks import xz_blocks
+from webtext.crawl.streams import bzip2_blocks as by_bzip2
+from webtext.crawl.streams.bzip2_blocks import bzip2_blocks
+from webtext.crawl.streams.decoders import decompress_ahead
+from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompress
+from webtext.crawl.streams.xz_blocks import xz_blocks
 
 Compress = Callable[[bytes], bytes]
 
@@ -74,6 +74,7 @@ def _record_of(index: bytes) -> bytes:
 
 BZIP2_BLOCKS = bz2.compress(text(700_000), compresslevel=1)  # eight blocks of 100 KB
 XZ_BLOCKS = in_blocks(text(700_000), 100_000)
+ZSTANDARD = zstandard.ZstdCompressor(write_checksum=True).compress(text(3_000_000))
 
 
 def test_a_spliced_xz_file_is_what_liblzma_takes_for_one() -> None:
@@ -138,10 +139,13 @@ def damaged(packed: bytes, at: float) -> bytes:
         damaged(XZ_BLOCKS, 0.9999),  # in the footer
         BZIP2_BLOCKS + b"no stream",
         BZIP2_BLOCKS[:-4] + bytes(4),  # the checksum of all blocks
+        ZSTANDARD + ZSTANDARD,
+        ZSTANDARD[: len(ZSTANDARD) // 2],
+        damaged(ZSTANDARD, 0.6),
     ],
     ids=[
         *("bz2", "xz", "xz one block", "xz streams", "bz2 cut", "xz cut", "bz2 damaged", "xz damaged", "xz footer"),
-        *("bz2 with more", "bz2 checksum"),
+        *("bz2 with more", "bz2 checksum", "zst", "zst cut", "zst damaged"),
     ],
 )
 def test_processes_that_decompress_give_the_same_bytes_and_the_same_failure(

@@ -15,10 +15,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.crawl import streams
-from webtext.crawl.dumps import RedditDump
-from webtext.crawl.streams import read_lines
-from webtext.crawl.submission import Submission, Unreadable
+from webtext.crawl.links.dumps import RedditDump
+from webtext.crawl.links.submission import Submission, Unreadable
+from webtext.crawl.streams import lines as streams
+from webtext.crawl.streams.lines import read_lines
 
 
 def lines_of(data: bytes) -> list[bytes | Unreadable]:

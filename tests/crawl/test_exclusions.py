@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from webtext.crawl.blocklists import DomainBlocklists
-from webtext.crawl.exclusions import Exclusions, unnamed_lists
+from webtext.crawl.fetch.exclusions import Exclusions, unnamed_lists
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.partset import PartSet
 from webtext.base.storage import Folder
 from webtext.base.warc import read_responses
-from webtext.crawl.fetch import FetchSettings
-from webtext.crawl.reasons import REASONS
+from webtext.crawl.fetch.reasons import REASONS
+from webtext.crawl.fetch.run import FetchSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -267,7 +267,7 @@ def test_a_contact_that_cannot_stand_in_a_header_is_refused(contact: str) -> Non
 
 
 def test_every_reason_is_documented_as_it_is_counted() -> None:
-    readme = (Path(__file__).parents[2] / "crawl" / "README.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).parents[2] / "crawl/fetch/README.md").read_text(encoding="utf-8")
     for reason, (outcome, meaning) in REASONS.items():
         assert f"| `{reason}` | {outcome} | {meaning} |" in readme
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from webtext.base.schemas import link_id
 from webtext.base.urls import host_of
-from webtext.crawl.frontier import Frontier, in_share
-from webtext.crawl.pages_set import Link
+from webtext.crawl.fetch.frontier import Frontier, in_share
+from webtext.crawl.pages.pages_set import Link
 
 
 def link(url: str, karma: int = 3) -> Link:

@@ -28,12 +28,12 @@ from webtext.base.engine import LocalEngine  # noqa: E402
 from webtext.base.errors import ConfigError, DryRun, NetworkError  # noqa: E402
 from webtext.base.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
-from webtext.crawl import reddit_api  # noqa: E402
-from webtext.crawl.api import Api, Pace  # noqa: E402
-from webtext.crawl.api_settings import ApiSettings  # noqa: E402
-from webtext.crawl.harvest_inputs import harvest_inputs  # noqa: E402
-from webtext.crawl.link_settings import LinkSettings  # noqa: E402
-from webtext.crawl.links import collect_links  # noqa: E402
+from webtext.crawl.apis import reddit_api  # noqa: E402
+from webtext.crawl.apis.api import Api, Pace  # noqa: E402
+from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402
+from webtext.crawl.apis.settings import ApiSettings  # noqa: E402
+from webtext.crawl.links.collect import collect_links  # noqa: E402
+from webtext.crawl.links.settings import LinkSettings  # noqa: E402
 
 RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 LISTING = "reddit:r/books/top?t=year"
@@ -182,6 +182,17 @@ def test_it_waits_as_long_as_it_is_told(apis: LocalApis, tmp_path: Path) -> None
     assert waits[0] >= 0.99
     assert waits[1] >= 0.5
     assert waits[2] >= 0.99
+
+
+def test_a_limit_that_opens_after_hours_ends_the_run_and_keeps_the_answers(apis: LocalApis, tmp_path: Path) -> None:
+    apis.listings["r/books/top"] = [post(number) for number in range(150)]
+    apis.headers = {"X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "7200"}
+    with pytest.raises(NetworkError, match="not to be asked for 7,[12]00 s"):
+        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
+    assert len(apis.requests) == 1
+    apis.headers = {}
+    assert len(lines(harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN))) == 150
+    assert [asked.query.get("after") for asked in apis.requests] == [None, "t3_p99"]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 
 from webtext.base.schemas import link_id
 from webtext.base.urls import host_of
-from webtext.crawl import host_queues
-from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.host_queues import HostQueues
-from webtext.crawl.pages_set import Link
-from webtext.crawl.visit import Visit
+from webtext.crawl.fetch import host_queues
+from webtext.crawl.fetch.host_queues import HostQueues
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.pages.pages_set import Link
 
 
 def link(host: int, number: int) -> Link:

@@ -86,7 +86,12 @@ def test_names_that_are_unknown_or_whose_servers_fail_or_hang_are_counted(
         rows = outcomes({host: f"http://{host}/" for host in (*errors, "hanging.example")}, **CONTACT)
     finally:
         done.set()
-    assert {row["reason"] for row in rows.values()} == {"dns_failed"}
+    assert {host: row["reason"] for host, row in rows.items()} == {
+        "unknown.example": "dns_failed",
+        "failing.example": "dns_unanswered",
+        "empty.example": "dns_failed",
+        "hanging.example": "dns_unanswered",
+    }
     assert all(row["requests"] == 0 for row in rows.values())
 
 

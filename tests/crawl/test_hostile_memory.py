@@ -25,7 +25,7 @@ DEADLINE = 3.0
 CHILD = """
 import json, resource, sys
 from webtext.base.run import Run
-from webtext.crawl.fetch import FetchSettings, fetch_pages
+from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 links, out, port, seconds = sys.argv[1:]
 settings = FetchSettings(
     delay=0.0, max_delay=0.0, retries=0, total_seconds=float(seconds), allow_address=(f"127.0.0.0/8:{port}",)
@@ -48,7 +48,7 @@ ATTACKS: dict[str, Callable[[], list[Any]]] = {
         answer(hostile.empty_gzip_members(), "Content-Encoding: gzip"),
     ],
     "endless, dripping and huge bodies": lambda: [hostile.endless, hostile.body_drip, hostile.huge_chunk, big_page()],
-    "chunks of one byte": lambda: [hostile.tiny_chunks],
+    "chunks of one byte and of two": lambda: [hostile.tiny_chunks, hostile.small_chunks],
     "headers, trailers and interim answers without end": lambda: [
         hostile.million_headers,
         hostile.huge_header_line,

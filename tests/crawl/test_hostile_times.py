@@ -39,7 +39,7 @@ def test_a_body_below_the_minimum_rate_ends_before_the_deadline(outcomes: Any, m
             await writer.drain()
             await asyncio.sleep(0.1)
 
-    monkeypatch.setattr("webtext.crawl.client.RATE_SECONDS", 0.4)
+    monkeypatch.setattr("webtext.crawl.fetch.body.RATE_SECONDS", 0.4)
     plan = {"drips": hostile.body_drip, "stalls": stalls, "slow but steady": slow_but_steady}
     rows = outcomes(plan, total_seconds=20.0, min_rate=100.0)
     assert [row["reason"] for row in rows.values()] == ["too_slow", "too_slow", None]

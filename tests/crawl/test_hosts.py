@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from webtext.crawl.hosts import Hosts, Pace
+from webtext.crawl.fetch.hosts import Hosts, Pace
 
 MakeLinks = Callable[..., str]
 
@@ -166,7 +166,7 @@ def test_an_error_of_the_fetcher_itself_costs_one_page(
             raise RuntimeError("a bug")
         return "text/html"
 
-    monkeypatch.setattr("webtext.crawl.visit.media_type", broken)
+    monkeypatch.setattr("webtext.crawl.fetch.visit.media_type", broken)
     bad, good = web.page("/bad", "x", "Content-Type: text/plain"), web.page("/good")
     rows = crawl(make_links([bad, good]), tmp_path / "pages")
     assert (rows[bad]["reason"], rows[good]["reason"]) == ("fetcher_raised", None)

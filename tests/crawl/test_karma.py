@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError
 from webtext.base.schemas import VALIDATION_RATIO
-from webtext.crawl.karma import Judge, is_media, is_wikipedia, link_url
-from webtext.crawl.link_settings import PROFILES, KarmaRule, LinkSettings, timestamp
-from webtext.crawl.submission import Submission
+from webtext.crawl.links.karma import Judge, is_media, is_wikipedia, link_url
+from webtext.crawl.links.settings import PROFILES, KarmaRule, LinkSettings, timestamp
+from webtext.crawl.links.submission import Submission
 
 WEBTEXT = LinkSettings()
 LAST_SECOND_OF_2017 = 1514764799

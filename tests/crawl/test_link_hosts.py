@@ -15,9 +15,9 @@ from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.schemas import link_id
-from webtext.crawl import link_hosts
-from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.link_hosts import count_hosts, over_host_cap
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.plan import link_hosts
+from webtext.crawl.plan.link_hosts import count_hosts, over_host_cap
 
 MakeLinks = Callable[..., str]
 

@@ -17,8 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
-from webtext.crawl.lists import COLUMNS, CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_csv, check_parquet
-from webtext.crawl.submission import LinkSource, Submission, Unreadable
+from webtext.crawl.links.lists import (
+    COLUMNS,
+    CsvFile,
+    Defaults,
+    JsonLines,
+    ParquetFile,
+    UrlList,
+    check_csv,
+    check_parquet,
+)
+from webtext.crawl.links.submission import LinkSource, Submission, Unreadable
 
 HERE = Defaults(file="links")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.crawl.markdown import links_in
+from webtext.crawl.links.markdown import links_in
 
 SITE = "https://site.example"
 

@@ -18,12 +18,12 @@ import pytest
 from webtext.base.journal import Journal
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
-from webtext.crawl.dumps import RedditDump
-from webtext.crawl.judging import Funnel, votes_in, votes_in_batches
-from webtext.crawl.karma import Judge
-from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.links import collect_links
-from webtext.crawl.streams import read_batches, read_lines
+from webtext.crawl.links.collect import collect_links
+from webtext.crawl.links.dumps import RedditDump
+from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
+from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.streams.lines import read_batches, read_lines
 
 MONTHS = [f"{year}-{month:02}" for year in range(2005, 2027) for month in range(1, 13)]
 MONTHS = [month for month in MONTHS if "2005-06" <= month <= "2026-01"]

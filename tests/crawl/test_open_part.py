@@ -17,8 +17,8 @@ from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.schemas import link_id
 from webtext.base.storage import Folder
-from webtext.crawl.open_part import OPEN, OpenPart, recover, remove_open
-from webtext.crawl.stored_member import stored_member
+from webtext.crawl.pages.open_part import OPEN, OpenPart, recover, remove_open
+from webtext.crawl.pages.stored_member import stored_member
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -17,8 +17,8 @@ import pytest
 from webtext.base.errors import EnvironmentError_, InputError
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
-from webtext.crawl.fetch import FetchSettings, fetch_pages
-from webtext.crawl.link_table import LinkTable
+from webtext.crawl.fetch.run import FetchSettings, fetch_pages
+from webtext.crawl.pages.link_table import LinkTable
 
 MakeLinks = Callable[..., str]
 
@@ -118,7 +118,7 @@ def test_a_disk_that_is_full_ends_the_run_with_a_short_error(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("webtext.crawl.warc_writer.WarcWriter.write", full)
+        patch.setattr("webtext.crawl.pages.warc_writer.WarcWriter.write", full)
         with pytest.raises(EnvironmentError_, match="no space left"):
             crawl(links, tmp_path / "pages")
     assert not list((tmp_path / "pages").glob("part-*"))
@@ -138,7 +138,7 @@ def test_two_runs_cannot_write_one_folder(web: Any, make_links: MakeLinks, tmp_p
 CHILD = """
 import sys
 from webtext.base.run import Run
-from webtext.crawl.fetch import FetchSettings, fetch_pages
+from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 links, out, port = sys.argv[1:]
 settings = FetchSettings(delay=0.02, part_pages=4, allow_address=(f"127.0.0.0/8:{port}",))
 fetch_pages(links, out, settings, Run.quiet())

@@ -14,8 +14,9 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
-from webtext.crawl.plan import DAY, make_plan, measured, plan_text
-from webtext.crawl.plan_settings import PlanSettings
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.plan.plan import DAY, Pace, make_plan, measured, plan_text
+from webtext.crawl.plan.settings import PlanSettings
 
 MakeLinks = Callable[..., str]
 HOSTS = {"a.example.com": 20, "b.example.com": 5, "c.example.org": 12}
@@ -28,6 +29,7 @@ BY_HAND = PlanSettings(
     record_bytes=100,
     concurrency=2,
 )
+FETCH = FetchSettings(delay=30.0)
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def test_a_plan_reckoned_by_hand(links: PartSet) -> None:
 
     Under a cap of ten, hosts give 10, 5 and 10 links.
     """
-    plan = make_plan(links, BY_HAND)
+    plan = make_plan(links, BY_HAND, FETCH)
     assert (plan.links, plan.hosts, plan.domains) == (37, 3, 2)
     assert [(host.name, host.links, host.days * DAY) for host in plan.largest_hosts] == [
         ("a.example.com", 20, pytest.approx(42)),
@@ -61,14 +63,16 @@ def test_a_plan_reckoned_by_hand(links: PartSet) -> None:
 
 
 def test_the_crawl_lasts_as_long_as_what_takes_longest(links: PartSet) -> None:
-    one_at_a_time = make_plan(links, PlanSettings(concurrency=1, delay=0.0, answer_seconds=1.0, requests_per_link=1.0))
+    one_at_a_time = make_plan(
+        links, PlanSettings(concurrency=1, delay=0.0, answer_seconds=1.0, requests_per_link=1.0), FETCH
+    )
     cap = one_at_a_time.caps[0]
     assert cap.days == cap.days_by_concurrency == pytest.approx(40 / DAY)
-    assert make_plan(links, BY_HAND).caps[0].days == make_plan(links, BY_HAND).caps[0].days_by_host
+    assert make_plan(links, BY_HAND, FETCH).caps[0].days == make_plan(links, BY_HAND, FETCH).caps[0].days_by_host
 
 
 def test_requests_beyond_the_first_take_their_time(links: PartSet) -> None:
-    twice = make_plan(links, PlanSettings(requests_per_link=2.0, delay=1.0, answer_seconds=1.0))
+    twice = make_plan(links, PlanSettings(requests_per_link=2.0, delay=1.0, answer_seconds=1.0), FETCH)
     assert twice.caps[0].days_by_host * DAY == pytest.approx((2 * 20 + 1) * 2)
 
 
@@ -85,7 +89,7 @@ def test_what_a_crawl_measured_gives_that_crawls_own_size(
     assert (found.page_ratio, found.requests_per_link) == (0.8, 1.2)
     assert 0 <= found.answer_seconds < 5
     assert (found.delay, found.concurrency) == (BY_HAND.delay, BY_HAND.concurrency)
-    plan = make_plan(links, BY_HAND, pages)
+    plan = make_plan(links, BY_HAND, FETCH, pages)
     warc_bytes = sum(file.stat().st_size for file in (tmp_path / "pages").glob("*.warc.gz"))
     assert plan.caps[0].warc_bytes == pytest.approx(warc_bytes, abs=2 * 4)  # whole bytes, twice, for four pages
     assert "measured in" in plan_text(plan)
@@ -101,7 +105,7 @@ def test_a_pages_set_without_pages_measures_nothing(
 
 def test_a_set_without_links_takes_no_time(tmp_path: Path) -> None:
     links = SetWriter(str(tmp_path), "links", Recipe(stage="test", code_version=1, settings={})).seal([])
-    plan = make_plan(links, BY_HAND)
+    plan = make_plan(links, BY_HAND, FETCH)
     assert (plan.links, plan.hosts, plan.caps[0].days, plan.caps[0].links_ratio) == (0, 0, 0.0, 1.0)
     assert "0 links on 0 hosts" in plan_text(plan)
 
@@ -117,6 +121,24 @@ def test_the_verb_says_it_to_people_and_as_json(links: PartSet, capfd: pytest.Ca
     answer = json.loads(capfd.readouterr().out)
     assert [cap["max_pages_per_host"] for cap in answer["caps"]] == [None, 10]
     assert answer["caps"][0]["days"] == answer["largest_hosts"][0]["days"]
+
+
+def test_the_pace_is_that_of_the_crawl_unless_another_is_chosen(
+    links: PartSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "build.toml").write_text("[crawl.fetch]\ndelay = 5\nconcurrency = 7\n")
+    verb = ["crawl", "plan", links.folder.url, "--json", "--config", str(tmp_path / "build.toml")]
+    chosen = {
+        (): (5.0, 7),
+        ("--delay", "2"): (2.0, 7),
+        ("--set", "crawl.plan.delay=0"): (0.0, 7),
+        ("--set", "crawl.fetch.delay=9"): (9.0, 7),
+    }
+    for options, pace in chosen.items():
+        assert webtext([*verb, *options]) == 0
+        said = json.loads(capfd.readouterr().out)["pace"]
+        assert (said["delay"], said["concurrency"]) == pace
+    assert make_plan(links, PlanSettings(), FetchSettings()).pace == Pace(1.0, 64)
 
 
 @pytest.mark.parametrize(

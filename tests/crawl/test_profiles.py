@@ -14,8 +14,8 @@ from webtext.app.main import run as webtext
 from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
-from webtext.crawl.link_settings import PROFILES, LinkSettings
-from webtext.crawl.links import collect_links
+from webtext.crawl.links.collect import collect_links
+from webtext.crawl.links.settings import PROFILES, LinkSettings
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_a_list_that_changes_while_dumps_are_read_ends_the_run(
     path = dump(tmp_path / "RS_x", {})
     blocked = tmp_path / "d"
     blocked.write_text("spam.example\n")
-    from webtext.crawl import links as module
+    from webtext.crawl.links import collect as module
 
     def changed(*arguments: Any) -> Any:
         blocked.write_text("other.example\n")

@@ -24,13 +24,13 @@ from webtext.base.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.base.schemas import link_id  # noqa: E402
 from webtext.base.storage import Folder  # noqa: E402
-from webtext.crawl.api_settings import ApiSettings  # noqa: E402
+from webtext.crawl.apis.refresh import Refreshed, refresh_links  # noqa: E402
+from webtext.crawl.apis.refresh_settings import RefreshSettings  # noqa: E402
+from webtext.crawl.apis.settings import ApiSettings  # noqa: E402
+from webtext.crawl.apis.standing import answers_of  # noqa: E402
 from webtext.crawl.command import group  # noqa: E402
-from webtext.crawl.link_settings import LinkSettings  # noqa: E402
-from webtext.crawl.links import collect_links  # noqa: E402
-from webtext.crawl.refresh import Refreshed, refresh_links  # noqa: E402
-from webtext.crawl.refresh_settings import RefreshSettings  # noqa: E402
-from webtext.crawl.standing import answers_of  # noqa: E402
+from webtext.crawl.links.collect import collect_links  # noqa: E402
+from webtext.crawl.links.settings import LinkSettings  # noqa: E402
 
 RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 DUMPED = 1_450_000_100
@@ -135,6 +135,18 @@ def test_posts_are_asked_for_in_hundreds_and_once(apis: LocalApis, collected: Ma
     assert (again.links.hash, again.removals.hash) == (first.links.hash, first.removals.hash)
     refreshed(links, apis, tmp_path / "another")
     assert len(apis.requests) == 6
+
+
+def test_a_comment_that_votes_for_two_links_is_asked_for_once(apis: LocalApis, tmp_path: Path) -> None:
+    """Reddit may answer a name that stands twice in a request twice."""
+    comment = {"id": "c1", "score": 5, "created_utc": 1_450_000_000, "subreddit": "books", "retrieved_on": DUMPED}
+    (tmp_path / "RC_2015-12").write_text(json.dumps({**comment, "body": f"{url(1)} and {url(2)}"}))
+    links = collect_links([str(tmp_path / "RC_2015-12")], str(tmp_path / "links"), LinkSettings(), RUN)
+    assert links.records == 2
+    apis.posts = {"t1_c1": {"name": "t1_c1", "score": 9, "author": "someone", "body": "text"}}
+    result = refreshed(links.folder.url, apis, tmp_path / "out")
+    assert [asked.query["id"] for asked in apis.requests] == ["t1_c1"]
+    assert {row["karma"] for row in rows_of(result.links).values()} == {9}
 
 
 def test_the_rule_is_that_of_the_links_unless_another_is_given(

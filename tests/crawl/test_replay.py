@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,12 @@ from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 from webtext.base.warc import read_responses
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from local_common_crawl import revisit_record  # noqa: E402
+
 MakeLinks = Callable[..., str]
+PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 
 
 def record(url: str, date: str, block: bytes, **more: str) -> bytes:
@@ -26,6 +34,11 @@ def record(url: str, date: str, block: bytes, **more: str) -> bytes:
 
 def page(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
     return b"\r\n".join([b"HTTP/1.1 " + status, b"Content-Type: text/html", *headers, b"", body])
+
+
+def write(path: Path, *members: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(members))
 
 
 def test_records_are_taken_over_byte_by_byte(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
@@ -71,6 +84,83 @@ def test_the_nearest_page_is_taken_damage_is_passed_over_redirects_are_followed(
     assert rows[moved]["captured"] == 1009843200
     assert rows[hurt]["captured"] == 1041379200
     assert (rows[gone]["outcome"], rows[gone]["reason"]) == ("failed", "not_archived")
+
+
+SAME = b"<html>the same words</html>"
+DIGEST = base64.b32encode(hashlib.sha1(SAME).digest()).decode()
+FIRST, AGAIN = "1985-01-01T00:00:00Z", "1975-01-01T00:00:00Z"  # the second is nearer to the vote
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_other_crawlers_revisits_are_pages_wherever_the_original_lies(
+    chunked: bool, crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    """Of another URL, and of the same: the page had these words at that time, too."""
+    one, other = web.url("/one"), web.url("/other")
+    block = page(b"1b\r\n" + SAME + b"\r\n0\r\n\r\n", b"Transfer-Encoding: chunked") if chunked else page(SAME)
+    write(
+        tmp_path / "first/a.warc.gz", record(one, FIRST, block), record(one, "1986-01-01T00:00:00Z", page(b"<html>new"))
+    )
+    write(
+        tmp_path / "second/b.warc.gz",
+        revisit_record(other, AGAIN, one, FIRST, DIGEST),
+        revisit_record(one, AGAIN, one, FIRST, DIGEST, WARC_Profile=PROFILE_1_1),
+    )
+    settings = {"sources": ("warc",), "warc": (str(tmp_path / "first"), str(tmp_path / "second"))}
+    rows = crawl(make_links([one, other]), tmp_path / "pages", **settings)
+    assert {row["captured"] for row in rows.values()} == {157766400}
+    for found in read_responses(Folder(tmp_path / "pages"), "part-00000.warc.gz"):
+        assert (found.body(1000), found.http_headers.get("X-Seen")) == (SAME, "again")
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        {"digest": "A" * 32},
+        {"digest": ""},
+        {"original_date": "1985-01-01T00:00:01Z"},
+        {"of": ""},
+        {"WARC_Profile": "http://netpreserve.org/warc/1.1/revisit/server-not-modified"},
+        {"WARC_Profile": ""},
+        {"Content_Length": "0"},
+        {"WARC_Block_Digest": "sha1:" + "A" * 32},
+    ],
+    ids=lambda doubt: " ".join(map("=".join, doubt.items())),
+)
+def test_a_revisit_that_leaves_a_doubt_is_passed_over(
+    doubt: dict[str, str], crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    one, other = web.url("/one"), web.url("/other")
+    revisit = {"date": AGAIN, "of": one, "original_date": FIRST, "digest": DIGEST} | doubt
+    write(
+        tmp_path / "a.warc.gz",
+        record(one, FIRST, page(SAME)),
+        revisit_record(one, **revisit),
+        revisit_record(other, **revisit),
+    )
+    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
+    rows = crawl(make_links([one, other]), tmp_path / "pages", **settings)
+    assert (rows[one]["outcome"], rows[one]["captured"]) == ("fetched", 473385600), "the next best"
+    assert rows[other]["reason"] in ("not_archived", "archive_damaged")
+
+
+def test_revisits_of_revisits_end(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    one, other = web.url("/one"), web.url("/other")
+    data = [revisit_record(one, FIRST, other, AGAIN, DIGEST), revisit_record(other, AGAIN, one, FIRST, DIGEST)]
+    write(tmp_path / "a.warc.gz", *data)
+    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
+    rows = crawl(make_links([one, other]), tmp_path / "pages", **settings)
+    assert {row["reason"] for row in rows.values()} == {"not_archived"}
+
+
+def test_a_redirect_to_another_spelling_of_itself_is_followed_once(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = web.url("/a")
+    write(tmp_path / "a.warc.gz", record(url, FIRST, page(b"", b"Location: /a/", status=b"301 Moved")))
+    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    assert (row["reason"], row["redirects"]) == ("not_archived", [url])
 
 
 def test_today_s_robots_txt_holds(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:

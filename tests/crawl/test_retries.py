@@ -6,18 +6,20 @@ import asyncio
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from webtext.crawl.client import retry_after
-from webtext.crawl.clock_journal import NAME, ClockJournal, NotedClock
-from webtext.crawl.hosts import Hosts, Pace
+from webtext.crawl.fetch.client import retry_after
+from webtext.crawl.fetch.clock_journal import NAME, ClockJournal, NotedClock
+from webtext.crawl.fetch.hosts import Hosts, Pace
 from webtext.crawl.resolver import Refused
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,6 +59,28 @@ def test_connections_that_break_and_timeouts_are_tried_again_and_nothing_else_is
     }
     rows = outcomes(plan, total_seconds=0.2, **SOON)
     assert [row["requests"] for row in rows.values()] == [3, 3, 1, 1, 1]
+
+
+def test_a_name_that_no_server_answered_for_is_looked_up_again_and_an_unknown_one_is_not(
+    outcomes: Any, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+
+    def look_up(host: str) -> list[str]:
+        asked[host] += 1
+        if host == "unknown.example":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        if host == "never.example" or asked[host] < 3:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
+    web.page("/page")
+    names = ("later", "never", "unknown")
+    plan = {name: f"http://{name}.example:{web.port}/page" for name in names}
+    rows = outcomes(plan, contact="test@example.org", **SOON)
+    assert [rows[name]["reason"] for name in names] == [None, "dns_unanswered", "dns_failed"]
+    assert asked == {"later.example": 3, "never.example": 3, "unknown.example": 1}
 
 
 def test_a_retry_goes_on_from_the_redirect_where_it_failed(outcomes: Any, web: Any) -> None:
@@ -201,7 +225,7 @@ def test_a_clock_that_was_set_back_neither_stalls_nor_hurries(
     journal.begin([])
     journal.note(("a.example", 60.0, 1.0))
     now = time.time()
-    monkeypatch.setattr("webtext.crawl.clock_journal.time.time", lambda: now + 3600.0 * hours)
+    monkeypatch.setattr("webtext.crawl.fetch.clock_journal.time.time", lambda: now + 3600.0 * hours)
     [noted] = journal.read()
     assert 59 < noted.wait <= 60.01
 
@@ -213,7 +237,7 @@ def test_a_journal_of_nonsense_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_grows_long_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.crawl.clock_journal.MAX_LINES", 10)
+    monkeypatch.setattr("webtext.crawl.fetch.clock_journal.MAX_LINES", 10)
     hosts = recalled(tmp_path, Pace(delay=1.0))
     for i in range(100):
         hosts.pause("a.example", 50.0 + i)
@@ -244,7 +268,7 @@ def test_a_host_given_up_refuses_those_who_waited_for_their_turn() -> None:
 CHILD = """
 import sys
 from webtext.base.run import Run
-from webtext.crawl.fetch import FetchSettings, fetch_pages
+from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 links, out, port = sys.argv[1:]
 settings = FetchSettings(delay=1.0, retries=0, allow_address=(f"127.0.0.0/8:{port}",))
 fetch_pages(links, out, settings, Run.quiet())

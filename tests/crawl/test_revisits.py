@@ -20,7 +20,7 @@ from webtext.base.storage import Folder
 from webtext.base.warc import read_response_at, read_responses
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
-from webtext.crawl.warc_writer import IDENTICAL_PAYLOAD, Stored, WarcWriter
+from webtext.crawl.pages.warc_writer import IDENTICAL_PAYLOAD, Stored, WarcWriter
 
 sys.path.insert(0, str(Path(__file__).parent))
 

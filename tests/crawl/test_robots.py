@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.crawl.fetch_settings import FetchSettings
-from webtext.crawl.opt_outs import OPT_OUTS, header_opt_outs, obeyed, robots_opt_outs, robots_tag_rules
-from webtext.crawl.robots import MAX_ROBOTS_BYTES, Robots
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.wishes.opt_outs import OPT_OUTS, header_opt_outs, obeyed, robots_opt_outs, robots_tag_rules
+from webtext.crawl.wishes.robots import MAX_ROBOTS_BYTES, Robots
 
 RFC_9309_EXAMPLE = b"""User-Agent: *
 Disallow: *.gif$

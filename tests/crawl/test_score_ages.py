@@ -11,10 +11,10 @@ import pytest
 from webtext.app.main import run as webtext
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
-from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.links import collect_links
-from webtext.crawl.score_ages import DAY, EDGES, ScoreAges, score_ages
-from webtext.crawl.submission import Submission
+from webtext.crawl.links.collect import collect_links
+from webtext.crawl.links.score_ages import DAY, EDGES, ScoreAges, score_ages
+from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.links.submission import Submission
 
 NOVEMBER_2018 = 1_541_030_400
 BEFORE_ANY = LinkSettings(before=None)

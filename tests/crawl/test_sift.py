@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from webtext.base.journal import Journal
-from webtext.crawl import streams
-from webtext.crawl.dumps import RedditDump
-from webtext.crawl.judging import Funnel, votes_in, votes_in_batches
-from webtext.crawl.karma import Judge
-from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.spill import Vote
-from webtext.crawl.streams import Share, batches_of, lines_of, read_batches, read_lines
-from webtext.crawl.submission import SiftingSource
+from webtext.crawl import _sift
+from webtext.crawl.links import dumps, sift_reference
+from webtext.crawl.links.dumps import RedditDump
+from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
+from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.settings import LinkSettings, PostRule
+from webtext.crawl.links.spill import Vote
+from webtext.crawl.links.submission import SiftingSource
+from webtext.crawl.streams import lines as streams
+from webtext.crawl.streams.lines import Share, batches_of, lines_of, read_batches, read_lines
 
 JUDGE = Judge.of(LinkSettings(min_score_age=60))
 PLAIN = {
@@ -29,37 +34,85 @@ PLAIN = {
     "is_self": False,
     "over_18": False,
 }
+NO_RULE = PostRule(
+    end=None,
+    keep_over_18=True,
+    keep_self_posts=True,
+    blocked_subreddits=frozenset(),
+    min_karma=None,
+    min_score_age=None,
+)
+RULES = [
+    JUDGE.post_rule,
+    Judge.of(LinkSettings()).post_rule,
+    NO_RULE,
+    PostRule(
+        end=2**70,
+        keep_over_18=True,
+        keep_self_posts=False,
+        blocked_subreddits=frozenset({"books", "a"}),
+        min_karma=-(2**70),
+        min_score_age=0,
+    ),
+]
 Outcome = tuple[list[Vote], dict[str, Any], list[tuple[str, str, str]]]
+
+
+def outcome(votes: list[Vote], funnel: Funnel) -> Outcome:
+    """Votes in an order of their own: those of lines that are looked at one by one come later."""
+    return sorted(votes, key=msgspec.json.encode), funnel.counts.to_json(), funnel.failures
 
 
 def one_by_one(data: bytes) -> Outcome:
     funnel = Funnel("RS_x")
-    votes = list(votes_in(read_lines(io.BytesIO(data)), RedditDump(), Journal(), JUDGE, funnel))
-    return votes, funnel.counts.to_json(), funnel.failures
+    return outcome(list(votes_in(read_lines(io.BytesIO(data)), RedditDump(), Journal(), JUDGE, funnel)), funnel)
 
 
 def at_once(data: bytes, chunk_bytes: int = 1 << 20) -> Outcome:
     funnel = Funnel("RS_x")
     chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
-    votes = list(votes_in_batches(read_batches(chunks), RedditDump(), Journal(), JUDGE, funnel))
-    return votes, funnel.counts.to_json(), funnel.failures
+    return outcome(list(votes_in_batches(read_batches(chunks), RedditDump(), Journal(), JUDGE, funnel)), funnel)
 
 
 def line(**fields: object) -> bytes:
     return json.dumps(PLAIN | fields, separators=(",", ":")).encode()
 
 
-def sifted(*lines: bytes) -> Any:
-    return RedditDump().sift(b"\n".join(lines), JUDGE.judge_post)
+def natively(rule: PostRule, lines: bytes, portable: bool = False) -> sift_reference.Sifted:
+    return _sift.sift(dumps._native(rule), np.frombuffer(lines, np.uint8), portable)
 
 
-def test_plain_lines_are_judged_without_looking_at_each() -> None:
-    assert isinstance(RedditDump(), SiftingSource)
-    dropped, posts = sifted(
-        line(), line(score=2), line(score=None), line(url=None), line(is_self=True, id="9"), line(id="90")
-    )
+SIFTS: list[Callable[[PostRule, bytes], sift_reference.Sifted]] = [
+    sift_reference.sift,
+    natively,
+    lambda rule, lines: natively(rule, lines, portable=True),
+]
+
+
+def agreed(lines: bytes, rule: PostRule = JUDGE.post_rule) -> tuple[dict[str, int], list[Any], list[tuple[int, int]]]:
+    """What all sifts say, the posts decoded."""
+    answers = []
+    for sift in SIFTS:
+        dropped, posts, others = sift(rule, lines)
+        answers.append((dropped, [json.loads(post) for post in posts.splitlines()], others))
+    assert answers[0] == answers[1] == answers[2]
+    return answers[0]
+
+
+@pytest.mark.parametrize("sift", SIFTS, ids=["readable", "native", "portable"])
+def test_plain_lines_that_drop_are_counted_and_posts_that_count_keep_our_fields(sift: Any) -> None:
+    lines = [line(), line(score=2), line(score=None), line(url=None), line(is_self=True), line(id="90", title="x")]
+    dropped, posts, others = sift(JUDGE.post_rule, b"\n".join([*lines, b"", b"{"]))
     assert dropped == {"too_little_karma": 1, "null_score": 1, "null_url": 1, "self_post": 1}
-    assert [post.post_id for post in posts] == ["88", "90"]
+    assert [json.loads(post) for post in posts.splitlines()] == [PLAIN, PLAIN | {"id": "90"}]
+    end = sum(map(len, lines)) + len(lines) + 1
+    assert others == [(end, end + 1)]
+
+
+def test_a_dump_is_a_source_that_sifts() -> None:
+    assert isinstance(RedditDump(), SiftingSource)
+    sifted = RedditDump().sift(memoryview(line(url="http://a.com/?x&amp;y", _meta={"retrieved_2nd_on": 7})), NO_RULE)
+    assert [(post.url, post.retrieved) for post in sifted.posts] == [("http://a.com/?x&y", 7)]
 
 
 @pytest.mark.parametrize(
@@ -72,50 +125,137 @@ def test_plain_lines_are_judged_without_looking_at_each() -> None:
         {"retrieved_on": 1_400_000_030, "_meta": {"retrieved_2nd_on": 1_400_130_000, "removal_type": "deleted"}},
         {"retrieved_utc": 1_400_000_090},
         {"author": "[deleted]", "crosspost_parent_list": [{"score": 0, "id": "77", "url": "http://b.com/"}]},
-        {"title": '"score":1,"is_self":true}\n{'},
+        {"title": '"score":1,"is_self":true}\\n{'},
+        {"title": "an emoji \U0001f600", "selftext": 'a\\/b\\"\n\\', "upvote_ratio": 0.97, "ups": -0.5},
+        {"media": [[], {}, [{}], {"a": {"b": [1, None, "x"]}}]},
     ],
-    ids=["string created", "null score", "null url", "too fresh", "_meta", "retrieved_utc", "crosspost", "a title"],
+    ids=[
+        *("string created", "null score", "null url", "too fresh", "_meta", "retrieved_utc", "crosspost", "a title"),
+        *("escapes and numbers", "nesting"),
+    ],
 )
 def test_what_whole_months_hold_is_plain(fields: dict[str, object]) -> None:
-    assert sifted(line(**fields), line()) is not None
-    assert at_once(line(**fields)) == one_by_one(line(**fields))
+    for data in (
+        line(**fields),
+        json.dumps(PLAIN | fields).encode(),
+        json.dumps(PLAIN | fields, ensure_ascii=False).encode(),
+    ):
+        assert agreed(data + b"\n" + line())[2] == []
+        assert at_once(data) == one_by_one(data)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        line() + line(),  # two rows in one line
-        line() + b" " + line(),
-        line().replace(b",", b",\n", 1),  # one row in two lines
-        line() + line() + b"\n" + line().replace(b",", b",\n", 1),  # both: as many rows as lines
-        b'{"a":[{}\n{}]}',
-        line() + b"\r",
-        b" " + line(),
-        line(created_utc=1_400_000_000.5),
-        line(created_utc="2014-01-01"),
-        line(score="8"),
-        line(score=2**63),
-        line(score=2.5),
-        line(url=""),
-        line(url=5),
-        line(is_self=None),
-        line(id=None, name="t3_88"),
-        line(id=""),
-        line(title="half an emoji").replace(b"half an", b"\\ud83d"),
-        line(retrieved_on="soon"),
-        line(_meta=[]),
-        line(domain=7),
-        b"{",
-        b"}",
-        b"[]",
-        line(title="x").replace(b"x", b"\xff"),
-    ],
-)
+NOT_PLAIN = [
+    line() + line(),  # two rows in one line
+    line() + b" " + line(),
+    line().replace(b",", b",\n", 1),  # one row in two lines
+    line() + line() + b"\n" + line().replace(b",", b",\n", 1),  # both: as many rows as lines
+    b'{"a":[{}\n{}]}',
+    line() + b"\r",
+    b"\t" + line(),
+    b"\xef\xbb\xbf" + line(),
+    line(created_utc=1_400_000_000.5),
+    line(created_utc="2014-01-01"),
+    line(created_utc="-"),
+    line(created_utc="1400000000").replace(b'"1', b'"\\u0031'),
+    line(score="8"),
+    line(score=2**63),
+    line(score=10**18),
+    line(score=2.5),
+    line(score=True),
+    line(url=""),
+    line(url=5),
+    line(is_self=None),
+    line(id=None, name="t3_88"),
+    line(id=""),
+    line(title="half an emoji").replace(b"half an", b"\\ud83d"),
+    line(title="half an emoji").replace(b"half an", b"\\ude00"),
+    line(title="half an emoji").replace(b"half an", b"\\ud83d\\u0041"),
+    line(title="half an emoji").replace(b"half an", b"\\ud83d\\ud83d\\ude00"),
+    line(retrieved_on="soon"),
+    line(_meta=[]),
+    line(_meta={"retrieved_2nd_on": []}),
+    line(_meta={"retrieved_2nd_on": {"retrieved_2nd_on": 5}}),
+    line(_meta={"retrieved_2nd_on": "5"}),
+    line(_meta={"retrieved_2nd_on": 5}).replace(b"}", b',"retrieved_2nd_on":6}', 1),
+    line(_meta={"retrieved_2nd_on": 5}).replace(b"retrieved_2", b"\\u0072etrieved_2"),
+    line(domain=7),
+    line(score=1).replace(b"}", b',"score":8}'),
+    line(score=1).replace(b"}", b',"sc\\u006fre":8}'),
+    *(
+        line(x=0).replace(b'"x":0', b'"x":' + value)
+        for value in (b"1e5", b"01", b"-", b".5", b"1.", b"0x1", b"+1", b"NaN")
+    ),
+    *(
+        line(x=0).replace(b'"x":0', b'"x":' + value)
+        for value in (b"[1,]", b"[,]", b"{,}", b"{1:2}", b"{'a':1}", b"[1 2]")
+    ),
+    *(
+        line(x=0).replace(b'"x":0', b'"x":' + value)
+        for value in (b"nul", b"nulll", b"True", b"[}", b'{"a"}', b'{"a":}')
+    ),
+    *(
+        line(x=0).replace(b'"x":0', b'"x":"' + value + b'"')
+        for value in (b"\\x41", b"\\u00g0", b"\\u12", b"\\", b"\x00", b"\t")
+    ),
+    # Overlong, cut short, a surrogate, beyond U+10FFFF, a lone follower.
+    *(
+        line(title="x").replace(b"x", bad)
+        for bad in (b"\xc0\xaf", b"\xe2\x82", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x80")
+    ),
+    line(x=0).replace(b"0}", b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    line(x=0).replace(b"0}", b"[" * 60 + b"]" * 60 + b"}"),
+    line(x="x" * sift_reference.LONGEST_LINE),
+    line() + b",",
+    line() + b"}",
+    line()[:-1],
+    line()[:-2],
+    b"{",
+    b"}",
+    b"[]",
+    b'"',
+    b"\\",
+    b"   ",
+    b"null",
+]
+
+
+@pytest.mark.parametrize("data", NOT_PLAIN, ids=lambda data: data[-24:].decode("latin-1"))
 def test_lines_that_are_not_plain_are_looked_at_one_by_one(data: bytes) -> None:
     for around in (data, line(id="1") + b"\n" + data + b"\n" + line(id="2", score=1)):
+        assert agreed(around)[2] != []
         assert at_once(around) == one_by_one(around)
 
 
+def test_the_deepest_and_the_longest_plain_line() -> None:
+    deepest = line(x=0).replace(b"0}", b"[" * 59 + b"]" * 59 + b"}")
+    longest = line(x="x" * (sift_reference.LONGEST_LINE - len(line(x=""))))
+    assert agreed(deepest + b"\n" + longest)[2] == []
+    assert at_once(deepest + b"\n" + longest) == one_by_one(deepest + b"\n" + longest)
+
+
+@pytest.mark.parametrize("at", range(40, 150))
+def test_escapes_and_strings_may_straddle_the_blocks_that_are_read_at_a_time(at: int) -> None:
+    for piece in (b'\\"', b"\\\\", b'\\\\\\"', b"\\ud83d\\ude00", b"\xf0\x9f\x98\x80", b'","b":"'):
+        padding = b"x" * (at - 6)
+        assert agreed(b'{"a":"' + padding + piece + b'",' + line()[1:])[2] == []
+
+
+@pytest.mark.parametrize("name", ["Books", "bOOKS", "b\u00f6oks", "boo\u212as", "boo\\/ks", None, "bookshelf"])
+def test_blocked_subreddits_are_told_in_any_case(name: str | None) -> None:
+    data = json.dumps(PLAIN | {"subreddit": name}, ensure_ascii=False).encode()
+    dropped, posts, others = agreed(data, RULES[3])
+    if others:
+        assert name is not None
+        assert not name.isascii() or "\\" in name
+    else:
+        assert bool(dropped) == (name is not None and name.lower() == "books") == (not posts)
+
+
+MEDIA = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 10**20) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
 FIELDS = st.fixed_dictionaries(
     {},
     optional={
@@ -124,28 +264,95 @@ FIELDS = st.fixed_dictionaries(
         "url": st.sampled_from(["http://a.com/x.png", "", None, 5, "/r/a/", "http://b.com/&amp;"]),
         "domain": st.sampled_from(["self.a", None, []]),
         "score": st.sampled_from([0, 3, -(2**70), 2**63, 2.5, "4", "x", None, True]),
-        "created_utc": st.sampled_from([0, 2**62, 2**64, 1.5, "4", "x", None, "9" * 20]),
+        "created_utc": st.sampled_from([0, 2**62, 2**64, 1.5, "4", "-4", "x", None, "9" * 20]),
         "retrieved_on": st.sampled_from([0, 5, 2**64, "5", "x", None]),
         "retrieved_utc": st.sampled_from([5, "x", None]),
         "is_self": st.sampled_from([True, False, None, 0]),
         "over_18": st.sampled_from([True, False, None, 0]),
         "_meta": st.sampled_from([{}, None, [], {"retrieved_2nd_on": 7}, {"retrieved_2nd_on": "x"}]),
-        "subreddit": st.sampled_from(["a", None, 5]),
-        "title": st.sampled_from(["}\n{", "\ud83d", '"score":1']),
+        "subreddit": st.sampled_from(["a", "A", "\u212a", None, 5]),
+        "title": st.sampled_from(["}\n{", "\ud83d", '"score":1']) | st.text(max_size=8),
+        "media": MEDIA,
     },
 )
-LINES = st.lists(
-    FIELDS.map(lambda fields: line(**fields))
-    | st.sampled_from([b"", b" ", b"{", b"}", line() + line(), line() + b"\r"]),
-    max_size=6,
+USUAL = st.fixed_dictionaries(
+    {
+        "title": st.text(max_size=8),
+        "score": st.sampled_from([0, 5, -1, None]),
+        "created_utc": st.sampled_from([0, 1_600_000_000, "4", None]),
+        "is_self": st.booleans(),
+        "media": MEDIA,
+        "url": st.sampled_from(["http://a.com/&amp;", "/r/a/", None]),
+    },
+    optional={
+        "_meta": st.just({"removal_type": "a", "retrieved_2nd_on": 1_400_000_050}),
+        "over_18": st.sampled_from([True, False, None]),
+        "retrieved_on": st.sampled_from([0, 1_400_000_070, None]),
+        "subreddit": st.sampled_from(["a", "A", "b", None]),
+    },
 )
+
+
+def rows(fields: st.SearchStrategy[dict[str, object]]) -> st.SearchStrategy[bytes]:
+    """Lines as Reddit and others write them."""
+    return st.builds(
+        lambda fields, ascii, blanks: json.dumps(
+            PLAIN | fields, ensure_ascii=ascii, separators=(", ", ": ") if blanks else (",", ":")
+        ).encode("utf-8", "surrogatepass"),
+        fields,
+        st.booleans(),
+        st.booleans(),
+    )
+
+
+ROWS = rows(FIELDS) | rows(USUAL)
+LINES = st.lists(ROWS | st.sampled_from([b"", b" ", b"{", b"}", line() + line(), line() + b"\r"]), max_size=6)
+BITS = [bytes([byte]) for byte in b'"\\{}[],: u0dDeE1-.ntf/\n\x00\x1f\x7f\x80\xc3\xed\xa0\xf4'] + [
+    b"",
+    b"\\u",
+    b'"score":',
+]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A row in which up to three bytes are others, are more or are gone."""
+    data = draw(rows(USUAL))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(data)))
+        data = data[:at] + draw(st.sampled_from(BITS)) + data[at + draw(st.integers(0, 2)) :]
+    return data
 
 
 @given(LINES, st.integers(1, 400))
-@settings(max_examples=400)
+@settings(max_examples=300, deadline=None)
 def test_many_lines_at_once_give_what_each_gives_alone(lines: list[bytes], chunk_bytes: int) -> None:
     data = b"\n".join(lines)
     assert at_once(data, chunk_bytes) == at_once(data) == one_by_one(data)
+
+
+@given(mutated())
+@settings(max_examples=600, deadline=None)
+def test_spoiled_lines_are_what_they_are_alone(data: bytes) -> None:
+    assert at_once(data) == one_by_one(data)
+
+
+@given(st.lists(ROWS | mutated() | st.binary(max_size=60), max_size=4), st.sampled_from(RULES))
+@example([b""], NO_RULE)
+@settings(max_examples=600, deadline=None)
+def test_all_sifts_agree(lines: list[bytes], rule: PostRule) -> None:
+    data = b"\n".join(lines)
+    if data:
+        agreed(data, rule)
+
+
+def test_batches_are_short_whatever_comes_at_a_time() -> None:
+    """A block of xz comes as one chunk of up to 64 MiB: what is made of so many lines at once would fill the memory."""
+    data = b"{}\n" * 3_000_000 + b"{" + b"x" * (5 << 20) + b"}\n{}\n"
+    batches = [(start, lines) for start, lines in read_batches([data]) if not isinstance(lines, streams.Unreadable)]
+    assert b"".join(bytes(lines) + b"\n" for _, lines in batches) == data
+    assert all(data[start : start + len(lines)] == lines for start, lines in batches)
+    assert all(len(lines) <= 2 * streams.CHUNK_BYTES or b"\n" not in bytes(lines) for _, lines in batches)
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=30), st.integers(1, 4))

@@ -20,15 +20,16 @@ import zstandard
 
 from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.hugging_face import Reference, _revision, pinned
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
-from webtext.crawl import votes
-from webtext.crawl.hugging_face import HuggingFaceColumn, Reference, _revision, pinned
-from webtext.crawl.inputs import InputFile, find_files
-from webtext.crawl.link_settings import SOURCES, LinkSettings
-from webtext.crawl.links import collect_links
-from webtext.crawl.lists import Defaults
-from webtext.crawl.sources import HARVEST, HUGGING_FACE, PATTERNS, link_source, source_by_name
+from webtext.crawl.links import votes
+from webtext.crawl.links.collect import collect_links
+from webtext.crawl.links.hugging_face import HuggingFaceColumn
+from webtext.crawl.links.inputs import InputFile, find_files
+from webtext.crawl.links.lists import Defaults
+from webtext.crawl.links.settings import SOURCES, LinkSettings
+from webtext.crawl.links.sources import HARVEST, HUGGING_FACE, PATTERNS, link_source, source_by_name
 
 URL = "http://example.com/a"
 
@@ -331,7 +332,9 @@ def test_a_dataset_of_json_lines_is_read_too(tmp_path: Path) -> None:
 
 
 def test_nobody_pays_for_datasets_who_names_none() -> None:
-    code = "import sys, webtext.crawl.links; print({'datasets', 'pandas', 'huggingface_hub'} & set(sys.modules))"
+    code = (
+        "import sys, webtext.crawl.links.collect; print({'datasets', 'pandas', 'huggingface_hub'} & set(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

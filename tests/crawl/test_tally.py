@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from webtext.crawl.tally import Tally
+from webtext.crawl.fetch.tally import Tally
 
 
 def test_the_note_tells_pace_and_outcomes_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("webtext.crawl.tally.time.monotonic", lambda: now)
+    monkeypatch.setattr("webtext.crawl.fetch.tally.time.monotonic", lambda: now)
     tally = Tally()
     for _ in range(200):
         now += 0.5
@@ -24,6 +24,6 @@ def test_the_note_tells_pace_and_outcomes_of_the_last_minute(monkeypatch: pytest
 
 
 def test_the_note_is_made_once_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.crawl.tally.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("webtext.crawl.fetch.tally.time.monotonic", lambda: 1000.0)
     tally = Tally()
     assert tally.add("fetched", 1) is tally.add("refused", 1)

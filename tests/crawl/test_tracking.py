@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.urls import canonical_url
-from webtext.crawl.karma import link_url
+from webtext.crawl.links.karma import link_url
 from webtext.crawl.tracking import NAMES, PREFIXES, without_tracking
 
 

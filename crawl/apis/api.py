@@ -1,0 +1,193 @@
+"""Asking a JSON API: one bounded answer at a time, in its own pace, with patience, and never at a forbidden address.
+
+Redirects are not followed: a token goes to the host it is for, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from webtext.base.content_coding import BodyError, decode_body
+from webtext.base.errors import NetworkError
+from webtext.crawl.addresses import AddressRule, AllowedAddress
+from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.fetch.body import read_body
+from webtext.crawl.fetch.client import host_and_port, retry_after
+from webtext.crawl.fetch.failures import Failure, NotConnected, failure_of
+from webtext.crawl.fetch.session import guarded_session
+from webtext.crawl.resolver import PinnedResolver, Refused
+
+MAX_ANSWER_BYTES = (
+    8 << 20
+)  # as sent and decoded; a hundred posts of Reddit are about half a MiB, a thousand of Algolia one
+MAX_WAIT_SECONDS = 3600.0  # for what is asked to wait longer, the run ends and says so
+MAX_BACKOFF_SECONDS = 60.0
+HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: the HTTP status, the JSON value (None where the status is no success) and when it was read."""
+
+    status: int
+    value: Any
+    read: int
+
+
+class Pace:
+    """When the next request may be sent: so many a minute, fewer when the answers say that less is left.
+
+    `X-Ratelimit-Remaining` requests may be sent in the next `X-Ratelimit-Reset` seconds; they are spread evenly.
+    """
+
+    def __init__(self, requests_per_minute: float | None) -> None:
+        self._interval = 60 / requests_per_minute if requests_per_minute else 0.0
+        self._free_at = 0.0
+
+    @property
+    def wait(self) -> float:
+        """Seconds until a request may be sent."""
+        return max(0.0, self._free_at - time.monotonic())
+
+    async def turn(self) -> None:
+        """Wait until a request may be sent."""
+        while (wait := self.wait) > 0:
+            await asyncio.sleep(wait)
+        self._free_at = time.monotonic() + self._interval
+
+    def heard(self, headers: Mapping[str, str]) -> None:
+        """Obey the rate-limit headers of an answer; what is no number in them is passed over."""
+        remaining, reset = _number(headers.get("X-Ratelimit-Remaining")), _number(headers.get("X-Ratelimit-Reset"))
+        if remaining is not None and reset is not None:
+            self.pause(reset / remaining if remaining >= 1 else reset)
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing for so long."""
+        self._free_at = max(self._free_at, time.monotonic() + seconds)
+
+
+class Api:
+    """The one way to an API. Use as an async context manager; several requests may be under way at once."""
+
+    def __init__(self, user_agent: str, settings: ApiSettings, requests_per_minute: float | None) -> None:
+        rule = AddressRule(tuple(AllowedAddress.parse(text) for text in settings.allow_address))
+        self._resolver = PinnedResolver(rule)
+        self._session = guarded_session(user_agent, self._resolver, rule)
+        self._pace = Pace(requests_per_minute)
+        self._settings = settings
+
+    async def __aenter__(self) -> Api:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+        await self._resolver.close()
+
+    async def get(self, url: str, query: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Answer:
+        """GET `url?query`. An answer of 429 or 5xx is asked for again, as is one that breaks off or is no JSON.
+
+        Raises NetworkError when no usable answer came in max_tries, or the address is forbidden.
+        """
+        return await self._ask("GET", f"{url}?{urlencode(query)}" if query else url, headers or {}, None)
+
+    async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+        """POST a form; else as `get`."""
+        form_type = {"Content-Type": "application/x-www-form-urlencoded"}
+        return await self._ask("POST", url, {**headers, **form_type}, urlencode(form).encode())
+
+    async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        host, _ = host_and_port(url)
+        cause = f"it is not to be asked for {self._pace.wait:,.0f} s"
+        for attempt in range(1, self._settings.max_tries + 1):
+            if self._pace.wait > MAX_WAIT_SECONDS:
+                break
+            await self._pace.turn()
+            try:
+                return await self._exchange(method, url, headers, body)
+            except Refused as error:
+                raise NetworkError(
+                    f"'{host}' is not asked: {error.reason}", "--allow-address opens an address that is not public"
+                ) from None
+            except _Patience as patience:
+                cause, wait = str(patience), patience.seconds
+            except Failure as error:
+                cause, wait = str(error), 0.0
+                if isinstance(error, NotConnected):
+                    self._resolver.next_address(host)
+            if attempt < self._settings.max_tries or wait:
+                self._pace.pause(wait or _backoff(attempt))
+        raise NetworkError(
+            f"'{host}' gives no usable answer: {cause}",
+            "what was answered stays; give the same command again later, and it goes on",
+        )
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        timeout = aiohttp.ClientTimeout(total=self._settings.answer_seconds)
+        request = self._session.request(
+            method,
+            URL(url, encoded=True),
+            headers={**HEADERS, **headers},
+            data=body,
+            allow_redirects=False,
+            timeout=timeout,
+        )
+        try:
+            async with request as response:
+                self._pace.heard(response.headers)
+                status = response.status
+                if status == 429 or status >= 500:
+                    asked_for = retry_after(response.headers.get("Retry-After"), response.headers.get("Date"))
+                    raise _Patience(f"status {status}", asked_for)
+                raw = await read_body(response, MAX_ANSWER_BYTES, truncate=False)
+                coding = ", ".join(response.headers.getall("Content-Encoding", ()))
+        except (Failure, Refused):
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise failure_of(error) from None
+        return Answer(status, _json(raw, coding) if 200 <= status < 300 else None, int(time.time()))
+
+
+class _Patience(Exception):
+    """The service has enough; `seconds` is how long it asks to be left alone, 0 when it does not say."""
+
+    def __init__(self, cause: str, seconds: float) -> None:
+        super().__init__(f"{cause}, to be asked again in {seconds:,.0f} s" if seconds else cause)
+        self.seconds = seconds
+
+
+def _json(raw: bytes, content_coding: str) -> Any:
+    try:
+        return json.loads(decode_body(raw, "", content_coding, MAX_ANSWER_BYTES), parse_constant=_refuse)
+    except (BodyError, ValueError, RecursionError) as error:
+        raise Failure("bad_response", f"no JSON: {error}"[:200]) from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _backoff(attempt: int) -> float:
+    """Seconds before the next try: doubled each time, spread so that many askers do not come back at once."""
+    return float(min(2 ** (attempt - 1), MAX_BACKOFF_SECONDS)) * random.uniform(0.5, 1.5)

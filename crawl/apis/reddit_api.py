@@ -1,0 +1,177 @@
+"""Reddit's API: the application's own token, listings page by page, and posts by name in hundreds.
+
+The grant is application-only (OAuth 2.0, RFC 6749 section 4.4): no user is asked for anything. `raw_json=1` asks for strings
+as they are; without it Reddit escapes `&`, `<` and `>` as HTML, as it does in the dumps. The User-Agent has the form that
+Reddit's API rules ask for: `<platform>:<app ID>:<version> (by /u/<name>)`.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import platform
+import re
+import time
+import tomllib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from webtext.base.errors import ConfigError, InputError, NetworkError
+from webtext.crawl.apis.api import Answer, Api
+from webtext.crawl.apis.settings import ApiSettings
+
+APP_ID = "webtext"
+CLIENT_ID, CLIENT_SECRET = "WEBTEXT_REDDIT_CLIENT_ID", "WEBTEXT_REDDIT_CLIENT_SECRET"
+NAMES_AT_A_TIME = 100  # of api/info, and of one page of a listing
+RENEW_SECONDS = 60.0  # a token is renewed that long before it ends
+MAX_TOKEN_SECONDS = 86400.0
+_FULLNAME = re.compile(r"t\d_[0-9a-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What Reddit gave the application (reddit.com/prefs/apps). The secret shows in no message."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+
+    @classmethod
+    def read(cls, file: str | None) -> Credentials:
+        """From the TOML file, or from the environment. ConfigError when there are none."""
+        if file is not None:
+            found = _from_file(file)
+        else:
+            found = {"client_id": os.environ.get(CLIENT_ID), "client_secret": os.environ.get(CLIENT_SECRET)}
+        values = [found.get("client_id"), found.get("client_secret")]
+        if not all(isinstance(value, str) and value.isascii() and value.isprintable() and value for value in values):
+            place = (
+                f"'{file}' lacks client_id or client_secret" if file else f"{CLIENT_ID} or {CLIENT_SECRET} is not set"
+            )
+            raise ConfigError(
+                f"no credentials for Reddit's API: {place}",
+                "get them at reddit.com/prefs/apps, and set these variables,",
+                "or name a TOML file that holds client_id and client_secret: --reddit-credentials FILE",
+            )
+        return cls(*map(str, values))
+
+    def header(self) -> str:
+        """The value of an Authorization header (RFC 7617)."""
+        pair = f"{self.client_id}:{self.client_secret}"
+        return "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+def _from_file(file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"the credentials file '{file}' cannot be read: {error.strerror}", "check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):  # its message might show a line, and in it the secret
+        raise ConfigError(
+            f"the credentials file '{file}' is no TOML", 'write client_id = "..." and client_secret = "..."'
+        ) from None
+
+
+@asynccontextmanager
+async def open_reddit(settings: ApiSettings) -> AsyncIterator[Reddit]:
+    """Reddit's API, ready to be asked. ConfigError when there is no name for the User-Agent, or no credentials."""
+    credentials = Credentials.read(settings.reddit_credentials)
+    async with Api(_user_agent(settings.reddit_name), settings, settings.requests_per_minute) as api:
+        yield Reddit(api, settings, credentials)
+
+
+def _user_agent(name: str) -> str:
+    """The User-Agent that Reddit asks for, with our true platform, application and version."""
+    from webtext import __version__
+
+    return f"{platform.system().lower()}:{APP_ID}:{__version__} (by /u/{name})"
+
+
+class Page(NamedTuple):
+    """One answer of a listing: things as they came (`{"kind": ..., "data": ...}`), and the name that the next begins after."""
+
+    things: list[Any]
+    after: str | None
+    read: int
+
+
+class Reddit:
+    """Reddit's API over an open `Api`."""
+
+    def __init__(self, api: Api, settings: ApiSettings, credentials: Credentials) -> None:
+        self._api = api
+        self._settings = settings
+        self._credentials = credentials
+        self._token = ""
+        self._token_ends = 0.0
+
+    async def listing(self, path: str, query: Mapping[str, str], after: str | None) -> Page:
+        """The page of the listing `path` (such as `r/programming/top`) that begins after that name."""
+        place = {"after": after, "limit": str(NAMES_AT_A_TIME)} if after else {"limit": str(NAMES_AT_A_TIME)}
+        return self._page(await self._get(f"/{path}", {**query, **place}), path)
+
+    async def info(self, names: Sequence[str]) -> tuple[dict[str, dict[str, Any]], int]:
+        """What Reddit says today of at most 100 things by full name (`t3_88`), and when it said so; some may be missing."""
+        assert len(names) <= NAMES_AT_A_TIME, "Reddit answers for a hundred at a time"
+        wanted = dict.fromkeys(names)  # a comment votes for each of its links, and is asked for once
+        page = self._page(await self._get("/api/info", {"id": ",".join(wanted)}), "api/info")
+        found = {name: thing["data"] for thing in page.things if (name := _name(thing)) is not None}
+        if None in map(_name, page.things):  # a thing that cannot be read must not pass for one that is gone
+            raise NetworkError("Reddit's answer for 'api/info' holds things without a name", "give the command again")
+        return {name: data for name, data in found.items() if name in wanted}, page.read
+
+    async def _get(self, path: str, query: Mapping[str, str]) -> Answer:
+        url = self._settings.reddit_url.rstrip("/") + path
+        for is_last in (False, True):
+            token = await self._valid_token()
+            answer = await self._api.get(url, {**query, "raw_json": "1"}, {"Authorization": f"bearer {token}"})
+            if answer.status != 401 or is_last:
+                break
+            self._token = ""  # taken back before its time
+        if not 200 <= answer.status < 300:
+            raise NetworkError(f"Reddit refuses '{path.lstrip('/')}': status {answer.status}", _hint(answer.status))
+        return answer
+
+    async def _valid_token(self) -> str:
+        if self._token and time.monotonic() < self._token_ends - RENEW_SECONDS:
+            return self._token
+        header = {"Authorization": self._credentials.header()}
+        answer = await self._api.post(self._settings.reddit_token_url, {"grant_type": "client_credentials"}, header)
+        token = answer.value.get("access_token") if isinstance(answer.value, dict) else None
+        if not (isinstance(token, str) and token and token.isascii() and token.isprintable()):
+            raise ConfigError(
+                f"Reddit gives no token: status {answer.status}",
+                "check client_id and client_secret at reddit.com/prefs/apps",
+            )
+        lasts = answer.value.get("expires_in")
+        lasts = lasts if isinstance(lasts, (int, float)) and not isinstance(lasts, bool) else 3600.0
+        self._token = token
+        self._token_ends = time.monotonic() + min(max(lasts, 2 * RENEW_SECONDS), MAX_TOKEN_SECONDS)
+        return token
+
+    def _page(self, answer: Answer, path: str) -> Page:
+        """The listing in an answer; NetworkError when it is none."""
+        data = answer.value.get("data") if isinstance(answer.value, dict) else None
+        things = data.get("children") if isinstance(data, dict) else None
+        if not isinstance(data, dict) or not isinstance(things, list):
+            raise NetworkError(
+                f"Reddit's answer for '{path}' is no listing", "check the name, or give the command again"
+            )
+        after = data.get("after")
+        return Page(things, after if isinstance(after, str) and _FULLNAME.fullmatch(after) else None, answer.read)
+
+
+def _name(thing: Any) -> str | None:
+    data = thing.get("data") if isinstance(thing, dict) else None
+    name = data.get("name") if isinstance(data, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _hint(status: int) -> str:
+    if status in (301, 302, 404):
+        return "there is no such subreddit or listing: check the name"
+    if status == 403:
+        return "it is private, quarantined or banned: leave it out"
+    return "check the credentials, and give the same command again"

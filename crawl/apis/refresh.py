@@ -1,0 +1,194 @@
+"""Today's scores of the posts behind a links set, and which of them users or moderators removed since.
+
+    LINKS ──ask──► OUT/answers/ ──judge──► OUT/links/ + OUT/removals/
+
+Every post of Reddit's is asked for once (`crawl/apis/standing.py`). The rest is a function of LINKS and the answers' files: posts
+get today's score and `retrieved`, those that fell below the rule and those that are gone are dropped by reason, and links
+that lost posts to removal are listed for `webtext clean run --remove`. Posts of other sources stay as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from webtext.base.counts import Counts
+from webtext.base.digest import file_sha256
+from webtext.base.errors import InputError
+from webtext.base.partset import Part, PartSet, part_name
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.run import Run
+from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.storage import Folder
+from webtext.base.urls import library_versions
+from webtext.crawl.apis.harvest import HarvestFiles
+from webtext.crawl.apis.refresh_settings import RefreshSettings
+from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.apis.standing import MISSING, Reading, answers_of, ask_all, full_name, read_answers
+from webtext.crawl.links.collect import link_row
+from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.score_ages import SUFFIX, ScoreAges
+from webtext.crawl.links.settings import KarmaRule
+from webtext.crawl.links.submission import Submission
+
+STAGE = "crawl.refresh"
+CODE_VERSION = 1
+ROWS_AT_A_TIME = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """The sets that a refresh wrote."""
+
+    links: PartSet
+    removals: PartSet
+
+
+def refresh_links(links: str, out: str, settings: RefreshSettings, api: ApiSettings, run: Run) -> Refreshed:
+    """Ask Reddit for all posts of the set `links` and write OUT/links and OUT/removals; the same command again goes on.
+
+    Raises ConfigError when Reddit cannot be asked as the settings are, NetworkError when it does not answer, InputError
+    when `out` holds answers for other links. A dry run says how many requests and minutes it takes.
+    """
+    parent = PartSet.open(links, "links")
+    rule = _rule_of(parent, settings)
+    recipe = Recipe(
+        stage=STAGE,
+        code_version=CODE_VERSION,
+        settings={**parent.recipe["settings"], "min_karma": rule.min_karma},
+        versions=library_versions(),
+    )
+    outputs = {name: (Folder(out).location(name), name) for name in ("links", "removals")}
+    for url, kind in outputs.values():
+        SetWriter(url, kind, recipe, [parent]).check_place()
+    answers = answers_of(parent, Folder(out).child("answers"))
+    ask_all(parent, answers, api, STAGE, run)
+    tasks = [
+        PartTask(
+            index=part.index,
+            sources=(parent.source(part),),
+            payload=_Judging(parent, part, tuple(files.locations), rule),
+            depends=_digest(files),
+        )
+        for part, files in zip(parent.parts, answers, strict=True)
+    ]
+    sets = run_parts(_judge_part, tasks, recipe=recipe, outputs=outputs, parents=[parent], run=run, label=STAGE)
+    counts = sets["links"].counts
+    if counts.dropped.get(MISSING, 0) * 2 > counts.records_in:
+        run.console.warn(f"Reddit's answers lack most of the posts of '{links}'; look at some before they are removed")
+    return Refreshed(sets["links"], sets["removals"])
+
+
+def _rule_of(links: PartSet, settings: RefreshSettings) -> KarmaRule:
+    known = links.recipe["settings"]
+    names = [field.name for field in dataclasses.fields(KarmaRule)]
+    if not set(names) <= known.keys():
+        raise InputError(
+            f"'{links.folder.url}' does not say by which rule its links were collected",
+            "name a set that crawl links or crawl refresh wrote",
+        )
+    rule = KarmaRule(**{name: known[name] for name in names})
+    return rule if settings.min_karma == "same" else dataclasses.replace(rule, min_karma=settings.min_karma)
+
+
+def _digest(files: HarvestFiles) -> str:
+    digests = []
+    for location in files.locations:
+        with files.folder.open(location.rpartition("/")[2]) as file:
+            digests.append(file_sha256(file))
+    return sha256_json(digests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    links: PartSet
+    part: Part
+    answers: tuple[str, ...]
+    rule: KarmaRule
+
+
+def _judge_part(context: PartContext, task: PartTask) -> None:
+    """Runs in a worker: one part of links with its answers to one part of links and one of removals."""
+    judging: _Judging = task.payload
+    links, removals = context.output("links"), context.output("removals")
+    judge, ages = Judge(judging.rule), ScoreAges()
+    answers = read_answers(judging.answers)
+    for batch in judging.links.batches(judging.part, batch_size=ROWS_AT_A_TIME):
+        kept, lost = [], []
+        for row in batch.to_pylist():
+            posts, removed = _reread(row, answers)
+            if removed:
+                lost.append(_removal(row, removed, len(posts)))
+                for post in removed:
+                    links.counts.drop(post["reason"])
+            link = _judged(row, posts, judge, links.counts, ages)
+            if link is not None:
+                kept.append(link)
+        links.write(kept)
+        removals.write(lost)
+    links.attach(part_name(task.index).removesuffix(".parquet") + SUFFIX).write_bytes(ages.to_bytes())
+
+
+def _judged(
+    row: Mapping[str, Any], posts: list[Submission], judge: Judge, counts: Counts, ages: ScoreAges
+) -> dict[str, Any] | None:
+    """The link with those of its posts that count today; None when none does, or too little together."""
+    counting = []
+    for post in posts:
+        reason = judge.judge_post(post)
+        if reason is None:
+            counting.append(post)
+        else:
+            counts.drop(reason)
+    if not counting:
+        return None
+    link = link_row(row["link_id"], row["url"], counting, 0) | {"split": row["split"]}
+    least = judge.rule.min_karma if judge.rule.sum_karma else None
+    if least is not None and link["karma_sum"] < least:
+        counts.drop("too_little_karma_sum", len(counting))
+        return None
+    counts.keep(len(counting))
+    ages.add(counting)
+    return link
+
+
+def _removal(row: Mapping[str, Any], removed: list[dict[str, Any]], n_left: int) -> dict[str, Any]:
+    return {"link_id": row["link_id"], "url": row["url"], "posts": removed, "posts_left": n_left}
+
+
+def _reread(row: Mapping[str, Any], answers: Iterator[Reading]) -> tuple[list[Submission], list[dict[str, Any]]]:
+    """The posts of a link that still stand, as they are today, and those that were removed."""
+    posts, removed = [], []
+    for post in row["posts"]:
+        score, retrieved, over_18 = post["score"], post["retrieved"], False
+        name = full_name(post["source"], post["post_id"])
+        if name is not None:
+            answer = next(answers, None)
+            if answer is None or answer.data.name != name:
+                raise InputError(
+                    f"the answers lack '{name}'", "remove the folder 'answers', and all posts are asked for again"
+                )
+            if answer.data.removed is not None:
+                gone = {"source": post["source"], "post_id": post["post_id"]}
+                removed.append(gone | {"reason": answer.data.removed, "noticed": answer.retrieved})
+                continue
+            over_18 = answer.data.over_18
+            if answer.data.score is not None:
+                score, retrieved = answer.data.score, answer.retrieved
+        posts.append(
+            Submission(
+                source=post["source"],
+                post_id=post["post_id"],
+                subreddit=post["subreddit"],
+                url=row["url_raw"],
+                score=score,
+                created=post["created"],
+                retrieved=retrieved,
+                is_self=False,
+                over_18=over_18,
+            )
+        )
+    return posts, removed

@@ -1,0 +1,1 @@
+"""Pages from archives instead of the web, under the same rules."""

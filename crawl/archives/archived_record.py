@@ -1,0 +1,163 @@
+"""One WARC record as an archive gives it: read with bounds, and checked against what it says of itself.
+
+A response, or a revisit that says where the body lies that it had again (WARC 1.1 §6.7.2, profile identical-payload-digest).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import zlib
+from calendar import timegm
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from webtext.base.content_coding import dechunk
+from webtext.base.http_head import Headers, split_http
+from webtext.base.urls import canonical_url
+from webtext.crawl.archives.captures import Capture, not_archived
+from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.fetch.reasons import ARCHIVE_DAMAGED
+
+MAX_HEAD_BYTES = 1 << 20  # of both heads of a record, WARC's and HTTP's
+_GZIP_START = b"\x1f\x8b"
+_IDENTICAL_PAYLOAD = "/revisit/identical-payload-digest"  # how the profile's URI ends, in WARC 1.0 and 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The record that a revisit refers to."""
+
+    url: str  # canonical
+    captured: int  # UTC seconds
+    digest: str  # of its payload: SHA-1 in base 32
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRecord:
+    """A response, or a revisit whose body `original` holds.
+
+    `digests` are those of the payload: with and without chunks, as SHA-1 in base 32; of a revisit, the one it states.
+    """
+
+    record_id: str
+    capture: Capture
+    digests: frozenset[str]
+    original: Original | None = None
+
+    def with_body_of(self, found: ArchivedRecord) -> Capture:
+        """The page of this revisit. Raises Failure where `found` is not the very original."""
+        original, theirs = self.original, found.capture
+        if original is None or found.original is not None or original.digest not in found.digests:
+            raise not_archived("the original of a revisit has another body")
+        if (original.url, original.captured) != (theirs.url, theirs.captured):
+            raise not_archived("the original of a revisit is another record")
+        body = dechunk(theirs.body) if _is_chunked(theirs.headers) else theirs.body
+        return replace(self.capture, body=body, head=None)
+
+
+def read_record(data: bytes, max_bytes: int) -> ArchivedRecord:
+    """The record of a response, or of a revisit, in `data`: one compressed member or plain.
+
+    Raises Failure: `too_large` above max_bytes, `archive_damaged` where it is no whole response or breaks its digests,
+    `not_archived` for a revisit that does not say for certain of what. Memory: max_bytes and a little, whatever is
+    compressed in `data`.
+    """
+    from fastwarc.warc import ArchiveIterator
+
+    room = max_bytes + MAX_HEAD_BYTES
+    try:
+        plain = zlib.decompressobj(31).decompress(data, room) if data.startswith(_GZIP_START) else data
+        for record in ArchiveIterator(io.BytesIO(plain), parse_http=False):
+            headers = Headers(tuple((_text(name), _text(value)) for name, value in record.headers.items_bytes()))
+            if record.content_length > room:
+                raise Failure("too_large", f"{record.content_length} bytes in the archive")
+            block = record.reader.read(record.content_length)
+            if len(block) < record.content_length and len(plain) < room:
+                raise Failure(ARCHIVE_DAMAGED, "the record breaks off")
+            return _checked(headers, block, max_bytes)
+    except (zlib.error, OSError, ValueError) as error:
+        raise Failure(ARCHIVE_DAMAGED, f"{type(error).__name__}: {error}") from None
+    raise Failure(ARCHIVE_DAMAGED, "there is no WARC record")
+
+
+def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
+    kind = headers.get("WARC-Type").strip().lower()
+    if kind not in ("response", "revisit"):
+        raise Failure(ARCHIVE_DAMAGED, f"a record of type {kind!r}")
+    split = split_http(block)
+    url, captured = _url(headers.get("WARC-Target-URI")), _seconds(headers.get("WARC-Date"))
+    original = _original(headers) if kind == "revisit" else None
+    if split is None or url is None or captured is None:
+        raise Failure(ARCHIVE_DAMAGED, "the record has no HTTP response, no URL or no date")
+    status, http, body = split
+    if len(body) > max_bytes:
+        raise Failure("too_large", f"{len(body)} bytes in the archive")
+    fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in http.fields]
+    _verify("WARC-Block-Digest", headers, [block])
+    if original is not None:
+        digests = frozenset({original.digest})
+    else:
+        payloads = [body, dechunk(body)] if _is_chunked(fields) else [body]
+        _verify("WARC-Payload-Digest", headers, payloads)
+        digests = frozenset(base64.b32encode(hashlib.sha1(payload).digest()).decode() for payload in payloads)
+    head = block[: len(block) - len(body)]
+    capture = Capture(url=url, captured=captured, status=status, headers=fields, body=body, head=head)
+    return ArchivedRecord(headers.get("WARC-Record-ID").strip().strip("<>"), capture, digests, original)
+
+
+def _original(headers: Headers) -> Original:
+    """What a revisit refers to. Failure where it leaves anything open: URL, date or digest."""
+    url = _url(headers.get("WARC-Refers-To-Target-URI"))
+    captured = _seconds(headers.get("WARC-Refers-To-Date"))
+    algorithm, _, stated = headers.get("WARC-Payload-Digest").strip().partition(":")
+    digest = _decoded(stated, hashlib.sha1().digest_size) if algorithm.lower() in ("sha1", "sha-1") else b""
+    is_identical = headers.get("WARC-Profile").strip().endswith(_IDENTICAL_PAYLOAD)
+    if not is_identical or url is None or captured is None or not digest:
+        raise not_archived("a revisit that does not say of which record")
+    return Original(url, captured, base64.b32encode(digest).decode())
+
+
+def _url(value: str) -> str | None:
+    return canonical_url(value.strip().removeprefix("<").removesuffix(">"))
+
+
+def _is_chunked(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name.lower() == b"transfer-encoding" and b"chunked" in value.lower() for name, value in headers)
+
+
+def _verify(name: str, headers: Headers, possible: list[bytes]) -> None:
+    """Failure where the record states a digest, of a kind that is known, which none of `possible` has."""
+    algorithm, colon, stated = headers.get(name).strip().partition(":")
+    algorithm = algorithm.lower().replace("-", "")
+    if not colon or algorithm not in ("sha1", "sha256", "sha512", "md5"):
+        return
+    digests = [hashlib.new(algorithm, data).digest() for data in possible]
+    if _decoded(stated, len(digests[0])) not in digests:
+        raise Failure(ARCHIVE_DAMAGED, f"{name} does not fit")
+
+
+def _decoded(digest: str, n_bytes: int) -> bytes:
+    """A digest in base 16 or base 32, whichever gives that many bytes."""
+    for decode in (binascii.unhexlify, lambda text: base64.b32decode(text.upper() + "=" * (-len(text) % 8))):
+        try:
+            found = decode(digest)
+        except (binascii.Error, ValueError):
+            continue
+        if len(found) == n_bytes:
+            return bytes(found)
+    return b""
+
+
+def _seconds(date: str) -> int | None:
+    try:
+        return timegm(datetime.fromisoformat(date.strip()).utctimetuple())
+    except ValueError:
+        return None
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

@@ -1,0 +1,242 @@
+"""URLs joined against Common Crawl's columnar index: which records to fetch, in the order in which they lie.
+
+What is looked for and what is chosen lies in an SQLite file, sorted there by the URLs' keys. The index is read once for
+each stretch of so many URLs in that order: its row groups are sorted by key too, so their statistics leave out what
+nobody needs. Schema: cc-index-table's flat one. Memory: one stretch and a few batches of the index, whatever the size of
+both. The file has no name (SQLite removes it as it makes it), so a run that is killed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from webtext.base.errors import InputError
+from webtext.base.urls import canonical_url
+from webtext.crawl.archives.archived_record import ArchivedRecord
+from webtext.crawl.archives.captures import Preference, Rank
+from webtext.crawl.archives.surt import surt
+from webtext.crawl.fetch.redirects import REDIRECT_STATUSES, is_redirect
+from webtext.crawl.fetch.sniff import TEXT_TYPES
+from webtext.crawl.fetch.visit import PAGE_STATUSES, Visit
+from webtext.crawl.pages.cdxj import REVISIT_TYPE
+from webtext.crawl.pages.pages_set import Link
+
+LINKS_AT_A_TIME = 100_000
+BATCH_ROWS = 32_768
+SUBSETS = ("warc", "crawldiagnostics")  # pages; redirects, among others. The third, 'robotstxt', holds no pages
+STATUSES = sorted(PAGE_STATUSES | REDIRECT_STATUSES)
+_COLUMNS = pa.schema(
+    [
+        ("url_surtkey", pa.string()),
+        ("url", pa.string()),
+        ("fetch_time", pa.timestamp("ms")),
+        ("fetch_status", pa.int16()),
+        ("content_digest", pa.string()),
+        ("content_mime_detected", pa.string()),
+        ("content_truncated", pa.string()),
+        ("warc_filename", pa.string()),
+        ("warc_record_offset", pa.int64()),
+        ("warc_record_length", pa.int64()),
+    ]
+)
+_PARTITIONS = pa.schema([("crawl", pa.string()), ("subset", pa.string())])
+_TABLES = """
+CREATE TABLE wanted (
+    id INTEGER PRIMARY KEY, key TEXT, url TEXT, voted INT, passed TEXT, captured INT, digest TEXT, lookup BLOB);
+CREATE TABLE places (id INT, url TEXT, digest TEXT, file TEXT, offset INT, length INT);
+"""
+
+
+class Lookup(msgspec.Struct, array_like=True, frozen=True):
+    """A link on its way: `visit.at` is the URL to look up; or a revisit was found there, whose original is wanted."""
+
+    link: Link
+    visit: Visit
+    revisit: ArchivedRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the record lies that was chosen for a link, and what it must be."""
+
+    file: str
+    offset: int
+    length: int
+    url: str  # canonical
+    digest: str | None
+
+
+class _Wanted(NamedTuple):
+    """A row of the table `wanted`; `captured` and `digest` are those of the one record that will do, if there is one."""
+
+    key: str
+    id: int
+    url: str
+    voted: int
+    passed: str  # the URLs that led here, by line
+    captured: int | None
+    digest: str | None
+
+
+class LinkJoin:
+    """Collects look-ups, joins them, and gives them back: those that have a place by place, then the others."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._db.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLES} BEGIN;")
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(Lookup)
+        self.n_wanted = 0
+
+    def __enter__(self) -> LinkJoin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget all, and free the disk."""
+        self._db.close()
+
+    def add(self, lookup: Lookup) -> None:
+        """Remember a look-up."""
+        visit, original = lookup.visit, lookup.revisit and lookup.revisit.original
+        url, only = (original.url, (original.captured, original.digest)) if original else (visit.at, (None, None))
+        row = (surt(url), url, lookup.link.voted, "\n".join(visit.redirects), *only, self._encoder.encode(lookup))
+        self._db.execute(
+            "INSERT INTO wanted (key, url, voted, passed, captured, digest, lookup) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+        )
+        self.n_wanted += 1
+
+    def choose(self, index: ds.Dataset, preference: Preference) -> None:
+        """Choose a capture for everything that has one in the index."""
+        self._db.execute("CREATE INDEX by_key ON wanted (key, id)")
+        columns = ", ".join(_Wanted._fields)
+        query = f"SELECT {columns} FROM wanted WHERE (key, id) > (?, ?) ORDER BY key, id LIMIT ?"
+        after = ("", 0)
+        while rows := self._db.execute(query, (*after, LINKS_AT_A_TIME)).fetchall():
+            after = rows[-1][:2]
+            chosen = _chosen(map(_Wanted._make, rows), index, preference)
+            self._db.executemany("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?)", chosen)
+        self._db.execute("CREATE INDEX by_place ON places (file, offset)")
+        self._db.execute("CREATE INDEX by_id ON places (id)")
+
+    def placed(self) -> Iterator[tuple[Lookup, Place]]:
+        """What has a capture, by file and offset."""
+        query = "SELECT lookup, p.file, p.offset, p.length, p.url, p.digest FROM places p JOIN wanted USING (id)"
+        for lookup, *place in self._db.execute(query + " ORDER BY p.file, p.offset, p.id"):
+            yield self._decoder.decode(lookup), Place(*place)
+
+    def others(self) -> Iterator[Lookup]:
+        """What has none."""
+        for (lookup,) in self._db.execute("SELECT lookup FROM wanted WHERE id NOT IN (SELECT id FROM places)"):
+            yield self._decoder.decode(lookup)
+
+
+def open_index(paths: Sequence[str]) -> ds.Dataset:
+    """The index in these Parquet files or folders (`crawl=.../subset=...` inside), local or at fsspec URLs.
+
+    InputError where one is missing or is no Parquet file of the index.
+    """
+    parts = []
+    for path in paths:
+        try:
+            parts.append(_part(path))
+        except (OSError, pa.ArrowInvalid) as error:
+            what = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"no index in '{path}': {what}", "name Parquet files of Common Crawl's cc-index table"
+            ) from None
+        if not parts[-1].files:
+            raise InputError(f"no Parquet file in '{path}'", "name the folder of a crawl, or its files")
+    return ds.dataset(parts)
+
+
+def _part(path: str) -> ds.FileSystemDataset:
+    import fsspec
+
+    file_system, inner = fsspec.core.url_to_fs(path)
+    names = sorted(file_system.glob(inner)) if any(sign in inner for sign in "*?[") else inner
+    partitioning = ds.partitioning(_PARTITIONS, flavor="hive")
+    options: dict[str, Any] = {"filesystem": file_system, "format": "parquet", "partitioning": partitioning}
+    own = ds.dataset(names, **options)
+    missing = {"url_surtkey", "warc_filename"} - set(own.schema.names)
+    if missing:
+        raise pa.ArrowInvalid(f"no column {', '.join(sorted(missing))}")
+    return ds.dataset(names, schema=pa.schema([*_COLUMNS, *_PARTITIONS]), **options)
+
+
+def _chosen(rows: Iterable[_Wanted], index: ds.Dataset, preference: Preference) -> Iterator[tuple[Any, ...]]:
+    """The best place of everything wanted in one stretch, which comes in the order of the keys."""
+    wanted: dict[str, list[_Wanted]] = defaultdict(list)
+    for row in rows:
+        wanted[row.key].append(row)
+    best: dict[int, tuple[Rank, tuple[Any, ...], tuple[Any, ...]]] = {}
+    for found in _matches(list(wanted), index):
+        named = canonical_url(found["url"] or "")
+        if named is None or found["fetch_time"] is None or not _is_usable(found):
+            continue
+        place = (found["warc_filename"], found["warc_record_offset"], found["warc_record_length"])
+        for row in wanted[found["url_surtkey"]]:
+            rank = _rank(row, named, found, preference)
+            if rank is not None and (row.id not in best or (rank, place) < best[row.id][:2]):
+                best[row.id] = (rank, place, (row.id, named, found["content_digest"], *place))
+    return (chosen for _, _, chosen in best.values())
+
+
+def _rank(row: _Wanted, named: str, found: dict[str, Any], preference: Preference) -> Rank | None:
+    """How good a capture is for what is wanted; None where it will not do.
+
+    What would have to be followed further, a redirect or a revisit, comes after all pages; a redirect that was followed
+    already is not followed again.
+    """
+    goes_on = is_redirect(found["fetch_status"])
+    if row.captured is not None:  # this record or none
+        is_it = (named, found["fetch_time"], found["content_digest"]) == (row.url, row.captured, row.digest)
+        return (False, False, False, 0) if is_it and not goes_on else None
+    if goes_on and named in row.passed.split("\n"):
+        return None
+    return preference.rank(
+        found["fetch_time"],
+        row.voted,
+        is_exact=named == row.url,
+        is_redirect=goes_on or found["content_mime_detected"] == REVISIT_TYPE,
+        is_truncated=bool(found["content_truncated"]),
+    )
+
+
+def _matches(keys: list[str], index: ds.Dataset) -> Iterator[dict[str, Any]]:
+    """The rows of the index under these keys, which are sorted."""
+    key, status, subset = ds.field("url_surtkey"), ds.field("fetch_status"), ds.field("subset")
+    condition = (key >= keys[0]) & (key <= keys[-1]) & key.isin(pa.array(keys)) & status.isin(STATUSES)
+    condition &= subset.is_null() | subset.isin(SUBSETS)
+    batches = index.to_batches(
+        columns=_COLUMNS.names, filter=condition, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1
+    )
+    try:
+        for batch in batches:
+            seconds = pc.cast(pc.cast(batch["fetch_time"], pa.timestamp("s"), safe=False), pa.int64())
+            place = batch.schema.get_field_index("fetch_time")
+            yield from batch.set_column(place, "fetch_time", seconds).to_pylist()
+    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise InputError(f"the index cannot be read: {what}", "download the file again, or leave it out") from None
+
+
+def _is_usable(row: dict[str, Any]) -> bool:
+    kind, place = row["content_mime_detected"], (row["warc_record_offset"], row["warc_record_length"])
+    is_placed = bool(row["warc_filename"]) and all(isinstance(number, int) and number >= 0 for number in place)
+    is_text = kind is None or kind in TEXT_TYPES or kind == REVISIT_TYPE or is_redirect(row["fetch_status"])
+    return is_placed and row["warc_record_length"] > 0 and is_text

@@ -1,0 +1,217 @@
+"""Pages out of Common Crawl: records found through its columnar index, fetched by range, checked, judged.
+
+Records that lie near each other in one WARC file come in one request, which is what its file server asks for most. The
+file server is `https://data.commoncrawl.org`, a mirror, or a folder (local or fsspec) with the same file names. What a
+record leads on to, the target of a redirect or the original of a revisit, is looked up in the next pass over the index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from webtext.base.errors import InputError
+from webtext.base.storage import Folder
+from webtext.base.urls import canonical_url
+from webtext.crawl.archives.archived_record import read_record
+from webtext.crawl.archives.captures import Judge, Preference, not_archived, reasons
+from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index
+from webtext.crawl.archives.server import ArchiveServer
+from webtext.crawl.archives.settings import COMMON_CRAWL
+from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.fetch.page_source import Answer
+from webtext.crawl.fetch.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.pages.pages_set import Link
+
+MAX_RANGE_BYTES = 4 << 20  # of one request for several records
+GROUPS_AT_A_TIME = 16  # of records that lie together: their sites are asked for their wishes meanwhile
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)")
+_FILE_NAME = re.compile(r"(?!/)(?!.*(?:^|/)\.\.?(?:/|$))[\w./=+-]+")
+
+T = TypeVar("T")
+
+
+class CommonCrawl:
+    """A source of pages that takes all its links first: they are joined against the index in one go."""
+
+    name = COMMON_CRAWL
+
+    def __init__(
+        self, server: ArchiveServer | None, judge: Judge, settings: FetchSettings, preference: Preference
+    ) -> None:
+        """`server` is None where `cc_data` is a folder."""
+        self._server = server
+        self._judge = judge
+        self._settings = settings
+        self._preference = preference
+        self._index = open_index(settings.cc_index)
+        self._base = settings.cc_data.rstrip("/")
+        self._folder = None if server else Folder(self._base)
+
+    async def run(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
+        """Answer for every link: see `PageSource.run`. Each hop of a redirect is one more pass, `max_redirects` at most."""
+        with contextlib.ExitStack() as stack:
+            join = stack.enter_context(LinkJoin())
+            for queue in queues:
+                for link in queue:
+                    join.add(Lookup(link, Visit(url=link.url, source=COMMON_CRAWL, at=link.url)))
+            while join.n_wanted:
+                later = stack.enter_context(LinkJoin())
+                await self._look_up(join, later, answer)
+                join.close()
+                join = later
+
+    async def _look_up(self, join: LinkJoin, later: LinkJoin, answer: Answer) -> None:
+        """Answer for what was joined, or leave it to the next pass."""
+        await asyncio.to_thread(join.choose, self._index, self._preference)
+        for lookup in join.others():
+            lookup.visit.fail(not_archived(_sought(lookup)))
+            answer(lookup.link, lookup.visit)
+        room = asyncio.Semaphore(GROUPS_AT_A_TIME)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for group in neighbours(join.placed(), self._settings.cc_max_gap):
+                    await room.acquire()
+                    task = tasks.create_task(self._take(group, later, answer))
+                    task.add_done_callback(lambda _: room.release())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _take(self, group: Sequence[tuple[Lookup, Place]], later: LinkJoin, answer: Answer) -> None:
+        """Fetch the records of one group that their sites let us have."""
+        await asyncio.gather(*(self._ask(lookup, place) for lookup, place in group))
+        for lookup, _ in group:
+            if lookup.visit.reason is not None:
+                answer(lookup.link, lookup.visit)
+        wanted = [member for member in group if member[0].visit.reason is None]
+        for members in neighbours(wanted, self._settings.cc_max_gap):
+            await self._take_records(members, later, answer)
+
+    async def _take_records(self, members: Sequence[tuple[Lookup, Place]], later: LinkJoin, answer: Answer) -> None:
+        """Fetch neighbouring records in one request; one by one where that does not give them, lest one spoil all."""
+        asker, first = members[0]  # a request for several links is counted with the first
+        end = max(place.offset + place.length for _, place in members)
+        data, failure = b"", None
+        try:
+            data = await self._fetch(asker.visit, first.file, first.offset, end - first.offset)
+        except Failure as error:
+            failure = error
+        if failure is not None and failure.reason == ARCHIVE_DAMAGED and len(members) > 1:
+            for member in members:
+                await self._take_records([member], later, answer)
+            return
+        for lookup, place in members:
+            further: Lookup | None = None
+            with reasons(lookup.visit):
+                if failure is not None:
+                    raise failure
+                start = place.offset - first.offset
+                further = self._accept(lookup, place, data[start : start + place.length])
+            if further is None:
+                answer(lookup.link, lookup.visit)
+            else:
+                later.add(further)
+
+    async def _ask(self, lookup: Lookup, place: Place) -> None:
+        """Ask the sites whether the record may be had; in the visit is the reason where it may not."""
+        visit = lookup.visit
+        with reasons(visit):
+            if not _FILE_NAME.fullmatch(place.file):
+                raise Failure(ARCHIVE_DAMAGED, f"the index names the file {place.file!r}")
+            if place.length > 2 * self._settings.max_bytes:
+                raise Failure("too_large", f"{place.length} bytes in the archive")
+            if lookup.revisit is None:  # the original may well be another link's page: the body is had twice
+                self._judge.check(visit, place.url)
+            await self._judge.ask_site(visit, visit.at)
+            if place.url != visit.at:
+                await self._judge.ask_site(visit, place.url)
+
+    def _accept(self, lookup: Lookup, place: Place, data: bytes) -> Lookup | None:
+        """Make the record the page of the visit; where it leads on, give what to look up next."""
+        record = read_record(data, self._settings.max_bytes)
+        if record.capture.url != place.url:
+            raise Failure(ARCHIVE_DAMAGED, f"the record is one of '{record.capture.url}'")
+        if place.digest is not None and place.digest not in record.digests:
+            raise Failure(ARCHIVE_DAMAGED, "the record's payload has another digest than its index says")
+        source = f"{self._base}/{place.file}" if "://" in self._base else place.file
+        origin = [("WARC-Source-URI", source), ("WARC-Source-Range", _range(place.offset, place.length))]
+        record = replace(record, capture=replace(record.capture, origin=origin))
+        if lookup.revisit is not None:
+            next_url = self._judge.take(lookup.visit, lookup.revisit.with_body_of(record))
+        elif record.original is not None:
+            return Lookup(lookup.link, lookup.visit, record)
+        else:
+            next_url = self._judge.take(lookup.visit, record.capture)
+        if next_url is None:
+            return None
+        lookup.visit.at = next_url
+        return Lookup(lookup.link, lookup.visit)
+
+    async def _fetch(self, visit: Visit, file: str, offset: int, length: int) -> bytes:
+        """The bytes of a file; Failure where the archive has not exactly these."""
+        if self._server is None:
+            visit.requests += 1
+            return await asyncio.to_thread(self._read, file, offset, length)
+        url = canonical_url(f"{self._base}/{file}")
+        if url is None:
+            raise Failure(ARCHIVE_DAMAGED, f"the index names the file {file!r}")
+        headers = {"Range": _range(offset, length), "Accept": "*/*", "Accept-Encoding": "identity"}
+        try:
+            reply = await self._server.get(url, headers, lambda status, _: status == 206, visit, length)
+        except Failure as failure:
+            is_damage = failure.reason in ("too_large", "bad_response")
+            raise Failure(ARCHIVE_DAMAGED if is_damage else failure.reason, str(failure)) from None
+        sent = _CONTENT_RANGE.fullmatch((reply.header("content-range") or "").strip())
+        if reply.body is None or sent is None or (int(sent[1]), len(reply.body)) != (offset, length):
+            raise Failure(ARCHIVE_DAMAGED, f"HTTP status {reply.status} instead of {_range(offset, length)}")
+        return reply.body
+
+    def _read(self, file: str, offset: int, length: int) -> bytes:
+        assert self._folder is not None
+        try:
+            with self._folder.open(file) as opened:
+                opened.seek(offset)
+                data = opened.read(length)
+        except InputError as error:
+            raise Failure(ARCHIVE_DAMAGED, error.lines[0]) from None
+        if len(data) < length:
+            raise Failure(ARCHIVE_DAMAGED, f"'{file}' ends before {_range(offset, length)}")
+        return data
+
+
+def neighbours(members: Iterable[tuple[T, Place]], max_gap: int) -> Iterator[list[tuple[T, Place]]]:
+    """Members that come by file and offset, in groups that one request fetches.
+
+    A group lies in one file, with at most `max_gap` bytes between two records and `MAX_RANGE_BYTES` from end to end.
+    """
+    group: list[tuple[T, Place]] = []
+    end = 0
+    for member in members:
+        place = member[1]
+        if group:
+            first = group[0][1]
+            too_far = place.file != first.file or place.offset - end > max_gap
+            if too_far or place.offset + place.length - first.offset > MAX_RANGE_BYTES:
+                yield group
+                group, end = [], 0
+        group.append(member)
+        end = max(end, place.offset + place.length)
+    if group:
+        yield group
+
+
+def _sought(lookup: Lookup) -> str:
+    """What was not found, for people; nothing where it is the link itself."""
+    if lookup.revisit is not None:
+        return "the original of a revisit is not in the index"
+    return f"leads to {lookup.visit.at}" if lookup.visit.redirects else ""
+
+
+def _range(offset: int, length: int) -> str:
+    return f"bytes={offset}-{offset + length - 1}"

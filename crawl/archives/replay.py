@@ -1,0 +1,136 @@
+"""Pages out of WARC files at hand: an index of their responses on disk, then one record at a time.
+
+A revisit, ours or another crawler's, is the page that it says it had again: its original is looked for in all files by URL
+and time, and has to have the digest that the revisit states.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+
+from webtext.base.errors import InputError
+from webtext.base.storage import Folder
+from webtext.base.urls import canonical_url
+from webtext.base.warc import read_responses
+from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
+from webtext.crawl.archives.captures import Capture, Preference, not_archived
+from webtext.crawl.archives.settings import WARC
+from webtext.crawl.archives.surt import surt
+from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.fetch.redirects import is_redirect
+from webtext.crawl.fetch.visit import PAGE_STATUSES, Visit
+
+SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
+_TABLE = """
+CREATE TABLE captures (key TEXT, url TEXT, captured INT, status INT, folder TEXT, name TEXT, offset INT, length INT,
+    is_revisit INT);
+"""
+
+
+class WarcReplay:
+    """Finds captures in WARC files. The index lies in a nameless temporary file: memory does not grow with the archive."""
+
+    name = WARC
+
+    def __init__(self, inputs: Sequence[str], preference: Preference, max_bytes: int) -> None:
+        """Index the files; InputError when one is missing, or holds no WARC record."""
+        self._preference = preference
+        self._max_bytes = max_bytes
+        self._index = sqlite3.connect("", isolation_level=None)
+        self._index.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLE} BEGIN;")
+        for folder, name in warc_files(inputs):
+            self._add(folder, name)
+        self._index.execute("CREATE INDEX by_key ON captures (key)")
+        self._index.execute("COMMIT")
+
+    def __enter__(self) -> WarcReplay:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._index.close()
+
+    async def find(self, visit: Visit, url: str, voted: int) -> Capture:
+        """The best capture of `url`; see `Archive.find`. Where it is damaged, the next best is taken."""
+        rows = self._index.execute(
+            "SELECT url, captured, status, folder, name, offset, length FROM captures WHERE key = ?", (surt(url),)
+        )
+        ranked = []
+        for named, captured, status, *place in rows:
+            goes_on = is_redirect(status)
+            rank = self._preference.rank(captured, voted, is_exact=named == url, is_redirect=goes_on)
+            if rank is not None and not (goes_on and named in visit.redirects):  # another spelling of its own target
+                ranked.append((rank, place))
+        failure = not_archived()
+        for _, place in sorted(ranked):
+            try:
+                return self._page(self._read(*place))
+            except Failure as error:
+                failure = error
+        raise failure
+
+    def _page(self, record: ArchivedRecord) -> Capture:
+        """The capture of a record; of a revisit with the body of its original. Failure where that is not to be had."""
+        capture, original = record.capture, record.original
+        if original is not None:
+            failure = not_archived("the original of a revisit is in none of the files")
+            places = self._index.execute(
+                "SELECT folder, name, offset, length FROM captures "
+                "WHERE key = ? AND url = ? AND captured = ? AND NOT is_revisit ORDER BY folder, name, offset",
+                (surt(original.url), original.url, original.captured),
+            ).fetchall()
+            for place in places:
+                try:
+                    capture = record.with_body_of(self._read(*place))
+                    break
+                except Failure as error:
+                    failure = error
+            else:
+                raise failure
+        return replace(capture, origin=[("WARC-Source-URI", f"<{record.record_id}>")])
+
+    def _read(self, folder: str, name: str, offset: int, length: int) -> ArchivedRecord:
+        if length > 2 * self._max_bytes:
+            raise Failure("too_large", f"{length} bytes in the archive")
+        with Folder(folder).open(name) as file:
+            file.seek(offset)
+            return read_record(file.read(length), self._max_bytes)
+
+    def _add(self, folder: Folder, name: str) -> None:
+        for response in read_responses(folder, name, follow_revisits=False):
+            if response.damage or response.status is None or response.captured is None:
+                continue
+            if response.status not in PAGE_STATUSES and not is_redirect(response.status):
+                continue
+            if response.offset is None or response.length is None:
+                location = folder.location(name)
+                raise InputError(
+                    f"'{location}' has several records in one compressed member",
+                    "give each its own first: warcio recompress OLD NEW.warc.gz",
+                )
+            url = canonical_url(response.url)
+            if url is not None:
+                place = (folder.url, name, response.offset, response.length, response.is_revisit)
+                row = (surt(url), url, response.captured, response.status, *place)
+                self._index.execute("INSERT INTO captures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def warc_files(inputs: Sequence[str]) -> list[tuple[Folder, str]]:
+    """The WARC files that `inputs` name: files, folders, patterns in the last part of a name. InputError for none."""
+    found: dict[str, tuple[Folder, str]] = {}
+    for each in inputs:
+        parent, _, last = each.rstrip("/").rpartition("/")
+        folder = Folder(parent or ("/" if each.startswith("/") else "."))
+        names = fnmatch.filter(folder.names(), last)
+        if not names:
+            folder = Folder(each)
+            names = [name for name in folder.names() if name.endswith(SUFFIXES)]
+        if not names:
+            raise InputError(f"no WARC file is called '{each}'", f"name files or folders of {', '.join(SUFFIXES)}")
+        found |= {folder.location(name): (folder, name) for name in names}
+    return [found[location] for location in sorted(found)]

@@ -1,0 +1,123 @@
+"""An archive's server, asked politely: few connections, a pause on each, and slower as soon as it says so.
+
+Archives are shared by everybody and free. An answer that says "too much" (403, 429, 503 and their like) makes all
+connections wait: as long as Retry-After says, or twice as long each time, and never less than a second a retry. An
+archive that answers no more ends the run, which goes on later: only the first few links are written off for it. Both
+pauses are noted with the hosts' clocks, so that a run that is killed and begun again keeps them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Collection, Sequence
+
+from webtext.base.errors import NetworkError
+from webtext.crawl.fetch.client import Client, Limits, Reply, WantsBody, retry_after
+from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.fetch.hosts import Hosts
+from webtext.crawl.fetch.reasons import ARCHIVE_UNAVAILABLE
+from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.resolver import Refused
+
+RETRY_SECONDS = 1.0  # the least pause before a retry; it doubles with each
+MAX_RETRY_SECONDS = 300.0
+TRIES = 6
+MAX_LOST = 5  # requests in a row that came to nothing after all tries
+BUSY_STATUSES = frozenset({429, 500, 502, 503, 504})
+
+
+class ArchiveServer:
+    """Sends requests to one archive over the given clients, each of which takes one at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        clients: Sequence[Client],
+        limits: Limits,
+        hosts: Hosts,
+        *,
+        busy: Collection[int] = BUSY_STATUSES,
+    ) -> None:
+        """`hosts` has the clocks of this run and of those before it, the archive's among them."""
+        self._name = name
+        self._hosts = hosts
+        self._clock = f"archive {ascii(name)}"
+        self._clients = clients
+        self._free: asyncio.Queue[Client] = asyncio.Queue()
+        for client in self._clients:
+            self._free.put_nowait(client)
+        self._limits = limits
+        self._delay = max(client.hosts.pace.delay for client in clients)
+        self._busy = frozenset(busy)
+        wait = hosts.wait(self._clock)
+        self._quiet_until = time.monotonic() + wait
+        self._is_slow = wait > RETRY_SECONDS
+        self._n_lost = 0
+
+    async def __aenter__(self) -> ArchiveServer:
+        self._stack = contextlib.AsyncExitStack()
+        for client in self._clients:
+            await self._stack.enter_async_context(client)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def get(
+        self, url: str, headers: dict[str, str], wants_body: WantsBody, visit: Visit | None, max_bytes: int
+    ) -> Reply:
+        """GET `url` from the archive, several times if need be; requests and seconds are added to `visit`.
+
+        Raises Failure where it came to nothing, NetworkError where that happens again and again.
+        """
+        limits = Limits(
+            max_bytes=max_bytes,
+            total_seconds=self._limits.total_seconds,
+            connect_seconds=self._limits.connect_seconds,
+        )
+        for attempt in range(TRIES):
+            client = await self._free.get()
+            try:
+                await self._wait()
+                if visit is not None:
+                    visit.requests += 1
+                reply = await client.get(url, headers, limits, wants_body)
+            except Failure as error:
+                if error.reason in ("too_large", "bad_response"):
+                    raise
+                failure, wanted = error, 0.0
+            except Refused as error:
+                raise NetworkError(
+                    f"the archive '{self._name}' may not be asked: {error.reason}",
+                    "see --contact and --allow-address",
+                ) from None
+            else:
+                if visit is not None:
+                    visit.seconds = (visit.seconds or 0.0) + reply.seconds
+                if reply.status not in self._busy:
+                    self._n_lost, self._is_slow = 0, False
+                    return reply
+                failure = Failure(ARCHIVE_UNAVAILABLE, f"HTTP status {reply.status}")
+                wanted = retry_after(reply.header("retry-after"), reply.header("date"))
+            finally:
+                self._free.put_nowait(client)
+            pause = min(max(wanted, RETRY_SECONDS * 2**attempt), MAX_RETRY_SECONDS)
+            self._quiet_until, self._is_slow = max(self._quiet_until, time.monotonic() + pause), True
+            self._hosts.pause(self._clock, pause)
+        self._n_lost += 1
+        if self._n_lost >= MAX_LOST:
+            raise NetworkError(
+                f"the archive '{self._name}' gives no answer: {failure}",
+                "what was fetched is kept: give the same command again later",
+            )
+        raise Failure(ARCHIVE_UNAVAILABLE, str(failure))
+
+    async def _wait(self) -> None:
+        """Wait until the archive may be asked again; after a refusal, one at a time until an answer comes."""
+        while (wait := self._quiet_until - time.monotonic()) > 0:
+            await asyncio.sleep(wait)
+        if self._is_slow:
+            self._quiet_until = time.monotonic() + RETRY_SECONDS
+        self._hosts.pause(self._clock, self._delay)

@@ -1,0 +1,78 @@
+"""Where pages are looked for, and how archives are asked: the settings of `webtext crawl fetch --from`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webtext.base.config import setting
+from webtext.base.errors import ConfigError, did_you_mean
+from webtext.crawl.links.settings import timestamp
+
+WEB, COMMON_CRAWL, WAYBACK, WARC = SOURCES = ("web", "common-crawl", "wayback", "warc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """Sources of pages. Where an archive lies and how fast it is asked is no part of the recipe."""
+
+    sources: tuple[str, ...] = setting(
+        (WEB,), f"where to look for pages, in this order: {', '.join(SOURCES)}; separated by commas", flag="--from"
+    )
+    archive_before: str | None = setting(
+        None, "take an archive's newest capture before this moment; off: the one nearest to the vote"
+    )
+    take_gone_sites: bool = setting(
+        False, "take archived pages of hosts whose name no longer exists: nobody is left to ask for wishes"
+    )
+    archive_delay: float = setting(
+        1.0, "seconds between two requests to an archive, on each connection", in_recipe=False
+    )
+    wayback_cdx: str = setting("https://web.archive.org/cdx/search/cdx", "index of captures: a CDX server")
+    wayback_replay: str = setting("https://web.archive.org/web", "replay of its captures: /TIMESTAMPid_/URL follows")
+    cc_index: tuple[str, ...] = setting(
+        (), "Common Crawl's columnar index: Parquet files or folders, local or fsspec; repeatable", in_recipe=False
+    )
+    cc_data: str = setting(
+        "https://data.commoncrawl.org", "where Common Crawl's WARC files lie: URL or folder", in_recipe=False
+    )
+    cc_connections: int = setting(4, "connections to Common Crawl's file server", in_recipe=False)
+    cc_max_gap: int = setting(
+        128 * 1024, "bytes between two records up to which one request fetches both", in_recipe=False
+    )
+    warc: tuple[str, ...] = setting(
+        (), "WARC files to take pages from: files, folders, patterns; repeatable", in_recipe=False
+    )
+
+    def __post_init__(self) -> None:
+        sources = tuple(name.strip() for text in self.sources for name in text.split(","))
+        object.__setattr__(self, "sources", sources)
+        _check_sources(sources)
+        for source, option, given in ((COMMON_CRAWL, "cc-index", self.cc_index), (WARC, "warc", self.warc)):
+            if bool(given) != (source in sources):
+                raise ConfigError(f"--from {source} and --{option} go together", f"give both, e.g. --{option} FOLDER")
+        if self.cc_connections < 1 or self.cc_max_gap < 0 or not self.archive_delay >= 0:
+            raise ConfigError(
+                f"[crawl.fetch] cc_connections = {self.cc_connections}, cc_max_gap = {self.cc_max_gap}, "
+                f"archive_delay = {self.archive_delay}: expected at least 1, 0 and 0"
+            )
+        for name in ("wayback_cdx", "wayback_replay"):
+            if not getattr(self, name).startswith(("http://", "https://")):
+                raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)!r}: expected an http(s) URL")
+        for path in self.cc_index:
+            if path.startswith(("http://", "https://")):
+                raise ConfigError(f"--cc-index '{path}' lies behind HTTP", "name a folder, or s3://commoncrawl/...")
+        _ = self.before
+
+    @property
+    def before(self) -> int | None:
+        """`archive_before` in UTC seconds."""
+        moment = self.archive_before
+        return None if moment is None else timestamp(moment, "[crawl.fetch] archive_before")
+
+
+def _check_sources(sources: tuple[str, ...]) -> None:
+    for name in sources:
+        if name not in SOURCES:
+            raise ConfigError(f"--from: there is no source '{name}'", did_you_mean(name, SOURCES))
+    if len(set(sources)) < len(sources) or not sources:
+        raise ConfigError(f"--from '{','.join(sources)}': expected each source at most once, and one at least")

@@ -1,0 +1,67 @@
+"""Makes the sources of pages that are archives, as the settings ask for them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from webtext.crawl.addresses import AddressRule
+from webtext.crawl.archives.captures import Archive, Judge, Preference
+from webtext.crawl.archives.server import BUSY_STATUSES, MAX_RETRY_SECONDS, ArchiveServer
+from webtext.crawl.archives.settings import COMMON_CRAWL, WARC, WAYBACK
+from webtext.crawl.archives.wayback import Wayback
+from webtext.crawl.fetch.client import Client, Limits
+from webtext.crawl.fetch.host_queues import HostQueues
+from webtext.crawl.fetch.hosts import Hosts, Pace
+from webtext.crawl.fetch.page_source import PageSource
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.pages.pages_set import user_agent
+
+
+async def open_archives(
+    settings: FetchSettings, judge: Judge, rule: AddressRule, hosts: Hosts, stack: contextlib.AsyncExitStack
+) -> dict[str, PageSource]:
+    """The archives that `settings.sources` name; `hosts` keeps their clocks over runs, `stack` closes them."""
+    preference = Preference(settings.before)
+    limits = Limits(
+        max_bytes=settings.max_bytes,
+        total_seconds=settings.total_seconds,
+        connect_seconds=settings.connect_seconds,
+    )
+    found: dict[str, PageSource] = {}
+    if COMMON_CRAWL in settings.sources:
+        from webtext.crawl.archives.common_crawl import CommonCrawl  # brings pyarrow's data sets along, 25 MiB
+
+        server = None
+        if settings.cc_data.startswith(("http://", "https://")):
+            busy = BUSY_STATUSES | {403}  # so its file server says "slow down"
+            clients = [_client(settings, rule) for _ in range(settings.cc_connections)]
+            server = ArchiveServer(settings.cc_data, clients, limits, hosts, busy=busy)
+            await stack.enter_async_context(server)
+        found[COMMON_CRAWL] = CommonCrawl(server, judge, settings, preference)
+    if WAYBACK in settings.sources:
+        server = ArchiveServer(settings.wayback_replay, [_client(settings, rule)], limits, hosts)
+        await stack.enter_async_context(server)
+        found[WAYBACK] = _one_by_one(judge, Wayback(server, settings, preference), settings)
+    if WARC in settings.sources:
+        from webtext.crawl.archives.replay import WarcReplay
+
+        replay = stack.enter_context(WarcReplay(settings.warc, preference, settings.max_bytes))
+        found[WARC] = _one_by_one(judge, replay, settings)
+    return found
+
+
+def _client(settings: FetchSettings, rule: AddressRule) -> Client:
+    """One connection: it takes a request at a time. It is never given up here; `ArchiveServer` decides that."""
+    pace = Pace(
+        delay=settings.archive_delay,
+        concurrency=1,
+        max_delay=settings.max_delay,
+        max_pause=MAX_RETRY_SECONDS,
+        max_host_failures=sys.maxsize,
+    )
+    return Client(user_agent(settings.contact), rule, Hosts(pace))
+
+
+def _one_by_one(judge: Judge, archive: Archive, settings: FetchSettings) -> HostQueues:
+    return HostQueues(archive.name, lambda link, earlier: judge.find(archive, link.url, link.voted, earlier), settings)

@@ -1,0 +1,101 @@
+"""The sort-friendly key of a URL (SURT), as Common Crawl's and the Wayback Machine's indexes have it.
+
+URLs that mostly name one page have one key: scheme, `www.`, default port, letter case, session ids, a trailing slash and
+the order of query arguments make no difference. The rules are those of iipc/webarchive-commons (WaybackURLKeyMaker), which
+makes these indexes; they take the host and the dots in the path as given, so a canonical URL comes out right.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from webtext.base.urls import host_of
+
+_WWW = re.compile(r"(?:www\d*\.)+")
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_SLASHES = re.compile(r"/{2,}")
+_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_TO_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})|[\x00-\x20#%\x7f-\xff]")
+_MAX_UNESCAPES = 64  # of %252525...; whoever nests deeper gets a key of his own
+_SESSION_IN_PATH = re.compile(r"(.*/)\((?:(?:[a-z]\([0-9a-z]{24}\))+|[0-9a-z]{24})\)/([^?]+\.aspx.*)", re.I | re.S)
+_SESSIONS_IN_QUERY = [
+    re.compile(rf"(.*)(?:{session})(?:&(.*))?", re.I | re.S)
+    for session in (
+        "jsessionid=[0-9a-z]{32}",
+        "phpsessid=[0-9a-z]{32}",
+        "sid=[0-9a-z]{32}",
+        "aspsessionid[a-z]{8}=[a-z]{24}",
+        "cfid=[^&]+&cftoken=[^&]+",
+    )
+]
+
+
+def surt(url: str) -> str:
+    """The key of an http(s) URL.
+
+    >>> surt("https://www.example.com:8080/B/?d=2&c=1"), surt("http://example.com:80")
+    ('com,example:8080)/b?c=1&d=2', 'com,example)/')
+    """
+    scheme, _, rest = url.partition("://")
+    authority, slash, rest = rest.partition("/")
+    path, mark, query = (slash + rest).partition("?")
+    return f"{_authority(scheme, authority)}){_path(path)}{_query(query) if mark else ''}"
+
+
+@functools.lru_cache(maxsize=4096)  # hosts come again and again
+def _authority(scheme: str, authority: str) -> str:
+    named = host_of(f"{scheme}://{authority}/")
+    host = named.rstrip(".").lower()
+    www = _WWW.match(host)
+    host = host[www.end() :] if www else host
+    port = authority[len(named) :]
+    port = "" if port in (":", _DEFAULT_PORTS.get(scheme)) else port
+    return f"{_reversed(host)}{port}"
+
+
+def _reversed(host: str) -> str:
+    if host.startswith("["):
+        return host.strip("[]")
+    return ",".join(host.split(".")[::-1])
+
+
+def _path(path: str) -> str:
+    path = _SLASHES.sub("/", _unescaped(path) or "/")
+    path = _escaped(path).lower()
+    session = _SESSION_IN_PATH.fullmatch(path)
+    path = session[1] + session[2] if session else path
+    return path[:-1] if path.endswith("/") and len(path) > 1 else path
+
+
+def _query(query: str) -> str:
+    query = _escaped(_unescaped(query))
+    for pattern in _SESSIONS_IN_QUERY:
+        found = pattern.fullmatch(query)
+        if found:
+            query = found[1] + (found[2] or "")
+    arguments = sorted(argument.partition("=")[::2] + (argument,) for argument in query.lower().split("&"))
+    joined = "&".join(argument for _, _, argument in arguments)
+    return f"?{joined}" if joined else ""
+
+
+def _unescaped(text: str) -> str:
+    """`text` with all its escapes undone, again and again; those that are no UTF-8 stay."""
+    for _ in range(_MAX_UNESCAPES):
+        before, text = text, _ESCAPES.sub(_decoded, text)
+        if text == before:
+            break
+    return text
+
+
+def _decoded(escapes: re.Match[str]) -> str:
+    data = bytes.fromhex(escapes[0].replace("%", ""))
+    return data.decode("utf-8", "surrogateescape").translate(_KEPT_ESCAPES)
+
+
+_KEPT_ESCAPES = {0xDC00 + byte: f"%{byte:02X}" for byte in range(0x80, 0x100)}
+
+
+def _escaped(text: str) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    return _TO_ESCAPE.sub(lambda match: b"%" + (match[1] or b"%02X" % match[0][0]), data).decode("ascii")

@@ -1,0 +1,206 @@
+"""The Wayback Machine, and any archive that speaks as it does: captures found through CDX, replayed raw as Mementos.
+
+The index is asked for the captures nearest to the wished time (CDX server API); the best one is fetched as it was archived
+(`/web/TIMESTAMPid_/URL`). RFC 7089: an answer that is a capture says when it was made (`Memento-Datetime`); all other
+answers are the archive's own. Headers of the page come as `X-Archive-Orig-*`; the others are the archive's.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from webtext.base.content_coding import BodyError, decode_body
+from webtext.base.errors import ConfigError
+from webtext.base.urls import canonical_url
+from webtext.crawl.archives.captures import Capture, Preference, Rank, not_archived
+from webtext.crawl.archives.server import ArchiveServer
+from webtext.crawl.archives.settings import WAYBACK
+from webtext.crawl.archives.surt import surt
+from webtext.crawl.fetch.client import Reply
+from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.fetch.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.fetch.redirects import is_redirect, redirect_target
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.fetch.sniff import TEXT_TYPES, media_type
+from webtext.crawl.fetch.visit import PAGE_STATUSES, Visit, objection
+from webtext.crawl.pages.warc_writer import Headers, warc_date
+
+CDX_LIMIT = 25  # captures that an index is asked for, the nearest first
+MAX_CDX_BYTES = 1 << 20
+MAX_HOPS = 5  # to other captures of the same page
+HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip"}
+_ORIGINAL = b"x-archive-orig-"
+_OF_THE_WIRE = frozenset({b"content-encoding", b"content-length", b"transfer-encoding", b"connection", b"keep-alive"})
+_END_OF_9999 = 253_402_300_799
+_TIMESTAMP = re.compile(r"\d{14}")
+_REPLAYED = re.compile(r"(\d{4,14})(?:[a-z]{2}_)?/(.+)", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A capture as the index names it."""
+
+    timestamp: str
+    url: str  # canonical
+    original: str
+    rank: Rank
+
+
+class Wayback:
+    """Finds captures at one CDX server and the replay beside it."""
+
+    name = WAYBACK
+
+    def __init__(self, server: ArchiveServer, settings: FetchSettings, preference: Preference) -> None:
+        self._server = server
+        self._settings = settings
+        self._preference = preference
+        self._replay = canonical_url(settings.wayback_replay.rstrip("/") + "/") or ""
+        self._cdx = canonical_url(settings.wayback_cdx) or ""
+        if not (self._replay and self._cdx):
+            raise ConfigError(
+                f"[crawl.fetch] wayback_cdx = {settings.wayback_cdx!r}, wayback_replay = {settings.wayback_replay!r}: "
+                "expected URLs with a host"
+            )
+
+    async def find(self, visit: Visit, url: str, voted: int) -> Capture:
+        """The best capture of `url`; see `Archive.find`."""
+        rows = await self._rows(visit, url, voted)
+        if not rows:
+            raise not_archived()
+        best = min(rows, key=lambda row: row.rank)
+        return await self._fetch(visit, best.timestamp, best.original, voted)
+
+    async def _rows(self, visit: Visit, url: str, voted: int) -> list[_Row]:
+        before = self._preference.before
+        near = _timestamp(voted if before is None else before - 1)
+        query = [("url", url), ("output", "json"), ("closest", near), ("sort", "closest"), ("limit", str(CDX_LIMIT))]
+        query += [("filter", "!statuscode:[45].."), ("filter", "!mimetype:(image|audio|video)/.*")]
+        query += [("collapse", "digest"), *([("to", near)] if before is not None else [])]
+        asked = f"{self._cdx}?{urlencode(query)}"
+        reply = await self._server.get(asked, HEADERS, lambda status, _: status == 200, visit, MAX_CDX_BYTES)
+        if reply.body is None:
+            raise not_archived(f"the index answers with HTTP status {reply.status}")
+        try:
+            body = decode_body(reply.body, "", reply.header("content-encoding") or "", MAX_CDX_BYTES)
+            rows = list(_read_rows(body))
+        except (BodyError, ValueError, TypeError, RecursionError):
+            raise Failure(ARCHIVE_DAMAGED, "the index gives no list of captures") from None
+        return list(self._usable(rows, url, voted, visit.redirects))
+
+    def _usable(self, rows: list[dict[str, Any]], url: str, voted: int, passed: list[str]) -> Iterator[_Row]:
+        for row in rows:
+            timestamp, original = str(row.get("timestamp")), str(row.get("original") or row.get("url"))
+            status, kind = str(row.get("statuscode") or row.get("status")), row.get("mimetype") or row.get("mime")
+            named = canonical_url(original)
+            seconds = _seconds(timestamp)
+            if seconds is None or named is None or surt(named) != surt(url):
+                continue
+            goes_on = status.isdigit() and is_redirect(int(status))
+            if goes_on and named in passed:  # another spelling of its own target
+                continue
+            is_page = status == "200" and media_type(str(kind)) in TEXT_TYPES or status == "-"  # of a revisit
+            if goes_on or is_page:
+                rank = self._preference.rank(seconds, voted, is_exact=named == url, is_redirect=goes_on)
+                if rank is not None:
+                    yield _Row(timestamp, named, original, rank)
+
+    async def _fetch(self, visit: Visit, timestamp: str, original: str, voted: int) -> Capture:
+        """Replay a capture. An archive may answer with the way to a neighbouring capture of the same page."""
+        for _ in range(1 + MAX_HOPS):
+            url = canonical_url(original)
+            asked = canonical_url(f"{self._replay}{timestamp}id_/{original}")
+            if url is None or asked is None or not asked.startswith(self._replay):
+                raise Failure(ARCHIVE_DAMAGED, "the index names no URL")
+            reply = await self._server.get(asked, HEADERS, self._wants_body, visit, self._settings.max_bytes)
+            target = redirect_target(asked, reply.headers) if is_redirect(reply.status) else None
+            replayed = _REPLAYED.fullmatch(target.removeprefix(self._replay)) if target else None
+            if replayed is not None:
+                timestamp, original = replayed[1], replayed[2]
+                named = canonical_url(original)
+                if named is not None and (named == url or reply.header("memento-datetime") is None):
+                    if surt(named) != surt(url):
+                        raise not_archived("the archive leads to another page")
+                    continue
+            return self._capture(reply, url, asked, named if replayed else None, voted)
+        raise Failure(ARCHIVE_DAMAGED, "the archive leads from capture to capture")
+
+    def _wants_body(self, status: int, headers: Headers) -> bool:
+        is_memento = any(name.lower() == b"memento-datetime" for name, _ in headers)
+        return is_memento and objection(status, original_headers(headers), self._settings) is None
+
+    def _capture(self, reply: Reply, url: str, asked: str, leads_to: str | None, voted: int) -> Capture:
+        captured = _date(reply.header("memento-datetime"))
+        if captured is None:
+            raise not_archived(f"the archive answers with HTTP status {reply.status}, and no capture")
+        if self._preference.rank(captured, voted, is_exact=True) is None:
+            raise not_archived("the archive gives a newer capture")
+        headers = original_headers(reply.headers)
+        if leads_to is not None:
+            headers = [(name, value) for name, value in headers if name.lower() != b"location"]
+            headers.append((b"Location", leads_to.encode()))
+        if (
+            reply.body is None
+            and reply.status in PAGE_STATUSES
+            and objection(reply.status, headers, self._settings) is None
+        ):
+            raise Failure(ARCHIVE_DAMAGED, "no body")
+        body = reply.body or b""
+        if reply.body is not None:
+            headers += [(b"Content-Length", str(len(body)).encode())]
+        origin = [("WARC-Source-URI", asked), ("WARC-Creation-Date", warc_date(int(time.time())))]
+        return Capture(url=url, captured=captured, status=reply.status, headers=headers, body=body, origin=origin)
+
+
+def original_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The page's own headers in a replayed answer, made true for the bytes that came: only these carry its coding.
+
+    >>> original_headers([(b"Server", b"archive"), (b"X-Archive-Orig-Server", b"site"), (b"Content-Type", b"text/html")])
+    [(b'server', b'site'), (b'Content-Type', b'text/html')]
+    """
+    found = []
+    for name, value in headers:
+        own = name.lower()
+        if own.startswith(_ORIGINAL) and own[len(_ORIGINAL) :] not in _OF_THE_WIRE:
+            found.append((own[len(_ORIGINAL) :], value))
+    known = {name for name, _ in found}
+    for name, value in headers:
+        if name.lower() == b"content-encoding" or (name.lower() == b"content-type" and b"content-type" not in known):
+            found.append((name, value))
+    return found
+
+
+def _read_rows(body: bytes) -> Iterator[dict[str, Any]]:
+    """The rows of an answer: an array whose first row names the fields, or one JSON object a line."""
+    text = body.decode("utf-8", "replace").strip()
+    if text.startswith("["):
+        fields, *rows = json.loads(text) or [[]]
+        yield from (dict(zip(fields, row, strict=False)) for row in rows)
+    else:
+        yield from (row for line in text.splitlines() if isinstance(row := json.loads(line), dict))
+
+
+def _timestamp(seconds: int) -> str:
+    return time.strftime("%Y%m%d%H%M%S", time.gmtime(min(max(seconds, 0), _END_OF_9999)))
+
+
+def _seconds(timestamp: str) -> int | None:
+    try:
+        return calendar.timegm(time.strptime(timestamp, "%Y%m%d%H%M%S")) if _TIMESTAMP.fullmatch(timestamp) else None
+    except ValueError:
+        return None
+
+
+def _date(value: str | None) -> int | None:
+    try:
+        return int(parsedate_to_datetime(value).timestamp()) if value else None
+    except (ValueError, OverflowError):
+        return None

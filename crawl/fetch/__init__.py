@@ -1,0 +1,1 @@
+"""Links to pages from the living web: polite, bounded, one row for every link."""

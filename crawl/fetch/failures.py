@@ -1,0 +1,50 @@
+"""An exchange that came to nothing, and the fetch log's reason for it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import aiohttp
+
+
+class Failure(Exception):
+    """An exchange that came to nothing; `reason` is the fetch log's, `cause` is for people."""
+
+    def __init__(self, reason: str, cause: str = "") -> None:
+        super().__init__(f"{reason}: {cause}" if cause else reason)
+        self.reason = reason
+        self.cause = cause or None
+
+
+class NotConnected(Failure):
+    """No connection came about; another address of the host may do."""
+
+
+def dns_failure(error: OSError) -> Failure:
+    """The name has no address; or nobody said so, which may pass: no server answered, or not in time.
+
+    >>> dns_failure(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")).reason
+    'dns_unanswered'
+    """
+    is_temporary = isinstance(error, TimeoutError) or error.errno == socket.EAI_AGAIN
+    return Failure("dns_unanswered" if is_temporary else "dns_failed", str(error) or type(error).__name__)
+
+
+def failure_of(error: Exception) -> Failure:
+    """The fetch log's reason for an error of aiohttp, asyncio or the system."""
+    cause = f"{type(error).__name__}: {error}"
+    if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
+        return Failure("tls_failed", cause)
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return dns_failure(error.os_error)
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return NotConnected("timed_out", cause)
+    if isinstance(error, TimeoutError):
+        return Failure("timed_out", cause)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return NotConnected("connection_failed", cause)
+    cut_short = isinstance(error.__cause__, aiohttp.http_exceptions.ContentLengthError)
+    if cut_short or isinstance(error, (aiohttp.ClientConnectionError, OSError)):
+        return Failure("connection_failed", cause)
+    return Failure("bad_response", cause)

@@ -1,0 +1,88 @@
+"""A host is one queue, worked off by one task; many hosts at once. A link that may do better later comes back to its queue.
+
+While a link waits for its next try the others of its host go on. Nothing is remembered of a try: a run that is killed
+begins such a link anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from webtext.base.errors import WebtextError
+from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.fetch.page_source import Answer
+from webtext.crawl.fetch.settings import MAX_JITTER, MIN_JITTER, FetchSettings
+from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.pages.pages_set import Link
+
+HOSTS_AT_ONCE = 2048  # at a second or two between requests, enough for over a thousand pages a second
+MOST_WAITING = 1000  # links of one host that wait for another try; then the host waits with them
+
+MakeVisit = Callable[[Link, Visit | None], Awaitable[Visit]]
+"""Visits a link, or goes on with an earlier visit of it."""
+
+logger = logging.getLogger(__name__)
+
+
+class HostQueues:
+    """A source of pages (`crawl/fetch/page_source.py`) that looks links up one by one."""
+
+    def __init__(self, name: str, visit: MakeVisit, settings: FetchSettings) -> None:
+        self.name = name
+        self._visit = visit
+        self._retries = settings.retries
+        self._retry_seconds = settings.retry_seconds
+
+    async def run(self, queues: Iterable[Iterator[Link]], answer: Answer) -> None:
+        """Work all queues off, HOSTS_AT_ONCE of them at a time: see `PageSource.run`."""
+        waiting = iter(queues)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for queue in itertools.islice(waiting, HOSTS_AT_ONCE):
+                    tasks.create_task(self._work_off_all(itertools.chain([queue], waiting), answer))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _work_off_all(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
+        for queue in queues:
+            await self._work_off(queue, answer)
+
+    async def _work_off(self, queue: Iterator[Link], answer: Answer) -> None:
+        again: list[tuple[float, int, Link, Visit]] = []  # a heap, by the moment of the next try
+        ticket = itertools.count()
+        while True:
+            due = bool(again) and again[0][0] <= time.monotonic()
+            link = None if due or len(again) >= MOST_WAITING else next(queue, None)
+            earlier = None
+            if link is None:
+                if not again:
+                    return
+                moment, _, link, earlier = heapq.heappop(again)
+                await asyncio.sleep(moment - time.monotonic())
+            visit = await self._guarded(link, earlier)
+            if visit.may_pass and visit.n_tries <= self._retries:
+                heapq.heappush(again, (time.monotonic() + self._wait(visit), next(ticket), link, visit))
+            else:
+                answer(link, visit)
+
+    async def _guarded(self, link: Link, earlier: Visit | None) -> Visit:
+        """The boundary where one page's surprise stays that page's: it is a counted reason, never the end of a crawl."""
+        try:
+            return await self._visit(link, earlier)
+        except WebtextError:  # the source itself cannot be used
+            raise
+        except Exception as error:
+            logger.exception("the fetcher raised at '%s'", link.url)
+            visit = Visit(url=link.url, source=self.name)
+            visit.fail(Failure("fetcher_raised", repr(error)))
+            return visit
+
+    def _wait(self, visit: Visit) -> float:
+        seconds: float = self._retry_seconds * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)
+        return seconds

@@ -1,0 +1,197 @@
+"""Politeness: one request at a time per host and per address, with a pause between the end of one and the next.
+
+Many names share one server, so the pause holds for the address too. A host's own wish (`Crawl-delay`, `Retry-After`)
+holds for the host. The pace of a host adapts: it is doubled when the host fails or says that it is busy, is at least the
+time that the last answer took, and halves back with each quick one. A host that only fails is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+from webtext.crawl.fetch.clock_journal import FORGOTTEN_SECONDS, ClockJournal, NotedClock
+from webtext.crawl.fetch.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
+from webtext.crawl.resolver import Refused
+
+MAX_CRAWL_DELAY = 30.0  # what a Crawl-delay may ask for at most, as Nutch and StormCrawler have it
+FIRST_BACKOFF = 1.0  # the pace, in seconds, to which the first failure of a host slows it at least
+SHORT_WAIT = 0.5  # seconds: over before another process has begun, so there is no need to note it
+CLOCKS_KEPT = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast hosts are asked, and when they are given up; the names are those of the settings."""
+
+    delay: float
+    concurrency: int = 64
+    max_delay: float = 60.0
+    max_pause: float = 600.0
+    max_host_failures: int = 10
+
+
+@dataclass(slots=True, eq=False)
+class _Clock:
+    least: float  # seconds between two requests when all is well
+    delay: float  # and at present
+    free_at: float = 0.0
+    failures: int = 0  # in a row
+    gave_up: str | None = None  # the fetch log's reason
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class Hosts:
+    """The clocks of all hosts and addresses that were met; with a journal, of earlier runs too."""
+
+    def __init__(self, pace: Pace, journal: ClockJournal | None = None) -> None:
+        self.pace = pace
+        self._journal = journal
+        self._clocks: dict[str, _Clock] = {}
+        self._n_kept = CLOCKS_KEPT
+        self._slots = asyncio.Semaphore(pace.concurrency)
+        if journal is not None:
+            self._recall(journal.read())
+            journal.begin(self._notes())
+
+    def refusal(self, host: str) -> str | None:
+        """Why `host` is not asked any more, as a reason of the fetch log; None while it is."""
+        clock = self._clocks.get(host)
+        return None if clock is None else clock.gave_up
+
+    def ask_for_delay(self, host: str, crawl_delay: float | None) -> None:
+        """Remember the Crawl-delay that `host` asks for, if it does."""
+        if crawl_delay is not None and crawl_delay > self.pace.delay:
+            clock = self._clock(host)
+            clock.least = min(crawl_delay, MAX_CRAWL_DELAY)
+            clock.delay = max(clock.delay, clock.least)
+            clock.free_at = max(clock.free_at, time.monotonic() + clock.delay)
+            self._note(host)
+
+    def pause(self, host: str, seconds: float) -> None:
+        """Leave `host` alone for so long, as it asked; for good, in this run, when that is longer than max_pause."""
+        if seconds <= 0:
+            return
+        clock = self._clock(host)
+        clock.free_at = max(clock.free_at, time.monotonic() + min(seconds, FORGOTTEN_SECONDS))
+        if seconds > self.pace.max_pause:
+            clock.gave_up = HOST_ASKED_TO_WAIT
+        self._note(host)
+
+    def wait(self, host: str) -> float:
+        """Seconds for which `host` is to be left alone yet."""
+        clock = self._clocks.get(host)
+        return 0.0 if clock is None else max(0.0, clock.free_at - time.monotonic())
+
+    def answered(self, host: str, seconds: float) -> None:
+        """An answer came after so long: the pace falls back, but a host is never kept busy more than half the time."""
+        clock = self._clock(host)
+        clock.failures = 0
+        if clock.delay > clock.least or seconds > clock.delay:
+            slow = min(seconds, self.pace.max_delay)
+            clock.delay = max(clock.least, slow, clock.delay / 2)
+
+    def failed(self, host: str) -> None:
+        """No answer came, or one that says that the host is busy."""
+        clock = self._clock(host)
+        clock.failures += 1
+        clock.delay = max(clock.delay, min(max(2 * clock.delay, FIRST_BACKOFF), self.pace.max_delay))
+        if clock.failures >= self.pace.max_host_failures and clock.gave_up is None:
+            clock.gave_up = HOST_KEPT_FAILING
+
+    @contextlib.asynccontextmanager
+    async def turn(self, host: str, address: str) -> AsyncIterator[None]:
+        """Hold the right to send one request to `host` at `address`; never take two turns at once.
+
+        Raises Refused when the host is given up, or was while others had their turns.
+        """
+        names = host, f"@{address}"
+        own, shared = clocks = self._clock(host), self._clock(names[1])
+        for clock in clocks:
+            clock.users += 1
+        try:
+            async with own.lock:
+                if own.gave_up is None:
+                    await _sleep_until(own.free_at)
+                if own.gave_up is not None:
+                    raise Refused(own.gave_up)
+                async with shared.lock:
+                    await _sleep_until(shared.free_at)
+                    async with self._slots:  # last: who waits for a turn holds no slot
+                        self._restart(*names)
+                        try:
+                            yield
+                        finally:
+                            self._restart(*names)
+        finally:
+            for clock in clocks:
+                clock.users -= 1
+            if len(self._clocks) > self._n_kept:
+                self._forget_old()
+
+    def close(self) -> None:
+        """Close the journal."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def _clock(self, name: str) -> _Clock:
+        clock = self._clocks.get(name)
+        if clock is None:
+            clock = self._clocks[name] = _Clock(self.pace.delay, self.pace.delay)
+        return clock
+
+    def _restart(self, *names: str) -> None:
+        """Let the clocks run from now on: at the start of a request, lest a kill forget it, and at its end."""
+        now = time.monotonic()
+        for name in names:
+            clock = self._clocks[name]
+            clock.free_at = max(clock.free_at, now + clock.delay)
+        self._note(*names)
+
+    def _note(self, *names: str) -> None:
+        if self._journal is None:
+            return
+        now = time.monotonic()
+        clocks = [self._clocks[name] for name in names]
+        if max([clock.free_at for clock in clocks]) - now <= SHORT_WAIT:
+            return
+        waits = [(name, clock.free_at - now, clock.delay) for name, clock in zip(names, clocks, strict=True)]
+        with contextlib.suppress(OSError):  # a full disk ends the run where pages are written, with its reason
+            if self._journal.is_long:
+                self._journal.begin(self._notes())
+            self._journal.note(*waits)
+
+    def _notes(self) -> Iterator[NotedClock]:
+        now = time.monotonic()
+        for name, clock in self._clocks.items():
+            if clock.free_at > now or clock.delay > self.pace.delay:
+                yield NotedClock(name, clock.free_at - now, clock.delay)
+
+    def _recall(self, notes: list[NotedClock]) -> None:
+        now = time.monotonic()
+        for noted in notes:
+            if noted.wait <= 0 and noted.pace <= self.pace.delay:
+                continue
+            clock = self._clock(noted.name)
+            clock.free_at = now + noted.wait
+            clock.delay = max(clock.delay, min(noted.pace, max(self.pace.max_delay, MAX_CRAWL_DELAY)))
+            if noted.wait > self.pace.max_pause:
+                clock.gave_up = HOST_ASKED_TO_WAIT
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        self._clocks = {k: c for k, c in self._clocks.items() if c.users or c.free_at > now or not self._is_plain(c)}
+        self._n_kept = max(CLOCKS_KEPT, 2 * len(self._clocks))
+
+    def _is_plain(self, clock: _Clock) -> bool:
+        return clock.delay <= self.pace.delay and clock.gave_up is None and not clock.failures
+
+
+async def _sleep_until(moment: float) -> None:
+    wait = moment - time.monotonic()
+    if wait > 0:
+        await asyncio.sleep(wait)

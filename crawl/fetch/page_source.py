@@ -1,0 +1,71 @@
+"""A source of pages: it is given links, and answers for each of them with what came of it.
+
+Sources stand one behind the other, in the order that `--from` names. A link goes on to the next one where a source failed;
+a page, a link to another link's page and a refusal are final: a site's no holds for every copy of its pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import msgspec
+
+from webtext.crawl.fetch.reasons import FAILED, NOT_TEXT, outcome_of
+from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.pages.pages_set import Link
+
+Answer = Callable[[Link, Visit], None]
+
+
+class PageSource(Protocol):
+    """Where pages come from."""
+
+    name: str
+
+    async def run(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
+        """Call `answer` exactly once for every link of all queues, one queue a host.
+
+        An error of `answer` ends the run, and a source that cannot be used at all, but nothing that one page does.
+        """
+        ...
+
+
+class Leftovers:
+    """The links that a source leaves to the next one, in a file made at `path`, whose name is removed at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "w+b")  # noqa: SIM115 - closed by __exit__
+        path.unlink()
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def __enter__(self) -> Leftovers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, link: Link) -> None:
+        """Append a link."""
+        encoded = self._encoder.encode(link)
+        self._file.write(len(encoded).to_bytes(4, "little") + encoded)
+
+    def __iter__(self) -> Iterator[Link]:
+        """All links that were added."""
+        decoder = msgspec.msgpack.Decoder(Link)
+        self._file.seek(0)
+        while size := self._file.read(4):
+            yield decoder.decode(self._file.read(int.from_bytes(size, "little")))
+
+
+def is_final(reason: str) -> bool:
+    """Whether no other source is to be asked. `not_text` is no refusal of the site's.
+
+    >>> is_final("robots_disallowed"), is_final("http_404"), is_final("not_text")
+    (True, False, False)
+    """
+    return outcome_of(reason) != FAILED and reason != NOT_TEXT

@@ -1,0 +1,232 @@
+"""Links in, pages out: every link gets a row with what came of it, every page a WARC record.
+
+A host is one queue (`crawl/fetch/host_queues.py`). Fetching is no pure function, so it writes its part set itself
+(`crawl/pages/pages_set.py`): part by part, resumable after any death by giving the same command again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import gc
+import platform
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import uvloop
+
+from webtext.base.config import recipe_settings
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.lean_arrow import keep_pandas_out
+from webtext.base.partset import PartSet
+from webtext.base.progress import Progress
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_host
+from webtext.crawl.archives.captures import Judge
+from webtext.crawl.archives.settings import WEB
+from webtext.crawl.archives.sources import open_archives
+from webtext.crawl.blocklists import DomainBlocklists
+from webtext.crawl.fetch.client import Client, host_and_port
+from webtext.crawl.fetch.exclusions import Exclusions, unnamed_lists
+from webtext.crawl.fetch.frontier import Frontier, in_share
+from webtext.crawl.fetch.host_queues import HostQueues
+from webtext.crawl.fetch.hosts import Hosts, Pace
+from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
+from webtext.crawl.fetch.reasons import FETCHED, OVER_HOST_CAP, outcome_of
+from webtext.crawl.fetch.settings import WHOLE, FetchSettings
+from webtext.crawl.fetch.tally import Tally
+from webtext.crawl.fetch.visit import Known, Visit, Visitor
+from webtext.crawl.pages.link_table import LinkTable
+from webtext.crawl.pages.pages_set import Link, PagesSet, user_agent
+from webtext.crawl.plan.link_hosts import over_host_cap
+from webtext.crawl.wishes.wishes import Wishes
+
+__all__ = ["FetchSettings", "fetch_pages"]
+
+CODE_VERSION = 3
+
+
+def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> PartSet | None:
+    """Fetch every link of the set `links` that has no row yet in the pages set `out`, and seal it.
+
+    Raises ConfigError when a link leaves this machine and there is no contact, before anything is sent; InputError when
+    `out` was begun with other settings or other links. Ctrl-C publishes what is complete. None under `run.dry_run`.
+    """
+    started = time.time()
+    keep_pandas_out()
+    parent = PartSet.open(links, "links")
+    domains = DomainBlocklists.read(settings.domain_blocklist)
+    in_recipe = recipe_settings(settings) | {"domain_blocklists": domains.about()}
+    recipe = Recipe(stage="crawl.fetch", code_version=CODE_VERSION, settings=in_recipe)
+    pages = PagesSet(out, recipe, parent, settings)
+    table = LinkTable(_column(parent, "link_id"))
+    n_gone = pages.done.missing_from(table)
+    if n_gone:
+        raise InputError(
+            f"'{out}' has pages of {n_gone:,} links that '{links}' does not hold",
+            "choose another --out for these links",
+        )
+    if settings.contact is None:
+        _check_loopback(parent)
+    share = settings.share_of()
+    n_links = len(table) if share == WHOLE else sum(in_share(url, share) for url in _column(parent, "url"))
+    n_missing = n_links - len(pages.done)
+    run.console.say(f"crawl.fetch: {n_links:,} links, {len(pages.done):,} done, {n_missing:,} to fetch")
+    if run.dry_run:
+        return None
+    if n_missing or pages.is_under_way:
+        exclusions = _exclusions(parent, domains, run)
+        _crawl(parent, table, pages, settings, exclusions, n_missing, run)
+    about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
+    return pages.seal(about)
+
+
+def _check_loopback(links: PartSet) -> None:
+    for url in _column(links, "url"):
+        host, _ = host_and_port(url)
+        if not is_loopback_host(host):
+            raise ConfigError(
+                f"no contact: '{url}' is not on this machine, and its owner could not reach you",
+                "give --contact with an e-mail address or a URL; it is sent in the User-Agent",
+            )
+
+
+def _exclusions(links: PartSet, domains: DomainBlocklists, run: Run) -> Exclusions:
+    link_settings = links.manifest["recipe"]["settings"]
+    for name in unnamed_lists(link_settings, domains):
+        run.console.warn(
+            f"the links were held against the blocklist '{name}', redirects are not: give it with --domain-blocklist"
+        )
+    return Exclusions(link_settings, domains)
+
+
+def _crawl(
+    links: PartSet,
+    table: LinkTable,
+    pages: PagesSet,
+    settings: FetchSettings,
+    exclusions: Exclusions,
+    n_missing: int,
+    run: Run,
+) -> None:
+    share = settings.share_of()
+    missing = (link for link in _links(links) if link.link_id not in pages.done and in_share(link.url, share))
+    with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress, _rare_collection():
+        try:
+            over_cap = over_host_cap(links, settings.max_pages_per_host)
+            crawl = _Crawl(table, pages, settings, exclusions, over_cap, progress)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(crawl.run(missing))
+        except KeyboardInterrupt:
+            pages.publish()
+            raise
+        pages.publish()
+
+
+@contextlib.contextmanager
+def _rare_collection() -> Iterator[None]:
+    """Look for garbage less often, and not among what was there before: that took a tenth of a crawl's CPU."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(20_000, *thresholds[1:])
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
+class _Crawl:
+    """One run of the crawl: the sources one after the other, each asked for the links that those before it had not."""
+
+    def __init__(
+        self,
+        table: LinkTable,
+        pages: PagesSet,
+        settings: FetchSettings,
+        exclusions: Exclusions,
+        over_cap: LinkTable,
+        progress: Progress,
+    ) -> None:
+        self._table = table
+        self._pages = pages
+        self._settings = settings
+        self._exclusions = exclusions
+        self._over_cap = over_cap
+        self._progress = progress
+        self._tally = Tally()
+
+    async def run(self, links: Iterator[Link]) -> None:
+        """Answer for all links; an error in writing ends the run, what the web does never."""
+        settings = self._settings
+        pace = Pace(
+            delay=settings.delay,
+            max_delay=settings.max_delay,
+            max_pause=settings.max_pause,
+            max_host_failures=settings.max_host_failures,
+            concurrency=settings.concurrency,
+        )
+        with contextlib.closing(Hosts(pace, self._pages.clock_journal())) as hosts:
+            async with contextlib.AsyncExitStack() as stack:
+                for source in await self._sources(hosts, stack):
+                    left = stack.enter_context(Leftovers(self._pages.scratch_path("leftovers")))
+                    is_last = source.name == settings.sources[-1]
+                    with Frontier(self._under_cap(links), self._pages.scratch_path("frontier")) as frontier:
+                        await source.run(frontier.queues(), functools.partial(self._answer, None if is_last else left))
+                    links = iter(left)
+
+    async def _sources(self, hosts: Hosts, stack: contextlib.AsyncExitStack) -> list[PageSource]:
+        settings = self._settings
+        allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
+        rule = AddressRule(allowed, has_contact=settings.contact is not None)
+        client = await stack.enter_async_context(Client(user_agent(settings.contact), rule, hosts))
+        wishes = Wishes(client, settings)
+        known = Known(self._table.has_url, self._pages.held.has_url, self._exclusions.excludes)
+        found = await open_archives(settings, Judge(wishes, settings, known), rule, hosts, stack)
+        if WEB in settings.sources:
+            visitor = Visitor(client, wishes, settings, known)
+            found[WEB] = HostQueues(WEB, lambda link, earlier: visitor.visit(link.url, earlier), settings)
+        return [found[name] for name in settings.sources]
+
+    def _answer(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
+        """Write the row, or leave the link to the next source."""
+        if left is None or visit.reason is None or is_final(visit.reason):
+            self._done(link, visit)
+        else:
+            tried = f"{link.tried}; " if link.tried else ""
+            tried += f"{visit.source}: {visit.reason}"
+            left.add(dataclasses.replace(link, tried=tried, requests=link.requests + visit.requests))
+
+    def _under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
+        """The links to visit; those over the cap on pages per host get their rows here, and wait in no queue."""
+        for link in links:
+            if link.link_id in self._over_cap:
+                self._done(link, Visit(url=link.url, reason=OVER_HOST_CAP))
+            else:
+                yield link
+
+    def _done(self, link: Link, visit: Visit) -> None:
+        self._pages.add(link, visit)
+        outcome = FETCHED if visit.reason is None else outcome_of(visit.reason)
+        n_bytes = 0 if visit.exchange is None else len(visit.exchange.body)
+        self._progress.advance(note=self._tally.add(outcome, n_bytes))
+
+
+def _links(links: PartSet) -> Iterator[Link]:
+    for row in _rows(links, ["link_id", "url", "karma", "split", "first_created"]):
+        yield Link(voted=row.pop("first_created"), **row)
+
+
+def _column(links: PartSet, name: str) -> Iterator[str]:
+    for row in _rows(links, [name]):
+        yield row[name]
+
+
+def _rows(links: PartSet, columns: list[str]) -> Iterator[dict[str, Any]]:
+    for part in links.parts:
+        for batch in links.batches(part, columns, batch_size=8192):
+            yield from batch.to_pylist()

@@ -1,0 +1,199 @@
+"""One link, from its URL to a page or to the reason why there is none: the rules, hop by hop.
+
+At every hop, in this order: the host's standing, address, robots.txt, request, redirect, status, opt-outs in headers,
+kind of content. A visit that failed for what may pass goes on, at its next try, from the hop where it failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from webtext.crawl.fetch.client import Client, Limits, Reply, lower_headers
+from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.fetch.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_REASONS
+from webtext.crawl.fetch.redirects import is_redirect, redirect_target
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.fetch.sniff import TEXT_TYPES, identified_type, media_type
+from webtext.crawl.pages.warc_writer import Exchange, Headers
+from webtext.crawl.resolver import Refused
+from webtext.crawl.tracking import without_tracking
+from webtext.crawl.wishes.opt_outs import header_opt_outs, obeyed
+from webtext.crawl.wishes.wishes import Wishes
+
+PAGE_STATUSES = frozenset({200, 203})
+MAX_CAUSE = 200  # characters
+HEADERS = {
+    "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
+    "Accept-Encoding": "gzip",  # stored as it comes, so ask only for what every WARC reader decodes
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Visit:
+    """What came of one link. `reason` is None if and only if `exchange` holds a page."""
+
+    url: str
+    source: str = "web"  # what was asked
+    reason: str | None = None
+    exchange: Exchange | None = None
+    final_url: str | None = None  # of the last response; for a link that leads to another, that one's URL
+    redirects: list[str] = field(default_factory=list)  # the URLs that answered with a redirect
+    status: int | None = None
+    seconds: float | None = None  # of all exchanges, without waiting for turns
+    requests: int = 0  # for pages; robots.txt is not counted
+    cause: str | None = None  # what happened, for people
+    opt_outs: list[str] = field(default_factory=list)  # wishes that held, obeyed or not
+
+    n_tries: int = 0
+    at: str = ""  # the URL that is to be asked next
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the failure is of a kind that another try may not meet."""
+        return self.reason in RETRIED_REASONS
+
+    def fail(self, error: Failure | Refused) -> None:
+        """Take over the reason, and the cause as one printable line: it may quote what a hostile server sent."""
+        self.reason = error.reason
+        quoted = (error.cause or "")[: 2 * MAX_CAUSE]
+        text = "".join(character if character.isprintable() else " " for character in quoted)
+        self.cause = " ".join(text.split())[:MAX_CAUSE] or None
+
+    def note(self, opt_outs: list[str]) -> None:
+        """Record wishes, each once."""
+        self.opt_outs += [wish for wish in opt_outs if wish not in self.opt_outs]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the URLs that visits come to."""
+
+    is_link: Callable[[str], bool]  # it has a row of its own
+    is_held: Callable[[str], bool]  # another link, which led there, has got it
+    is_excluded: Callable[[str], bool]  # it could be no link
+
+    def check(self, visit: Visit, url: str) -> None:
+        """Raises Failure where another row answers for `url`, to which the visit has come, and Refused where it is excluded."""
+        if url == visit.url:
+            return
+        if self.is_excluded(url):
+            raise Refused(EXCLUDED_DOMAIN, url)
+        if self.is_link(url) or self.is_held(url):
+            visit.final_url = url
+            raise Failure(REDIRECTS_TO_LINK)
+        link = without_tracking(url)  # as links are known; not the page that just sent us on to its tracked self
+        if link not in visit.redirects and link != visit.url and self.is_link(link):
+            visit.final_url = link
+            raise Failure(REDIRECTS_TO_LINK)
+
+
+class Visitor:
+    """Visits links."""
+
+    def __init__(
+        self,
+        client: Client,
+        wishes: Wishes,
+        settings: FetchSettings,
+        known: Known,
+    ) -> None:
+        self._client = client
+        self._wishes = wishes
+        self._settings = settings
+        self._limits = Limits(
+            max_bytes=settings.max_bytes,
+            total_seconds=settings.total_seconds,
+            connect_seconds=settings.connect_seconds,
+            min_rate=settings.min_rate,
+        )
+        self._known = known
+
+    async def visit(self, url: str, earlier: Visit | None = None) -> Visit:
+        """Follow `url` to its end, or go on with an earlier try. Never raises for what the web does."""
+        visit = earlier or Visit(url=url, at=url)
+        visit.n_tries += 1
+        visit.reason = visit.cause = None
+        try:
+            await self._follow(visit)
+        except (Failure, Refused) as error:
+            visit.fail(error)
+        return visit
+
+    async def _follow(self, visit: Visit) -> None:
+        while True:
+            reply = await self._request(visit, visit.at)
+            visit.final_url, visit.status = visit.at, reply.status
+            visit.seconds = (visit.seconds or 0.0) + reply.seconds
+            if not is_redirect(reply.status):
+                break
+            visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
+            self._known.check(visit, visit.at)
+        visit.note(header_opt_outs(lower_headers(reply.headers)))
+        reason = objection(reply.status, reply.headers, self._settings) if reply.body is None else None
+        if reason is not None:
+            raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
+        exchange = _exchange(reply)
+        if visit.redirects and self._known.is_held(visit.at):  # by a link that was under way at the same time
+            raise Failure(REDIRECTS_TO_LINK)
+        visit.exchange = exchange
+
+    async def _request(self, visit: Visit, url: str) -> Reply:
+        await self._wishes.ask(visit, url)
+        visit.requests += 1
+        return await self._client.get(url, HEADERS, self._limits, self._wants_body)
+
+    def _wants_body(self, status: int, headers: Headers) -> bool:
+        return objection(status, headers, self._settings) is None
+
+
+def next_hop(visit: Visit, url: str, headers: Headers, max_redirects: int) -> str:
+    """Where the redirect that `url` answered with leads. Raises Failure where the visit may not go on."""
+    visit.redirects.append(url)
+    target = redirect_target(url, headers)
+    if target is None:
+        named = next((value for name, value in headers if name.lower() == b"location"), b"")
+        raise Failure("bad_redirect", f"Location: {named[:MAX_CAUSE]!r}")
+    if target in visit.redirects:
+        raise Failure("redirect_loop", f"to {target}")
+    if len(visit.redirects) > max_redirects:
+        raise Failure("too_many_redirects", f"the next would be {target}")
+    return target
+
+
+def objection(status: int, headers: Headers, settings: FetchSettings) -> str | None:
+    """Why an answer is not a page we may keep, told from its head alone."""
+    if status not in PAGE_STATUSES:
+        return f"http_{status}"
+    known = lower_headers(headers)
+    opted_out = obeyed(header_opt_outs(known), settings)
+    if opted_out is not None:
+        return opted_out
+    kind = media_type(next((value for name, value in known if name == "content-type"), None))
+    return None if kind is None or kind in TEXT_TYPES else "not_text"
+
+
+def text_type(body: bytes, content_encoding: str) -> str | None:
+    """The type that the body's first bytes tell, None when they tell none. Raises Refused when it is no text's."""
+    identified = identified_type(body, content_encoding)
+    if identified is not None and identified not in TEXT_TYPES:
+        raise Refused("not_text", f"begins as {identified}")
+    return identified
+
+
+def _exchange(reply: Reply) -> Exchange:
+    """The reply as it is stored. Raises Refused when its first bytes are no text's."""
+    body = reply.body or b""
+    identified = text_type(body, reply.header("content-encoding") or "")
+    return Exchange(
+        url=reply.url,
+        captured=reply.captured,
+        address=reply.address,
+        method_line=reply.method_line,
+        request_headers=reply.request_headers,
+        status=reply.status,
+        status_line=reply.status_line,
+        headers=reply.headers,
+        body=body,
+        identified_type=identified,
+    )

@@ -1,0 +1,94 @@
+"""Reddit's monthly comment dumps (`RC_*`): the links that readers see in each comment, with the comment's score.
+
+WebText was made from submissions alone, so comments are a source only where they are named. The rows changed like those
+of submissions (crawl/links/reddit_rows.py); besides, while a score is hidden (`score_hidden`) the row shows 1, which is no
+score. A comment that was deleted or removed has no link left. Comments say nothing of `over_18`, save in exports of the
+API, so this mark of their submissions is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import msgspec
+
+from webtext.crawl.links.markdown import links_in
+from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
+from webtext.crawl.links.settings import PostRule
+from webtext.crawl.links.submission import NO_LINK, Sifted, Submission, Unreadable
+from webtext.crawl.streams.lines import read_lines
+
+SOURCE = "reddit-comment"
+MAX_BODY_CHARACTERS = 1 << 16
+"""Reddit lets people write 10,000. Longer texts are somebody's idea of a test, and cost a second and more each."""
+
+
+class _Row(Row):
+    body: str | None = None
+    score_hidden: bool | None = None
+
+
+_READER = RowReader(_Row)
+
+
+class RedditComments:
+    """The link source of `RC_*` files: a vote for each distinct URL in a comment, all with the comment's id and score."""
+
+    keeps_up = False
+
+    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
+        """Lines with their positions."""
+        return read_lines(file)
+
+    def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
+        """The votes of one comment.
+
+        >>> line = b'{"id": "c1", "score": 5, "body": "[a](http://a.com/?x&amp;y) http://b.com/", "created_utc": 1400000000}'
+        >>> [(post.post_id, post.url, post.score) for post in RedditComments().parse(line)]
+        [('c1', 'http://a.com/?x&y', 5), ('c1', 'http://b.com/', 5)]
+        """
+        row = _READER.row(record)
+        if isinstance(row, Unreadable):
+            return row
+        post_id = row.post_id("t1_")
+        if not post_id:
+            return Unreadable("no_post_id", "neither id nor name")
+        body = unescaped(row.body or "")
+        if len(body) > MAX_BODY_CHARACTERS:
+            return Unreadable("body_too_long", f"{len(body):,} characters, more than {MAX_BODY_CHARACTERS:,}")
+        try:
+            score = None if row.score_hidden else whole_number(row.score, "score")
+            created, retrieved = whole_number(row.created_utc, "created_utc"), row.retrieved()
+        except msgspec.ValidationError as error:
+            return Unreadable("wrong_type", str(error))
+        return [
+            Submission(
+                source=SOURCE,
+                post_id=post_id,
+                subreddit=row.subreddit,
+                url=url,
+                score=score,
+                created=created,
+                retrieved=retrieved,
+                is_self=False,
+                over_18=bool(row.over_18),
+            )
+            for url in links_in(body, SITE)
+        ]
+
+    def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
+        """The votes of these lines. Reading is nearly all of the work: judging waits."""
+        n_without = begin = 0
+        posts: list[Submission] = []
+        others = []
+        for line in bytes(lines).split(b"\n"):
+            end = begin + len(line)
+            votes = self.parse(line)
+            if isinstance(votes, Unreadable):
+                others.append((begin, end))
+            else:
+                n_without += not votes
+                posts += votes
+            begin = end + 1
+        return Sifted({NO_LINK: n_without} if n_without else {}, posts, others)

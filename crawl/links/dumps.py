@@ -1,0 +1,113 @@
+"""Reddit's monthly submission dumps (`RS_*`): one JSON object a line, whose fields changed over twenty years.
+
+What changed, and is met here or in crawl/links/reddit_rows.py (schemas of 248 months: github.com/ArthurHeitmann/arctic_shift,
+schemas/RS):
+
+    created_utc     a string from 2014-01 to 2015-11
+    score           null in 2017-10 and 2017-11
+    url, domain     null in 2022-08 and 2022-09
+    is_self         absent or null in early rows and some exports: told by the domain or by the post's own address
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from webtext.crawl import _sift
+from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
+from webtext.crawl.links.settings import PostRule
+from webtext.crawl.links.submission import Sifted, Submission, Unreadable
+from webtext.crawl.streams.lines import read_lines
+
+SOURCE = "reddit"
+
+
+class _Row(Row):
+    domain: str | None = None
+    url: str | None = None
+    is_self: bool | None = None
+
+
+_READER = RowReader(_Row)
+
+_decode_lines = msgspec.json.Decoder(_Row).decode_lines
+
+
+class RedditDump:
+    """The link source of `RS_*` files."""
+
+    keeps_up = True
+
+    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
+        """Lines with their positions."""
+        return read_lines(file)
+
+    def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
+        """The submission in one line.
+
+        >>> RedditDump().parse(b'{"id": "88", "url": "http://a.com/?x&amp;y", "score": 8, "created_utc": 1119552314}')[0].url
+        'http://a.com/?x&y'
+        """
+        row = _READER.row(record)
+        if isinstance(row, Unreadable):
+            return row
+        post_id = row.post_id("t3_")
+        if not post_id:
+            return Unreadable("no_post_id", "neither id nor name")
+        try:
+            return (_submission(row, post_id),)
+        except msgspec.ValidationError as error:
+            return Unreadable("wrong_type", str(error))
+
+    def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
+        """What `parse` makes of these lines, all at once; lines that are not plain are left (sift_reference.py)."""
+        dropped, posts, others = _sift.sift(_native(rule), np.frombuffer(lines, np.uint8))
+        rows = _decode_lines(posts)  # only our fields, of types that no row is refused for
+        return Sifted(dropped, [_submission(row, row.post_id("t3_")) for row in rows], others)
+
+
+@functools.cache
+def _native(rule: PostRule) -> _sift.Rule:
+    def within(limit: int | None) -> int | None:
+        return None if limit is None else min(max(limit, -(2**63)), 2**63 - 1)  # plain numbers have at most 18 digits
+
+    return _sift.Rule(
+        end=within(rule.end),
+        keep_over_18=rule.keep_over_18,
+        keep_self_posts=rule.keep_self_posts,
+        blocked_subreddits=sorted(rule.blocked_subreddits),
+        min_karma=within(rule.min_karma),
+        min_score_age=within(rule.min_score_age),
+    )
+
+
+def _submission(row: _Row, post_id: str) -> Submission:
+    return Submission(
+        source=SOURCE,
+        post_id=post_id,
+        subreddit=row.subreddit,
+        url=_link(row.url),
+        score=whole_number(row.score, "score"),
+        created=whole_number(row.created_utc, "created_utc"),
+        retrieved=row.retrieved(),
+        is_self=_is_self(row, post_id) if row.is_self is None else row.is_self,
+        over_18=bool(row.over_18),
+    )
+
+
+def _link(url: str | None) -> str | None:
+    """Unescaped once, and made absolute where Reddit names a page of its own by its path."""
+    if not url:
+        return None
+    url = unescaped(url)
+    return SITE + url if url.startswith("/") and not url.startswith("//") else url
+
+
+def _is_self(row: _Row, post_id: str) -> bool:
+    own_address = f"/comments/{post_id}/"
+    return (row.domain or "").startswith("self.") or own_address in f"{row.url}/"

@@ -1,0 +1,32 @@
+"""A column of a Hugging Face dataset as links; `base/hugging_face.py` says how one is named.
+
+COLUMN holds the URLs; score, time and the rest are found by their names (`COLUMNS` of crawl/links/lists.py). All splits are read,
+in the dataset's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from webtext.base.hugging_face import Reference, column_names, open_dataset
+from webtext.crawl.links.lists import Defaults, Row, RowSource, find_columns
+from webtext.crawl.links.submission import Unreadable
+
+
+class HuggingFaceColumn(RowSource):
+    """The link source of datasets; the file that stands for one holds its pinned reference."""
+
+    def __init__(self, defaults: Defaults, folder: str | None) -> None:
+        super().__init__(defaults)
+        self._folder = folder or None
+
+    def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
+        """Rows of all splits, numbered through."""
+        reference = Reference.parse(file.read().decode(), self._folder)
+        position = 0
+        for rows in open_dataset(reference)[0].values():
+            columns = find_columns(column_names(rows)) | {"url": reference.column}
+            for row in rows.select_columns(sorted(set(columns.values()))):
+                yield position, (position, {ours: row.get(theirs) for ours, theirs in columns.items()})
+                position += 1

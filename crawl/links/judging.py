@@ -1,0 +1,115 @@
+"""From a file's records to the votes that count, and the funnel of all others.
+
+A source that can sift is given many lines at once, under a journal position of the batch's own; lines that it leaves are
+looked at one by one. When a worker dies in a batch, the batch is tried once more line by line, so that the line itself is
+named and set aside; a batch whose lines all survive alone goes line by line from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from webtext.base.counts import Counts
+from webtext.base.journal import Journal
+from webtext.base.stage import KILLED_WORKER
+from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.spill import Vote
+from webtext.crawl.links.submission import NO_LINK, Dropped, LinkSource, SiftingSource, Submission, Unreadable
+from webtext.crawl.streams.lines import Batch, lines_of
+
+MAX_NAMED_FAILURES = 100
+"""Failed records of one file that are named; all are counted."""
+
+
+@dataclass(slots=True)
+class Funnel:
+    """What is counted while one file is read; failures are (FILE:POSITION, reason, cause)."""
+
+    file_name: str
+    counts: Counts = field(default_factory=Counts)
+    failures: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def fail(self, position: int, reason: str, cause: str) -> None:
+        """Count a failed record, and name it if it is one of the first or the stream's end."""
+        self.counts.fail(reason)
+        if len(self.failures) < MAX_NAMED_FAILURES or reason.endswith("_stream"):
+            self.failures.append((f"{self.file_name}:{position}", reason, cause))
+
+    def fail_set_aside(self, journal: Journal) -> None:
+        """Count the records that kill workers."""
+        for position, cause in sorted(journal.set_aside.items()):
+            if position >= 0:  # the others are batches, no record of which is lost
+                self.fail(position, KILLED_WORKER, cause)
+
+
+def votes_in(
+    records: Iterable[tuple[int, Any | Unreadable]],
+    source: LinkSource[Any],
+    journal: Journal,
+    judge: Judge,
+    funnel: Funnel,
+) -> Iterator[Vote]:
+    """The votes that count in a file's records, one record at a time."""
+    for position, record in journal.watch(records):
+        posts = record if isinstance(record, Unreadable) else source.parse(record)
+        if isinstance(posts, Unreadable):
+            funnel.fail(position, posts.reason, posts.cause)
+            continue
+        if isinstance(posts, Dropped) or not posts:
+            funnel.counts.drop(posts.reason if isinstance(posts, Dropped) else NO_LINK)
+        else:
+            yield from _judged(posts, judge, funnel)
+
+
+def votes_in_batches(
+    batches: Iterable[Batch], source: SiftingSource, journal: Journal, judge: Judge, funnel: Funnel
+) -> Iterator[Vote]:
+    """The votes that count in batches of lines: the same as of their lines one by one, and the same funnel."""
+    rule = judge.post_rule
+    for batch in batches:
+        start, lines = batch
+        n_bytes = 0 if isinstance(lines, Unreadable) else len(lines)
+        its_position = -2 - start  # no line's, nor the journal's -1
+        if journal.only is not None:
+            if journal.only == its_position or start <= journal.only <= start + n_bytes:
+                yield from votes_in(_trial(batch, journal), source, Journal(), judge, funnel)
+            continue
+        if isinstance(lines, Unreadable) or not lines or not _is_harmless(batch, journal):
+            yield from votes_in(lines_of(batch), source, journal, judge, funnel)
+            continue
+        journal.note(its_position)
+        sifted = source.sift(lines, rule)
+        for reason, n in sifted.dropped.items():
+            funnel.counts.drop(reason, n)
+        yield from _judged(sifted.posts, judge, funnel)
+        journal.idle()
+        others = (line for begin, end in sifted.others for line in lines_of((start + begin, lines[begin:end])))
+        yield from votes_in(others, source, journal, judge, funnel)
+
+
+def _judged(posts: Iterable[Submission], judge: Judge, funnel: Funnel) -> Iterator[Vote]:
+    for post in posts:
+        url, reason = judge(post)
+        if reason is not None:
+            funnel.counts.drop(reason)
+        else:
+            assert url is not None, "a post without a reason has a URL"
+            yield Vote(url, post)
+
+
+def _is_harmless(batch: Batch, journal: Journal) -> bool:
+    """Whether nothing in the batch, nor the batch itself, has killed a worker."""
+    start, lines = batch
+    assert not isinstance(lines, Unreadable), "a batch of lines"
+    return not any(p == -2 - start or start <= p <= start + len(lines) for p in journal.set_aside)
+
+
+def _trial(batch: Batch, journal: Journal) -> Iterator[tuple[int, bytes | Unreadable]]:
+    """The lines of a batch in which a worker died, each noted before it is looked at."""
+    for position, line in lines_of(batch):
+        if position not in journal.set_aside:
+            journal.note(position)
+            yield position, line
+    journal.idle()

@@ -1,0 +1,170 @@
+"""The karma rule: which posts vote for a page, and for which pages a vote counts.
+
+The profile `webtext` is GPT-2's rule (Radford et al. 2019, section 2.1: "all outbound links ... which received at least
+3 karma", Wikipedia removed; the model card ends it with 2017 and names a blocklist of subreddits), made exact: a post
+counts when its own score reaches the threshold, and a link is kept when one of its posts counts. Which sites stay is
+judged by OpenAI's list of WebText's 1,000 most frequent domains: Google, GitHub, eBay, Wikia and link shorteners are in
+it, Wikipedia and Reddit are not. The other profiles are in `crawl/links/settings.py`.
+
+Reasons, in the order they are looked at; the first that holds is the one that is counted:
+
+    null_score  null_url  null_created      the source does not tell
+    too_late                                created at or after `before`
+    over_18  self_post                      what the post is
+    blocked_subreddit                       where it was made
+    too_little_karma                        score below `min_karma`; under `sum_karma` see crawl/links/collect.py
+    score_too_fresh                         read sooner after the post was made than `min_score_age`
+    not_http                                no http(s) URL by the WHATWG standard
+    links_back                              to Reddit itself or its media hosts
+    wikipedia                               Wikipedia in any language, or a mirror of it
+    blocked_domain                          on a blocklist of domains
+    media                                   an image, audio or video file by its name
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from webtext.base.urls import canonical_url, host_of, path_of, registrable_domain
+from webtext.crawl.blocklists import DomainBlocklists, SubredditBlocklists
+from webtext.crawl.links.settings import KarmaRule, LinkSettings, PostRule
+from webtext.crawl.links.submission import Submission
+from webtext.crawl.tracking import without_tracking
+
+REDDIT_DOMAINS = frozenset({"reddit.com", "redd.it", "redditmedia.com", "reddituploads.com", "redditstatic.com"})
+WIKIPEDIA_DOMAINS = frozenset(
+    # Wikipedia's own names, then sites that show its articles and little else. Wikia and Wiktionary are not mirrors.
+    {"wikipedia.org", "wikipedia.com", "enwp.org"}
+    | {"wikiwand.com", "wikivisually.com", "wikimili.com", "wiki2.org", "wikizero.com", "thefullwiki.org"}
+)
+WIKIMEDIA_DOMAIN = "wikimedia.org"
+WIKIPEDIA_OVER_TLS = "secure.wikimedia.org"  # until 2011, with a path of /wikipedia/LANGUAGE/wiki/ARTICLE
+IMAGES = "bmp|gif|gifv|ico|jpeg|jpg|png|svg|tif|tiff|webp"
+AUDIO = "aac|flac|m4a|mid|midi|mp3|ogg|opus|wav|wma"
+VIDEO = "3gp|avi|flv|m4v|mkv|mov|mp4|mpeg|mpg|ogv|webm|wmv"
+
+
+class Judge:
+    """A rule with its blocklists. Call it with a post: (link URL, None) for a vote that counts, else (None, reason)."""
+
+    def __init__(
+        self,
+        rule: KarmaRule,
+        subreddits: SubredditBlocklists | None = None,
+        domains: DomainBlocklists | None = None,
+        min_score_age: int | None = None,
+    ) -> None:
+        self.rule = rule
+        self._end = rule.end
+        self._min_karma = None if rule.sum_karma else rule.min_karma
+        self._min_score_age = min_score_age
+        self._subreddits = subreddits or SubredditBlocklists()
+        self._domains = domains or DomainBlocklists()
+
+    @classmethod
+    def of(cls, settings: LinkSettings) -> Judge:
+        """The judge that these settings ask for. InputError when a blocklist cannot be read."""
+        subreddits = SubredditBlocklists.read(settings.subreddit_blocklist)
+        domains = DomainBlocklists.read(settings.domain_blocklist)
+        return cls(settings.rule, subreddits, domains, settings.min_score_age)
+
+    @property
+    def post_rule(self) -> PostRule:
+        """What `judge_post` asks."""
+        return PostRule(
+            end=self._end,
+            keep_over_18=self.rule.keep_over_18,
+            keep_self_posts=self.rule.keep_self_posts,
+            blocked_subreddits=self._subreddits.entries,
+            min_karma=self._min_karma,
+            min_score_age=self._min_score_age,
+        )
+
+    def about(self) -> dict[str, Any]:
+        """What a recipe says of it: the parts of the rule that hold, and which lists."""
+        lists = {"subreddit_blocklists": self._subreddits.about(), "domain_blocklists": self._domains.about()}
+        return dataclasses.asdict(self.rule) | lists
+
+    def __call__(self, post: Submission) -> tuple[str, None] | tuple[None, str]:
+        reason = self.judge_post(post)
+        if reason is not None:
+            return None, reason
+        url = link_url(post.url or "")
+        if url is None:
+            return None, "not_http"
+        reason = self._judge_url(url)
+        return (url, None) if reason is None else (None, reason)
+
+    def judge_post(self, post: Submission) -> str | None:
+        """Why the post does not count, whatever it links to; None when it does."""
+        if post.score is None:
+            return "null_score"
+        if post.url is None:
+            return "null_url"
+        if post.created is None:
+            return "null_created"
+        if self._end is not None and post.created >= self._end:
+            return "too_late"
+        if post.over_18 and not self.rule.keep_over_18:
+            return "over_18"
+        if post.is_self and not self.rule.keep_self_posts:
+            return "self_post"
+        if self._subreddits.lists and self._subreddits.blocks(post.subreddit):
+            return "blocked_subreddit"
+        if self._min_karma is not None and post.score < self._min_karma:
+            return "too_little_karma"
+        return "score_too_fresh" if self._is_too_fresh(post.created, post.retrieved) else None
+
+    def _is_too_fresh(self, created: int, retrieved: int | None) -> bool:
+        return self._min_score_age is not None and retrieved is not None and retrieved - created < self._min_score_age
+
+    def _judge_url(self, url: str) -> str | None:
+        """Why a link is not collected; None when it is."""
+        domain = registrable_domain(url)
+        if domain in REDDIT_DOMAINS and not self.rule.keep_links_back:
+            return "links_back"
+        if not self.rule.keep_wikipedia and is_wikipedia(url):
+            return "wikipedia"
+        if self._domains.lists and self._domains.blocks(host_of(url)):
+            return "blocked_domain"
+        if not self.rule.keep_media and is_media(url):
+            return "media"
+        return None
+
+
+def link_url(raw: str) -> str | None:
+    """The URL that a link is known by: canonical, without fragment and tracking parameters; None when it is not http(s).
+
+    A fragment goes also where it begins with `!`: no server is ever sent one, so that `/#!a` and `/#!b` are one page.
+
+    >>> link_url("HTTP://Example.com/a?id=7&utm_source=mail#top")
+    'http://example.com/a?id=7'
+    """
+    url = canonical_url(raw)
+    return None if url is None else without_tracking(url)
+
+
+def is_wikipedia(url: str) -> bool:
+    """Whether a canonical URL leads to Wikipedia in any language, to a mirror of it, or to its old address for HTTPS.
+
+    >>> is_wikipedia("https://de.m.wikipedia.org/wiki/A"), is_wikipedia("http://en.wiktionary.org/wiki/a")
+    (True, False)
+    """
+    domain = registrable_domain(url)
+    if domain == WIKIMEDIA_DOMAIN:
+        return host_of(url) == WIKIPEDIA_OVER_TLS and path_of(url).startswith("/wikipedia/")
+    return domain in WIKIPEDIA_DOMAINS
+
+
+def is_media(url: str) -> bool:
+    """Whether the path names an image, audio or video file; a size after the extension (`.jpg:large`) does not hide it.
+
+    >>> is_media("https://example.com/a.JPG?size=2"), is_media("https://example.com/?file=a.jpg")
+    (True, False)
+    """
+    return _MEDIA.search(path_of(url)) is not None
+
+
+_MEDIA = re.compile(rf"\.(?:{IMAGES}|{AUDIO}|{VIDEO})(?::[a-z0-9]+)?$", re.IGNORECASE)

@@ -1,0 +1,159 @@
+"""The settings of `webtext crawl links`. Apart from the rule itself, so that `--help` loads neither pyarrow nor a URL parser.
+
+A profile is a table of defaults; each part of it is a setting, which overrides it. What is recorded in a recipe are the
+parts that held, so that one rule has one recipe, by whatever name it was asked for.
+
+    webtext        GPT-2's: a post that reaches 3 karma by itself, made before 2018, neither over 18 nor a self post
+    openwebtext    per post too, as jcpeterson/openwebtext counts: no date but the dumps' own, self posts not looked at
+    openwebtext2   EleutherAI's: the scores of all posts of a URL added up; no date, over 18 not looked at
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from webtext.base.config import setting
+from webtext.base.errors import ConfigError, did_you_mean
+
+MAX_PARTS = 1024
+"""Parts are ranges of the buckets of `crawl/links/spill.py`, of which there are so many."""
+
+SOURCES = ("submissions", "comments", "csv", "jsonl", "parquet", "urls")
+"""What a file may be said to be; what reads each is in `crawl/links/sources.py`."""
+
+END_OF_2017 = "2018-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KarmaRule:
+    """The parts of a rule, as they hold."""
+
+    min_karma: int | None
+    sum_karma: bool
+    before: str | None
+    keep_over_18: bool
+    keep_self_posts: bool
+    keep_links_back: bool
+    keep_wikipedia: bool
+    keep_media: bool
+
+    @property
+    def end(self) -> int | None:
+        """`before` in UTC seconds."""
+        return None if self.before is None else timestamp(self.before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostRule:
+    """What is asked of a post, whatever it links to; None and nothing where nothing is asked."""
+
+    end: int | None  # UTC seconds; exclusive
+    keep_over_18: bool
+    keep_self_posts: bool
+    blocked_subreddits: frozenset[str]  # in lower case
+    min_karma: int | None
+    min_score_age: int | None
+
+
+_WEBTEXT = KarmaRule(
+    min_karma=3,
+    sum_karma=False,
+    before=END_OF_2017,
+    keep_over_18=False,
+    keep_self_posts=False,
+    keep_links_back=False,
+    keep_wikipedia=False,
+    keep_media=False,
+)
+PROFILES: Mapping[str, KarmaRule] = {
+    "webtext": _WEBTEXT,
+    "openwebtext": dataclasses.replace(_WEBTEXT, before=None, keep_self_posts=True),
+    "openwebtext2": dataclasses.replace(_WEBTEXT, before=None, sum_karma=True, keep_over_18=True),
+}
+
+Profile = Literal["profile"]  # the value of a setting that leaves its part to the profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """Which votes count (crawl/links/karma.py); what is not set is as the profile has it."""
+
+    profile: str = setting("webtext", f"table of defaults: {', '.join(PROFILES)}", in_recipe=False)
+    min_karma: int | None | Profile = setting("profile", "keep posts with at least this score", in_recipe=False)
+    sum_karma: bool | Profile = setting(
+        "profile", "hold --min-karma against the sum over a link's posts, not against each", in_recipe=False
+    )
+    before: str | None | Profile = setting(
+        "profile", "keep posts made before this moment; none for no limit", in_recipe=False
+    )
+    keep_over_18: bool | Profile = setting("profile", "keep posts marked over 18", in_recipe=False)
+    keep_self_posts: bool | Profile = setting("profile", "keep posts that are texts of their own", in_recipe=False)
+    keep_links_back: bool | Profile = setting("profile", "keep links to Reddit itself", in_recipe=False)
+    keep_wikipedia: bool | Profile = setting("profile", "keep links to Wikipedia and its mirrors", in_recipe=False)
+    keep_media: bool | Profile = setting("profile", "keep links to image, audio and video files", in_recipe=False)
+    min_score_age: int | None = setting(
+        None, "keep posts whose score was read at least so many seconds after they were made, where the source tells"
+    )
+    subreddit_blocklist: tuple[str, ...] = setting(
+        (), "file of subreddits whose posts do not count; repeatable", in_recipe=False
+    )
+    domain_blocklist: tuple[str, ...] = setting(
+        (), "file of domains that are not collected; repeatable", in_recipe=False
+    )
+    default_score: int | None = setting(None, "score of rows of lists that tell none; off: dropped as null_score")
+    default_created: str | None = setting(
+        None, "when rows of lists were made that do not tell; off: dropped as null_created"
+    )
+    source: str | None = setting(
+        None, f"what all inputs are: {', '.join(SOURCES)}; off: told by each one's name", in_recipe=False
+    )
+    validation_ratio: float = setting(0.05, "share of links held out for validation, from 0 to below 1")
+    parts: int | None = setting(
+        None, "parts to write; off: by the size of the input, one for each GiB", in_recipe=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise ConfigError(
+                f"[crawl.links] profile = {self.profile!r}: no such profile", did_you_mean(self.profile, PROFILES)
+            )
+        if self.rule.before is not None:
+            timestamp(self.rule.before)
+        if self.source is not None and self.source not in SOURCES:
+            raise ConfigError(
+                f"[crawl.links] source = {self.source!r}: no such source", did_you_mean(self.source, SOURCES)
+            )
+        if self.default_created is not None:
+            timestamp(self.default_created, "[crawl.links] default_created")
+        if self.min_score_age is not None and self.min_score_age < 0:
+            raise ConfigError(f"[crawl.links] min_score_age = {self.min_score_age}: expected seconds, 0 or more")
+        if not 0 <= self.validation_ratio < 1:
+            raise ConfigError(f"[crawl.links] validation_ratio = {self.validation_ratio}: expected 0 to below 1")
+        if self.parts is not None and not 1 <= self.parts <= MAX_PARTS:
+            raise ConfigError(f"[crawl.links] parts = {self.parts}: expected 1 to {MAX_PARTS:,}")
+
+    @property
+    def rule(self) -> KarmaRule:
+        """The profile's parts, with those that are set laid over them."""
+        names = [field.name for field in dataclasses.fields(KarmaRule)]
+        given = {name: getattr(self, name) for name in names if getattr(self, name) != "profile"}
+        return dataclasses.replace(PROFILES[self.profile], **given)
+
+
+@functools.cache
+def timestamp(moment: str, name: str = "[crawl.links] before") -> int:
+    """UTC seconds of an ISO 8601 date or time, the setting `name`; without a zone it is UTC.
+
+    >>> timestamp("2018-01-01T00:00:00Z"), timestamp("2018-01-01")
+    (1514764800, 1514764800)
+    """
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        raise ConfigError(f"{name} = {moment!r}: no date or time", "write it as 2018-01-01T00:00:00Z") from None
+    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp())

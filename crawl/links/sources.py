@@ -1,0 +1,96 @@
+"""Which link source reads a file: told by its name, or by the setting `source` for all files at once.
+
+    submissions    RS_*, *_submissions          Reddit's monthly dumps, or one subreddit's
+    comments       RC_*, *_comments             the links in Reddit's comments
+    csv            *.csv, *.tsv                 a table whose first line names its columns
+    jsonl          *.jsonl, *.ndjson, *.json    one object a line
+    parquet        *.parquet
+    urls           *.txt, *.urls                one URL a line
+    harvest        *.harvest.jsonl.zst          what APIs answered (crawl/apis/harvest.py), whatever `source` says
+    huggingface    huggingface:...              a dataset's column
+
+Endings of compressed files (`.xz`, `.bz2`, `.zst`, `.gz`) are looked through; what compresses a file is told by its content.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+from webtext.base.errors import InputError
+from webtext.crawl.apis.harvested import Harvested
+from webtext.crawl.links.comments import RedditComments
+from webtext.crawl.links.dumps import RedditDump
+from webtext.crawl.links.hugging_face import HuggingFaceColumn
+from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_csv, check_parquet
+from webtext.crawl.links.settings import SOURCES, LinkSettings, timestamp
+from webtext.crawl.links.submission import LinkSource
+
+SUBMISSIONS, COMMENTS, CSV, JSONL, PARQUET, URLS = SOURCES
+HUGGING_FACE, HARVEST = "huggingface", "harvest"
+PATTERNS: Mapping[str, tuple[str, ...]] = {
+    HARVEST: ("*.harvest.jsonl",),
+    SUBMISSIONS: ("RS_*", "*_submissions", "*_submissions.jsonl", "*_submissions.ndjson", "r_*_posts.jsonl"),
+    COMMENTS: ("RC_*", "*_comments", "*_comments.jsonl", "*_comments.ndjson"),
+    CSV: ("*.csv", "*.tsv"),
+    JSONL: ("*.jsonl", "*.ndjson", "*.json"),
+    PARQUET: ("*.parquet",),
+    URLS: ("*.txt", "*.urls"),
+}
+"""By source, what its files are called; the first source that fits reads the file."""
+
+_LISTS: Mapping[str, Callable[[Defaults], LinkSource[Any]]] = {
+    CSV: CsvFile,
+    JSONL: JsonLines,
+    PARQUET: ParquetFile,
+    URLS: UrlList,
+}
+_COMPRESSED = re.compile(r"\.(?:xz|bz2|zst|gz)$", re.IGNORECASE)
+
+
+def source_by_name(name: str) -> str | None:
+    """The source that reads a file of this name; None when the name does not tell.
+
+    >>> source_by_name("RC_2017-12.xz"), source_by_name("links.csv.gz"), source_by_name("notes")
+    ('comments', 'csv', None)
+    """
+    plain = _COMPRESSED.sub("", name)
+    names = (plain, plain.lower())  # RS_ is written so, but .CSV as well as .csv
+    for source, patterns in PATTERNS.items():
+        if any(fnmatch.fnmatchcase(each, pattern) for each in names for pattern in patterns):
+            return source
+    return None
+
+
+def need_source(name: str, location: str, asked_for: str | None) -> str:
+    """The source that reads a file of this name; InputError, with the names that would tell, when nothing says it."""
+    source = source_by_name(name)
+    if asked_for and source != HARVEST:
+        return asked_for
+    if source is None:
+        known = "; ".join(f"{source}: {' '.join(PATTERNS[source][:2])}" for source in SOURCES)
+        raise InputError(f"the name of '{location}' does not tell what it holds", f"give --source ({known})")
+    return source
+
+
+def check_source(source: str, file: BinaryIO, location: str) -> None:
+    """InputError when the file is no table, or has no column of URLs."""
+    if source == CSV:
+        check_csv(file, location)
+    if source == PARQUET:
+        check_parquet(file, location)
+
+
+def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> LinkSource[Any]:
+    """The reader of the file `name` in `folder`."""
+    if source == SUBMISSIONS:
+        return RedditDump()
+    if source == COMMENTS:
+        return RedditComments()
+    if source == HARVEST:
+        return Harvested()
+    created = None if settings.default_created is None else timestamp(settings.default_created)
+    defaults = Defaults(file=name, score=settings.default_score, created=created)
+    return HuggingFaceColumn(defaults, folder) if source == HUGGING_FACE else _LISTS[source](defaults)

@@ -1,0 +1,98 @@
+"""Votes on their way from dump files to parts: one scratch file for each dump, cut into blocks by bucket.
+
+A bucket is one of N_BUCKETS equal ranges of link_id; parts are ranges of buckets. A dump's votes are buffered by bucket
+and written out, bucket by bucket, whenever the buffers reach FLUSH_BYTES. Merging then reads the blocks of a few buckets
+at a time out of every spill. So memory is bounded, and there are as many scratch files as dumps. A block is a MessagePack
+array of votes, compressed by Zstandard with a checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+import msgspec
+import zstandard
+
+from webtext.base.errors import InputError
+from webtext.crawl.links.submission import Submission
+
+N_BUCKETS = 1024
+FLUSH_BYTES = 64 << 20
+SUFFIX = ".spill"
+_ARRAY_OF_32_BIT_LENGTH = b"\xdd"  # MessagePack's array header: this byte, then the length, then the items
+
+
+class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A post that counts, and the canonical URL it votes for."""
+
+    url: str
+    post: Submission
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True):
+    """Where votes for one bucket lie in a spill."""
+
+    bucket: int
+    offset: int
+    length: int
+    n_bytes: int  # of the votes in it, unpacked
+
+
+def bucket_of(identifier: str) -> int:
+    """The bucket that a link belongs to.
+
+    >>> bucket_of(32 * "0"), bucket_of("7fffffff" + 24 * "0"), bucket_of(32 * "f")
+    (0, 511, 1023)
+    """
+    return int(identifier[:8], 16) * N_BUCKETS >> 32
+
+
+class SpillWriter:
+    """Writes one spill. Close it to write what is buffered; `blocks` is then complete."""
+
+    def __init__(self, file: BinaryIO, flush_bytes: int = FLUSH_BYTES) -> None:
+        self.blocks: list[Block] = []
+        self._file = file
+        self._flush_bytes = flush_bytes
+        self._buffers: dict[int, list[bytes]] = {}
+        self._buffered_bytes = 0
+        self._offset = 0
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._compress = zstandard.ZstdCompressor(level=1, write_checksum=True).compress
+
+    def add(self, bucket: int, vote: Vote) -> None:
+        """Keep a vote for the merge of `bucket`."""
+        encoded = self._encode(vote)
+        self._buffers.setdefault(bucket, []).append(encoded)
+        self._buffered_bytes += len(encoded)
+        if self._buffered_bytes >= self._flush_bytes:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is still buffered."""
+        self._flush()
+
+    def _flush(self) -> None:
+        for bucket, votes in sorted(self._buffers.items()):
+            array = _ARRAY_OF_32_BIT_LENGTH + len(votes).to_bytes(4, "big") + b"".join(votes)
+            data = self._compress(array)
+            self._file.write(data)
+            self.blocks.append(Block(bucket, self._offset, len(data), len(array)))
+            self._offset += len(data)
+        self._buffers.clear()
+        self._buffered_bytes = 0
+
+
+def read_blocks(file: BinaryIO, blocks: Iterable[Block], name: str) -> Iterator[Vote]:
+    """The votes in these blocks. InputError when the spill is damaged."""
+    decoder, decompressor = msgspec.msgpack.Decoder(list[Vote]), zstandard.ZstdDecompressor()
+    for block in blocks:
+        file.seek(block.offset)
+        try:
+            votes = decoder.decode(decompressor.decompress(file.read(block.length)))
+        except (zstandard.ZstdError, msgspec.DecodeError) as error:
+            raise InputError(
+                f"the scratch file '{name}' is damaged: {error}", "remove it and give the same command again"
+            ) from None
+        yield from votes

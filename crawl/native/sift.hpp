@@ -1,0 +1,50 @@
+// The posts of a dump that count, whatever they link to: of all other lines only how many there are, by reason.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "json_line.hpp"
+
+namespace webtext::sift {
+
+// Why a post does not count, in the order in which it is looked at (crawl/links/karma.py).
+enum Reason : uint8_t {
+  kNullScore,
+  kNullUrl,
+  kNullCreated,
+  kTooLate,
+  kMarkedOver18,
+  kSelfPost,
+  kBlockedSubreddit,
+  kTooLittleKarma,
+  kScoreTooFresh,
+  kReasons
+};
+inline constexpr std::array<const char*, kReasons> kReasonNames = {
+    "null_score", "null_url",          "null_created",     "too_late",       "over_18",
+    "self_post",  "blocked_subreddit", "too_little_karma", "score_too_fresh"};
+
+// The parts of a rule that judge a post.
+struct Rule {
+  std::optional<int64_t> end, min_karma, min_score_age;
+  bool keep_over_18 = false, keep_self_posts = false;
+  std::unordered_set<std::string> blocked_subreddits;  // lower case
+};
+
+struct Sifted {
+  std::array<int64_t, kReasons> dropped{};
+  std::string posts;                              // a line for each post that counts: only our fields, as they stand
+  std::vector<std::pair<size_t, size_t>> others;  // begin and end of each line that somebody else must look at
+};
+
+// Sifts whole lines. Empty ones hold nothing.
+Sifted sift(std::string_view lines, const Rule& rule, bool portable);
+
+}  // namespace webtext::sift

@@ -1,0 +1,1 @@
+"""The pages set: rolling parts of rows, WARC files and their index."""

@@ -1,0 +1,225 @@
+"""The part of a pages set that is under way: a WARC file that grows, and a journal of the rows it answers for.
+
+Both lie in `DIR/_open` until the part is published. A page's records are handed to the system first and its row after
+them, so what a killed run leaves is whole rows, and perhaps a torn record behind them, which the next run cuts off: a
+page that a site has sent is not asked for twice. At an object store there is no such folder: there the part lies among
+this machine's temporary files, and a killed run loses what is not published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import os
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from webtext.base.partset import Part, part_name
+from webtext.base.partwriter import PartWriter, SetWriter, part_key
+from webtext.base.storage import Folder, no_space_is_an_error
+from webtext.crawl.fetch.reasons import FAILED, outcome_of
+from webtext.crawl.pages.cdxj import index_bytes
+from webtext.crawl.pages.warc_writer import Exchange, WarcWriter
+
+OPEN = "_open"
+_ROWS_AT_A_TIME = 1024
+
+
+class Entry(msgspec.Struct, array_like=True):
+    """A line of the journal: a row, and the end of the WARC file when it was written."""
+
+    row: dict[str, Any]
+    end: int
+    index_line: str | None  # of its page, where there is one
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a killed run left of part `index`: the entries whose records are whole, and their bytes in the journal."""
+
+    index: int
+    entries: tuple[Entry, ...]
+    journal_bytes: int
+
+
+class OpenPart:
+    """One part being filled."""
+
+    def __init__(
+        self, folder: Folder, index: int, about: Mapping[str, str], recovered: Recovered | None = None
+    ) -> None:
+        """Begin part `index` (`about` goes into its warcinfo record), or go on with what was recovered of it."""
+        self.index = index
+        self.n_rows = len(recovered.entries) if recovered else 0
+        self._folder = folder
+        self._begun = time.monotonic()
+        self._warc_name = _file_name(index, ".warc.gz")
+        with no_space_is_an_error(folder.url):
+            self._warc_path, self._journal_path = _paths(folder, index)
+            self._warc_path.parent.mkdir(parents=True, exist_ok=True)
+            if recovered:
+                _take_back(folder, self._warc_name, self._warc_path)
+            lines = [entry.index_line for entry in recovered.entries if entry.index_line] if recovered else []
+            end = recovered.entries[-1].end if recovered else 0
+            self._warc = WarcWriter(self._warc_path, self._warc_name, about, end, lines)
+            self._journal = os.open(self._journal_path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._journal_bytes = recovered.journal_bytes if recovered else 0
+            os.ftruncate(self._journal, self._journal_bytes)
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the WARC file."""
+        return self._warc.n_bytes
+
+    @property
+    def seconds(self) -> float:
+        """Since it was begun or recovered."""
+        return time.monotonic() - self._begun
+
+    def add(self, row: dict[str, Any], exchange: Exchange | None) -> None:
+        """Add a row, and the records of its page where there is one."""
+        line = None
+        if exchange is not None:
+            stored = self._warc.write(exchange)
+            line = stored.index_line
+            row["captured"] = exchange.captured
+            row["warc_file"] = self._warc_name
+            row["warc_offset"], row["warc_length"] = stored.offset, stored.length
+        data = msgspec.json.encode(Entry(row, self._warc.n_bytes, line)) + b"\n"
+        n_written = 0
+        while n_written < len(data):
+            n_written += os.pwrite(self._journal, data[n_written:], self._journal_bytes + n_written)
+        self._journal_bytes += len(data)
+        self.n_rows += 1
+
+    def publish(self, writer: SetWriter, generation: int) -> Part:
+        """Publish the part as one of that generation; nothing of it stays open."""
+        key = part_key(writer.recipe, (), f"{generation}.{self.index}")
+        with no_space_is_an_error(self._folder.url), writer.part(self.index, key=key) as part:
+            part.attach(self._warc_name, self._warc_path)
+            lines = []
+            entries = _entries(self._journal_path)
+            while some := list(itertools.islice(entries, _ROWS_AT_A_TIME)):
+                part.write([entry.row for entry, _ in some])
+                lines += [entry.index_line for entry, _ in some if entry.index_line]
+                for entry, _ in some:
+                    _count(part, entry.row["reason"])
+            part.attach(_file_name(self.index, ".cdxj")).write_bytes(index_bytes(lines))
+            published = part.publish(generation)
+        self.close()
+        self._journal_path.unlink()
+        _remove_empty(self._folder)
+        return published
+
+    def close(self) -> None:
+        """Let go of the files; what they hold can be recovered."""
+        self._warc.close()
+        if self._journal >= 0:
+            os.close(self._journal)
+            self._journal = -1
+
+
+def recover(folder: Folder, published: Mapping[int, Part]) -> Recovered | None:
+    """What a killed run left in `folder` beside the parts that are published. Changes nothing.
+
+    Reads the records once: after a power failure a file may be shorter than its journal says, or hold zeros.
+    """
+    index = next((index for index in _open_parts(folder) if index not in published), None)
+    if index is None:
+        return None
+    warc_path, journal_path = _paths(folder, index)
+    if not warc_path.exists():  # the run was killed while it published
+        warc_path = folder.local_path(warc_path.name)
+    kept: list[Entry] = []
+    journal_bytes = end = 0
+    with contextlib.suppress(OSError), open(warc_path, "rb") as warc:
+        for entry, journal_end in _entries(journal_path):
+            if entry.end < end or not _is_whole(warc.read(entry.end - end), entry.end - end):
+                break
+            kept.append(entry)
+            journal_bytes, end = journal_end, entry.end
+    return Recovered(index, tuple(kept), journal_bytes) if kept else None
+
+
+def remove_open(folder: Folder, *, but: int | None = None) -> None:
+    """Remove the open files of all parts but one: those of a part that is published, or of which nothing is whole."""
+    for index in _open_parts(folder):
+        if index != but:
+            for path in _paths(folder, index):
+                path.unlink(missing_ok=True)
+    _remove_empty(folder)
+
+
+def _remove_empty(folder: Folder) -> None:
+    if folder.is_local:
+        with contextlib.suppress(OSError):
+            folder.local_path(OPEN).rmdir()
+
+
+def _open_parts(folder: Folder) -> list[int]:
+    """The numbers of the parts that have a journal."""
+    if not folder.is_local:
+        return []
+    names = folder.child(OPEN).names(".journal")
+    return [int(digits) for name in names if (digits := name[len("part-") : -len(".journal")]).isdigit()]
+
+
+def _file_name(index: int, suffix: str) -> str:
+    return part_name(index).removesuffix(".parquet") + suffix
+
+
+def _paths(folder: Folder, index: int) -> tuple[Path, Path]:
+    """WARC file and journal."""
+    names = _file_name(index, ".warc.gz"), _file_name(index, ".journal")
+    if not folder.is_local:
+        return folder.scratch_path(names[0]), folder.scratch_path(names[1])
+    place = folder.local_path(OPEN)
+    return place / names[0], place / names[1]
+
+
+def _take_back(folder: Folder, warc_name: str, warc_path: Path) -> None:
+    """A file that was published by a run that died before its part was is open again."""
+    if not warc_path.exists():
+        folder.local_path(warc_name).rename(warc_path)
+
+
+def _entries(journal: Path) -> Iterator[tuple[Entry, int]]:
+    """The whole lines of a journal, each with the place of its end."""
+    decoder = msgspec.json.Decoder(Entry)
+    end = 0
+    with open(journal, "rb") as file:
+        for line in file:
+            end += len(line)
+            try:
+                entry = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return
+            if not line.endswith(b"\n"):
+                return
+            yield entry, end
+
+
+def _is_whole(members: bytes, n_bytes: int) -> bool:
+    """Whether these are gzip members without damage; a row without a page has none."""
+    try:
+        gzip.decompress(members)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return False
+    return len(members) == n_bytes
+
+
+def _count(part: PartWriter, reason: str | None) -> None:
+    """The funnel: links in = pages + dropped (linked or refused) + failed. The rows name each one, so counts are enough."""
+    if reason is None:
+        part.counts.keep()
+    elif outcome_of(reason) == FAILED:
+        part.counts.fail(reason)
+    else:
+        part.counts.drop(reason)

@@ -1,0 +1,229 @@
+"""The part set of a crawl while it grows: rolling parts, each published whole, until every link has its row.
+
+A part is published after so many pages, bytes or seconds; the one under way survives a run that dies (`open_part.py`).
+Links are never in two parts, since a run starts from the rows that are there. Each part is sealed as a new generation, so
+a crawl of weeks is readable all along; the last one says that the set is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from webtext.base.errors import InputError
+from webtext.base.partset import ENTRIES, MANIFEST, Part, PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.storage import no_space_is_an_error
+from webtext.crawl.fetch.clock_journal import ClockJournal
+from webtext.crawl.fetch.reasons import FETCHED, outcome_of
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.pages.link_table import LinkTable
+from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
+
+KIND = "pages"
+RECIPE = "recipe.json"  # so that a crawl under way can tell what it was begun with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What a page row takes over from its link."""
+
+    link_id: str
+    url: str
+    karma: int
+    split: str
+    voted: int  # when the earliest post was made, UTC seconds
+    tried: str = ""  # the sources that were asked before, each with its reason
+    requests: int = 0  # that they were sent
+
+
+class PagesSet:
+    """Writes a pages set. `done` holds the links that have a row; `held` the URLs that redirected links have got."""
+
+    def __init__(self, url: str, recipe: Recipe, links: PartSet, settings: FetchSettings) -> None:
+        self._writer = SetWriter(url, KIND, recipe, [links])
+        self._settings = settings
+        self._writer.check_place()
+        self._check_recipe(recipe)
+        self._entries = self._entry_names()
+        self._parts: dict[int, Part] = self._writer.done()
+        self._generation = self._writer.generation() + 1
+        self._recovered = recover(self._writer.folder, self._parts)
+        self.held = LinkTable(())
+        self.done = LinkTable(self._read_rows())
+        self._about = _about(recipe)
+        self._open: OpenPart | None = None
+        self.n_pages = 0  # of this run
+        self.n_bytes = 0
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """While pages are added: hold the folder against other runs, clear what a killed one left, note the recipe.
+
+        InputError when another run holds it (on this machine; nobody guards a remote folder).
+        """
+        data = (json.dumps(self._writer.recipe.to_json(), indent=1, sort_keys=True) + "\n").encode()
+        self._writer.folder.write_bytes(RECIPE, data)
+        with self._writer.folder.held():
+            self._check_unchanged()
+            self._writer.remove_leftovers()
+            remove_open(self._writer.folder, but=self._recovered.index if self._recovered is not None else None)
+            if self._recovered is not None:
+                self._open = OpenPart(self._writer.folder, self._recovered.index, self._about, self._recovered)
+            try:
+                yield
+            finally:
+                if self._open is not None:
+                    self._open.close()
+                    self._open = None
+
+    def add(self, link: Link, visit: Visit) -> None:
+        """Add the row of one link, and its page's records; publishes the part when it is full."""
+        if self._open is None:
+            self._open = OpenPart(self._writer.folder, max(self._parts, default=-1) + 1, self._about)
+        with no_space_is_an_error(self._writer.folder.url):
+            self._open.add(_row(link, visit), visit.exchange)
+        if visit.exchange is not None:
+            self.n_pages += 1
+            self.n_bytes += len(visit.exchange.body)
+        if visit.exchange is not None and visit.exchange.url != link.url:
+            self.held.add_url(visit.exchange.url)
+        if (
+            self._open.n_rows >= self._settings.part_pages
+            or self._open.n_bytes >= self._settings.part_bytes
+            or self._open.seconds >= self._settings.part_seconds
+        ):
+            self.publish()
+
+    def publish(self) -> None:
+        """Publish the part under way, if there is one, and seal what there is: a crawl of weeks is readable all along."""
+        if self._open is not None:
+            part = self._open.publish(self._writer, self._generation)
+            self._open = None
+            self._parts[part.index] = part
+            self._generation += 1
+            self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
+
+    def clock_journal(self) -> ClockJournal | None:
+        """Where hosts' clocks are noted, beside the parts; None when the folder is remote."""
+        folder = self._writer.folder
+        return ClockJournal(folder.local_path()) if folder.is_local else None
+
+    def scratch_path(self, name: str) -> Path:
+        """Where to write a file of this run alone, on the folder's own disk."""
+        return self._writer.folder.scratch_path(name)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a run that died left a part to be published."""
+        return self._recovered is not None
+
+    def seal(self, run: Mapping[str, Any]) -> PartSet:
+        """Gather all parts under one manifest. A crawl cannot be repeated, and the manifest says so."""
+        return self._writer.seal(list(self._parts.values()), reproducible=False, run=run)
+
+    def _entry_names(self) -> list[str]:
+        return self._writer.folder.child(ENTRIES).names(".json")
+
+    def _check_unchanged(self) -> None:
+        """InputError when there is more, or less, than when this set was opened."""
+        now = recover(self._writer.folder, self._parts)
+        if self._entries != self._entry_names() or _extent(now) != _extent(self._recovered):
+            raise InputError(f"another run has just written '{self._writer.folder.url}'", "give the command again")
+
+    def _read_rows(self) -> Iterator[str]:
+        """link_id of every row; what redirected links have got is added to `held` on the way."""
+        for row in self._rows():
+            if row["outcome"] == FETCHED and row["final_url"] != row["url"]:
+                self.held.add_url(row["final_url"])
+            yield row["link_id"]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for part in self._parts.values():
+            with self._writer.folder.open(part.name) as file:
+                yield from pq.read_table(file, columns=["link_id", "url", "outcome", "final_url"]).to_pylist()
+        if self._recovered is not None:
+            for entry in self._recovered.entries:
+                yield entry.row
+
+    def _check_recipe(self, recipe: Recipe) -> None:
+        """Refuse to mix pages that were fetched under other settings."""
+        folder = self._writer.folder
+        try:
+            if folder.exists(MANIFEST):
+                begun = json.loads(folder.read_bytes(MANIFEST))["recipe"]
+            elif folder.exists(RECIPE):
+                begun = json.loads(folder.read_bytes(RECIPE))
+            else:
+                return
+            differences = _differences(begun, recipe.to_json())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(f"'{folder.url}' is damaged: its recipe cannot be read", "choose another --out") from None
+        if differences:
+            raise InputError(
+                f"'{folder.url}' was begun with other settings: {'; '.join(differences)}",
+                "restore the setting, or choose another --out",
+            )
+
+
+def _extent(recovered: Recovered | None) -> tuple[int, int] | None:
+    return None if recovered is None else (recovered.index, recovered.journal_bytes)
+
+
+def _row(link: Link, visit: Visit) -> dict[str, Any]:
+    return {
+        "link_id": link.link_id,
+        "url": link.url,
+        "final_url": visit.final_url,
+        "redirects": visit.redirects,
+        "outcome": FETCHED if visit.reason is None else outcome_of(visit.reason),
+        "reason": visit.reason,
+        "status": visit.status,
+        "source": visit.source,
+        "voted": link.voted,
+        "karma": link.karma,
+        "split": link.split,
+        "milliseconds": None if visit.seconds is None else round(visit.seconds * 1000),
+        "requests": link.requests + visit.requests,
+        "cause": "; ".join(filter(None, [visit.cause, link.tried]))[:200] or None,
+        "opt_outs": visit.opt_outs,
+    }
+
+
+def _about(recipe: Recipe) -> dict[str, str]:
+    """The warcinfo record's fields."""
+    settings = recipe.settings
+    return {
+        "software": user_agent(None),
+        "format": "WARC File Format 1.1",
+        "conformsTo": "https://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/",
+        "http-header-user-agent": user_agent(settings["contact"]),
+        "robots": "obey" if settings["obey_robots"] else "ignore",
+    }
+
+
+def user_agent(contact: str | None) -> str:
+    """An honest User-Agent: what we are, our version, whom to write to."""
+    from webtext import __version__
+
+    return f"webtext/{__version__} (+{contact})" if contact else f"webtext/{__version__}"
+
+
+def _differences(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = begun["settings"], now["settings"]
+    found = [
+        f"{name} was {old.get(name)!r}, is {new.get(name)!r}"
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    ]
+    if not found and (begun["stage"], begun["code_version"]) != (now["stage"], now["code_version"]):
+        found = [f"code version was {begun['code_version']}, is {now['code_version']}"]
+    return found

@@ -1,0 +1,263 @@
+"""WARC/1.1 records around the bytes of an HTTP exchange as they came over the wire, and a CDXJ line to find each.
+
+Each record is its own gzip member, *stored*: bodies mostly come gzipped, and compressing them again was measured at 10
+times the CPU of the whole fetch. Nothing is decoded. One thing differs from the wire: the HTTP client has removed the
+chunks, so `Transfer-Encoding` is renamed `X-Crawler-Transfer-Encoding` and `Content-Length` fits what is stored.
+A body that the file holds already is not stored again: a `revisit` record says where it lies.
+Follows WARC 1.1 (ISO 28500:2017), and the layout of Common Crawl's files.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from webtext.crawl.fetch.sniff import media_type
+from webtext.crawl.pages.cdxj import REVISIT_TYPE, index_line, read_index_line
+from webtext.crawl.pages.stored_member import stored_member
+
+Headers = Sequence[tuple[bytes, bytes]]
+Pieces = list[bytes | memoryview]
+
+RENAMED_TRANSFER_ENCODING = b"X-Crawler-Transfer-Encoding"
+IDENTICAL_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+_CONTENT_TYPES = {
+    "warcinfo": "application/warc-fields",
+    "response": "application/http;msgtype=response",
+    "revisit": "application/http;msgtype=response",
+    "request": "application/http;msgtype=request",
+}
+_SHA1 = "sha1:"
+_NO_BODY = _SHA1 + "3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"  # of no bytes
+_BASE32_PAIRS = [a + b for a, b in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
+_PIECES_AT_A_TIME = 1000  # IOV_MAX is 1024
+_NOT_IN_A_LINE = re.compile(r"[\x00-\x20\x7f-\x9f]")
+
+
+@dataclass(slots=True, kw_only=True)  # not frozen: that costs 4 µs
+class Exchange:
+    """One request and its response, as bytes; the body without chunks but otherwise as it came.
+
+    One that comes from an archive has no request and no address. Where it comes as a record, `head` is the record's HTTP
+    head and the body all that follows: both are stored as they are.
+    """
+
+    url: str
+    captured: int  # UTC seconds
+    address: str | None = None
+    method_line: bytes | None = None  # b"GET / HTTP/1.1"
+    request_headers: Headers = ()
+    status: int
+    status_line: bytes  # b"HTTP/1.1 200 OK"
+    headers: Headers
+    body: bytes
+    identified_type: str | None  # by the body's first bytes
+    head: bytes | None = None
+    origin: Sequence[tuple[str, str]] = ()  # more fields of the response record: which archive it comes from
+
+
+@dataclass(slots=True)
+class Stored:
+    """Where an exchange lies in its file."""
+
+    offset: int  # of the gzip member of its response, or of the revisit that stands for it
+    length: int  # of that member
+    end: int  # of the last member of the exchange
+    index_line: str  # of CDXJ, without line end
+
+
+@dataclass(slots=True)
+class _Original:
+    """A response that holds a body which later ones may refer to."""
+
+    url: str
+    date: str
+    offset: int
+
+
+class WarcWriter:
+    """Writes one WARC file; the first record says who made it and how.
+
+    An exchange is handed to the system as soon as it is complete: a process that dies leaves at most one torn record.
+    Memory: 500 bytes for each body that differs from those before it.
+    """
+
+    def __init__(
+        self, path: Path, name: str, about: Mapping[str, str], end: int = 0, index_lines: Iterable[str] = ()
+    ) -> None:
+        """Begin a file; or go on at `end` of one whose exchanges have these lines, and cut off what lies behind."""
+        self._name = name
+        self._originals: dict[str, _Original] = {}
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        os.ftruncate(self._file, end)
+        self.n_bytes = end
+        for line in index_lines:
+            self._know_again(line)
+        if not end:
+            self._write(_warcinfo(name, about))
+
+    def __enter__(self) -> WarcWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing more can be written."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def write(self, exchange: Exchange) -> Stored:
+        """Append the response and request records of `exchange`; a revisit for the response whose body is there already."""
+        url = _one_line(exchange.url)
+        date = warc_date(exchange.captured)
+        digest = _sha1(exchange.body)
+        original = self._originals.get(digest)
+        response_id = _record_id("response", url, date, digest)
+        common = f"WARC-Date: {date}\r\nWARC-Target-URI: {url}\r\n"
+        if exchange.address is not None:
+            common += f"WARC-IP-Address: {exchange.address}\r\n"
+        fields = common + "".join(f"{name}: {value}\r\n" for name, value in exchange.origin)
+        fields += f"WARC-Payload-Digest: {digest}\r\n"
+        if exchange.identified_type is not None:
+            fields += f"WARC-Identified-Payload-Type: {exchange.identified_type}\r\n"
+        head = exchange.head
+        if head is None:
+            head = _http_head(exchange.status_line, stored_headers(exchange.headers, len(exchange.body)))
+        if original is None:
+            response = _record("response", response_id, fields, head, exchange.body)
+        else:
+            response = _record("revisit", response_id, fields + self._reference(original, digest), head)
+        request: Pieces = []
+        if exchange.method_line is not None:
+            fields = f"{common}WARC-Concurrent-To: {response_id}\r\n"
+            block = _http_head(exchange.method_line, exchange.request_headers)
+            request = _record("request", _record_id("request", url, date, digest), fields, block)
+        offset, length = self.n_bytes, sum(map(len, response))
+        self._write(response + request)
+        if original is None and exchange.body:
+            self._originals[digest] = _Original(url, date, offset)
+        kind = media_type(_first(exchange.headers, b"content-type")) if original is None else REVISIT_TYPE
+        line = index_line(
+            url,
+            exchange.captured,
+            mime=kind or "unk",
+            status=exchange.status,
+            digest=digest.removeprefix(_SHA1),
+            length=length,
+            offset=offset,
+            filename=self._name,
+        )
+        return Stored(offset, length, self.n_bytes, line)
+
+    def _reference(self, original: _Original, digest: str) -> str:
+        """The headers that lead to the record with the body; file name and offset are an extension that Heritrix made."""
+        return (
+            f"WARC-Profile: {IDENTICAL_PAYLOAD}\r\nWARC-Truncated: length\r\n"
+            f"WARC-Refers-To: {_record_id('response', original.url, original.date, digest)}\r\n"
+            f"WARC-Refers-To-Target-URI: {original.url}\r\nWARC-Refers-To-Date: {original.date}\r\n"
+            f"WARC-Refers-To-Filename: {self._name}\r\nWARC-Refers-To-File-Offset: {original.offset}\r\n"
+        )
+
+    def _know_again(self, line: str) -> None:
+        """Take an exchange of the old file for an original, as `write` did."""
+        captured, fields = read_index_line(line)
+        digest = _SHA1 + fields["digest"]
+        if fields["mime"] != REVISIT_TYPE and digest != _NO_BODY:
+            self._originals[digest] = _Original(fields["url"], warc_date(captured), int(fields["offset"]))
+
+    def _write(self, pieces: Pieces) -> None:
+        """Hand all of it to the system. After an error (a full disk) a torn record lies behind the last whole one."""
+        end = self.n_bytes
+        for start in range(0, len(pieces), _PIECES_AT_A_TIME):
+            some = pieces[start : start + _PIECES_AT_A_TIME]
+            n_bytes = sum(map(len, some))
+            n_written = os.pwritev(self._file, some, end)
+            while n_written < n_bytes:  # the disk is about to be full: the rest says so
+                n_written += os.pwrite(self._file, b"".join(some)[n_written:], end + n_written)
+            end += n_bytes
+        self.n_bytes = end
+
+
+@functools.lru_cache(maxsize=64)  # many pages come in one second
+def warc_date(seconds: int) -> str:
+    """A WARC-Date.
+
+    >>> warc_date(0)
+    '1970-01-01T00:00:00Z'
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def stored_headers(headers: Headers, body_length: int) -> Headers:
+    """The response's headers, made true for a body whose transfer coding has been removed.
+
+    >>> stored_headers([(b"Transfer-Encoding", b"chunked")], 5)
+    [(b'X-Crawler-Transfer-Encoding', b'chunked'), (b'Content-Length', b'5')]
+    """
+    if b"transfer-encoding" not in [name.lower() for name, _ in headers]:
+        return headers
+    stored = []
+    for name, value in headers:
+        if name.lower() == b"transfer-encoding":
+            stored.append((RENAMED_TRANSFER_ENCODING, value))
+        elif name.lower() != b"content-length":
+            stored.append((name, value))
+    return [*stored, (b"Content-Length", str(body_length).encode())]
+
+
+def _warcinfo(name: str, about: Mapping[str, str]) -> Pieces:
+    date = warc_date(int(time.time()))
+    fields = "".join(f"{key}: {value}\r\n" for key, value in about.items()).encode()
+    headers = f"WARC-Date: {date}\r\nWARC-Filename: {name}\r\n"
+    return _record("warcinfo", _record_id("warcinfo", name, date), headers, fields)
+
+
+def _first(headers: Headers, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for known, value in headers if known.lower() == name), None)
+
+
+def _record(kind: str, record_id: str, headers: str, block: bytes, body: bytes = b"") -> Pieces:
+    """`block` and `body` are the record's block. One with a body has a payload digest, and is not hashed twice."""
+    if not body:
+        headers += f"WARC-Block-Digest: {_sha1(block)}\r\n"
+    head = (
+        f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: {record_id}\r\n{headers}"
+        f"Content-Type: {_CONTENT_TYPES[kind]}\r\nContent-Length: {len(block) + len(body)}\r\n\r\n"
+    )
+    if not body:
+        return stored_member(head.encode() + block + b"\r\n\r\n")
+    return stored_member(head.encode() + block, body, b"\r\n\r\n")
+
+
+def _http_head(first_line: bytes, headers: Headers) -> bytes:
+    return b"\r\n".join([first_line, *[b": ".join(header) for header in headers], b"", b""])
+
+
+def _sha1(data: bytes) -> str:
+    """In base 32, as is usual. (`base64.b32encode` takes 14 µs, as long as the hash of a small page.)"""
+    number = int.from_bytes(hashlib.sha1(data).digest(), "big")
+    return _SHA1 + "".join([_BASE32_PAIRS[number >> shift & 0x3FF] for shift in range(150, -1, -10)])
+
+
+def _one_line(url: str) -> str:
+    """`url` as it may stand in a header and in an index: what would end the line or the field is percent-encoded."""
+    return _NOT_IN_A_LINE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), url)
+
+
+def _record_id(*parts: str) -> str:
+    """A function of what the record holds: the same exchange written twice has the same id (a UUID of version 5)."""
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    variant = "89ab"[int(digest[16], 16) & 3]
+    return f"<urn:uuid:{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}>"

@@ -1,0 +1,1 @@
+"""What a crawl would take, before it is begun."""

@@ -1,0 +1,80 @@
+"""The hosts of a links set: how many links each has, and which links are over a cap on pages per host.
+
+Everything is counted in Arrow and NumPy: memory is a row for each host, and for a cap 36 bytes for each link of a host
+that is over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.base.partset import PartSet
+from webtext.crawl.pages.link_table import LinkTable
+
+_ROWS_AT_A_TIME = 65_536
+_FOLD_AT = 1 << 20  # rows of partial counts that are held before they are added up
+
+
+def hosts_of(urls: pa.Array) -> pa.Array:
+    """The host of each canonical URL, without port.
+
+    >>> hosts_of(pa.array(["http://a.example:8080/b", "http://[::1]:80/", "https://c.example/?d:1"])).to_pylist()
+    ['a.example', '[::1]', 'c.example']
+    """
+    authorities = pc.list_element(pc.split_pattern(urls, "/", max_splits=3), 2)
+    return pc.replace_substring_regex(authorities, ":[0-9]+$", "")
+
+
+def count_hosts(links: PartSet) -> pa.Table:
+    """(host, domain, n): how many links each host has; most first, then by name. `domain` is the registrable one."""
+    partial: list[pa.Table] = []
+    for batch in _batches(links, ["url", "domain"]):
+        ones = pa.array(np.ones(batch.num_rows, np.int64))
+        hosts = pa.table({"host": hosts_of(batch.column("url")), "domain": batch.column("domain"), "n": ones})
+        partial.append(_added_up([hosts]))
+        if sum(table.num_rows for table in partial) > _FOLD_AT:
+            partial = [_added_up(partial)]
+    return _added_up(partial).sort_by([("n", "descending"), ("host", "ascending")])
+
+
+def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
+    """The links that are too many for their host: all but its `max_pages` of highest karma, then of earliest post.
+
+    None are when there is no cap.
+    """
+    if max_pages is None:
+        return LinkTable(())
+    counts = count_hosts(links)
+    crowded = counts.filter(pc.greater(counts["n"], max_pages))["host"].combine_chunks()
+    if not len(crowded):
+        return LinkTable(())
+    columns: list[list[np.ndarray]] = [[], [], [], []]
+    for batch in _batches(links, ["url", "karma", "first_created", "link_id"]):
+        place = pc.index_in(hosts_of(batch.column("url")), value_set=crowded)
+        rows = batch.append_column("host", place).filter(pc.is_valid(place))
+        keys = LinkTable.keys(rows.column("link_id").to_pylist())
+        found = [rows.column(name).to_numpy() for name in ("host", "karma", "first_created")]
+        for column, values in zip(columns, [*found, keys], strict=True):
+            column.append(values)
+    host, karma, created, key = (np.concatenate(column) for column in columns)
+    order = np.lexsort((key, created, ~karma, host))  # by host, then ~karma: its order, reversed, without overflow
+    host = host[order]
+    rank = np.arange(len(host)) - np.searchsorted(host, host)
+    return LinkTable.of_keys(key[order[rank >= max_pages]])
+
+
+def _batches(links: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    for part in links.parts:
+        yield from links.batches(part, columns, batch_size=_ROWS_AT_A_TIME)
+
+
+_COUNTS = pa.schema([("host", pa.string()), ("domain", pa.string()), ("n", pa.int64())])
+
+
+def _added_up(partial: list[pa.Table]) -> pa.Table:
+    added = pa.concat_tables([_COUNTS.empty_table(), *partial]).group_by(["host", "domain"]).aggregate([("n", "sum")])
+    return added.select(["host", "domain", "n_sum"]).rename_columns(_COUNTS.names)

@@ -1,0 +1,1 @@
+"""Compressed files to lines of bytes, by several processes where a file allows it."""

@@ -1,0 +1,150 @@
+"""Lines of a compressed file, told apart as bytes before anything is decoded: a character that straddles two chunks stays whole.
+
+A file may be read in shares, by several workers at once: each decompresses the whole of it and takes the lines that
+begin in every so-manieth stretch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from webtext.crawl.links.submission import Unreadable
+from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompress
+
+MAX_LINE_BYTES = 16 << 20
+STRETCH_BYTES = 8 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Batch = tuple[int, bytes | memoryview | Unreadable]
+"""Whole lines, without the last one's newline, and the byte position of the first in the decompressed file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a file that one worker reads: the stretches `index`, `index + of`, ..."""
+
+    index: int = 0
+    of: int = 1
+
+    def holds(self, position: int) -> bool:
+        """Whether a line that begins here is in it."""
+        return position // STRETCH_BYTES % self.of == self.index
+
+
+def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
+    """Each line that is not blank, without its newline, with its byte position in the decompressed stream.
+
+    A line longer than MAX_LINE_BYTES comes as Unreadable (`line_too_long`) and is never held whole. A stream that breaks
+    off gives all that came before, then one Unreadable for the line that was cut and whatever followed it.
+    """
+    for batch in read_batches(decompress(file)):
+        yield from lines_of(batch)
+
+
+def lines_of(batch: Batch) -> Iterator[tuple[int, bytes | Unreadable]]:
+    """The lines of a batch that are not blank: a blank line holds no record, so it is none that could be lost."""
+    position, lines = batch
+    if isinstance(lines, Unreadable):
+        yield position, lines
+        return
+    for line in bytes(lines).split(b"\n"):
+        if len(line) > MAX_LINE_BYTES:
+            yield position, _too_long(len(line))
+        elif line and not line.isspace():
+            yield position, line
+        position += len(line) + 1
+
+
+def read_batches(chunks: Iterable[bytes]) -> Iterator[Batch]:
+    """The lines of a decompressed file as `read_lines` gives them, many at a time.
+
+    A batch is of at most two CHUNK_BYTES, or one line; lines within one chunk are not copied.
+    """
+    start = 0
+    begun = _Line()  # the line that the next chunk goes on with
+    try:
+        for chunk in _in_pieces(chunks):
+            first, end = 0, chunk.rfind(b"\n")
+            if begun.n_bytes and end >= 0:
+                first = chunk.index(b"\n") + 1
+                begun.add(chunk[: first - 1])
+                yield begun.batch(start)
+                start += begun.n_bytes + 1
+                begun = _Line()
+            if first <= end:
+                yield _unmarked(start, memoryview(chunk)[first:end])
+                start += end - first + 1
+            begun.add(chunk[end + 1 :] if end >= 0 else chunk)
+        if begun.n_bytes:
+            yield begun.batch(start)
+    except StreamBroken as broken:
+        yield start, Unreadable(broken.reason, broken.cause)
+
+
+def _in_pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Chunks of at most two CHUNK_BYTES: a block of xz may hold 64 MiB, what a bomb gives at a time 128."""
+    for chunk in chunks:
+        if len(chunk) <= 2 * CHUNK_BYTES:
+            yield chunk
+        else:
+            yield from (chunk[at : at + CHUNK_BYTES] for at in range(0, len(chunk), CHUNK_BYTES))
+
+
+def _unmarked(start: int, lines: bytes | memoryview) -> Batch:
+    """The batch, without the mark that some editors put before the first line."""
+    has_mark = start == 0 and lines[: len(BYTE_ORDER_MARK)] == BYTE_ORDER_MARK
+    return (len(BYTE_ORDER_MARK), lines[len(BYTE_ORDER_MARK) :]) if has_mark else (start, lines)
+
+
+def batches_of(share: Share, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The lines that begin in the share's stretches."""
+    if share.of == 1:
+        yield from batches
+        return
+    for start, lines in batches:
+        if isinstance(lines, Unreadable):
+            if share.holds(start):
+                yield start, lines
+            continue
+        at = 0
+        while at <= len(lines):
+            to = _first_line_from(lines, (start + at) // STRETCH_BYTES * STRETCH_BYTES + STRETCH_BYTES - start)
+            if share.holds(start + at):
+                yield start + at, lines[at : to - 1]
+            at = to
+
+
+def _first_line_from(lines: bytes | memoryview, at: int) -> int:
+    """Where the first line that begins at `at` or later begins; beyond the end when none does."""
+    before = max(0, at - 1)
+    newline = bytes(lines[before:]).find(b"\n") if at <= len(lines) else -1
+    return before + newline + 1 if newline >= 0 else len(lines) + 1
+
+
+class _Line:
+    """A line that comes in pieces; beyond MAX_LINE_BYTES only its length is kept."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        self._pieces: list[bytes] = []
+
+    def add(self, piece: bytes) -> None:
+        self.n_bytes += len(piece)
+        if self.n_bytes <= MAX_LINE_BYTES:
+            self._pieces.append(piece)
+        else:
+            self._pieces.clear()
+
+    def batch(self, start: int) -> Batch:
+        """The line alone, which begins at `start`."""
+        return (
+            (start, _too_long(self.n_bytes))
+            if self.n_bytes > MAX_LINE_BYTES
+            else _unmarked(start, b"".join(self._pieces))
+        )
+
+
+def _too_long(n_bytes: int) -> Unreadable:
+    return Unreadable("line_too_long", f"{n_bytes:,} bytes, more than {MAX_LINE_BYTES:,}")

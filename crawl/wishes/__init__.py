@@ -1,0 +1,1 @@
+"""What sites wish: robots.txt and every other way to say no."""

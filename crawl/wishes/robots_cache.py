@@ -1,0 +1,104 @@
+"""robots.txt of each origin: fetched when first needed, by the same client and limits, kept for a day (RFC 9309 §2.4).
+
+One that could not be had is asked for again when the first link that it held up is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections import OrderedDict
+from dataclasses import replace
+
+from webtext.crawl.fetch.client import Client, Limits, Reply, host_and_port
+from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.fetch.redirects import is_redirect, redirect_target
+from webtext.crawl.fetch.settings import MIN_JITTER, RETRY_SECONDS
+from webtext.crawl.resolver import Refused
+from webtext.crawl.wishes.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
+from webtext.crawl.wishes.robots import MAX_ROBOTS_BYTES, Robots
+
+MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2
+KEPT_SECONDS = 24 * 3600.0
+ORIGINS_KEPT = 50_000
+HEADERS = {"Accept": "text/plain,*/*;q=0.1", "Accept-Encoding": "identity"}
+
+
+class RobotsCache:
+    """Asks each origin once a day, however many pages wait for the answer."""
+
+    def __init__(self, client: Client, limits: Limits, retry_seconds: float = RETRY_SECONDS) -> None:
+        self._client = client
+        self._unreachable_seconds = retry_seconds * MIN_JITTER  # so that a link's next try asks again
+        self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES)
+        self._known: OrderedDict[str, tuple[float, Robots | None]] = OrderedDict()
+        self._running: dict[str, asyncio.Task[Robots | None]] = {}
+
+    async def get(self, url: str) -> Robots | None:
+        """The robots.txt that holds for `url`; None when it could not be had, which forbids everything, for a while."""
+        origin = origin_of(url)
+        known = self._known.get(origin)
+        if known is not None:
+            kept = self._unreachable_seconds if known[1] is None else KEPT_SECONDS
+            if time.monotonic() - known[0] < kept:
+                return known[1]
+        if origin not in self._running:
+            self._running[origin] = asyncio.create_task(self._ask(origin))
+        return await asyncio.shield(self._running[origin])
+
+    async def _ask(self, origin: str) -> Robots | None:
+        try:
+            robots = await self._fetch(f"{origin}/robots.txt")
+            if robots is not None:
+                delay = robots.group(PRODUCT_TOKEN).crawl_delay
+                self._client.hosts.ask_for_delay(host_and_port(origin + "/")[0], delay)
+            self._known[origin] = (time.monotonic(), robots)
+            while len(self._known) > ORIGINS_KEPT:
+                self._known.popitem(last=False)
+            return robots
+        finally:
+            del self._running[origin]
+
+    async def _fetch(self, url: str) -> Robots | None:
+        for _ in range(1 + MAX_ROBOTS_REDIRECTS):
+            try:
+                reply = await self._client.get(
+                    url, HEADERS, self._limits, lambda status, _: 200 <= status < 300, truncate=True
+                )
+            except (Failure, Refused):
+                return None
+            if not is_redirect(reply.status):
+                return _read(reply)
+            target = redirect_target(url, reply.headers)
+            if target is None:
+                return None
+            url = target
+        return Robots(b"")  # RFC 9309: too many redirects mean there is none
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a canonical URL.
+
+    >>> origin_of("http://example.com:8080/a?b")
+    'http://example.com:8080'
+    """
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def _read(reply: Reply) -> Robots | None:
+    """2xx is parsed; 4xx means all is allowed, save 429 ("slow down"), which like 5xx means that nothing is known."""
+    if reply.body is not None:
+        return Robots(_decoded(reply.body, reply.header("content-encoding") or "")).keep_only(KNOWN_TOKENS)
+    return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else None
+
+
+def _decoded(body: bytes, content_encoding: str) -> bytes:
+    """Some servers compress unasked; at most MAX_ROBOTS_BYTES come out of a bomb."""
+    if content_encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        return body
+    try:
+        return zlib.decompressobj(47).decompress(body, MAX_ROBOTS_BYTES)
+    except zlib.error:
+        return body

@@ -1,0 +1,133 @@
+"""Crawls from archives, killed at random moments (kill -9): nothing is lost, nothing is there twice, pauses are kept."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.partset import PartSet
+from webtext.base.storage import Folder
+from webtext.base.warc import read_response_at
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from local_common_crawl import LocalCommonCrawl  # noqa: E402
+from local_wayback import ARCHIVE, LocalWayback  # noqa: E402
+
+MakeLinks = Callable[..., str]
+N_PAGES, N_KILLS = 48, 5
+RUN_SECONDS = 120.0  # no run takes longer: a guard, no measure
+
+
+class Archived:
+    """Pages that only an archive has: some behind a captured redirect, some of one body, some not at all."""
+
+    def __init__(self, source: str, web: Any, folder: Path, shared_data: Path) -> None:
+        self.web = web
+        self.links: dict[str, str | None] = {}  # URL -> the page's URL, None where it is not archived
+        self.bodies: dict[str, bytes] = {}
+        archive: Any = LocalWayback(web) if source == "wayback" else LocalCommonCrawl(web, folder / "cc", shared_data)
+        for i in range(N_PAGES):
+            link, host = web.url(f"/{i}", i % 6 + 1), i % 5 + 1
+            self.links[link] = web.url(f"/page/{i}", host) if i % 4 == 0 else None if i % 7 == 3 else link
+            page = self.links[link]
+            if page is None:
+                continue
+            self.bodies[page] = f"<html>{i % 9}".encode() + b"word " * 50
+            if source == "wayback":
+                archive.page(page, "19990101000000", self.bodies[page])
+            else:
+                archive.page(page, body=self.bodies[page])
+                archive.page("http://b.example/", body=b"between two pages %d" % i)  # so that they come one by one
+            if page == link:
+                continue
+            if source == "wayback":
+                archive.page(link, "19990101000000", "", f"X-Archive-Orig-Location: {page}", status="302 Found")
+            else:
+                archive.redirect(link, page)
+        if source == "wayback":
+            self.options = ["--from", "wayback", "--wayback-cdx", archive.settings["wayback_cdx"]]
+            self.options += ["--wayback-replay", archive.settings["wayback_replay"]]
+        else:
+            archive.write_index()
+            self.options = ["--from", "common-crawl", "--cc-index", archive.settings["cc_index"][0]]
+            self.options += ["--cc-data", archive.settings["cc_data"], "--cc-max-gap", "0", "--cc-connections", "1"]
+
+    def start(self, links: str, out: Path, *options: str) -> subprocess.Popen[bytes]:
+        command = ["crawl", "fetch", links, "--out", str(out), "--quiet", "--delay", "0", "--part-pages", "5"]
+        command += ["--allow-address", f"127.0.0.0/8:{self.web.port}", *self.options, *options]
+        return subprocess.Popen([sys.executable, "-c", "from webtext.app.main import main; main()", *command])
+
+    def asked(self) -> list[float]:
+        """When the archive was asked."""
+        return [request.time for request in self.web.requests if request.host == f"127.0.0.{ARCHIVE}"]
+
+
+@pytest.fixture(params=["wayback", "common-crawl"])
+def archived(request: pytest.FixtureRequest, web: Any, tmp_path: Path, shared_data: Path) -> Archived:
+    return Archived(request.param, web, tmp_path, shared_data)
+
+
+def test_killed_again_and_again_a_crawl_from_an_archive_is_whole(
+    archived: Archived, make_links: MakeLinks, bodies: Any, tmp_path: Path
+) -> None:
+    links, out = make_links(list(archived.links)), tmp_path / "pages"
+    chance = random.Random(N_PAGES)
+    n_killed = 0
+    for _ in range(N_KILLS):
+        child = archived.start(links, out, "--archive-delay", "0")
+        until = len(archived.web.requests) + chance.randint(1, 30)
+        end = time.monotonic() + RUN_SECONDS
+        while child.poll() is None and len(archived.web.requests) < until and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0.0, 0.02))
+        child.kill()
+        n_killed += child.wait() != 0
+    assert archived.start(links, out, "--archive-delay", "0").wait(RUN_SECONDS) == 0
+    assert n_killed >= 2, "the runs were over before they were killed"
+    pages = PartSet.open(str(out), "pages")
+    pages.verify()
+    rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
+    assert Counter(row["url"] for row in rows) == Counter(list(archived.links)), "a link has no row, or two"
+    for row in rows:
+        page = archived.links[row["url"]]
+        assert (row["outcome"], row["reason"]) == (("failed", "not_archived") if page is None else ("fetched", None))
+        if page is not None:
+            assert (row["final_url"], row["redirects"]) == (page, [] if page == row["url"] else [row["url"]])
+            alone = read_response_at(Folder(str(out)), row["warc_file"], row["warc_offset"], row["warc_length"])
+            assert (alone.url, alone.body(1 << 20)) == (page, archived.bodies[page])
+    assert bodies(out) == archived.bodies, "a page has no record, or two"
+    assert not [path for path in out.iterdir() if path.name.startswith((".", "_open"))], "scratch is left"
+
+
+@pytest.mark.parametrize("is_busy", [True, False], ids=["Retry-After", "archive_delay"])
+def test_a_run_that_is_begun_again_keeps_the_archive_s_pause(
+    is_busy: bool, archived: Archived, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    links, out, seconds = make_links([next(iter(archived.links))]), tmp_path / "pages", 3
+    answer = archived.web.answer
+    busy = b"HTTP/1.1 503 Busy\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n" % seconds
+
+    def answer_busy(host: str, path: str) -> Any:
+        return busy if is_busy and host == f"127.0.0.{ARCHIVE}" else answer(host, path)
+
+    for n_asked, answers in ((1, answer_busy), (2, answer)):
+        archived.web.answer = answers
+        child = archived.start(links, out, "--archive-delay", "0" if is_busy else str(seconds))
+        end = time.monotonic() + RUN_SECONDS
+        while child.poll() is None and len(archived.asked()) < n_asked and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.2)  # for the answer to arrive
+        child.kill()
+        child.wait()
+        assert len(archived.asked()) >= n_asked
+    first, again, *_ = archived.asked()
+    assert again - first >= seconds - 0.1
