@@ -113,10 +113,11 @@ def _yaml(value: str) -> str:
 
 def _opening(facts: Facts, settings: CardSettings) -> list[str]:
     origin = "links that people voted for, as GPT-2's WebText was" if facts.pages else "pages in WARC files"
+    texts, origin = ("texts", "records of others") if facts.imported else ("texts of web pages", origin)
     return [
         f"# {escaped(settings.name)}",
         "",
-        f"{facts.corpus.records:,} texts of web pages, made from {origin}, by webtext. It wrote this card from its",
+        f"{facts.corpus.records:,} {texts}, made from {origin}, by webtext. It wrote this card from its",
         "manifests, and the next run writes it again: change its settings (`[clean.card]`), not its words.",
     ]
 
@@ -162,6 +163,9 @@ def _meaning(metadata: dict[bytes, bytes]) -> str:
 
 
 def _sources(facts: Facts) -> list[str]:
+    if facts.imported:
+        origins = [(code(name), code(version), f"{n:,}") for name, version, n in facts.imported]
+        return ["## Sources", "", *table(("file or dataset", "SHA-256 or revision", "documents made of it"), origins)]
     rows = [(code(name), f"{n:,}") for name, n in sorted(facts.captures.sources.items())]
     if facts.warc_files:
         rows.append(("WARC files that another crawler wrote", f"{facts.warc_files:,} files"))
@@ -191,16 +195,19 @@ def _opt_outs(facts: Facts) -> list[str]:
                 )
             else:
                 lines.append(f"- Not known: {meaning}.")
-    if facts.warc_files:
+    if facts.imported:
+        lines.append("- What the crawlers behind the imported records obeyed is not known here.")
+    elif facts.warc_files:
         lines.append(f"- What the crawlers of the {facts.warc_files:,} WARC files obeyed is not known here.")
     return lines
 
 
 def _funnel(facts: Facts) -> list[str]:
     fetched = sum((opened.counts for opened in facts.pages), Counts())
+    unit = "rows" if facts.imported else "pages"
     stages = (
         ("links → pages", "links", fetched),
-        ("pages → documents", "pages", facts.documents.counts),
+        (f"{unit} → documents", unit, facts.documents.counts),
         ("documents → corpus", "documents", facts.corpus.counts),
     )
     lines = [
@@ -208,9 +215,9 @@ def _funnel(facts: Facts) -> list[str]:
         "",
         "At each step what came in is what was kept, dropped or failed; reasons are webtext's own.",
     ]
-    for title, unit, counts in stages:
-        if unit != "links" or facts.pages:
-            lines += ["", f"### {title}", "", *table((unit, "became of them"), _fates(counts))]
+    for title, each, counts in stages:
+        if each != "links" or facts.pages:
+            lines += ["", f"### {title}", "", *table((each, "became of them"), _fates(counts))]
     return lines
 
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
+from webtext.clean.importing import DATASET
 
 TOP_DOMAINS = 25
 DOMAINS_A_PASS = 500_000
@@ -67,14 +68,25 @@ class Facts:
         """WARC files that were read beside pages sets."""
         return sum(not part.sources for part in self.documents.parts)
 
+    @property
+    def imported(self) -> list[tuple[str, str, int]]:
+        """What documents were imported from: name, SHA-256 or revision and split, how many records became documents."""
+        counted: Counter[tuple[str, str]] = Counter()
+        if self.documents.recipe["stage"] == "clean.import":
+            for part in self.documents.parts:
+                (source,) = part.sources
+                name, at, revision = source.part.rpartition("@") if source.set == DATASET else (source.part, "", "")
+                counted[name, revision if at else source.record_digest] += part.records
+        return [(*origin, n) for origin, n in counted.items()]
+
 
 def gather_facts(pages: Sequence[PartSet], documents: PartSet, signals: PartSet, corpus: PartSet) -> Facts:
-    """Count what the card of `corpus` tells. `pages` are the pages sets that `documents` was made from, all of them.
+    """Count what the card of `corpus` tells. `pages` are the pages sets that `documents` was made from, all or none.
 
     Raises InputError when they are not: a crawl under way may have added to its set since.
     """
     parents = {parent["hash"] for parent in documents.manifest["parents"]}
-    if {opened.hash for opened in pages} != parents:
+    if pages and {opened.hash for opened in pages} != parents:
         raise InputError("the pages sets changed while they were read", "give the same command again")
     facts = Facts(pages, documents, corpus)
     for part in range(len(corpus.parts)):

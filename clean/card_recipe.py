@@ -23,6 +23,12 @@ def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
         about = f"{recipe['stage']}, code version {recipe['code_version']}"
         versions = ", ".join(f"{name} {version}" for name, version in sorted(recipe["versions"].items()))
         yield f"- **{opened.kind}** by `{about}`" + (f" with {versions}" if versions else "")
+        lists = sum(parent["kind"] in ("removals", "removal_list") for parent in opened.manifest["parents"])
+        if lists:
+            yield f"  - removal lists that held: {lists:,}"
+        indexes = sum(parent["kind"] == "signatures" for parent in opened.manifest["parents"])
+        if indexes:
+            yield f"  - earlier builds whose documents were compared with: {indexes:,}"
         if opened.kind != "pages":
             for name, settings in _sections(recipe["settings"]):
                 yield from (f"  {line}" for line in _WORDS.get(name, _others(name))(settings))
@@ -62,10 +68,6 @@ def _dedup(settings: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _remove(lists: Sequence[str]) -> Iterator[str]:
-    yield f"- removal lists that held: {len(lists):,}"
-
-
 def _others(name: str) -> Callable[[Any], Iterator[str]]:
     def lines(settings: Any) -> Iterator[str]:
         values = settings if isinstance(settings, dict) else {name: settings}
@@ -76,7 +78,6 @@ def _others(name: str) -> Callable[[Any], Iterator[str]]:
 
 
 _WORDS: dict[str, Callable[[Any], Iterator[str]]] = {
-    "remove": _remove,
     "language": _language,
     "rules": _rules,
     "dedup": _dedup,

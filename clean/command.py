@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +18,6 @@ from webtext.clean.removal_settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from webtext.base.run import Run
     from webtext.clean.pipeline import CleanResult
 
@@ -41,12 +40,15 @@ def group() -> None:
 RUN_EXAMPLES = """\b
 Examples:
   webtext clean run build/pages --out build
-  webtext clean run build/pages --out build --remove build/refreshed/removals
+  webtext clean run build/pages --out build --remove requests.txt --remove build/refreshed/removals
   webtext clean run CC-MAIN-*.warc.gz --out cc --profile fineweb --language all
+  webtext clean run huggingface:somebody/texts --out build
+  webtext clean run build/pages --out build --against lambada_test.jsonl --drop
 
 \b
-Reads:  part sets of pages, or WARC files
-Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md), DIR/dropped
+Reads:  part sets of pages, or WARC files; or documents, as the other verbs do
+Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md), DIR/dropped; of evaluation
+        sets DIR/overlap.json
 """
 
 
@@ -59,15 +61,19 @@ Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md
         LANGUAGE: LanguageSettings,
         RULES: RuleSettings,
         DEDUP: DedupSettings,
+        DECONTAMINATE: DecontaminationSettings,
         CARD: CardSettings,
     },
     epilog=RUN_EXAMPLES,
 )
-@click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
+@click.argument("inputs", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-def run_(run: Run, settings: dict[str, Any], pages: tuple[str, ...], out: str | None) -> None:
-    """Turn pages into a corpus: extract, filter, deduplicate; say why each document went."""
-    from webtext.base.console import funnel_text
+def run_(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
+    """Turn pages into a corpus: extract, filter, deduplicate; say why each document went.
+
+    Instead of pages it takes documents: files, or huggingface:NAME[[:CONFIG]:COLUMN][@REVISION], a dataset on the Hub or
+    a folder of data files, whose texts are in COLUMN (`text` where none is named).
+    """
     from webtext.clean.pipeline import CleanSettings, clean_pages
 
     chosen = CleanSettings(
@@ -76,10 +82,10 @@ def run_(run: Run, settings: dict[str, Any], pages: tuple[str, ...], out: str | 
         language=settings[LANGUAGE],
         rules=settings[RULES],
         dedup=settings[DEDUP],
+        decontaminate=settings[DECONTAMINATE],
         card=settings[CARD],
     )
-    result = clean_pages(pages, need_out(out), chosen, run)
-    _show(run, result, funnel_text("pages", result.documents.counts.to_json()))
+    _show(run, clean_pages(inputs, need_out(out), chosen, run), pages=True)
 
 
 EXTRACT_EXAMPLES = """\b
@@ -114,7 +120,7 @@ Examples:
   webtext clean filter build/documents --profile gopher --rule words_too_long=12 --dry-run
 
 \b
-Reads:  a part set of documents, or Parquet or JSONL files with text (and url, id)
+Reads:  a part set of documents; or Parquet or JSONL files with text (and url, id), or huggingface:NAME datasets
 Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 """
 
@@ -147,53 +153,83 @@ DEDUP_EXAMPLES = """\b
 Examples:
   webtext clean dedup build/documents --out deduplicated
   webtext clean dedup texts/*.parquet --out deduplicated --threshold 0.7 --bands 30 --rows 4
+  webtext clean dedup november/documents --out november --index october/index --keep-index november/index
+  webtext clean dedup texts/*.parquet --out deduplicated --remove requests.txt
 
 \b
-Reads:  a part set of documents, or Parquet or JSONL files with text (and url, id)
+Reads:  a part set of documents; or Parquet or JSONL files with text (and url, id), or huggingface:NAME datasets
 Writes: DIR/corpus, DIR/dropped (and DIR/documents, of files)
 """
 
 
-@verb(group, "dedup", settings=DedupSettings, section=DEDUP, epilog=DEDUP_EXAMPLES)
+@verb(group, "dedup", settings={REMOVE: RemovalSettings, DEDUP: DedupSettings}, epilog=DEDUP_EXAMPLES)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-def dedup(run: Run, settings: DedupSettings, documents: tuple[str, ...], out: str | None) -> None:
+def dedup(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
     """Remove exact and near duplicates from documents; each removal names the document that stays."""
     from webtext.clean.pipeline import dedup_documents
 
-    _show(run, dedup_documents(documents, need_out(out), settings, run))
+    _show(run, dedup_documents(documents, need_out(out), settings[DEDUP], run, settings[REMOVE]))
 
 
 DECONTAMINATE_EXAMPLES = """\b
 Examples:
   webtext clean decontaminate build/corpus --against lambada_test.jsonl --out checked
   webtext clean decontaminate build/corpus --against wikitext/ --against squad.parquet#question --out clean --drop
+  webtext clean decontaminate build/corpus --keep-filter corpus.bloom
+  webtext clean decontaminate --filter corpus.bloom --against new_test.jsonl
 
 \b
-Reads:  a part set of documents, or Parquet or JSONL files with text (and url, id)
-Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files)
+Reads:  a part set of documents; or Parquet or JSONL files with text (and url, id), or huggingface:NAME datasets
+Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files); or a filter; of a filter nothing
 """
 
 
 @verb(group, "decontaminate", settings=DecontaminationSettings, section=DECONTAMINATE, epilog=DECONTAMINATE_EXAMPLES)
-@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
+@click.argument("documents", nargs=-1, metavar="[DOCUMENTS...]")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-def decontaminate(run: Run, settings: DecontaminationSettings, documents: tuple[str, ...], out: str | None) -> None:
+@click.option("--keep-filter", metavar="FILE", help="Write a Bloom filter of the documents' n-grams, and nothing else.")
+@click.option("--filter", "kept", metavar="FILE", help="Hold the sets against such a filter instead of documents.")
+def decontaminate(
+    run: Run,
+    settings: DecontaminationSettings,
+    documents: tuple[str, ...],
+    out: str | None,
+    keep_filter: str | None,
+    kept: str | None,
+) -> None:
     """Tell what documents share with evaluation sets; with --drop, remove those that repeat an example."""
-    from webtext.clean.decontaminate.overlap import overlap_table
+    from webtext.base.partset import PartSet
+    from webtext.clean.decontaminate import kept_filter
     from webtext.clean.decontaminate.stage import decontaminate_documents
+    from webtext.clean.importing import find_documents, import_documents
 
-    found = decontaminate_documents(documents, need_out(out), settings, run)
-    _show(run, found.result, more={"overlap": found.report}, after=overlap_table(found.report))
+    if kept is not None:
+        if documents or out or keep_filter:
+            raise ConfigError("--filter takes the place of documents", "give it with --against FILE alone")
+        report = kept_filter.ask_filter(Path(kept), settings.against)
+        run.console.result(report, kept_filter.filter_table(report))
+    elif not documents:
+        raise ConfigError("no documents given", "name a part set, or files; or --filter FILE")
+    elif keep_filter is not None:
+        if settings.against:
+            raise ConfigError("--keep-filter and --against are given", "keep the filter of what the other one leaves")
+        found = find_documents(documents)
+        given = found if isinstance(found, PartSet) else import_documents(found, f"{need_out(out)}/documents", run)
+        header = kept_filter.keep_filter(given, settings.overlap_words, Path(keep_filter), run)
+        text = f"{header.ngrams:,} {header.words}-grams of {given.records:,} documents kept in '{keep_filter}'"
+        run.console.result({"filter": keep_filter, "ngrams": header.ngrams, "bytes": header.bits // 8}, text)
+    else:
+        _show(run, decontaminate_documents(documents, need_out(out), settings, run))
 
 
 RELEASE_EXAMPLES = """\b
 Examples:
-  webtext clean release build --out release
-  webtext clean release rebuilt --check release
+  webtext clean release build --out published
+  webtext clean release rebuilt --check published
 
 \b
-Reads:  BUILD/corpus and BUILD/documents, as clean run wrote them; with --check a release too
+Reads:  BUILD/corpus, BUILD/documents and BUILD/links, as far as they are there; with --check a release too
 Writes: DIR, a part set without texts and titles; with --check nothing
 """
 
@@ -218,26 +254,34 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
         return
     written = write_release(build, need_out(out), run)
     text = f"{written.records:,} documents without text written to '{written.folder.url}'"
-    run.console.result({"out": written.folder.url, "documents": written.records}, text)
+    run.console.result({"out": out, "documents": written.records}, text)
 
 
-def _show(
-    run: Run, result: CleanResult, before: str = "", *, more: Mapping[str, Any] | None = None, after: str = ""
-) -> None:
+def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
+    """Print the funnel from documents to corpus, after that of imported rows, or with `pages` that of pages."""
     from webtext.base.console import funnel_text
+    from webtext.base.lineage import stale_neighbours
+    from webtext.clean.decontaminate.overlap import overlap_table
 
     counts = result.counts.to_json()
+    stale = [str(each) for each in stale_neighbours(result.corpus)]
     answer = {
         "corpus": result.corpus.folder.url,
         "dropped": result.dropped.folder.url,
         "documents": result.corpus.records,
         "counts": counts,
+        "stale": stale,
     }
     came_from = result.documents.counts.to_json()
-    if before:
-        answer["pages"] = came_from
-    elif result.documents.recipe["stage"] == "clean.import":
-        answer["rows"] = came_from
-        before = funnel_text("rows", came_from)
-    lines = [before, funnel_text("documents", counts), after, f"written to '{result.corpus.folder.url}'"]
-    run.console.result(answer | dict(more or {}), "\n".join(line for line in lines if line))
+    stage = result.documents.recipe["stage"]
+    unit = "rows" if stage == "clean.import" else "pages" if pages and stage == "clean.extract" else ""
+    if unit:
+        answer[unit] = came_from
+    first = funnel_text(unit, came_from) if unit else ""
+    if result.removed is not None and (result.removed.lines or result.removed.earlier):
+        answer["removal"] = result.removed.to_json()
+    overlap = ""
+    if result.overlap is not None:
+        answer["overlap"], overlap = result.overlap, overlap_table(result.overlap)
+    lines = [first, funnel_text("documents", counts), overlap, f"written to '{result.corpus.folder.url}'", *stale]
+    run.console.result(answer, "\n".join(line for line in lines if line))

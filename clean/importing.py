@@ -1,87 +1,199 @@
-"""Parquet and JSONL files of somebody's with a `text` column, as a documents set: the way in for `filter` and `dedup`.
+"""Records of somebody's that have a text, as a documents set: Parquet and JSONL files, and Hugging Face datasets.
 
-Kept where a record has them: id, url, title, date, karma, split. Text passes the same rule as a page's. A record
-without id gets one from its file's SHA-256 and its place there, so it does not change with how files are grouped.
+Kept where a record has them: id, url, title, date (UTC seconds, a timestamp, or a string in ISO 8601), karma, split. Text
+passes the same rule as a page's. A record without id gets one from what it came from (a file's SHA-256; a dataset's
+commit, split and shard) and its place there, so it does not change with how files are grouped.
 """
 
 from __future__ import annotations
 
-import gzip
+import calendar
 import hashlib
 import importlib.metadata
-import io
-import json
-import lzma
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-import zstandard
+from datetime import UTC, date, datetime, time
+from typing import Any, Protocol
 
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
+from webtext.base.partset import PartSet, Source
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import ID_HEX_DIGITS, split_of, text_digest
-from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.stage import Failed, PartContext, PartTask
 from webtext.base.urls import canonical_url, library_versions, registrable_domain
 from webtext.clean.extract.body import Dropped, Refused
-from webtext.clean.inputs import InputFile
+from webtext.clean.inputs import InputFile, find_inputs
 from webtext.clean.language import detect_language
+from webtext.clean.record_files import SUFFIXES, json_lines, parquet_rows
+from webtext.clean.scrub import scrub
 from webtext.clean.text import clean_text, has_surrogates
+from webtext.clean.unique import UniqueTask, run_unique
 
-CODE_VERSION = 1
-SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
-KNOWN = ("id", "url", "text", "title", "date", "karma", "split")
-MAX_LINE_BYTES = 64 << 20
-MAX_TEXT_BYTES = 1 << 30
-MAX_ZSTD_WINDOW = 2**31
+CODE_VERSION = 3  # 3: author, published
+TEXT = "text"
+KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split")
+FILE, DATASET = "file", "huggingface"  # what the manifest calls a part's source
+HELD_OUT = ("validation", "test")
+DATASET_BATCH_ROWS = 256
+
+
+class Origin(Protocol):
+    """What one part is made from."""
+
+    @property
+    def source(self) -> Source:
+        """As the manifest names it."""
+
+    @property
+    def place(self) -> str:
+        """What a record's id is made from, beside its row: names the records for good, wherever they lie."""
+
+    def rows(self) -> Iterator[dict[str, Any] | str]:
+        """Each row's values by the names of KNOWN, or what was found in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrigin:
+    """One file; its place is the SHA-256 of its bytes."""
+
+    file: InputFile
+    place: str
+
+    @classmethod
+    def of(cls, file: InputFile) -> FileOrigin:
+        """The file as it is now."""
+        return cls(file, file.sha256())
+
+    @property
+    def source(self) -> Source:
+        """Its name and hash."""
+        return Source(FILE, self.file.name, self.place)
+
+    def rows(self) -> Iterator[dict[str, Any] | str]:
+        """The rows of a Parquet file, or the lines of any other."""
+        return parquet_rows(self.file, KNOWN) if self.file.name.endswith(".parquet") else json_lines(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetOrigin:
+    """One shard of one split of a dataset, as its files have it; `split` is set on all rows unless it is None."""
+
+    reference: Reference
+    name: str
+    shard: int
+    n_shards: int
+    split: str | None
+
+    @classmethod
+    def all_of(cls, text: str) -> list[DatasetOrigin]:
+        """Every shard of what `huggingface:NAME[[:CONFIG]:COLUMN][@REVISION]` names, of all splits; COLUMN is `text`.
+
+        What the dataset holds out as validation or test is held out here, and then all else is train; where it holds out
+        nothing, `split_of` does.
+        """
+        reference = pinned(text, TEXT)
+        splits = open_dataset(reference)[0]
+        holds_out = any(name in HELD_OUT for name in splits)
+        return [
+            cls(reference, name, shard, rows.num_shards, _our_split(name) if holds_out else None)
+            for name, rows in splits.items()
+            for shard in range(rows.num_shards)
+        ]
+
+    @property
+    def source(self) -> Source:
+        """The pinned reference with the split, and the shard."""
+        return Source(DATASET, f"{self.reference} {self.name}", f"{self.shard} of {self.n_shards} as {self.split}")
+
+    @property
+    def place(self) -> str:
+        """The pinned reference, split and shard."""
+        return f"{self.reference} {self.name} {self.shard} of {self.n_shards}"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of the shard, streamed."""
+        rows = open_dataset(self.reference)[0][self.name].shard(self.n_shards, self.shard)
+        columns = {name: name for name in rows.column_names or KNOWN if name in KNOWN} | {TEXT: self.reference.column}
+        try:
+            for batch in rows.with_format("arrow").iter(DATASET_BATCH_ROWS):
+                names = [name for name, theirs in columns.items() if theirs in batch.column_names]
+                found = batch.select([columns[name] for name in names]).rename_columns(names)
+                for row in found.to_pylist():
+                    yield row | {"split": self.split} if self.split else row
+        except MemoryError:
+            raise  # the engine's to judge
+        except Exception as error:  # of many kinds, by what is wrong: the network, a file
+            raise InputError(
+                f"shard {self.shard} of '{self.reference}', split '{self.name}', cannot be read: {one_line(error)}",
+                "check the network and the files, and give the same command again",
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ImportTask:
-    """One file and the SHA-256 of its bytes."""
+    """One part to be made."""
 
-    file: InputFile
-    sha256: str
+    origin: Origin
+    scrubs: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One row of the file, or what was found in its place."""
+    """One row, or what was found in its place, and where it stands."""
 
     values: dict[str, Any] | str
     row: int
-    file: ImportTask
+    task: ImportTask
 
 
-def import_documents(files: Sequence[InputFile], out: str, run: Run) -> PartSet:
-    """Write the documents set `out` from the files, one part each, in their order."""
-    tasks = [ImportTask(file, file.sha256()) for file in files]
-    return run_parts(
+def find_documents(inputs: Sequence[str]) -> PartSet | list[Origin]:
+    """The one part set of documents that `inputs` name, or what to import: files in their order, then datasets."""
+    datasets = [name for name in inputs if name.startswith(PREFIX)]
+    others = [name for name in inputs if not name.startswith(PREFIX)]
+    sets, files = find_inputs(others, ("documents", "corpus"), SUFFIXES) if others or not datasets else ([], [])
+    if len(sets) == 1 and not files and not datasets:
+        return sets[0]
+    if sets:
+        raise InputError(
+            f"{len(inputs)} inputs, of which {len(sets)} are part sets",
+            "name one part set of documents, or files and datasets only",
+        )
+    found: list[Origin] = [FileOrigin.of(file) for file in files]
+    for name in datasets:
+        found += DatasetOrigin.all_of(name)
+    return found
+
+
+def import_documents(origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False) -> PartSet:
+    """Write the documents set `out` from the origins, one part each, in their order."""
+    tasks = [ImportTask(origin, scrubs) for origin in origins]
+    return run_unique(
         _import_part,
-        [PartTask(index=i, sources=(), payload=task, depends=task.sha256) for i, task in enumerate(tasks)],
+        [PartTask(index=i, sources=(task.origin.source,), payload=task) for i, task in enumerate(tasks)],
         recipe=Recipe(
             stage="clean.import",
             code_version=CODE_VERSION,
-            settings={},
+            settings={"scrub": scrubs},
             versions={"py3langid": importlib.metadata.version("py3langid")} | library_versions(),
         ),
-        outputs={"documents": (out, "documents")},
+        out=out,
         parents=[],
         run=run,
-        label="clean.import",
-    )["documents"]
+    )
+
+
+def _our_split(name: str) -> str:
+    return "validation" if name in HELD_OUT else "train"
 
 
 def _import_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
-    writer = context.main
-    seen: set[str] = set()
-    for row, _, result in context.apply(_document, _numbered(task.payload), identify=_place):
+    unique: UniqueTask[ImportTask] = task.payload
+    writer, seen = context.main, set(unique.taken)
+    records = ((row, Record(values, row, unique.task)) for row, values in enumerate(unique.task.origin.rows()))
+    for row, _, result in context.apply(_document, records, identify=_place):
         if isinstance(result, Refused):
             writer.fail(f"row {row}", result.reason, result.cause)
         elif isinstance(result, Dropped):
@@ -96,11 +208,6 @@ def _import_part(context: PartContext, task: PartTask) -> None:
             writer.write([result])
 
 
-def _numbered(task: ImportTask) -> Iterator[tuple[int, Record]]:
-    rows = parquet_rows(task.file, KNOWN) if task.file.name.endswith(".parquet") else json_lines(task.file)
-    return ((i, Record(row, i, task)) for i, row in enumerate(rows))
-
-
 def _place(record: Record) -> str:
     return f"row {record.row}"
 
@@ -109,13 +216,17 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
     if isinstance(record.values, str):
         return Refused("not_json", record.values)
     values = record.values
-    text, url = values.get("text"), _string(values.get("url"))
+    text, url = values.get(TEXT), _string(values.get("url"))
     if not isinstance(text, str):
         return Refused("no_text", f"text is {type(text).__name__}")
     text = clean_text(text)
     if not text.strip():
         return Dropped("empty_text")
-    place = f"{record.file.sha256}\n{record.row}"
+    stated, n_scrubbed = [clean_text(_string(values.get(name)) or "") for name in ("title", "author")], None
+    if record.task.scrubs:
+        (text, *stated), counts = zip(*(scrub(each) for each in (text, *stated)), strict=True)
+        n_scrubbed = sum(counts)
+    place = f"{record.task.origin.place}\n{record.row}"
     given = values.get("id")
     named = _whole_number(given) if isinstance(given, int) else _string(given)
     identifier = str(named or hashlib.sha256(place.encode()).hexdigest()[:ID_HEX_DIGITS])
@@ -128,13 +239,16 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
         "url": url,
         "text": text,
         "text_digest": text_digest(text),
-        "title": _string(values.get("title")),
-        "date": _whole_number(values.get("date")),
+        "title": stated[0] or None,
+        "author": stated[1] or None,
+        "published": _moment(values.get("published")),
+        "date": _moment(values.get("date")),
         "domain": registrable_domain(canonical) if canonical else None,
         "language": language,
         "language_score": score,
         "karma": _whole_number(values.get("karma")),
         "split": split if split in ("train", "validation") else split_of(identifier),
+        "n_scrubbed": n_scrubbed,
     }
 
 
@@ -148,76 +262,22 @@ def _whole_number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
 
 
-def parquet_rows(file: InputFile, known: Sequence[str], required: str = "text") -> Iterator[dict[str, Any]]:
-    """Each row's `known` columns, those that the file has; InputError when the `required` one is not among them."""
-    with file.folder.open(file.name) as opened:
+def _moment(value: Any) -> int | None:
+    """UTC seconds of a number, a date, or a string in ISO 8601; a time without a zone is UTC.
+
+    >>> _moment("2017-06-01T12:00:00Z"), _moment("2017-06-01"), _moment(1496318400), _moment("last week")
+    (1496318400, 1496275200, 1496318400, None)
+    """
+    if isinstance(value, str):
         try:
-            parquet = pq.ParquetFile(opened)
-        except pa.ArrowInvalid as error:
-            raise InputError(f"'{file.location}' is no Parquet file: {error}", "check the file") from None
-        columns = [name for name in known if name in parquet.schema_arrow.names]
-        if required not in columns:
-            raise InputError(
-                f"'{file.location}' has no column '{required}'", f"its columns: {', '.join(parquet.schema_arrow.names)}"
-            )
-        batches = parquet.iter_batches(batch_size=256, columns=columns)
-        while (batch := _next_batch(batches, file)) is not None:
-            yield from batch.to_pylist()
-
-
-def _next_batch(batches: Iterator[pa.RecordBatch], file: InputFile) -> pa.RecordBatch | None:
-    try:
-        return next(batches, None)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(
-            f"'{file.location}' is a damaged Parquet file: {error}", "write or download it again"
-        ) from None
-
-
-def json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:
-    """Each line's object, or what is wrong with the line; empty lines are none."""
-    with file.folder.open(file.name) as opened, decompressed(opened, file.name) as lines:
-        while line := _read_line(lines, file):
-            if len(line) > MAX_LINE_BYTES:
-                while not line.endswith(b"\n") and (line := _read_line(lines, file)):
-                    pass
-                yield f"a line of more than {MAX_LINE_BYTES:,} bytes"
-            elif line.strip():
-                try:
-                    value = json.loads(line)
-                    yield value if isinstance(value, dict) else f"a {type(value).__name__}, not an object"
-                except (ValueError, RecursionError) as error:
-                    yield str(error)
-
-
-def read_text(file: InputFile) -> bytes:
-    """All that a text file holds; InputError when that is above MAX_TEXT_BYTES."""
-    with file.folder.open(file.name) as opened, decompressed(opened, file.name) as lines:
-        blocks: list[bytes] = []
-        n_bytes = 0
-        while block := _read_line(lines, file):
-            blocks.append(block)
-            n_bytes += len(block)
-            if n_bytes > MAX_TEXT_BYTES:
-                raise InputError(f"'{file.location}' holds more than {MAX_TEXT_BYTES:,} bytes", "split it")
-    return b"".join(blocks)
-
-
-def _read_line(lines: BinaryIO, file: InputFile) -> bytes:
-    """The next line, or its first MAX_LINE_BYTES + 1 bytes."""
-    try:
-        return lines.readline(MAX_LINE_BYTES + 1)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        raise InputError(f"'{file.location}' cannot be decompressed: {error}", "download or make it again") from None
-
-
-def decompressed(opened: BinaryIO, name: str) -> BinaryIO:
-    """The bytes that a file holds, by its name: .gz, .xz, .zst or as they are."""
-    if name.endswith(".gz"):
-        return cast(BinaryIO, gzip.open(opened))
-    if name.endswith(".xz"):
-        return cast(BinaryIO, lzma.open(opened))
-    if name.endswith(".zst"):
-        reader = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).stream_reader(opened)
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, reader)))
-    return opened
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, time())
+    if isinstance(value, datetime):
+        try:
+            return calendar.timegm((value if value.tzinfo else value.replace(tzinfo=UTC)).utctimetuple())
+        except OverflowError:  # the first day of year 1, east of Greenwich
+            return None
+    return _whole_number(value)

@@ -1,13 +1,13 @@
 """Which language a text is in, by py3langid's naive Bayes model (140 languages), with a probability.
 
-The model is py3langid's; the sum is done here in double precision and rounded, because its own single-precision product
-goes through the machine's BLAS and differs in the last digits from one processor to the next: a score must not.
+The model is py3langid's; the walk and the sum are native, in double precision, and the probability is rounded: py3langid's
+single-precision product goes through the machine's BLAS and differs in the last digits from one processor to the next.
+`language_reference.py` is the readable twin.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    import numpy as np
+    from webtext.clean._language import Model
 
 MAX_CHARACTERS = 10_000
 """Longer texts are judged by their start: the walk over the text is the cost, and the answer is settled long before."""
@@ -46,44 +46,52 @@ def detect_language(text: str) -> tuple[str, float] | None:
     >>> detect_language("The quick brown fox jumps over the lazy dog.")[0]
     'en'
     """
-    import numpy as np
-    from py3langid.langid import visit_counts
+    model, languages = _model()
+    number, probability = model.detect(encoded(text))
+    return (languages[number], round(min(1.0, probability), SCORE_DIGITS)) if number >= 0 else None
 
-    identifier = _identifier()
-    data = identifier._encode(text[:MAX_CHARACTERS])
-    visits = visit_counts(identifier.tk_nextmove, identifier._rowbase, identifier.tk_output, data)
-    if not visits:
-        return None
-    weights, priors, columns, languages = _model()
-    counts = np.log1p(np.fromiter(visits.values(), np.float64, len(visits)))
-    rows = np.fromiter(visits.keys(), np.intp, len(visits))
-    scores = (counts[:, None] * weights[rows]).sum(axis=0) + priors
-    # the temperature sqrt(bytes) keeps the probability calibrated across lengths (py3langid, norm_probs=True)
-    likelihoods = np.exp((scores - scores.max()) / math.sqrt(len(data)))
-    probabilities = np.bincount(columns, likelihoods / likelihoods.sum())
-    best = int(probabilities.argmax())
-    return languages[best], round(min(1.0, float(probabilities[best])), SCORE_DIGITS)
+
+def encoded(text: str) -> bytes:
+    """The bytes that the model looks at: the start of the text in NFC, not in capitals throughout."""
+    data: bytes = _langid().LanguageIdentifier._encode(text[:MAX_CHARACTERS])
+    return data
+
+
+def identifier() -> Any:
+    """py3langid's own, which gives probabilities."""
+    langid = _langid()
+    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
 @functools.cache
 def known_languages() -> tuple[str, ...]:
     """The codes that the model knows, sorted."""
-    return tuple(sorted(_model()[3]))
+    return tuple(sorted(_model()[1]))
 
 
 @functools.cache
-def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+def _langid() -> Any:
+    from py3langid import langid
 
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    return langid
 
 
 @functools.cache
-def _model() -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
-    """Feature weights, priors, each column's language (some languages have one per script), and the languages."""
+def _model() -> tuple[Model, list[str]]:
+    """The model and its languages by number; a language may have one class for each of its scripts."""
     import numpy as np
 
-    identifier = _identifier()
-    languages: list[str] = identifier.labels
-    columns = np.array([languages.index(label) for label in identifier.nb_classes])
-    return np.asarray(identifier.nb_ptc, np.float64), np.asarray(identifier.nb_pc, np.float64), columns, languages
+    from webtext.clean._language import Model
+
+    given = identifier()
+    languages: list[str] = given.labels
+    number = {language: i for i, language in enumerate(languages)}
+    model = Model(
+        moves=np.asarray(given.tk_nextmove, np.uint32),
+        rows=np.array(given._rowbase, np.uint32),
+        outputs=np.array(given.tk_output, np.int32),
+        weights=np.asarray(given.nb_ptc, np.float32),
+        priors=np.asarray(given.nb_pc, np.float64),
+        languages=np.array([number[label] for label in given.nb_classes], np.int32),
+    )
+    return model, languages

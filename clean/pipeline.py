@@ -8,10 +8,11 @@ Row order is kept, part n of documents gives part n of corpus and of dropped, an
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ import pyarrow.compute as pc
 
 from webtext.base.config import recipe_settings
 from webtext.base.counts import Counts
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.hugging_face import PREFIX
 from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import DECISION
@@ -32,34 +35,41 @@ from webtext.base.storage import Folder
 from webtext.clean.card import write_card
 from webtext.clean.card_facts import gather_facts
 from webtext.clean.card_settings import CardSettings
+from webtext.clean.decontaminate.holding import REPORT, Evaluation, holding, write_report
+from webtext.clean.decontaminate.holding import VERSIONS as NGRAM_VERSIONS
+from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.dedup.find import VERSIONS, Duplicates, find_duplicates
+from webtext.clean.dedup.index import keep_index, open_indexes
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
-from webtext.clean.importing import SUFFIXES, import_documents
+from webtext.clean.importing import find_documents, import_documents
 from webtext.clean.inputs import SetName, find_inputs
 from webtext.clean.language import LanguageSettings
-from webtext.clean.removal import COLUMNS, REMOVED_BY_USER, STAGE, Removals
+from webtext.clean.record_files import SUFFIXES
+from webtext.clean.removal import STAGE, Removals, Removed, digest_of
+from webtext.clean.removal_clusters import Comparison
 from webtext.clean.removal_settings import RemovalSettings
 from webtext.clean.rules.decide import Decisions, columns_of, decide
 from webtext.clean.rules.measure import measure_signals, read_signals
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.rules.yields import Yields, count_yields
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 START_CHARACTERS = 200
 WORK = "_dedup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSettings:
-    """The sections [clean.extract], [clean.remove], [clean.language], [clean.rules], [clean.dedup] and [clean.card]."""
+    """The sections of [clean]: extract, remove, language, rules, dedup, decontaminate, card."""
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)
     remove: RemovalSettings = field(default_factory=RemovalSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)
     rules: RuleSettings = field(default_factory=RuleSettings)
     dedup: DedupSettings = field(default_factory=DedupSettings)
+    decontaminate: DecontaminationSettings = field(default_factory=DecontaminationSettings)
     card: CardSettings = field(default_factory=CardSettings)
 
 
@@ -71,6 +81,8 @@ class CleanResult:
     signals: PartSet | None
     corpus: PartSet
     dropped: PartSet
+    removed: Removed | None = None  # what removal lists took out
+    overlap: Mapping[str, Any] | None = None  # what `overlap.json` says, where evaluation sets were named
 
     @property
     def counts(self) -> Counts:
@@ -86,7 +98,6 @@ class Judges:
     signals: SetName | None
     rules: RuleSettings | None
     language: LanguageSettings | None
-    removals: Removals | None
 
     def decisions(self, part: int) -> Decisions | None:
         """Of the rules, for the rows of one part."""
@@ -95,13 +106,6 @@ class Judges:
         signals = self.signals.open().table(part, columns_of(self.rules, self.language) or ["id"])
         return decide(signals, self.rules, self.language)
 
-    def removed(self, part: int) -> np.ndarray:
-        """Mask of the rows of one part that removal lists take out."""
-        documents = self.documents.open()
-        if self.removals is None:
-            return np.zeros(documents.part(part).records, bool)
-        return self.removals.removed(documents.table(part, COLUMNS))
-
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
@@ -109,19 +113,46 @@ class WriteTask:
 
     part: int
     judges: Judges
+    removed: pa.Table
     duplicates: Duplicates | None
+    evaluation: Evaluation | None
 
 
-def clean_pages(pages: Sequence[str], out: str, settings: CleanSettings, run: Run) -> CleanResult:
-    """Pages to corpus: writes out/documents, out/signals, out/corpus with its dataset card, and out/dropped."""
-    sets, _ = find_inputs(pages, "pages", WARC_SUFFIXES)
-    documents = extract_documents(pages, f"{out}/documents", settings.extract, run)
-    removals = Removals.of(settings.remove)
-    result = _finish(documents, out, "clean.run", removals, settings.rules, settings.language, settings.dedup, run)
+def clean_pages(inputs: Sequence[str], out: str, settings: CleanSettings, run: Run) -> CleanResult:
+    """Pages, or documents, to corpus: writes out/documents, out/signals, out/corpus with its dataset card, out/dropped.
+
+    Documents are imported where they are files or datasets, and read where they are where they are a part set. Where
+    evaluation sets are named, out/overlap.json says what the documents that would stay share with them.
+    """
+    removals = Removals.of(settings.remove)  # a bad line shows before the work of hours
+    evaluation = Evaluation.of(settings.decontaminate)
+    pages, documents = _read_inputs(inputs, out, settings.extract, run)
+    rules, language, dedup = settings.rules, settings.language, settings.dedup
+    result = _finish(documents, out, "clean.run", removals, rules, language, dedup, run, evaluation)
     assert result.signals is not None, "rules measure"
     if not run.dry_run:
-        write_card(gather_facts(sets, documents, result.signals, result.corpus), settings.card)
+        write_card(gather_facts(pages, documents, result.signals, result.corpus), settings.card)
     return result
+
+
+def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> tuple[list[PartSet], PartSet]:
+    """The pages sets that are given, and the documents: extracted from pages, imported, or as they are."""
+    sets: list[PartSet] = []
+    if not any(name.startswith(PREFIX) for name in inputs):
+        sets, files = find_inputs(inputs, ("pages", "documents", "corpus"), (*WARC_SUFFIXES, *SUFFIXES))
+        kinds = {each.kind == "pages" for each in sets} | {not each.name.endswith(SUFFIXES) for each in files}
+        if kinds == {True}:
+            return sets, extract_documents(inputs, f"{out}/documents", settings, run)
+        if len(kinds) == 2:
+            raise InputError("pages and documents are given together", "give them to two runs")
+    found = find_documents(inputs)
+    if not isinstance(found, PartSet):
+        return [], import_documents(found, f"{out}/documents", run, scrubs=settings.scrub)
+    if settings.scrub:
+        raise ConfigError(
+            f"'{found.folder.url}' is a part set, which is read as it is", "extract its pages with --scrub"
+        )
+    return [], found
 
 
 def filter_documents(
@@ -132,8 +163,16 @@ def filter_documents(
     run: Run,
     remove: RemovalSettings | None = None,
 ) -> CleanResult:
-    """Apply removal lists, the language and the quality rules alone: writes out/signals, out/corpus and out/dropped."""
+    """Apply removal lists, the language and the quality rules alone: writes out/signals, out/corpus and out/dropped.
+
+    Of the lists those that say which votes were taken back: what a request takes out needs dedup, else ConfigError.
+    """
     removals = Removals.of(remove or RemovalSettings())
+    if removals.requests is not None or removals.earlier:
+        raise ConfigError(
+            "--remove names requests, and clean filter looks for no duplicates",
+            "the documents' mirrors must go too: give the list to clean run or clean dedup",
+        )
     return _finish(read_documents(inputs, out, run), out, "clean.filter", removals, rules, language, None, run)
 
 
@@ -149,73 +188,86 @@ def count_rule_yields(
     return count_yields(read_signals(documents, out, columns, run), rules, language)
 
 
-def dedup_documents(inputs: Sequence[str], out: str, settings: DedupSettings, run: Run) -> CleanResult:
-    """Remove exact and near duplicates alone: writes out/corpus and out/dropped."""
-    return _finish(read_documents(inputs, out, run), out, "clean.dedup", None, None, None, settings, run)
+def dedup_documents(
+    inputs: Sequence[str], out: str, settings: DedupSettings, run: Run, remove: RemovalSettings | None = None
+) -> CleanResult:
+    """Apply removal lists and remove exact and near duplicates alone: writes out/corpus and out/dropped."""
+    removals = Removals.of(remove or RemovalSettings())
+    return _finish(read_documents(inputs, out, run), out, "clean.dedup", removals, None, None, settings, run)
 
 
 def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
-    """The documents set itself, or one imported from files to out/documents."""
-    sets, files = find_inputs(inputs, ("documents", "corpus"), SUFFIXES)
-    if len(sets) == 1 and not files:
-        return sets[0]
-    if sets:
-        raise InputError(
-            f"{len(inputs)} inputs, of which {len(sets)} are part sets", "name one part set, or files only"
-        )
-    return import_documents(files, f"{out}/documents", run)
+    """The documents set itself, or one imported from files and datasets to out/documents."""
+    found = find_documents(inputs)
+    return found if isinstance(found, PartSet) else import_documents(found, f"{out}/documents", run)
 
 
 def _finish(
     documents: PartSet,
     out: str,
     stage: str,
-    removals: Removals | None,
+    removals: Removals,
     rules: RuleSettings | None,
     language: LanguageSettings | None,
     dedup: DedupSettings | None,
     run: Run,
+    evaluation: Evaluation | None = None,
 ) -> CleanResult:
-    signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
-    judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, removals)
-    duplicates = None
-    if dedup is not None:
-        passes = functools.partial(_passes, judges) if signals else None
-        duplicates = find_duplicates(documents, dedup, _work_folder(out), run, passes=passes)
     sections = {"rules": rules, "language": language, "dedup": dedup}
-    chosen: dict[str, Any] = {name: recipe_settings(each) for name, each in sections.items() if each is not None}
-    if removals is not None:
-        chosen["remove"] = removals.about()
+    recipe = Recipe(
+        stage=stage,
+        code_version=CODE_VERSION,
+        settings={name: recipe_settings(each) for name, each in sections.items() if each is not None}
+        | ({"decontaminate": evaluation.about()} if evaluation else {}),
+        versions=(VERSIONS if dedup is not None else {}) | (NGRAM_VERSIONS if evaluation else {}),
+    )
+    outputs = {"corpus": (f"{out}/corpus", "corpus"), "dropped": (f"{out}/dropped", "dropped")}
+    for url, kind in outputs.values():  # before signals are written that another set's would give way to
+        SetWriter(url, kind, recipe, [documents]).check_place()
+    signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
+    judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language)
+    removed = removals.find(documents)
+    removed.warn(run.console)
+    duplicates = None
+    indexes = [index.signatures for index in open_indexes(dedup)] if dedup is not None else []
+    if dedup is not None:
+        passes = functools.partial(_passes, judges, removed)
+        work = _work_folder(out)
+        all_pass = signals is None and not any(map(len, removed.withdrawn))
+        duplicates = find_duplicates(documents, dedup, work, run, passes=None if all_pass else passes)
+        Comparison(documents, duplicates, passes, dedup, work).add_clusters(removed, run)
+    threshold = dedup.threshold if dedup is not None else None
     written = run_parts(
         _write_part,
         [
             PartTask(
                 index=part.index,
                 sources=tuple(parent.source(i) for parent in (documents, signals) if parent is not None),
-                payload=WriteTask(i, judges, duplicates),
-                depends=duplicates.digest(i) if duplicates else "",
+                payload=WriteTask(i, judges, goes, duplicates, evaluation),
+                depends=(duplicates.digest(i) if duplicates else "") + digest_of(goes),
             )
             for i, part in enumerate(documents.parts)
+            for goes in (removed.table(i, threshold),)
         ],
-        recipe=Recipe(
-            stage=stage,
-            code_version=CODE_VERSION,
-            settings=chosen,
-            versions=VERSIONS if dedup is not None else {},
-        ),
-        outputs={"corpus": (f"{out}/corpus", "corpus"), "dropped": (f"{out}/dropped", "dropped")},
-        parents=[documents] if signals is None else [documents, signals],
+        recipe=recipe,
+        outputs=outputs,
+        parents=[documents, *([signals] if signals else []), *removed.parents, *indexes],
         run=run,
         label=stage,
     )
-    return CleanResult(documents, signals, written["corpus"], written["dropped"])
+    if dedup is not None and dedup.keep_index is not None:
+        keep_index(written["corpus"], dedup.keep_index, dedup, run)
+    overlap = write_report(written["dropped"], evaluation, out) if evaluation else None
+    if evaluation is None and not run.dry_run:
+        Folder(out).remove(REPORT)  # of another corpus
+    return CleanResult(documents, signals, written["corpus"], written["dropped"], removed, overlap)
 
 
-def _passes(judges: Judges, part: int) -> np.ndarray:
-    """Mask of the rows that removal lists and rules keep: the ones that are compared with each other."""
+def _passes(judges: Judges, removed: Removed, part: int) -> np.ndarray:
+    """Mask of the rows that votes and rules keep: the ones that are compared with each other."""
     decisions = judges.decisions(part)
-    assert decisions is not None, "only asked where there are signals"
-    return np.asarray(decisions.kept & ~judges.removed(part))
+    votes = removed.keeps_votes(part, judges.documents.open().part(part).records)
+    return votes if decisions is None else np.asarray(decisions.kept & votes)
 
 
 def _work_folder(out: str) -> Folder:
@@ -234,16 +286,21 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     fates = _fates(work, documents.part(work.part).records)
     corpus, dropped = context.output("corpus"), context.output("dropped")
     first = 0
-    for batch in documents.batches(work.part):
-        of_batch = fates.slice(first, batch.num_rows)
-        stays = pc.is_null(of_batch["reason"]).combine_chunks()
-        kept = batch.filter(stays)
-        if kept.num_rows < batch.num_rows:
-            goes = pc.invert(stays)
-            dropped.write_table(_decisions(of_batch.filter(goes), batch.filter(goes)))
-        corpus.counts.keep(kept.num_rows)
-        corpus.write_table(pa.Table.from_batches([kept]))
-        first += batch.num_rows
+    with holding(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as held:
+        for batch in documents.batches(work.part):
+            of_batch = fates.slice(first, batch.num_rows)
+            stays = pc.is_null(of_batch["reason"]).combine_chunks()
+            kept = batch.filter(stays)
+            if kept.num_rows < batch.num_rows:
+                goes = pc.invert(stays)
+                dropped.write_table(_decisions(of_batch.filter(goes), batch.filter(goes)))
+            if held is not None:
+                kept, shared = held.judge(kept)
+                dropped.write_table(shared)
+                held.count(corpus.counts, shared)
+            corpus.counts.keep(kept.num_rows)
+            corpus.write_table(pa.Table.from_batches([kept]))
+            first += batch.num_rows
     for count in pc.value_counts(fates["reason"].drop_null()).to_pylist():
         corpus.counts.drop(count["values"], count["counts"])
 
@@ -252,14 +309,18 @@ def _decisions(fates: pa.Table, documents: pa.RecordBatch) -> pa.Table:
     """The rows of `dropped`: what the fates say, and what names the documents."""
     columns = {name: fates[name] for name in fates.column_names}
     columns |= {"id": documents["id"], "url": documents["url"]}
-    columns["text_start"] = pc.utf8_slice_codeunits(documents["text"], 0, START_CHARACTERS)
+    columns["text_start"] = pc.if_else(
+        pc.is_valid(fates["request"]), "", pc.utf8_slice_codeunits(documents["text"], 0, START_CHARACTERS)
+    )
     return pa.table([columns[name] for name in DECISION.names], schema=DECISION)
 
 
 def _fates(work: WriteTask, n_rows: int) -> pa.Table:
     """Row for row with the documents, what drops each, null where it stays: a removal list, else a rule, else a duplicate."""
-    stage, reason, duplicate_of = (np.full(n_rows, None, object) for _ in range(3))
+    stage, reason, duplicate_of, request = (np.full(n_rows, None, object) for _ in range(4))
     value, threshold = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
+    columns = {"reason": reason, "value": value, "threshold": threshold}
+    columns |= {"duplicate_of": duplicate_of, "request": request}
     if work.duplicates is not None:
         found = work.duplicates.table(work.part)
         rows = found["row"].to_numpy()
@@ -272,9 +333,10 @@ def _fates(work: WriteTask, n_rows: int) -> pa.Table:
         stage[goes], duplicate_of[goes] = "filter", None
         reason[goes] = np.array(decisions.reasons, object)[decisions.rule[goes]]
         value[goes], threshold[goes] = decisions.value[goes], decisions.threshold[goes]
-    removed = work.judges.removed(work.part)
-    stage[removed], reason[removed], duplicate_of[removed] = STAGE, REMOVED_BY_USER, None
-    value[removed] = threshold[removed] = np.nan
+    rows = work.removed["row"].to_numpy()
+    stage[rows] = STAGE
+    for name, column in columns.items():
+        column[rows] = work.removed[name].to_numpy()
     return pa.table(
         {
             "stage": pa.array(stage, pa.string()),
@@ -282,14 +344,6 @@ def _fates(work: WriteTask, n_rows: int) -> pa.Table:
             "value": pa.array(value, pa.float64(), from_pandas=True),  # NaN: there is none
             "threshold": pa.array(threshold, pa.float64(), from_pandas=True),
             "duplicate_of": pa.array(duplicate_of, pa.string()),
+            "request": pa.array(request, pa.string()),
         }
     )
-
-
-def named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-    """What a decision says of the document itself."""
-    return {
-        "id": batch["id"][row].as_py(),
-        "url": batch["url"][row].as_py(),
-        "text_start": batch["text"][row].as_py()[:START_CHARACTERS],
-    }

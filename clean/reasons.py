@@ -1,7 +1,7 @@
 """Why a page or a record is no document: the closed list of extraction's and import's reasons.
 
 The rules' reasons are the names in `rules/thresholds.py` and `rules/decide.py`, dedup's are in `dedup/find.py`,
-`decontaminate/stage.py` has its own.
+`decontaminate/holding.py` has its own.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ DROPPED: Mapping[str, str] = {
     "status_not_ok": "an archived answer whose HTTP status is not 200",
     "not_html": "neither HTML nor text, by Content-Type or by the first bytes",
     "empty_text": "no text is left",
-    "repeated_record": "the same capture again, in one WARC file",
+    "repeated_record": "the same capture again, in this WARC file or in an earlier one",
 }
 """A rule takes the record out."""
 
 FAILED: Mapping[str, str] = {
     "body_too_large": "the decoded body is above max_body_bytes",
-    "too_many_nodes": "more tags than max_nodes, or tags with tens of thousands of attributes",
+    "too_many_nodes": "more tags than max_nodes, or tens of thousands of attributes, empty tags or list items in one place",
     "too_deep": "elements nested deeper than max_depth",
     "undecodable": "more than a tenth of the body is no character in any charset that was tried",
     "damaged_body": "its content coding is broken from the start",

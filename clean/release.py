@@ -1,11 +1,15 @@
 """A release without text: who may not publish texts publishes their ids, addresses, capture places and digests instead.
 
-`write_release` makes it of a build, with the recipes of its documents and its corpus; whoever builds again from the same
-links or archives asks `compare_release` how many of the texts came out the same.
+    DIR/release/       row for row the corpus without texts, titles and authors; its recipe: those of documents and corpus
+    DIR/links/         the links that led to them, for `crawl fetch`
+    DIR/recipe.toml    the settings, for `clean run --config`
+
+Whoever fetches and builds again asks `compare_release` how many of the texts came out the same.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,9 +25,11 @@ from webtext.base.schemas import RELEASE, link_id
 from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.clean.inputs import SetName
+from webtext.clean.release_links import write_links
 
 CODE_VERSION = 1
 KIND = "release"
+RECIPE = "recipe.toml"
 KEY_DIGITS = 16
 """Hex digits of a digest that are compared: 10^7 texts against as many others match by chance once in 10^5 times."""
 
@@ -53,33 +59,34 @@ class Comparison:
 
 
 def write_release(build: str, out: str, run: Run) -> PartSet:
-    """Write the corpus of the folder `build` to `out` without texts and titles, row for row.
-
-    The recipe holds those of the corpus and of the documents, where the folder has these. Raises InputError when there
-    is no corpus.
-    """
+    """Write the release of the folder `build` to `out`; returns its documents. InputError when there is no corpus."""
     corpus = PartSet.open(Folder(build).location("corpus"), "corpus")
     name = SetName.of(corpus)
-    return run_parts(
+    write_links(build, corpus, Folder(out).location("links"), run)
+    recipes = _recipes(build, corpus)
+    released = run_parts(
         _release_part,
         [
             PartTask(index=part.index, sources=(corpus.source(i),), payload=ReleaseTask(name, i))
             for i, part in enumerate(corpus.parts)
         ],
-        recipe=Recipe(stage="clean.release", code_version=CODE_VERSION, settings=_recipes(build, corpus)),
-        outputs={KIND: (out, KIND)},
+        recipe=Recipe(stage="clean.release", code_version=CODE_VERSION, settings=recipes),
+        outputs={KIND: (Folder(out).location(KIND), KIND)},
         parents=[corpus],
         run=run,
         label="clean.release",
     )[KIND]
+    if not run.dry_run:
+        _write_recipe(Folder(out), recipes)
+    return released
 
 
 def compare_release(release: str, build: str) -> Comparison:
-    """How many texts of the part set `release` the corpus in the folder `build` has too.
+    """How many texts of the release in the folder `release` the corpus in the folder `build` has too.
 
     Texts are compared by digest, addresses as they stand. Memory: a few numbers for each document.
     """
-    published = PartSet.open(release, KIND)
+    published = PartSet.open(Folder(release).location(KIND), KIND)
     corpus = PartSet.open(Folder(build).location("corpus"), "corpus")
     texts, urls = _keys(corpus)
     published_texts, published_urls = _keys(published)
@@ -103,6 +110,24 @@ def _recipes(build: str, corpus: PartSet) -> dict[str, Any]:
         if documents.hash in {parent["hash"] for parent in corpus.manifest["parents"]}:
             recipes["documents"] = documents.recipe
     return recipes
+
+
+def _write_recipe(folder: Folder, recipes: dict[str, Any]) -> None:
+    """The settings as the sections of a config file; equal recipes are equal bytes."""
+    documents = recipes.get("documents", {})
+    sections = {"extract": documents["settings"]} if documents.get("stage") == "clean.extract" else {}
+    sections |= {name: each for name, each in recipes["corpus"]["settings"].items() if isinstance(each, dict)}
+    lines = ["# The settings of this corpus: webtext clean run PAGES --out DIR --config recipe.toml"]
+    for name, settings in sections.items():
+        lines += ["", f"[clean.{name}]", *(f"{key} = {_toml(value)}" for key, value in sorted(settings.items()))]
+    data = ("\n".join(lines) + "\n").encode()
+    if not (folder.exists(RECIPE) and folder.read_bytes(RECIPE) == data):
+        folder.write_bytes(RECIPE, data)
+
+
+def _toml(value: Any) -> str:
+    """A setting's value: JSON is TOML for all that settings hold, but for None."""
+    return '"none"' if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _release_part(context: PartContext, task: PartTask) -> None:

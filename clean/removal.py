@@ -1,62 +1,204 @@
-"""Documents whose voters took their votes back: what a removal list says, applied before any rule.
+"""Documents that are to go before any rule is asked: by votes that were taken back, or because a publisher was asked to.
 
-`webtext crawl refresh` writes removal lists: part sets of kind `removals`, one row for each link that lost posts
-(`base/schemas.py`). A document goes when all links that led to it are removed: no post of theirs is left. A document that
-was imported has no links, so its URL is looked up as one.
+votes      `webtext crawl refresh` writes part sets of kind `removals`, one row for each link that lost posts. A document
+           goes when all links that led to it lost all their posts; one that was imported has no links, so its URL is
+           looked up as one. It was never compared with others then: a twin that people voted for takes its place.
+requests   a text file of URLs, domains and ids (`removal_list.py`). A document goes when a line names it or one of the
+           links that led to it, and its whole cluster with it (`removal_clusters.py`): nothing takes its place.
+earlier    the set `dropped` of another build: what went there on request does not come back here under another URL.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.partset import PartSet
+from webtext.base.console import Console
+from webtext.base.partset import ENTRIES, MANIFEST, PartSet
+from webtext.base.partwriter import Parent
+from webtext.base.recipe import sha256_json
 from webtext.base.schemas import link_id
+from webtext.base.storage import Folder
 from webtext.base.urls import canonical_url
 from webtext.clean.inputs import SetName
+from webtext.clean.removal_list import Line, Requests
 from webtext.clean.removal_settings import RemovalSettings
 
 STAGE = "remove"
 REMOVED_BY_USER = "removed_by_user"
-COLUMNS = ("link_ids", "url")
+REMOVED_ON_REQUEST = "removed_on_request"
+MIRROR_OF_REMOVED = "mirror_of_removed"
+
+COLUMNS = ("id", "link_ids", "url")
+BATCH_ROWS = 65_536
+UNMATCHED_SHOWN = 10
+
+Mask = npt.NDArray[np.bool_]
+FATES = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("value", pa.float64()),
+        pa.field("threshold", pa.float64()),
+        pa.field("duplicate_of", pa.string()),
+        pa.field("request", pa.string()),
+    ]
+)
+
+
+class Request(NamedTuple):
+    """Why a document goes on request. One that no line names goes with `mirror_of`, which it is that similar to."""
+
+    line: Line
+    mirror_of: str | None = None
+    similarity: float | None = None
+
+
+@dataclass(slots=True)
+class Removed:
+    """The rows of a documents set that go, part by part; memory grows with their number alone."""
+
+    withdrawn: list[npt.NDArray[np.int64]]  # rows without a vote left, rising
+    requested: list[dict[int, Request]]  # row -> why
+    parents: list[Parent] = field(default_factory=list)  # the lists that held
+    lines: int = 0  # of the lists of requests
+    earlier: tuple[SetName, ...] = ()  # sets of what went in other builds
+    unmatched: list[Line] = field(default_factory=list)  # those of them that name no document
+
+    @classmethod
+    def nothing(cls, n_parts: int) -> Removed:
+        """Where no list holds."""
+        return cls([np.empty(0, np.int64) for _ in range(n_parts)], [{} for _ in range(n_parts)])
+
+    def to_json(self) -> dict[str, Any]:
+        """What became of the lists of requests, as plain JSON values."""
+        named = sum(why.mirror_of is None for rows in self.requested for why in rows.values())
+        return {
+            "lines": self.lines,
+            "unmatched": [asdict(line) for line in self.unmatched],
+            REMOVED_ON_REQUEST: named,
+            MIRROR_OF_REMOVED: sum(map(len, self.requested)) - named,
+        }
+
+    def warn(self, console: Console) -> None:
+        """Name the lines that name no document."""
+        if self.unmatched:
+            shown = [f"\n  {line}" for line in self.unmatched[:UNMATCHED_SHOWN]]
+            more = len(self.unmatched) - len(shown)
+            shown += [f"\n  and {more:,} more (all of them with --json)"] * bool(more)
+            n = f"{len(self.unmatched):,} of {self.lines:,} lines of removal lists"
+            console.warn(f"{n} name no document here:{''.join(shown)}")
+
+    def keeps_votes(self, part: int, n_rows: int) -> Mask:
+        """Mask of the rows that people still vote for: the ones that may be compared with each other."""
+        mask = np.ones(n_rows, bool)
+        mask[self.withdrawn[part]] = False
+        return mask
+
+    def table(self, part: int, threshold: float | None) -> pa.Table:
+        """The rows that go of one part, with FATES; `threshold` is what similarity was held against."""
+        requested = self.requested[part]
+        rows = [
+            {
+                "row": row,
+                "reason": REMOVED_ON_REQUEST if why.mirror_of is None else MIRROR_OF_REMOVED,
+                "value": why.similarity,
+                "threshold": None if why.mirror_of is None else threshold,
+                "duplicate_of": why.mirror_of,
+                "request": why.line.written,
+            }
+            for row, why in sorted(requested.items())
+        ]
+        rows += [
+            {"row": row, "reason": REMOVED_BY_USER} for row in self.withdrawn[part].tolist() if row not in requested
+        ]
+        return pa.Table.from_pylist(rows, schema=FATES)
 
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """Removal lists, as tasks name them."""
+    """Removal lists as a run was given them."""
 
-    sets: tuple[SetName, ...]
+    sets: tuple[SetName, ...] = ()
+    requests: Requests | None = None
+    earlier: tuple[SetName, ...] = ()
 
     @classmethod
-    def of(cls, settings: RemovalSettings) -> Removals | None:
-        """The lists of the settings, in an order that is theirs; None when there are none."""
-        sets = {SetName.of(PartSet.open(location, "removals")) for location in settings.remove}
-        return cls(tuple(sorted(sets, key=lambda each: each.hash))) if sets else None
+    def of(cls, settings: RemovalSettings) -> Removals:
+        """The lists of the settings, in an order that is theirs. InputError names one that cannot be read."""
+        folders = [PartSet.open(each, ("removals", "dropped")) for each in settings.remove if _is_folder(each)]
+        sets = sorted({SetName.of(each) for each in folders}, key=lambda each: each.hash)
+        files = [each for each in settings.remove if not _is_folder(each)]
+        return cls(
+            sets=tuple(each for each in sets if each.kind == "removals"),
+            requests=Requests.read(files) if files else None,
+            earlier=tuple(each for each in sets if each.kind == "dropped"),
+        )
 
-    def about(self) -> list[str]:
-        """What a recipe says of the lists: their hashes."""
-        return [each.hash for each in self.sets]
+    def find(self, documents: PartSet) -> Removed:
+        """The documents that the lists name. Lists, and lines, that name none change nothing, and are no parents."""
+        removed = Removed.nothing(len(documents.parts))
+        removed.earlier = self.earlier
+        matched: set[Line] = set()
+        for part in range(len(documents.parts)):
+            first = 0
+            withdrawn = [removed.withdrawn[part]]
+            for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
+                if self.sets:
+                    withdrawn.append(first + np.flatnonzero(_withdrawn(batch, self.sets)))
+                for row, lines in enumerate(_lines_for(batch, self.requests)):
+                    if lines:
+                        removed.requested[part][first + row] = Request(lines[0])
+                        matched.update(lines)
+                first += batch.num_rows
+            removed.withdrawn[part] = np.concatenate(withdrawn)
+        if any(map(len, removed.withdrawn)):
+            removed.parents += [name.open() for name in self.sets]
+        if self.requests is not None:
+            removed.lines = len(self.requests.lines)
+            removed.unmatched = [line for line in self.requests.lines if line not in matched]
+            if matched:
+                removed.parents.append(self.requests.parent(matched))
+        return removed
 
-    def removed(self, documents: pa.Table | pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Mask of the documents that go; COLUMNS are looked at."""
-        links, urls = documents["link_ids"], documents["url"]
-        lengths = pc.list_value_length(links).to_numpy(zero_copy_only=False)
-        gone = pc.is_in(pc.list_flatten(links), value_set=_removed_links(self.sets)).to_numpy(zero_copy_only=False)
-        n_gone = np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights=gone, minlength=len(lengths))
-        mask = (lengths > 0) & (n_gone == lengths)
-        for row in np.flatnonzero(lengths == 0):
-            mask[row] = self._is_removed(urls[int(row)].as_py())
-        return np.asarray(mask, bool)
 
-    def _is_removed(self, url: str | None) -> bool:
+def digest_of(fates: pa.Table) -> str:
+    """What the rows that go add to a part's key: nothing where there are none, so that such a part stays as it is."""
+    return sha256_json(fates.to_pylist()) if fates.num_rows else ""
+
+
+def _is_folder(location: str) -> bool:
+    """Whether it is a part set, or a folder that ought to be one."""
+    folder = Folder(location)
+    return folder.exists(MANIFEST) or folder.exists(ENTRIES) or (folder.is_local and folder.local_path().is_dir())
+
+
+def _lines_for(documents: pa.RecordBatch, requests: Requests | None) -> Iterator[Sequence[Line]]:
+    columns = (documents[name].to_pylist() for name in COLUMNS) if requests is not None else ()
+    for identifier, links, url in zip(*columns, strict=True):
+        assert requests is not None
+        yield requests.lines_for(identifier, links, url)
+
+
+def _withdrawn(documents: pa.RecordBatch, sets: tuple[SetName, ...]) -> Mask:
+    """Mask of the documents without a vote left."""
+    links, urls = documents["link_ids"], documents["url"]
+    lengths = pc.list_value_length(links).to_numpy(zero_copy_only=False)
+    gone = pc.is_in(pc.list_flatten(links), value_set=_removed_links(sets)).to_numpy(zero_copy_only=False)
+    n_gone = np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights=gone, minlength=len(lengths))
+    mask = (lengths > 0) & (n_gone == lengths)
+    for row in np.flatnonzero(lengths == 0).tolist():
+        url = urls[row].as_py()
         canonical = canonical_url(url) if url else None
-        return canonical is not None and link_id(canonical) in _removed_ids(self.sets)
+        mask[row] = canonical is not None and link_id(canonical) in _removed_ids(sets)
+    return np.asarray(mask, bool)
 
 
 @functools.lru_cache(maxsize=2)

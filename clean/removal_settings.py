@@ -12,5 +12,8 @@ class RemovalSettings:
     """Which removal lists hold: the section [clean.remove]."""
 
     remove: tuple[str, ...] = setting(
-        (), "removal list, the folder 'removals' that crawl refresh wrote; repeatable", in_recipe=False
+        (),
+        "removal list: a text file of URLs, domains and ids, the folder 'removals' of crawl refresh, or the folder "
+        "'dropped' of an earlier build; repeatable",
+        in_recipe=False,
     )

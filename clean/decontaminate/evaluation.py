@@ -19,8 +19,8 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.partset import MANIFEST
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
-from webtext.clean.importing import json_lines, parquet_rows, read_text
 from webtext.clean.inputs import InputFile, find_inputs
+from webtext.clean.record_files import json_lines, parquet_rows, read_text
 
 FIELD = "text"
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")

@@ -1,4 +1,4 @@
-"""The n-gram table as one reads it: the twin of `clean/native/ngrams.cpp`, with equal results, for reading and for tests.
+"""The n-gram table and the Bloom filter as one reads them: the twins of `clean/native/ngrams.cpp` and `bloom.cpp`.
 
 Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), section 4, look for 8-grams of lower-cased
 alphanumeric words with a single space as delimiter. Such words in any script are those of the dedup key
@@ -8,6 +8,9 @@ alphanumeric words with a single space as delimiter. Such words in any script ar
 from __future__ import annotations
 
 from webtext.clean.dedup.key import dedup_key
+
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MASK = 2**64 - 1
 
 
 def ngrams(text: str, n: int) -> list[str]:
@@ -37,3 +40,30 @@ class Table:
     def find(self, text: str) -> list[int]:
         """The numbers of a text's n-grams that are in the table, in text order, repeats included."""
         return [self._numbers[ngram] for ngram in ngrams(text, self.n) if ngram in self._numbers]
+
+
+class Bloom:
+    """A Bloom filter over 64-bit hashes: whose bits it has all, it was given, or is a false positive."""
+
+    def __init__(self, n_bits: int, probes: int) -> None:
+        self._bits: set[int] = set()
+        self._n_bits = n_bits
+        self._probes = probes
+
+    def add(self, hashed: int) -> None:
+        """Set its bits."""
+        self._bits.update(self._places(hashed))
+
+    def has(self, hashed: int) -> bool:
+        """Whether all its bits are set."""
+        return self._bits.issuperset(self._places(hashed))
+
+    def _places(self, hashed: int) -> list[int]:
+        """`probes` numbers of SplitMix64 (Steele et al. 2014) that starts at the hash, each mapped to a bit."""
+        places = []
+        for n in range(1, self._probes + 1):
+            mixed = hashed + n * _GOLDEN & _MASK
+            mixed = (mixed ^ mixed >> 30) * _FIRST & _MASK
+            mixed = (mixed ^ mixed >> 27) * _SECOND & _MASK
+            places.append((mixed ^ mixed >> 31) * self._n_bits >> 64)
+        return places

@@ -1,27 +1,43 @@
-"""From signatures to candidates: which texts may be near another one, and in which buckets they meet.
+"""From signatures to candidates: which texts may be near another one, and what joins them.
 
-Two signatures meet in a band when they agree in all its rows. In memory is one band's keys at a time; signatures are
-memory-mapped. What a small bucket holds is compared pair by pair, by signatures; a large bucket makes all it holds
-candidates, which costs a shingle set each instead of a square of comparisons.
+Two signatures meet in a band when they agree in all its rows. Band keys are sorted externally: spilled to files by range,
+each small enough for memory. What a small bucket holds is compared pair by pair, by signatures; all texts of a large one
+become candidates, which costs a shingle set each instead of a square of comparisons. Pairs that may be near join texts to
+components; no edge leads out of one, so each is settled by itself.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from webtext.clean import _minhash
+from webtext.clean.dedup.columns import CANDIDATE, HAS_WORDS, INDEXED, PASSED, Columns, Numbers
+from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.spill import Array, Spill, blocks, range_of_hash, runs
 
 SMALL_BUCKET = 32
-ROWS_AT_A_TIME = 1 << 16
-PAIRS_AT_A_TIME = 1 << 20
+PAIRS_AT_A_TIME = 1 << 16
 CHECK_DEVIATIONS = 4.5
 """A pair at the threshold fails the signature check with probability below 10^-5."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_KEYS = np.dtype([("key", "<u8"), ("document", "<u4")])
+_MEMBERS = np.dtype([("root", "<u4"), ("document", "<u4")])
 
 Signatures = npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class Buckets:
+    """What was met on the way, for the report."""
+
+    large: int = 0  # buckets of more than SMALL_BUCKET texts
+    largest: int = 0  # texts in the largest bucket
 
 
 def min_agreement(threshold: float, permutations: int) -> int:
@@ -33,34 +49,56 @@ def min_agreement(threshold: float, permutations: int) -> int:
     return max(0, math.floor(mean - CHECK_DEVIATIONS * deviation))
 
 
-def mark_candidates(
-    signatures: Signatures, eligible: npt.NDArray[np.int64], bands: int, rows: int, least: int
-) -> npt.NDArray[np.bool_]:
-    """For each signature: whether it is a candidate. Rows that are not `eligible` (texts without words) are none."""
-    marked = np.zeros(len(signatures), np.bool_)
-    for band in range(bands):
-        keys = _band_keys(signatures, eligible, band, rows)
-        order = np.argsort(keys, kind="stable")
-        nodes, starts, sizes = eligible[order], *_runs(keys[order])
-        run_of = np.repeat(np.arange(len(starts)), sizes)
-        marked[nodes[sizes[run_of] > SMALL_BUCKET]] = True
-        # Where a small run still has a member `gap` places on, that pair shares a bucket.
-        left = np.flatnonzero((sizes[run_of] > 1) & (sizes[run_of] <= SMALL_BUCKET))
-        ends = (starts + sizes)[run_of]
-        for gap in range(1, SMALL_BUCKET):
-            left = left[left + gap < ends[left]]
-            _mark_pairs(signatures, nodes[left], nodes[left + gap], least, marked)
-    return marked
+def join_candidates(columns: Columns, settings: DedupSettings, least: int, folder: Path) -> Buckets:
+    """Join the texts that may be near each other in `columns.parents`."""
+    keys = Spill(folder, len(columns) * settings.bands, _KEYS)
+    for documents, signatures in columns.signature_blocks():
+        wanted = PASSED | HAS_WORDS
+        chosen = (columns.flags[documents] & wanted == wanted) & (columns.best[documents] == documents)
+        records = np.empty((settings.bands, int(chosen.sum())), _KEYS)
+        records["document"] = documents[chosen]
+        for band in range(settings.bands):
+            records["key"][band] = band_keys(signatures[chosen], band, settings.rows)
+        keys.add(range_of_hash(records["key"].ravel(), keys.n_files), records.ravel())
+    met = Buckets()
+    for records in keys.files():
+        order = np.argsort(records["key"])
+        starts, sizes = runs(records["key"][order])
+        documents = records["document"][order]
+        _join_large(columns, documents, starts, sizes, met)
+        _join_small(columns, documents, starts, sizes, least)
+        columns.release()
+    return met
 
 
-def bucket_table(signatures: Signatures, nodes: npt.NDArray[np.int64], bands: int, rows: int) -> npt.NDArray[np.int32]:
-    """For each of `nodes` and each band, the bucket it shares with others of `nodes`, -1 where it is alone there."""
-    table = np.full((len(nodes), bands), -1, np.int32)
+def components(columns: Columns, folder: Path) -> Iterator[Numbers]:
+    """The members of each component of more than one text, rising; marks them as candidates on the way.
+
+    All are marked before the first component comes.
+    """
+    spilled = Spill(folder, len(columns), _MEMBERS)
+    size = np.uint64(max(len(columns), 1))
+    for places in blocks(0, len(columns)):
+        documents = np.arange(places.start, places.stop, dtype=np.uint32)
+        found = _minhash.roots(columns.parents, documents)
+        joined = np.flatnonzero(found != documents)
+        records = np.empty(len(joined), _MEMBERS)
+        records["root"], records["document"] = found[joined], documents[joined]
+        columns.flags[records["root"]] |= CANDIDATE
+        columns.flags[records["document"]] |= CANDIDATE
+        spilled.add(records["root"].astype(np.uint64) * np.uint64(spilled.n_files) // size, records)
+        columns.release()
+    return _components(spilled)
+
+
+def bucket_table(signatures: Signatures, bands: int, rows: int) -> npt.NDArray[np.int32]:
+    """For each signature and each band, the bucket it shares with others, -1 where it is alone there."""
+    table = np.full((len(signatures), bands), -1, np.int32)
     n_buckets = 0
     for band in range(bands):
-        keys = _band_keys(signatures, nodes, band, rows)
-        order = np.argsort(keys, kind="stable")
-        _, sizes = _runs(keys[order])
+        keys = band_keys(signatures, band, rows)
+        order = np.argsort(keys)
+        _, sizes = runs(keys[order])
         shared = sizes > 1
         numbers = np.where(shared, n_buckets + np.cumsum(shared) - 1, -1)
         table[order, band] = np.repeat(numbers, sizes)
@@ -68,33 +106,48 @@ def bucket_table(signatures: Signatures, nodes: npt.NDArray[np.int64], bands: in
     return table
 
 
-def _band_keys(signatures: Signatures, nodes: npt.NDArray[np.int64], band: int, rows: int) -> npt.NDArray[np.uint64]:
-    """A 64-bit key of each node's rows of one band; unequal rows with equal keys only cost a comparison."""
-    keys = np.zeros(len(nodes), np.uint64)
-    for start in range(0, len(nodes), ROWS_AT_A_TIME):
-        places = slice(start, start + ROWS_AT_A_TIME)
-        block = signatures[nodes[places], band * rows : (band + 1) * rows].astype(np.uint64)
-        for row in range(rows):
-            keys[places] = keys[places] * _GOLDEN + block[:, row]
-    return keys
+def band_keys(signatures: Signatures, band: int, rows: int) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash of each signature's rows of one band; unequal rows with equal keys only cost a comparison."""
+    keys = np.full(len(signatures), band, np.uint64)
+    for row in range(band * rows, (band + 1) * rows):
+        keys = (keys ^ signatures[:, row]) * _GOLDEN
+        keys ^= keys >> np.uint64(29)
+    return keys * _GOLDEN
 
 
-def _runs(keys: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where each run of equal keys starts, and its length."""
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else np.zeros(0, np.int64)
-    return starts, np.diff(np.append(starts, len(keys)))
+def _join_large(columns: Columns, documents: Numbers, starts: Array, sizes: Array, met: Buckets) -> None:
+    met.largest = max(met.largest, int(sizes.max(initial=0)))
+    for start, size in zip(starts[sizes > SMALL_BUCKET], sizes[sizes > SMALL_BUCKET], strict=True):
+        met.large += 1
+        members = documents[start : start + size]
+        if not columns.having(members, INDEXED).all():
+            _minhash.join(columns.parents, members[1:].copy(), members[:-1].copy())
 
 
-def _mark_pairs(
-    signatures: Signatures,
-    left: npt.NDArray[np.int64],
-    right: npt.NDArray[np.int64],
-    least: int,
-    marked: npt.NDArray[np.bool_],
-) -> None:
-    for start in range(0, len(left), PAIRS_AT_A_TIME):
-        pair = left[start : start + PAIRS_AT_A_TIME], right[start : start + PAIRS_AT_A_TIME]
-        unknown = ~(marked[pair[0]] & marked[pair[1]])
-        first, second = pair[0][unknown], pair[1][unknown]
-        near = _minhash.agreements(signatures, first, second) >= least
-        marked[first[near]] = marked[second[near]] = True
+def _join_small(columns: Columns, documents: Numbers, starts: Array, sizes: Array, least: int) -> None:
+    run_of = np.repeat(np.arange(len(starts)), sizes)
+    ends = (starts + sizes)[run_of]
+    # Where a small run still has a member `gap` places on, that pair shares a bucket.
+    left = np.flatnonzero((sizes[run_of] > 1) & (sizes[run_of] <= SMALL_BUCKET))
+    for gap in range(1, SMALL_BUCKET):
+        left = left[left + gap < ends[left]]
+        for places in blocks(0, len(left), PAIRS_AT_A_TIME):
+            _join_near(columns, documents[left[places]], documents[left[places] + gap], least)
+
+
+def _join_near(columns: Columns, left: Numbers, right: Numbers, least: int) -> None:
+    """Join those pairs whose signatures agree in enough places, of the pairs that are not joined yet."""
+    unknown = _minhash.roots(columns.parents, left) != _minhash.roots(columns.parents, right)
+    unknown &= ~(columns.having(left, INDEXED) & columns.having(right, INDEXED))
+    left, right = left[unknown], right[unknown]
+    both, places = np.unique(np.concatenate([left, right]), return_inverse=True)
+    near = _minhash.agreements(columns.signatures_of(both), places[: len(left)], places[len(left) :]) >= least
+    _minhash.join(columns.parents, left[near], right[near])
+
+
+def _components(spilled: Spill) -> Iterator[Numbers]:
+    for records in spilled.files():
+        records = records[np.argsort(records["root"], kind="stable")]
+        starts, _ = runs(records["root"])
+        for members in np.split(records, starts[1:]):
+            yield np.concatenate([members["root"][:1], members["document"]])

@@ -8,6 +8,7 @@ estimates the Jaccard similarity of the two shingle sets, with variance J (1 - J
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,9 +28,9 @@ STAYS, DUPLICATE, DUPLICATE_OF_TRAIN = 0, 1, 2
 
 def shingles(text: str, width: int) -> list[int]:
     """A 64-bit hash for each `width` consecutive words; of all words when there are fewer; none of no words."""
-    words = [hash_word(word.encode()) for word in dedup_key(text).split()]
-    windows = [words[start : start + width] for start in range(max(1, len(words) - width + 1))]
-    return [hash_window(window) for window in windows if window]
+    return [
+        hash_window([hash_word(word.encode()) for word in shingle.split()]) for shingle in word_shingles(text, width)
+    ]
 
 
 def hash_word(word: bytes) -> int:
@@ -75,6 +76,29 @@ def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint8]:
     return minima.astype(np.uint8)
 
 
+def word_shingles(text: str, width: int) -> list[str]:
+    """The shingles themselves: `width` consecutive words with a blank between them, fewer when there are no more.
+
+    >>> word_shingles("A rose is -- a ROSE!", 4)
+    ['a rose is a', 'rose is a rose']
+    """
+    words = dedup_key(text).split()
+    windows = [words[start : start + width] for start in range(max(1, len(words) - width + 1))]
+    return [" ".join(window) for window in windows if window]
+
+
+def datasketch_signature(text: str, width: int, a: npt.NDArray[np.uint32], b: npt.NDArray[np.uint32]) -> list[int]:
+    """The hash values that datasketch 2 has for the shingles: SHA-1, MurmurHash3's finalizer, permuted, the minima."""
+    values = []
+    for shingle in word_shingles(text, width):
+        value = int.from_bytes(hashlib.sha1(shingle.encode(), usedforsecurity=False).digest()[:4], "little")
+        value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+        value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+        values.append(value ^ value >> 16)
+    permuted = np.array(values, np.uint32)[:, None] * a + b
+    return [int(value) for value in permuted.min(axis=0, initial=0xFFFFFFFF)]
+
+
 def shingle_set(text: str, width: int) -> npt.NDArray[np.uint64]:
     """The distinct shingles, sorted."""
     return np.unique(np.array(shingles(text, width), np.uint64))
@@ -107,6 +131,7 @@ def settle(
     n_train: int,
     threshold: float,
     min_agreement: int,
+    fixed: Sequence[bool] = (),
 ) -> Verdicts:
     """Decide which nodes stay, from all edges at once (the native twin looks only at those it needs).
 
@@ -114,8 +139,9 @@ def settle(
     share a bucket, agree in `min_agreement` places and whose Jaccard is at least `threshold` (two empty sets have 0).
     Buckets remember all their nodes; natively a full one (`bucket_limit`) forgets later ones, and so their edges there.
 
-    A train node is dropped if and only if it has an edge to a train node that stays. A validation node is dropped if
-    edges lead from it to a train node, kept or dropped, on any way; the rest of validation is treated as train was.
+    A train node is dropped if and only if it has an edge to a train node that stays, or to a fixed one of validation.
+    A validation node is dropped if edges lead from it to a train node, kept or dropped for one of train, on any way
+    through validation; the rest of validation is treated as train was. `fixed` nodes are those of an index: all stay.
 
     Each dropped node names one that stays. Wherever several qualify and are equal, the first in priority is named:
 
@@ -126,11 +152,14 @@ def settle(
     """
     edges = _edges(signatures, buckets, sets, threshold, min_agreement)
     verdicts = Verdicts([STAYS] * len(sets), [-1] * len(sets), [0.0] * len(sets))
+    indexed = {node for node, is_fixed in enumerate(fixed) if is_fixed}
 
     def visit(nodes: Sequence[int]) -> None:
         """In priority order, drop a node if and only if it has an edge to one that stays."""
-        kept: set[int] = set()
+        kept = set(indexed)
         for node in nodes:
+            if node in indexed:
+                continue
             near = [(-similarity, other) for other, similarity in edges[node].items() if other in kept]
             if near:
                 similarity, other = min(near)
@@ -140,14 +169,14 @@ def settle(
 
     def train_near(node: int) -> int | None:
         """The train node that a validation node names by its own edges to train."""
-        train = sorted(other for other in edges[node] if other < n_train)
+        train = sorted(other for other in edges[node] if other < n_train and verdicts.stays[other] < n_train)
         kept = [other for other in train if verdicts.fate[other] == STAYS]
         if kept:
             return min(kept, key=lambda other: (-edges[node][other], other))
         return verdicts.stays[train[0]] if train else None
 
     visit(range(n_train))
-    for component in _components(edges, range(n_train, len(sets))):
+    for component in _components(edges, [node for node in range(n_train, len(sets)) if node not in indexed]):
         named = {node: train for node in component if (train := train_near(node)) is not None}
         for node in component if named else ():
             other = named.get(node, min(named.values()))
@@ -176,9 +205,9 @@ def _edges(
     return edges
 
 
-def _components(edges: Sequence[dict[int, float]], nodes: range) -> list[list[int]]:
+def _components(edges: Sequence[dict[int, float]], nodes: Sequence[int]) -> list[list[int]]:
     """The connected components of `nodes`, by edges between two of them."""
-    seen: set[int] = set()
+    among, seen = set(nodes), set[int]()
     components = []
     for start in nodes:
         component, waiting = [], [start]
@@ -187,6 +216,26 @@ def _components(edges: Sequence[dict[int, float]], nodes: range) -> list[list[in
             if node not in seen:
                 seen.add(node)
                 component.append(node)
-                waiting.extend(other for other in edges[node] if other in nodes)
+                waiting.extend(other for other in edges[node] if other in among)
         components.append(component)
     return components
+
+
+def join(parents: npt.NDArray[np.uint32], left: Sequence[int], right: Sequence[int]) -> None:
+    """Make one component of those of left[i] and right[i]; its root is the smallest member."""
+    for one, other in zip(left, right, strict=True):
+        low, high = sorted((root(parents, one), root(parents, other)))
+        parents[high] = low
+
+
+def root(parents: npt.NDArray[np.uint32], node: int) -> int:
+    """The smallest member of the node's component. `parents` begins as 0, 1, 2, ...
+
+    >>> parents = np.arange(5, dtype=np.uint32)
+    >>> join(parents, [3, 4], [4, 1])
+    >>> [root(parents, node) for node in range(5)]
+    [0, 1, 2, 1, 1]
+    """
+    while parents[node] != node:
+        node = int(parents[node])
+    return node

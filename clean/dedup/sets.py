@@ -1,7 +1,8 @@
-"""The shingle sets of candidates: their texts are read once more, part by part, and the sets put into one mapped file."""
+"""The shingle sets of candidates: their texts are read once more, part by part, and the sets put into one file."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,69 +18,81 @@ from webtext.base.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
-from webtext.clean.dedup.nodes import Integers, Nodes, by_part
+from webtext.clean.dedup.columns import CANDIDATE, Columns, Numbers
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, texts_of
+from webtext.clean.dedup.spill import mapped, release
+
+Integers = npt.NDArray[np.int64]
+VALUE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """Shingle set i is values[begins[i]:ends[i]], sorted."""
+    """The sets of all candidates, one after the other in a file; where each begins, and its size, by document."""
 
-    values: npt.NDArray[np.uint64]
-    begins: Integers
-    ends: Integers
+    path: Path
+    begins: npt.NDArray[np.uint64]
+    sizes: Numbers
+
+    def gather(self, documents: Numbers, path: Path) -> tuple[npt.NDArray[np.uint64], Integers, Integers]:
+        """The sets of these documents as (values, begins, ends); the values lie in a mapped file at `path`."""
+        ends = np.cumsum(self.sizes[documents], dtype=np.int64)
+        begins = ends - self.sizes[documents]
+        values = mapped(path, np.uint64, int(ends[-1]))
+        with open(self.path, "rb", buffering=0) as file:
+            for document, begin, end in zip(documents, begins.tolist(), ends.tolist(), strict=True):
+                os.preadv(file.fileno(), [values[begin:end].data], int(self.begins[document]) * VALUE_BYTES)
+        return values, begins, ends
 
 
 @dataclass(frozen=True, slots=True)
 class _SetTask:
     documents: PartSet
     part: int
-    rows: Integers  # rising
+    rows: npt.NDArray[np.uint8]  # which rows are candidates, packed
     shingle_words: int
     scratch: Folder
     name: str
 
 
-def shingle_sets(
-    documents: PartSet, nodes: Nodes, candidates: Integers, shingle_words: int, scratch: Folder, run: Run
-) -> Sets:
-    """The sets of the candidates (nodes), in their order; the values lie in a file in `scratch`."""
-    chosen = by_part(nodes, candidates)
-    tasks = [
-        _SetTask(documents, part, nodes.rows[nodes.best[of_part]], shingle_words, scratch, f"sets-{part:05d}")
-        for part, of_part in chosen
-    ]
-    sizes: dict[int, Integers] = {}
+def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run) -> Sets:
+    """The sets of the documents that are marked as candidates; files lie in `scratch`."""
+    tasks: list[_SetTask] = []
+    starts: list[tuple[int, int]] = []
+    for source, start, stop in zip(columns.sources, columns.starts[:-1], columns.starts[1:], strict=True):
+        chosen = columns.flags[start:stop] & CANDIDATE != 0
+        if chosen.any():
+            name = f"sets-{len(tasks):05d}"
+            tasks.append(_SetTask(source.documents, source.part, np.packbits(chosen), shingle_words, scratch, name))
+            starts.append((int(start), int(stop)))
+    begins = mapped(scratch.local_path("set_begins"), np.uint64, len(columns))
+    sizes = mapped(scratch.local_path("set_sizes"), np.uint32, len(columns))
     with run.console.progress(len(tasks), "clean.dedup: verify", "parts") as progress:
 
         def on_done(index: int, found: Integers) -> None:
-            sizes[index] = found
+            start, stop = starts[index]
+            sizes[start + np.flatnonzero(columns.flags[start:stop] & CANDIDATE)] = found
+            columns.release()
             progress.advance()
 
         failures = run.engine.map(_sets_of_part, tasks, on_done=on_done)
     if failures:
+        failed = tasks[failures[0].index]
         raise RunFailed(
-            f"part {tasks[failures[0].index].part} of '{documents.folder.url}' could not be read again: "
-            f"{failures[0].error}",
+            f"part {failed.part} of '{failed.documents.folder.url}' could not be read again: {failures[0].error}",
             "give the same command again",
         )
-    place = np.empty(len(nodes), np.int64)
-    place[candidates] = np.arange(len(candidates))
-    begins, ends = np.zeros(len(candidates), np.int64), np.zeros(len(candidates), np.int64)
     path, written = scratch.local_path("sets"), 0
     with open(path, "wb") as joined:
-        for index, (task, (_, of_part)) in enumerate(zip(tasks, chosen, strict=True)):
-            ends[place[of_part]] = written + np.cumsum(sizes[index])
-            begins[place[of_part]] = ends[place[of_part]] - sizes[index]
-            written += int(sizes[index].sum())
+        for task, (start, stop) in zip(tasks, starts, strict=True):
+            ends = written + np.cumsum(sizes[start:stop], dtype=np.int64)
+            begins[start:stop] = ends - sizes[start:stop]
+            written = int(ends[-1])
+            release(begins, sizes)
             with scratch.open(task.name) as file:
                 shutil.copyfileobj(file, joined, 1 << 20)
             scratch.remove(task.name)
-    return Sets(_mapped(path, written), begins, ends)
-
-
-def _mapped(path: Path, size: int) -> npt.NDArray[np.uint64]:
-    return np.memmap(path, np.uint64, "r", shape=(size,)) if size else np.empty(0, np.uint64)
+    return Sets(path, begins, sizes)
 
 
 def _sets_of_part(journal: Journal, task: _SetTask) -> Integers:
@@ -94,9 +107,10 @@ def _sets_of_part(journal: Journal, task: _SetTask) -> Integers:
 
 
 def _chosen_texts(task: _SetTask) -> Iterator[pa.Array]:
+    chosen = np.unpackbits(task.rows)
     start = 0
     for batch in task.documents.batches(task.part, ["text"], TEXTS_PER_BATCH):
-        first, last = np.searchsorted(task.rows, [start, start + len(batch)])
-        if first < last:
-            yield batch.column("text").take(pa.array(task.rows[first:last] - start))
+        rows = np.flatnonzero(chosen[start : start + len(batch)])
+        if len(rows):
+            yield batch.column("text").take(pa.array(rows))
         start += len(batch)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webtext.base.config import setting
-from webtext.base.errors import ConfigError
+from webtext.base.errors import ConfigError, did_you_mean
 
 MIN_RECALL = 0.95
 MAX_PERMUTATIONS = 4096
+WEBTEXT, DATASKETCH = "webtext", "datasketch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,17 @@ class DedupSettings:
     permutations: int = setting(128, "length of a MinHash signature")
     bands: int = setting(25, "texts are compared when their signatures agree in all rows of one of so many bands")
     rows: int = setting(5, "rows of a band")
+    signatures: str = setting(
+        WEBTEXT, "how texts are signed: webtext, or datasketch: slower, but its MinHash can be compared with the index"
+    )
+    index: tuple[str, ...] = setting(
+        (),
+        "compare with the documents of an earlier build too, which stay: what --keep-index wrote; repeatable",
+        in_recipe=False,
+    )
+    keep_index: str | None = setting(
+        None, "folder to write: the index of the corpus, for later builds", in_recipe=False
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
@@ -28,6 +40,15 @@ class DedupSettings:
             value = getattr(self, name)
             if not 1 <= value <= MAX_PERMUTATIONS:
                 raise ConfigError(f"clean.dedup.{name} is {value}", f"it lies between 1 and {MAX_PERMUTATIONS:,}")
+        if self.signatures not in (WEBTEXT, DATASKETCH):
+            raise ConfigError(
+                f"clean.dedup.signatures is '{self.signatures}'", did_you_mean(self.signatures, [WEBTEXT, DATASKETCH])
+            )
+        if self.keep_index in self.index:
+            raise ConfigError(
+                f"clean.dedup.keep_index '{self.keep_index}' is an index that is compared with",
+                "name another folder: each corpus has an index of its own",
+            )
         if self.bands * self.rows > self.permutations:
             raise ConfigError(
                 f"clean.dedup: {self.bands} bands of {self.rows} rows need {self.bands * self.rows} permutations, "

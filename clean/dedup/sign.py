@@ -1,17 +1,18 @@
-"""Pass over a documents part: what dedup must know of each document, in one scratch file per part.
+"""Pass over a documents part: what dedup must know of each document, in two scratch files per part.
 
-    part-00000.signed    Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words, signature
+    part-00000.signatures   the signatures, one byte a permutation, row after row
+    part-00000.signed       Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words
 
-Every row is signed, also those that quality rules drop, so that other thresholds need no second pass. A file counts
-only if the key in its metadata names the part's records, the settings and the code that would make it now.
+Every row is signed, also those that quality rules drop, so that other thresholds need no second pass. The files count
+only if the key in the second's metadata names the part's records, the settings and the code that would make them now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -26,42 +27,42 @@ from webtext.base.run import Run
 from webtext.base.schemas import ID_HEX_DIGITS
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
+from webtext.clean.dedup.datasketch_signatures import sign_flat
+from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
 
-CODE_VERSION = 1  # raised when signatures or shingles change; guarded by a golden test
+CODE_VERSION = 2  # raised when signatures, shingles or the files change; guarded by a golden test
 TEXTS_PER_BATCH = 128
+FACTS_PER_BATCH = 8192
 _COLUMNS = ("id", "text", "text_digest", "karma", "date", "split")
 DIGEST_BYTES = ID_HEX_DIGITS // 2
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _KEY = b"webtext.key"
+NO_SHINGLE = np.uint32(0xFFFFFFFF)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SignTask:
     """One part to be signed."""
 
     documents: PartSet
     part: int
     work: Folder
-    shingle_words: int
-    permutations: int
+    settings: DedupSettings
 
     @property
     def key(self) -> str:
         """What the signatures of this part depend on."""
         return sha256_json(
             {
-                "code_version": CODE_VERSION,
                 "records": self.documents.parts[self.part].record_digest,
-                "shingle_words": self.shingle_words,
-                "permutations": self.permutations,
-                "unicode": _minhash.UNICODE_VERSION,
             }
+            | about_signatures(self.settings)
         )
 
 
 def sign_documents(tasks: Sequence[SignTask], run: Run) -> None:
     """Sign the parts that have no matching scratch file."""
-    missing = [task for task in tasks if not _is_signed(task)]
+    missing = [task for task in tasks if not is_signed(task)]
     with run.console.progress(len(missing), "clean.dedup: sign", "parts") as progress:
         failures = run.engine.map(_sign_part, missing, on_done=lambda _index, _result: progress.advance())
     if failures:
@@ -72,49 +73,72 @@ def sign_documents(tasks: Sequence[SignTask], run: Run) -> None:
         )
 
 
-def signed_schema(permutations: int) -> pa.Schema:
-    """The columns of a scratch file."""
-    return pa.schema(
-        [
-            ("id", pa.string()),
-            ("digest", pa.binary(DIGEST_BYTES)),
-            ("karma", pa.int64()),
-            ("date", pa.int64()),
-            ("in_validation", pa.bool_()),
-            ("has_words", pa.bool_()),
-            ("signature", pa.binary(permutations)),
-        ]
-    )
+def about_signatures(settings: DedupSettings) -> dict[str, Any]:
+    """What signatures depend on, besides the texts: only those that agree in it can be compared."""
+    return {
+        "code_version": CODE_VERSION,
+        "shingle_words": settings.shingle_words,
+        "permutations": settings.permutations,
+        "signatures": settings.signatures,
+        "unicode": _minhash.UNICODE_VERSION,
+    }
+
+
+def sign_batch(texts: pa.Array, settings: DedupSettings) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Signatures [n, permutations] of texts, and which of them have words.
+
+    Values have one byte, or the four of datasketch's hash values; comparisons look at the lowest byte.
+    """
+    flat, offsets = texts_of(texts)
+    if settings.signatures == DATASKETCH:
+        values = sign_flat(flat, offsets, settings.shingle_words, settings.permutations)
+        return values, ~(values == NO_SHINGLE).all(axis=1)
+    signatures, n_shingles = _minhash.sign(flat, offsets, settings.shingle_words, settings.permutations)
+    return signatures, n_shingles > 0
+
+
+SIGNED = pa.schema(
+    [
+        ("id", pa.string()),
+        ("digest", pa.binary(DIGEST_BYTES)),
+        ("karma", pa.int64()),
+        ("date", pa.int64()),
+        ("in_validation", pa.bool_()),
+        ("has_words", pa.bool_()),
+    ]
+)
 
 
 def signed_name(part: int) -> str:
-    """The scratch file of a part."""
+    """The scratch file of a part that makes it count."""
     return f"part-{part:05d}.signed"
 
 
-def read_facts(work: Folder, part: int) -> pa.Table:
-    """What the scratch file of a part says, but for the signatures."""
-    names = signed_schema(1).names[:-1]
-    options = pa.ipc.IpcReadOptions(included_fields=list(range(len(names))))
+def signatures_name(part: int) -> str:
+    """The signatures of a part."""
+    return f"part-{part:05d}.signatures"
+
+
+def read_facts(work: Folder, part: int) -> Iterator[pa.RecordBatch]:
+    """What the scratch file of a part says of its documents, a few thousand at a time."""
     with pa.OSFile(str(work.local_path(signed_name(part)))) as source:
-        return pa.ipc.open_file(source, options=options).read_all().replace_schema_metadata()
+        file = pa.ipc.open_file(source)
+        for number in range(file.num_record_batches):
+            yield file.get_batch(number)
 
 
-def read_signatures(work: Folder, part: int) -> npt.NDArray[np.uint8]:
-    """The signatures of a part, [records, permutations]."""
-    with pa.memory_map(str(work.local_path(signed_name(part)))) as source:
-        column = pa.ipc.open_file(source).read_all()["signature"]
-        return fixed_bytes(column)
+def read_signatures(work: Folder, part: int, permutations: int) -> npt.NDArray[np.uint8]:
+    """The signatures of a part, [records, permutations], mapped."""
+    path = work.local_path(signatures_name(part))
+    values = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+    return values.reshape(-1, permutations)
 
 
-def fixed_bytes(column: Any) -> npt.NDArray[np.uint8]:
-    """A column of fixed-size values without nulls as [n, bytes of one]."""
+def fixed_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """A fixed-size binary array without nulls as [n, bytes of one]."""
     width = column.type.byte_width
-    rows = [
-        np.frombuffer(chunk.buffers()[1] or b"", np.uint8)[chunk.offset * width :][: len(chunk) * width]
-        for chunk in column.chunks
-    ]
-    return np.concatenate([np.empty(0, np.uint8), *rows]).reshape(-1, width)
+    values = np.frombuffer(column.buffers()[1] or b"", np.uint8)
+    return values[column.offset * width :][: len(column) * width].reshape(-1, width)
 
 
 def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -127,54 +151,68 @@ def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
     return np.frombuffer(data or b"", np.uint8), ends
 
 
-def _is_signed(task: SignTask) -> bool:
+def is_signed(task: SignTask) -> bool:
+    """Whether the part's scratch file is there and was made as it would be made now."""
     path = task.work.local_path(signed_name(task.part))
     if not path.exists():
         return False
     try:
         with pa.memory_map(str(path)) as source:
             metadata = pa.ipc.open_file(source).schema.metadata or {}
-            return bool(metadata.get(_KEY) == task.key.encode())
+        n_bytes = task.documents.parts[task.part].records * task.settings.permutations
+        return bool(metadata.get(_KEY) == task.key.encode()) and task.work.size(signatures_name(task.part)) == n_bytes
     except (pa.ArrowInvalid, OSError):
         return False
 
 
 def _sign_part(journal: Journal, task: SignTask) -> None:
     """Runs in a worker."""
-    with task.work.scratch(signed_name(task.part)) as path:
-        _write_signed(path, task)
+    schema = SIGNED.with_metadata({_KEY: task.key.encode()})
+    with (
+        task.work.scratch(signed_name(task.part)) as path,
+        task.work.scratch(signatures_name(task.part)) as signatures,
+        open(signatures, "wb") as file,
+        pa.ipc.new_file(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
+    ):
+        for table in _in_batches(_signed(task, file), schema):
+            writer.write_table(table)
 
 
-def _write_signed(path: Path, task: SignTask) -> None:
-    schema = signed_schema(task.permutations).with_metadata({_KEY: task.key.encode()})
-    with pa.ipc.new_file(str(path), schema) as writer:
-        for batch in task.documents.batches(task.part, _COLUMNS, TEXTS_PER_BATCH):
-            texts, offsets = texts_of(batch.column("text"))
-            signatures, n_shingles = _minhash.sign(texts, offsets, task.shingle_words, task.permutations)
-            columns = [
-                batch.column("id"),
-                _rows_of_bytes(_from_hex(batch.column("text_digest"), task), DIGEST_BYTES),
-                batch.column("karma"),
-                batch.column("date"),
-                pc.equal(batch.column("split"), "validation"),
-                pa.array(n_shingles > 0),
-                _rows_of_bytes(signatures, task.permutations),
-            ]
-            writer.write_batch(pa.record_batch(columns, schema=schema))
+def _signed(task: SignTask, signatures: BinaryIO) -> Iterator[pa.RecordBatch]:
+    for batch in task.documents.batches(task.part, _COLUMNS, TEXTS_PER_BATCH):
+        values, has_words = sign_batch(batch.column("text"), task.settings)
+        values.astype(np.uint8, copy=False).tofile(signatures)
+        digests = digest_bytes(batch.column("text_digest"), f"part {task.part} of '{task.documents.folder.url}'")
+        columns = [
+            batch.column("id"),
+            digests,
+            batch.column("karma"),
+            batch.column("date"),
+            in_validation(batch.column("split")),
+            pa.array(has_words),
+        ]
+        yield pa.record_batch(columns, schema=SIGNED)
 
 
-def _rows_of_bytes(values: npt.NDArray[np.uint8], width: int) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(width), values.size // width, [None, pa.py_buffer(values)])
+def _in_batches(small: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    while some := list(itertools.islice(small, FACTS_PER_BATCH // TEXTS_PER_BATCH)):
+        yield pa.Table.from_batches(some).combine_chunks().replace_schema_metadata(schema.metadata)
 
 
-def _from_hex(column: pa.Array, task: SignTask) -> npt.NDArray[np.uint8]:
-    """The bytes that text digests stand for."""
+def in_validation(split: pa.Array) -> pa.Array:
+    """Whether each document is held out."""
+    return pc.equal(split, "validation")
+
+
+def digest_bytes(column: pa.Array, place: str) -> pa.Array:
+    """The 16 bytes that each text digest stands for; InputError names the place where one is none."""
     digits, offsets = texts_of(column)
     digits = digits[offsets[0] : offsets[-1]]
     if (np.diff(offsets) != ID_HEX_DIGITS).any() or not np.isin(digits, _HEX_DIGITS).all():
         raise InputError(
-            f"a text_digest in part {task.part} of '{task.documents.folder.url}' is not {ID_HEX_DIGITS} hex digits",
+            f"a text_digest in {place} is not {ID_HEX_DIGITS} hex digits",
             "make the documents again with this version of webtext",
         )
     nibbles = (digits & 0x0F) + np.where(digits >= ord("a"), 9, 0).astype(np.uint8)
-    return np.ascontiguousarray(nibbles[0::2] << 4 | nibbles[1::2])
+    packed = np.ascontiguousarray(nibbles[0::2] << 4 | nibbles[1::2])
+    return pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(column), [None, pa.py_buffer(packed)])

@@ -1,4 +1,4 @@
-"""HTML to text with trafilatura, inside bounds that hold before and after parsing.
+"""HTML to a tree, inside bounds that hold before and after parsing; the tree to text and metadata.
 
 What each bound is for, measured with lxml 6.1.3 (libxml2 2.14.6):
 
@@ -8,24 +8,33 @@ attributes  attributes of one tag are compared pairwise: 20,000 take 0.4 s, 500,
             sum of squares, since a script with a `<` looks like a tag to a scan this plain (10,546 "attributes" met)
 depth       at 256 levels the parser leaves out the rest of the page without a word, so a tree that deep is refused
 cells       a table's `colspan` and `rowspan` promise cells that are not there
+siblings    what is taken out leaves the text behind it to its sibling before, which is copied each time: 10,000 empty
+            tags with 100 letters behind each took 6 s; so did a list of 10,000 items, whose time grows with its square
 
-trafilatura keeps a few caches of pure functions and no other state: its `deduplicate` remembers earlier pages of the
-process, so texts would depend on the order of pages; it stays off. Its date search asks the clock; it is not used.
+The page is parsed once, and all look at the same tree. trafilatura keeps a few caches of pure functions and no other
+state: its `deduplicate` remembers earlier pages of the process, so texts would depend on the order of pages; it stays
+off. Its date search asks the clock; `metadata.py` reads what the page states.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from lxml import etree
-from trafilatura.core import bare_extraction
-from trafilatura.settings import Document, Extractor
-from trafilatura.utils import load_html
+from lxml.html import HtmlElement, HTMLParser, fromstring
+from trafilatura.settings import CUT_EMPTY_ELEMS, MANUALLY_CLEANED
+from trafilatura.utils import repair_faulty_html
 
+from webtext.clean.extract.cascade import main_text
+from webtext.clean.extract.lead import with_lead
+from webtext.clean.extract.metadata import Metadata, read_metadata
+
+MAX_MERGED_CHARACTERS = 3_000_000_000
+"""Elements of one parent that are empty or never text, times the characters between all of them."""
+MAX_LIST_ITEMS = 10_000
 PARSER_DEPTH = 256
 """libxml2 opens no element deeper than this: a tree as deep may have lost the rest of its page."""
 MAX_ATTRIBUTE_PAIRS = 30_000**2  # about a second
@@ -33,11 +42,14 @@ MAX_SPANNED_CELLS = 10_000
 """Over a page. 5,000 cells of 1,000 columns, as many as the HTML standard allows one, took 12 s."""
 MAX_FALLBACK_NODES = 20_000
 """The largest of 467 evaluation pages has 19,629; 32,000 tags in tables took 5 s, nearly all of it in justext."""
-MAX_TITLE_CHARACTERS = 500
 
+_START_CHARACTERS = 16_384  # trafilatura mends the doctype and the html tag, which stand at the start
+_CONTROLS = bytes({*range(0x20)} - {*b"\t\n\r"})
 _LONG_STRETCH = re.compile(r"<[^<]{16384,}")
 _TAG_CONTENT = re.compile(r"""(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^>])*+""")
 _ATTRIBUTE_GAP = re.compile(r"[\s/]+")
+MANY_SIBLINGS = 2000
+_MANY_SIBLINGS = etree.XPath(f"//*[count(*) > {MANY_SIBLINGS}]")
 _SPAN = ("colspan", "rowspan")
 
 
@@ -51,34 +63,64 @@ class TooMuch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What an extractor found; `text` is raw, for `clean.text.clean_text`."""
+    """What a page holds; all of it is raw, for `clean.text.clean_text`."""
 
     text: str
-    title: str | None
+    metadata: Metadata
 
 
-def extract_html(html: str, *, max_nodes: int, max_depth: int) -> Extracted:
-    """Main text and title of a page. TooMuch when the page is above a bound; empty text when there is none."""
+def extract_html(html: str, *, extractor: str, max_nodes: int, max_depth: int) -> Extracted:
+    """Main text and metadata of a page. TooMuch when the page is above a bound; empty text when there is none."""
     n_nodes = html.count("<")
     if n_nodes > max_nodes:
         raise TooMuch("too_many_nodes", f"{n_nodes:,} tags")
     _check_attributes(html)
-    tree = load_html(html, len(html) + 1)
+    tree = parse(html)
     if tree is None:
-        return Extracted("", None)
+        return Extracted("", Metadata())
     if _is_deeper(tree, min(max_depth, PARSER_DEPTH - 1)):
         raise TooMuch("too_deep", f"elements nested deeper than {max_depth}")
+    if n_nodes > MANY_SIBLINGS:
+        _check_siblings(tree)
+    metadata = read_metadata(tree, html)
+    if extractor == "resiliparse":
+        return Extracted(_by_resiliparse(tree), metadata)
     _cap_spans(tree)
-    title = _title(tree)
-    document = bare_extraction(tree, options=_options(fast=n_nodes > MAX_FALLBACK_NODES))
-    return Extracted((document.text or "") if isinstance(document, Document) else "", title)
+    text = main_text(tree, html, fast=n_nodes > MAX_FALLBACK_NODES)
+    return Extracted(with_lead(text, tree, metadata), metadata)
+
+
+def parse(html: str) -> Any:
+    """The tree that trafilatura makes of a page, or None for what is no HTML at all.
+
+    The classes of elements are looked up inside lxml; its own HTML parser asks Python for each, a tenth of the whole time.
+    """
+    start = html[:50].lower()
+    repaired = repair_faulty_html(html[:_START_CHARACTERS], start) + html[_START_CHARACTERS:]
+    for character in "\ufffe\uffff":
+        repaired = repaired.replace(character, "")
+    try:
+        tree = fromstring(repaired.encode("utf-8", "replace").translate(None, _CONTROLS), parser=_parser())
+    except etree.LxmlError:
+        return None
+    return tree if "html" in start or len(tree) > 1 else None
 
 
 @functools.cache
-def _options(*, fast: bool) -> Any:
-    """Chosen by `tests/bench/bench_extract.py`: see the table in clean/README.md."""
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it reports each page it finds nothing on
-    return Extractor(output_format="python", comments=False, tables=True, formatting=False, dedup=False, fast=fast)
+def _parser() -> HTMLParser:
+    parser = HTMLParser(
+        collect_ids=False, default_doctype=False, encoding="utf-8", remove_comments=True, remove_pis=True
+    )
+    parser.set_element_class_lookup(etree.ElementDefaultClassLookup(element=HtmlElement))
+    return parser
+
+
+def _by_resiliparse(tree: Any) -> str:
+    from webtext.clean.extract.by_resiliparse import MAX_FORMATTING_DEPTH, nests_formatting, resiliparse_text
+
+    if nests_formatting(tree):
+        raise TooMuch("too_deep", f"formatting elements nested deeper than {MAX_FORMATTING_DEPTH}")
+    return resiliparse_text(tree)
 
 
 def _check_attributes(html: str) -> None:
@@ -102,6 +144,18 @@ def _depth_path(depth: int) -> Any:
     return etree.XPath(f"boolean({'/*' * depth})")
 
 
+def _check_siblings(tree: Any) -> None:
+    for parent in _MANY_SIBLINGS(tree):
+        if sum(child.tag in ("li", "dt", "dd") for child in parent) > MAX_LIST_ITEMS:
+            raise TooMuch("too_many_nodes", f"a list of {len(parent):,} items")
+        n_removed = sum(
+            child.tag in MANUALLY_CLEANED or (child.tag in CUT_EMPTY_ELEMS and not (len(child) or child.text))
+            for child in parent
+        )
+        if n_removed * sum(len(child.tail or "") for child in parent) > MAX_MERGED_CHARACTERS:
+            raise TooMuch("too_many_nodes", f"{n_removed:,} empty elements beside each other")
+
+
 def _cap_spans(tree: Any) -> None:
     """Take the spans away where one is no number or all together promise too many cells."""
     spans = [(cell, name) for cell in tree.iter("td", "th") for name in _SPAN if cell.get(name) is not None]
@@ -115,12 +169,3 @@ def _cap_spans(tree: Any) -> None:
     if promised > MAX_SPANNED_CELLS:
         for cell, name in spans:
             cell.attrib.pop(name, None)
-
-
-def _title(tree: Any) -> str | None:
-    """What the page calls itself: og:title, else <title>, else its first heading."""
-    for path in ("string(//meta[@property='og:title']/@content)", "string(//head/title)", "string(//h1)"):
-        title = " ".join(str(tree.xpath(path)).split())
-        if title:
-            return title[:MAX_TITLE_CHARACTERS]
-    return None

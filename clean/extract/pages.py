@@ -10,6 +10,7 @@ import importlib.metadata
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from webtext.base.config import recipe_settings
@@ -19,15 +20,17 @@ from webtext.base.partset import PartSet
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.run import Run
 from webtext.base.schemas import page_document_id, split_of, text_digest
-from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.stage import Failed, PartContext, PartTask
 from webtext.base.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.warc import Response, read_responses
 from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, extract_body, prepare
+from webtext.clean.extract.once import ExtractOnce
 from webtext.clean.inputs import InputFile, SetName, find_inputs
 from webtext.clean.language import detect_language
 from webtext.clean.scrub import scrub
+from webtext.clean.unique import UniqueTask, run_unique
 
-CODE_VERSION = 2  # 2: text under the name of deflate, and revisits of another URL's body
+CODE_VERSION = 6  # 6: long runs of empty tags and of list items are refused
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
 DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
 OK_STATUS = 200
@@ -78,20 +81,20 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
             f"'{growing.folder.url}' is a crawl under way: {growing.records:,} links have their row so far"
         )
     tasks = [*_set_tasks(sets, settings), *((FileTask(file, settings), (), file.sha256()) for file in files)]
-    return run_parts(
+    return run_unique(
         _extract_part,
         [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],
         recipe=extract_recipe(settings),
-        outputs={"documents": (out, "documents")},
+        out=out,
         parents=sets,
         run=run,
-        label="clean.extract",
-    )["documents"]
+    )
 
 
 def extract_recipe(settings: ExtractSettings) -> Recipe:
     """All that decides a document, and nothing else."""
-    versions = {name: importlib.metadata.version(name) for name in DECIDING_LIBRARIES}
+    chosen = () if settings.extractor == "trafilatura" else (settings.extractor,)
+    versions = {name: importlib.metadata.version(name) for name in (*DECIDING_LIBRARIES, *chosen)}
     versions |= library_versions() | {"unicode": unicodedata.unidata_version}
     return Recipe(
         stage="clean.extract", code_version=CODE_VERSION, settings=recipe_settings(settings), versions=versions
@@ -149,12 +152,15 @@ def _end(url: str, forward: Mapping[str, str]) -> str:
 
 def _extract_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
-    prepare()  # before the journal looks: loading libraries and models is no record's time
+    unique: UniqueTask[SetTask | FileTask] = task.payload
+    settings = unique.task.settings
+    prepare(settings)  # before the journal looks: loading libraries and models is no record's time
     detect_language("a language")
-    records = _pages_of_set(task.payload) if isinstance(task.payload, SetTask) else _pages_of_file(task.payload)
+    records = _pages_of_set(unique.task) if isinstance(unique.task, SetTask) else _pages_of_file(unique.task)
     writer = context.main
-    seen: set[str] = set()  # an archive may hold the same capture twice; an id is unique in a set
-    for _, page, result in context.apply(_document, enumerate(records), identify=_place):
+    seen = set(unique.taken)  # archives may hold the same capture twice; an id is unique in a set
+    once = ExtractOnce(lambda body, content_type: extract_body(body, content_type, settings))
+    for _, page, result in context.apply(partial(_document, once), enumerate(records), identify=_place):
         if isinstance(result, Refused):
             writer.fail(_place(page), result.reason, result.cause)
         elif isinstance(result, Dropped):
@@ -167,6 +173,7 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
             seen.add(result["id"])
             writer.counts.keep()
             writer.write([result])
+    writer.counts.reused = once.n_reused
 
 
 def _pages_of_set(task: SetTask) -> Iterator[Page]:
@@ -202,8 +209,8 @@ def _place(page: Page) -> str:
     return f"{page.warc_file}:{page.response.offset} {page.response.url}".strip()
 
 
-def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
-    """The document of one response: a pure function, run under the journal."""
+def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Refused:
+    """The document of one response: a pure function but for what `extract` remembers, run under the journal."""
     response = page.response
     if response.damage is None and response.status != OK_STATUS:
         return Dropped("status_not_ok")
@@ -211,13 +218,14 @@ def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
         body = response.body(page.settings.max_body_bytes)
     except BodyError as error:
         return Refused(error.reason, str(error))
-    extracted = extract_body(body, response.http_headers.get("Content-Type"), page.settings)
+    extracted = extract(body, response.http_headers.get("Content-Type"))
     if not isinstance(extracted, Body):
         return extracted
-    text, title, n_scrubbed = extracted.text, extracted.title, None
+    stated: list[str | None] = [extracted.title, extracted.author]
+    text, n_scrubbed = extracted.text, None
     if page.settings.scrub:  # before anything is said of the text: its digest and its language are those of what stays
-        (text, in_text), (title, in_title) = scrub(text), scrub(title or "")
-        title, n_scrubbed = title or None, in_text + in_title
+        (text, *stated), counts = zip(*(scrub(each or "") for each in (text, *stated)), strict=True)
+        n_scrubbed = sum(counts)
     identifier = page_document_id(response.url, response.date, body)
     canonical = canonical_url(response.url)
     language, score = detect_language(text) or (None, None)
@@ -228,7 +236,9 @@ def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
         "url": response.url,
         "text": text,
         "text_digest": text_digest(text),
-        "title": title,
+        "title": stated[0] or None,
+        "author": stated[1] or None,
+        "published": extracted.published,
         "date": response.captured,
         "domain": registrable_domain(canonical) if canonical else None,
         "language": language,

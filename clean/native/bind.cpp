@@ -1,6 +1,4 @@
 // Bindings of the MinHash core: conversion, GIL release and docstrings only.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -9,6 +7,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "arrays.hpp"
+#include "components.hpp"
 #include "fold_table.hpp"
 #include "minhash.hpp"
 #include "settle.hpp"
@@ -16,52 +16,9 @@
 namespace nb = nanobind;
 namespace mh = webtext::minhash;
 using namespace nb::literals;
+using namespace webtext::bind;
 
 namespace {
-
-template <typename T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using InRows = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-template <typename T>
-using OutRows = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
-
-template <typename T>
-std::span<const T> span(const In<T>& array) {
-  return {array.data(), array.shape(0)};
-}
-template <typename T>
-std::span<const T> span(const InRows<T>& array) {
-  return {array.data(), array.shape(0) * array.shape(1)};
-}
-
-// Hands a vector to numpy without a copy.
-template <typename T>
-Out<T> give(std::vector<T> values) {
-  auto owned = std::make_unique<std::vector<T>>(std::move(values));
-  T* data = owned->data();
-  const size_t size = owned->size();
-  nb::capsule owner(owned.release(), [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
-  return Out<T>(data, {size}, owner);
-}
-
-template <typename T>
-OutRows<T> give_rows(std::vector<T> values, size_t columns) {
-  auto owned = std::make_unique<std::vector<T>>(std::move(values));
-  T* data = owned->data();
-  const size_t rows = owned->size() / columns;
-  nb::capsule owner(owned.release(), [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
-  return OutRows<T>(data, {rows, columns}, owner);
-}
-
-void check_offsets(std::span<const int64_t> offsets, size_t size) {
-  if (offsets.empty() || offsets.front() < 0 || !std::is_sorted(offsets.begin(), offsets.end()) ||
-      static_cast<size_t>(offsets.back()) > size) {
-    throw std::invalid_argument("offsets must rise from 0 or more to at most the number of values");
-  }
-}
 
 mh::Texts texts_of(const In<uint8_t>& bytes, const In<int64_t>& offsets) {
   check_offsets(span(offsets), bytes.shape(0));
@@ -85,6 +42,24 @@ nb::tuple sign(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shin
     }
   }
   return nb::make_tuple(give_rows(std::move(signatures), permutations), give(std::move(n_shingles)));
+}
+
+OutRows<uint32_t> sign_as_datasketch(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words,
+                                     const In<uint32_t>& a, const In<uint32_t>& b) {
+  const mh::Texts texts = texts_of(bytes, offsets);
+  const size_t count = a.shape(0);
+  if (count == 0 || b.shape(0) != count) throw std::invalid_argument("a and b must be of one length, at least 1");
+  if (shingle_words == 0) throw std::invalid_argument("a shingle has at least one word");
+  std::vector<uint32_t> signatures(texts.size() * count);
+  {
+    nb::gil_scoped_release release;
+    mh::Permutations permutations(span(a), span(b), "");
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto minima = permutations.minima(mh::datasketch_shingles(texts[i], shingle_words));
+      std::copy(minima.begin(), minima.end(), signatures.begin() + static_cast<ptrdiff_t>(i * count));
+    }
+  }
+  return give_rows(std::move(signatures), count);
 }
 
 nb::tuple shingle_sets(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words) {
@@ -121,6 +96,35 @@ Out<int32_t> agreements(const InRows<uint8_t>& signatures, const In<int64_t>& le
   return give(std::move(result));
 }
 
+template <typename T>
+using InOut = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void check_nodes(std::span<const uint32_t> nodes, size_t size) {
+  for (const uint32_t node : nodes) {
+    if (node >= size) throw std::out_of_range("a node is outside of the parents");
+  }
+}
+
+void join(const InOut<uint32_t>& parents, const In<uint32_t>& left, const In<uint32_t>& right) {
+  if (left.shape(0) != right.shape(0)) throw std::invalid_argument("left and right must be of one length");
+  const std::span<uint32_t> all(parents.data(), parents.shape(0));
+  nb::gil_scoped_release release;
+  check_nodes(span(left), all.size());
+  check_nodes(span(right), all.size());
+  for (size_t i = 0; i < left.shape(0); ++i) mh::join(all, left.data()[i], right.data()[i]);
+}
+
+Out<uint32_t> roots(const InOut<uint32_t>& parents, const In<uint32_t>& nodes) {
+  const std::span<uint32_t> all(parents.data(), parents.shape(0));
+  std::vector<uint32_t> result(nodes.shape(0));
+  {
+    nb::gil_scoped_release release;
+    check_nodes(span(nodes), all.size());
+    for (size_t i = 0; i < result.size(); ++i) result[i] = mh::find_root(all, nodes.data()[i]);
+  }
+  return give(std::move(result));
+}
+
 void check_sets(std::span<const int64_t> begins, std::span<const int64_t> ends, size_t size) {
   bool within = begins.size() == ends.size();
   for (size_t i = 0; within && i < begins.size(); ++i) {
@@ -130,19 +134,20 @@ void check_sets(std::span<const int64_t> begins, std::span<const int64_t> ends, 
 }
 
 nb::tuple settle(const InRows<uint8_t>& signatures, const InRows<int32_t>& buckets, const In<uint64_t>& shingles,
-                 const In<int64_t>& begins, const In<int64_t>& ends, size_t n_train, double threshold,
-                 size_t min_agreement, size_t bucket_limit) {
+                 const In<int64_t>& begins, const In<int64_t>& ends, const In<uint8_t>& fixed, size_t n_train,
+                 double threshold, size_t min_agreement, size_t bucket_limit) {
   check_sets(span(begins), span(ends), shingles.shape(0));
   const mh::Nodes nodes{.signatures = span(signatures),
                         .buckets = span(buckets),
                         .shingles = span(shingles),
                         .begins = span(begins),
                         .ends = span(ends),
+                        .fixed = span(fixed),
                         .permutations = signatures.shape(1),
                         .bands = buckets.shape(1),
                         .n_train = n_train};
-  if (signatures.shape(0) != nodes.size() || buckets.shape(0) != nodes.size() || n_train > nodes.size() ||
-      nodes.size() > std::numeric_limits<uint32_t>::max()) {
+  if (signatures.shape(0) != nodes.size() || buckets.shape(0) != nodes.size() || fixed.shape(0) != nodes.size() ||
+      n_train > nodes.size() || nodes.size() > std::numeric_limits<uint32_t>::max()) {
     throw std::invalid_argument("signatures, buckets and sets must tell of the same nodes");
   }
   mh::Verdicts verdicts;
@@ -175,15 +180,23 @@ NB_MODULE(_minhash, m) {
       "Sign the texts bytes[offsets[i]:offsets[i + 1]].\n\n"
       "Returns (signatures uint8 [n, permutations], n_shingles int64 [n], repeats counted). `path` names a code path\n"
       "of simd_paths(); all give equal results.");
+  m.def("sign_as_datasketch", &sign_as_datasketch, "bytes"_a, "offsets"_a, "shingle_words"_a, "a"_a, "b"_a,
+        "The hash values uint32 [n, len(a)] of datasketch's MinHash with the permutations (a, b), of the texts' "
+        "shingles:\n"
+        "words of the dedup key with a blank between them, in UTF-8. All ones for a text without words.");
   m.def("shingle_sets", &shingle_sets, "bytes"_a, "offsets"_a, "shingle_words"_a,
         "The sorted shingle sets of the texts, one after the other: (values uint64, offsets int64 [n + 1]).");
   m.def("agreements", &agreements, "signatures"_a, "left"_a, "right"_a,
         "For each pair of rows (left[i], right[i]): in how many places their signatures agree.");
   m.def(
-      "settle", &settle, "signatures"_a, "buckets"_a, "shingles"_a, "begins"_a, "ends"_a, "n_train"_a, "threshold"_a,
-      "min_agreement"_a, "bucket_limit"_a,
+      "settle", &settle, "signatures"_a, "buckets"_a, "shingles"_a, "begins"_a, "ends"_a, "fixed"_a, "n_train"_a,
+      "threshold"_a, "min_agreement"_a, "bucket_limit"_a,
       "Decide which nodes stay: (fate uint8, stays int64, similarity float64, pairs verified, memberships beyond the\n"
-      "bucket limit). Nodes are in priority order, the n_train of train first. Fate 0 stays, 1 is a duplicate, 2 is\n"
+      "bucket limit). Nodes are in priority order, the n_train of train first; fixed ones (1) stay. Fate 0 stays, 1 is "
+      "a duplicate, 2 is\n"
       "a validation node whose cluster reaches into train; `stays` is the node that stays in its place, or -1.");
+  m.def("join", &join, "parents"_a, "left"_a, "right"_a,
+        "Make one component of those of left[i] and right[i], for each i. `parents` begins as 0, 1, 2, ...");
+  m.def("roots", &roots, "parents"_a, "nodes"_a, "The smallest member of each node's component; shortens the ways.");
   m.def("simd_paths", &mh::simd_paths, "The code paths this processor can run, best first.");
 }

@@ -1,35 +1,17 @@
 // Bindings of the n-gram table: conversion, GIL release and docstrings only.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <algorithm>
-#include <memory>
-#include <stdexcept>
-
+#include "arrays.hpp"
+#include "bloom.hpp"
 #include "fold_table.hpp"
 #include "ngrams.hpp"
 
 namespace nb = nanobind;
 namespace ng = webtext::ngrams;
 using namespace nb::literals;
+using namespace webtext::bind;
 
 namespace {
 
-template <typename T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Out = nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>;
-
-// Hands a vector to numpy without a copy.
-Out give(std::vector<int64_t> values) {
-  auto owned = std::make_unique<std::vector<int64_t>>(std::move(values));
-  int64_t* data = owned->data();
-  const size_t size = owned->size();
-  nb::capsule owner(owned.release(),
-                    [](void* pointer) noexcept { delete static_cast<std::vector<int64_t>*>(pointer); });
-  return Out(data, {size}, owner);
-}
-
-Out add(ng::Table& table, nb::bytes text) {
+Out<int64_t> add(ng::Table& table, nb::bytes text) {
   std::vector<int64_t> numbers;
   const std::string_view view(text.c_str(), text.size());
   {
@@ -40,13 +22,8 @@ Out add(ng::Table& table, nb::bytes text) {
 }
 
 nb::tuple find(const ng::Table& table, const In<uint8_t>& bytes, const In<int64_t>& offsets) {
-  const int64_t* begin = offsets.data();
-  const size_t size = offsets.shape(0);
-  if (size == 0 || begin[0] < 0 || !std::is_sorted(begin, begin + size) ||
-      static_cast<size_t>(begin[size - 1]) > bytes.shape(0)) {
-    throw std::invalid_argument("offsets must rise from 0 or more to at most the number of values");
-  }
-  const webtext::minhash::Texts texts{reinterpret_cast<const char*>(bytes.data()), {begin, size}};
+  check_offsets(span(offsets), bytes.shape(0));
+  const webtext::minhash::Texts texts{reinterpret_cast<const char*>(bytes.data()), span(offsets)};
   std::vector<int64_t> numbers, ends{0};
   {
     nb::gil_scoped_release release;
@@ -57,6 +34,40 @@ nb::tuple find(const ng::Table& table, const In<uint8_t>& bytes, const In<int64_
     }
   }
   return nb::make_tuple(give(std::move(numbers)), give(std::move(ends)));
+}
+
+Out<uint64_t> hashes(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t n) {
+  check_offsets(span(offsets), bytes.shape(0));
+  const webtext::minhash::Texts texts{reinterpret_cast<const char*>(bytes.data()), span(offsets)};
+  std::vector<uint64_t> found;
+  {
+    nb::gil_scoped_release release;
+    ng::Hasher hasher(n);
+    for (size_t i = 0; i < texts.size(); ++i) hasher.hash(texts[i], found);
+  }
+  return give(std::move(found));
+}
+
+using Bits = nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void check_bits(size_t size) {
+  if (size == 0) throw std::invalid_argument("a filter has at least 64 bits");
+}
+
+void bloom_add(const Bits& bits, const In<uint64_t>& of, uint32_t probes) {
+  check_bits(bits.shape(0));
+  nb::gil_scoped_release release;
+  webtext::bloom::add({bits.data(), bits.shape(0)}, span(of), probes);
+}
+
+Out<uint8_t> bloom_has(const In<uint64_t>& bits, const In<uint64_t>& of, uint32_t probes) {
+  check_bits(bits.shape(0));
+  std::vector<uint8_t> answers(of.shape(0));
+  {
+    nb::gil_scoped_release release;
+    webtext::bloom::has(span(bits), span(of), probes, answers);
+  }
+  return give(std::move(answers));
 }
 
 }  // namespace
@@ -73,7 +84,17 @@ NB_MODULE(_ngrams, m) {
            "The n-grams of the texts bytes[offsets[i]:offsets[i + 1]] that are in the table, word for word.\n\n"
            "Returns (numbers int64, ends int64 [n + 1]): those of text i are numbers[ends[i]:ends[i + 1]], in text\n"
            "order, repeats included.")
+      .def(
+          "hashes", [](const ng::Table& table) { return give(table.hashes()); },
+          "The 64-bit hash of each n-gram, by number, as `hashes` has it.")
       .def("__len__", &ng::Table::size)
       .def_prop_ro("n", &ng::Table::n, "Words of an n-gram.")
       .def_prop_ro("n_bytes", &ng::Table::n_bytes, "Memory that the table takes.");
+  m.def("hashes", &hashes, "bytes"_a, "offsets"_a, "n"_a,
+        "The 64-bit hash of each n-gram of the texts bytes[offsets[i]:offsets[i + 1]], in their order, repeats "
+        "included.");
+  m.def("bloom_add", &bloom_add, "bits"_a, "hashes"_a, "probes"_a,
+        "Set the bits of each hash in a filter, which other processes may fill at the same time.");
+  m.def("bloom_has", &bloom_has, "bits"_a, "hashes"_a, "probes"_a,
+        "Whether a filter has all bits of each hash: uint8 [n], 1 or 0.");
 }

@@ -1,50 +1,27 @@
 // Bindings of the quality rules' values: conversion, GIL release and docstrings only.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <algorithm>
-#include <memory>
-#include <span>
-#include <stdexcept>
-#include <vector>
-
+#include "arrays.hpp"
 #include "character_table.hpp"
 #include "signals.hpp"
 
 namespace nb = nanobind;
 namespace sg = webtext::signals;
 using namespace nb::literals;
+using namespace webtext::bind;
 
 namespace {
 
-template <typename T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
 constexpr int64_t kLongestText = int64_t{1} << 31;
 
-// Hands a vector to numpy without a copy.
-template <typename T>
-Out<T> give(std::vector<T> values) {
-  auto owned = std::make_unique<std::vector<T>>(std::move(values));
-  T* data = owned->data();
-  const size_t size = owned->size();
-  nb::capsule owner(owned.release(), [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
-  return Out<T>(data, {size}, owner);
-}
-
-void check_offsets(std::span<const int64_t> offsets, size_t size) {
-  bool rise = !offsets.empty() && offsets.front() >= 0 && static_cast<size_t>(offsets.back()) <= size;
-  for (size_t i = 1; rise && i < offsets.size(); ++i) {
-    rise = offsets[i - 1] <= offsets[i] && offsets[i] - offsets[i - 1] < kLongestText;
+void check_lengths(std::span<const int64_t> offsets) {
+  for (size_t i = 1; i < offsets.size(); ++i) {
+    if (offsets[i] - offsets[i - 1] >= kLongestText) throw std::invalid_argument("a text is as long as 2 GiB");
   }
-  if (!rise) throw std::invalid_argument("offsets must rise from 0 or more to at most the number of bytes, by < 2 GiB");
 }
 
 nb::dict measure(const In<uint8_t>& bytes, const In<int64_t>& offsets) {
-  const std::span<const int64_t> ends(offsets.data(), offsets.shape(0));
+  const std::span<const int64_t> ends = span(offsets);
   check_offsets(ends, bytes.shape(0));
+  check_lengths(ends);
   const size_t n_texts = ends.size() - 1;
   std::vector<std::vector<int64_t>> counts(sg::kCounts, std::vector<int64_t>(n_texts));
   std::vector<std::vector<double>> ratios(sg::kRatios, std::vector<double>(n_texts));

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "sha1.hpp"
 #include "words.hpp"
 
 namespace webtext::minhash {
@@ -21,6 +22,15 @@ struct Register {
 };
 
 constexpr size_t kPadding = 64;  // permutations are padded to a multiple of what the widest path takes at once
+
+constexpr size_t padded(size_t count) { return (count + kPadding - 1) / kPadding * kPadding; }
+
+// MurmurHash3's 32-bit finalizer (Appleby), with which datasketch mixes what it permutes.
+uint32_t murmur_mix(uint32_t x) {
+  x = (x ^ x >> 16) * 0x85EBCA6Bu;
+  x = (x ^ x >> 13) * 0xC2B2AE35u;
+  return x ^ x >> 16;
+}
 
 // The minima of a[j] * values[i] + b[j] over i. Four registers of permutations stay put while all values pass by.
 template <size_t kBytes>
@@ -98,30 +108,61 @@ std::vector<std::string> simd_paths() {
   return paths;
 }
 
-Permutations::Permutations(size_t count, const std::string& path) : count_(count), minima_(minima_portable) {
+Permutations::Permutations(size_t count, const std::string& path) : count_(count), minima_(path_of(path)) {
+  for (size_t i = 0; i < padded(count); ++i) {
+    const uint64_t random = mix(kGolden * (i + 1));
+    a_.push_back(static_cast<uint32_t>(random >> 32) | 1);
+    b_.push_back(static_cast<uint32_t>(random));
+  }
+  minima_row_.resize(padded(count));
+}
+
+Permutations::Permutations(std::span<const uint32_t> a, std::span<const uint32_t> b, const std::string& path)
+    : count_(a.size()), minima_(path_of(path)), a_(a.begin(), a.end()), b_(b.begin(), b.end()) {
+  a_.resize(padded(count_));
+  b_.resize(padded(count_));
+  minima_row_.resize(padded(count_));
+}
+
+Permutations::Minima Permutations::path_of(const std::string& path) {
   const std::vector<std::string> paths = simd_paths();
   const std::string chosen = path.empty() ? paths.front() : path;
   if (std::find(paths.begin(), paths.end(), chosen) == paths.end()) {
     throw std::invalid_argument("this processor has no path '" + chosen + "'");
   }
 #ifdef WEBTEXT_HAS_X86_PATHS
-  if (chosen == "avx512") minima_ = minima_avx512;
-  if (chosen == "avx2") minima_ = minima_avx2;
+  if (chosen == "avx512") return minima_avx512;
+  if (chosen == "avx2") return minima_avx2;
 #endif
-  const size_t padded = (count + kPadding - 1) / kPadding * kPadding;
-  for (size_t i = 0; i < padded; ++i) {
-    const uint64_t random = mix(kGolden * (i + 1));
-    a_.push_back(static_cast<uint32_t>(random >> 32) | 1);
-    b_.push_back(static_cast<uint32_t>(random));
-  }
-  minima_row_.resize(padded);
+  return minima_portable;
+}
+
+std::span<const uint32_t> Permutations::minima(std::span<const uint32_t> values) {
+  minima_(values.data(), values.size(), a_.data(), b_.data(), minima_row_.data(), minima_row_.size());
+  return {minima_row_.data(), count_};
 }
 
 void Permutations::sign(std::span<const uint64_t> shingles, uint8_t* signature) {
   values_.resize(shingles.size());
   for (size_t i = 0; i < shingles.size(); ++i) values_[i] = static_cast<uint32_t>(shingles[i] >> 32);
-  minima_(values_.data(), values_.size(), a_.data(), b_.data(), minima_row_.data(), minima_row_.size());
-  for (size_t i = 0; i < count_; ++i) signature[i] = static_cast<uint8_t>(minima_row_[i]);
+  const auto row = minima(values_);
+  for (size_t i = 0; i < count_; ++i) signature[i] = static_cast<uint8_t>(row[i]);
+}
+
+std::vector<uint32_t> datasketch_shingles(std::string_view text, size_t width) {
+  const std::string words = key(text);
+  std::vector<size_t> begins{0};
+  for (size_t at = 0; at < words.size(); ++at) {
+    if (words[at] == ' ') begins.push_back(at + 1);
+  }
+  begins.push_back(words.size() + 1);  // where the next word would begin
+  const size_t n_words = words.empty() ? 0 : begins.size() - 1, last = n_words > width ? n_words - width : 0;
+  std::vector<uint32_t> values;
+  for (size_t first = 0; n_words > 0 && first <= last; ++first) {
+    const size_t end = begins[std::min(first + width, n_words)] - 1;
+    values.push_back(murmur_mix(Sha1::first_word({words.data() + begins[first], end - begins[first]})));
+  }
+  return values;
 }
 
 size_t agreement(const uint8_t* left, const uint8_t* right, size_t count) {

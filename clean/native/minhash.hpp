@@ -58,12 +58,19 @@ class Shingler {
 // The code paths this processor can run, best first: "avx512", "avx2", "portable".
 std::vector<std::string> simd_paths();
 
+// What datasketch 2 hashes a text's shingles to: SHA-1's first word of each `width` consecutive words with a blank
+// between them, then MurmurHash3's finalizer. In text order, repeats included.
+std::vector<uint32_t> datasketch_shingles(std::string_view text, size_t width);
+
 // k permutations of 32-bit values, x -> a[i] * x + b[i] mod 2^32 with odd a[i], and their minima over a set.
 class Permutations {
  public:
   // Throws std::invalid_argument for a path that this processor cannot run; "" is the best one.
   Permutations(size_t count, const std::string& path);
+  Permutations(std::span<const uint32_t> a, std::span<const uint32_t> b, const std::string& path);
   size_t count() const { return count_; }
+  // The minimum of each permutation over the values; all ones of none. Valid until the next call.
+  std::span<const uint32_t> minima(std::span<const uint32_t> values);
   // signature[i] = low 8 bits of the minimum of permutation i over the high halves of the shingles. Two differing
   // minima agree in them once in 256, which adds (1 - J) / 256 to the agreement (Li and Koenig, "b-bit minwise
   // hashing", 2010): never a pair missed, a few more to verify. Of no shingle: all ones.
@@ -72,6 +79,8 @@ class Permutations {
  private:
   using Minima = void (*)(const uint32_t* values, size_t size, const uint32_t* a, const uint32_t* b, uint32_t* minima,
                           size_t count);
+  static Minima path_of(const std::string& path);
+
   size_t count_;
   Minima minima_;
   std::vector<uint32_t> a_, b_, values_, minima_row_;

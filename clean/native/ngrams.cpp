@@ -92,6 +92,17 @@ bool Table::has_words(size_t number, std::string_view words, size_t at) const {
   return equal_words(words_.data() + entries_[number].start, words, at, n_);
 }
 
+std::vector<uint64_t> Table::hashes() const {
+  std::vector<uint64_t> all;
+  all.reserve(entries_.size());
+  for (const Entry& entry : entries_) all.push_back(entry.hash);
+  return all;
+}
+
+void Hasher::hash(std::string_view text, std::vector<uint64_t>& hashes) {
+  window_.slide(folder_.fold(text), [&](uint64_t hash, size_t) { hashes.push_back(hash); });
+}
+
 void Table::grow() {
   std::vector<uint64_t> larger(slots_.size() * 2);
   for (size_t i = 0; i < entries_.size(); ++i) {

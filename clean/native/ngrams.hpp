@@ -35,6 +35,7 @@ class Table {
   void add(std::string_view text, std::vector<int64_t>& numbers);
   size_t size() const { return entries_.size(); }
   size_t n() const { return n_; }
+  std::vector<uint64_t> hashes() const;  // of the n-grams, by number
   size_t n_bytes() const { return words_.capacity() + entries_.capacity() * sizeof(Entry) + slots_.size() * 8; }
 
  private:
@@ -66,6 +67,17 @@ class Finder {
 
  private:
   const Table& table_;
+  minhash::Folder folder_;
+  Window window_;
+};
+
+// Appends the hash of each n-gram of the text, in text order, repeats included.
+class Hasher {
+ public:
+  explicit Hasher(size_t n) : window_(n) {}
+  void hash(std::string_view text, std::vector<uint64_t>& hashes);
+
+ private:
   minhash::Folder folder_;
   Window window_;
 };

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "components.hpp"
 #include "minhash.hpp"
 
 namespace webtext::minhash {
@@ -65,20 +66,29 @@ class Settler {
     result_.fate.assign(nodes.size(), static_cast<uint8_t>(Fate::kStays));
     result_.stays.assign(nodes.size(), -1);
     result_.similarity.assign(nodes.size(), 0.0);
-    std::iota(parent_.begin(), parent_.end(), size_t{0});
+    std::iota(parent_.begin(), parent_.end(), uint32_t{0});
   }
 
   Verdicts run() {
-    Members kept(n_buckets_), dropped(n_buckets_);
+    Members kept(n_buckets_), dropped(n_buckets_), kept_validation(n_buckets_);
+    for (size_t node = 0; node < nodes_.size(); ++node) {
+      if (fixed(node)) remember(in_train(node) ? kept : kept_validation, node);
+    }
     for (size_t node = 0; node < nodes_.n_train; ++node) {
-      const Match match = best(kept, node);
-      if (match.node >= 0) drop(node, match, Fate::kDuplicate);
-      remember(match.node >= 0 ? dropped : kept, node);
+      if (fixed(node)) continue;
+      Match match = best(kept, node);
+      const Match held_out = best(kept_validation, node);  // with fixed nodes alone
+      if (held_out.similarity > match.similarity) match = held_out;
+      if (match.node < 0) {
+        remember(kept, node);
+      } else {
+        drop(node, match, Fate::kDuplicate);
+        if (in_train(static_cast<size_t>(match.node))) remember(dropped, node);
+      }
     }
     drop_validation_near_train(kept, dropped);
-    Members kept_validation(n_buckets_);
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
-      if (result_.fate[node] != static_cast<uint8_t>(Fate::kStays)) continue;
+      if (fixed(node) || result_.fate[node] != static_cast<uint8_t>(Fate::kStays)) continue;
       const Match match = best(kept_validation, node);
       if (match.node >= 0) {
         drop(node, match, Fate::kDuplicate);
@@ -94,6 +104,7 @@ class Settler {
     Members validation(n_buckets_);
     std::vector<int64_t> train_of(nodes_.size(), -1);  // for a validation cluster's root: the first train node named
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
+      if (fixed(node)) continue;
       Match match = best(kept, node);
       if (match.node < 0) {
         const int64_t near = first(dropped, node);
@@ -103,7 +114,7 @@ class Settler {
       begin_visit(node);
       validation.each(buckets(node), [&](size_t other) {
         if (first_visit(other) && root(other) != root(node) && similarity(node, other) >= rules_.threshold) {
-          parent_[root(node)] = root(other);
+          join(parent_, static_cast<uint32_t>(node), static_cast<uint32_t>(other));
         }
         return true;
       });
@@ -173,6 +184,9 @@ class Settler {
     result_.beyond_limit += members.add(node, buckets(node), rules_.bucket_limit);
   }
 
+  bool fixed(size_t node) const { return nodes_.fixed[node] != 0; }
+  bool in_train(size_t node) const { return node < nodes_.n_train; }
+
   // Two nodes often share several buckets; a stamp per node makes each pair be compared once.
   void begin_visit(size_t node) {
     ++visit_;
@@ -184,13 +198,7 @@ class Settler {
     return true;
   }
 
-  size_t root(size_t node) {
-    while (parent_[node] != node) {
-      parent_[node] = parent_[parent_[node]];
-      node = parent_[node];
-    }
-    return node;
-  }
+  size_t root(size_t node) { return find_root(parent_, static_cast<uint32_t>(node)); }
 
   std::span<const int32_t> buckets(size_t node) const {
     return nodes_.buckets.subspan(node * nodes_.bands, nodes_.bands);
@@ -209,7 +217,7 @@ class Settler {
   const Rules& rules_;
   size_t n_buckets_;
   std::vector<int64_t> stamp_;
-  std::vector<size_t> parent_;
+  std::vector<uint32_t> parent_;
   int64_t visit_ = 0;
   Verdicts result_;
 };

@@ -9,12 +9,14 @@
 
 namespace webtext::minhash {
 
-// Nodes are distinct texts: those of train first, then those of validation, each in priority order.
+// Nodes are distinct texts: those of train first, then those of validation, each in priority order. Fixed ones are in
+// an index that was kept: they stay whatever comes, and are not compared with each other.
 struct Nodes {
   std::span<const uint8_t> signatures;    // [size, permutations]
   std::span<const int32_t> buckets;       // [size, bands]: the bucket a node lies in, -1 where it lies alone
   std::span<const uint64_t> shingles;     // sorted sets, in any order
   std::span<const int64_t> begins, ends;  // [size]: where each node's set lies in shingles
+  std::span<const uint8_t> fixed;         // [size]: 1 for nodes of an index
   size_t permutations, bands, n_train;
 
   size_t size() const { return begins.size(); }
@@ -36,9 +38,9 @@ struct Verdicts {
   int64_t beyond_limit = 0;        // memberships that full buckets did not remember
 };
 
-// A train node is dropped if and only if it has an edge to a train node that stays, visited in priority order. A
-// validation node is dropped if edges lead from it to a train node, kept or dropped, on any way; what is left of
-// validation is then treated as train was.
+// A train node is dropped if and only if it has an edge to a train node that stays, visited in priority order, or to a
+// fixed node of either split. A validation node is dropped if edges lead from it to a train node, kept or dropped for
+// one of train, on any way through validation; what is left of validation is then treated as train was.
 //
 // Each dropped node names one that stays: of those it has an edge to, the most similar, of equals the first in
 // priority. A validation node with edges to dropped train nodes only names what the first of these names; one that is

@@ -1,6 +1,6 @@
 """Classes of characters that the rules ask for: what splits words, what is no letter of them, what ends a line well.
 
-The native core has them as a table made from this file (`native/make_character_table.py`), so it imports nothing of ours.
+The native core has them as a table made from this file (`native/make_table.py`), so it imports nothing of ours.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.crawl.opt_outs import OPT_OUTS
+from webtext.crawl.wishes.opt_outs import OPT_OUTS
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import lzma
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,14 @@ from webtext.clean import _ngrams
 from webtext.clean.command import group
 from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
+from webtext.clean.decontaminate.holding import SHARES_NGRAM
 from webtext.clean.decontaminate.overlap import overlap_rows
 from webtext.clean.decontaminate.settings import DecontaminationSettings
-from webtext.clean.decontaminate.stage import SHARES_NGRAM, decontaminate_documents
+from webtext.clean.decontaminate.stage import decontaminate_documents
 from webtext.clean.dedup.key import UNICODE_VERSION
+from webtext.clean.language import LanguageSettings
+from webtext.clean.pipeline import CleanSettings, clean_pages
+from webtext.clean.rules.thresholds import RuleSettings
 
 same_unicode = pytest.mark.skipif(
     UNICODE_VERSION != _ngrams.UNICODE_VERSION, reason="built by a Python with another Unicode version"
@@ -211,12 +214,6 @@ def test_overlap_is_told_of_all_ngrams_and_as_the_mean_over_examples(tmp_path: P
 # the stage
 
 
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with LocalEngine(workers=2) as engine:
-        yield Run(engine, Console("quiet"))
-
-
 @pytest.fixture
 def planted(tmp_path: Path) -> tuple[list[str], list[str]]:
     """Documents in two files: of nobody, with 13 words of example 2, with 12 of them, with 20 of the text; two sets."""
@@ -235,6 +232,9 @@ def planted(tmp_path: Path) -> tuple[list[str], list[str]]:
     cloze = write_lines(tmp_path / "eval" / "cloze.jsonl", {"text": words(30, 9)}, {"text": example}, {"text": "short"})
     (tmp_path / "eval" / "running.txt").write_text(running)
     return [first, second], [cloze, str(tmp_path / "eval" / "running.txt")]
+
+
+DROP_ALONE = DecontaminationSettings(drop=True)
 
 
 def decontaminated(planted: tuple[list[str], list[str]], out: Path, run: Run, **chosen: Any) -> Any:
@@ -256,13 +256,13 @@ def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_
 ) -> None:
     """20 words in a row hold 8 13-grams, 13 words one, 12 none."""
     found = decontaminated(planted, tmp_path / "out", run, drop=True)
-    assert ids(found.result.corpus) == ["clean", "almost"]
-    decisions = [row for part in found.result.dropped.parts for row in found.result.dropped.table(part).to_pylist()]
+    assert ids(found.corpus) == ["clean", "almost"]
+    decisions = [row for part in found.dropped.parts for row in found.dropped.table(part).to_pylist()]
     assert [(row["id"], row["value"], row["threshold"]) for row in decisions] == [("copies", 1, 1), ("quotes", 8, 1)]
     assert {(row["stage"], row["reason"], row["duplicate_of"]) for row in decisions} == {
         ("decontaminate", SHARES_NGRAM, None)
     }
-    assert found.result.counts.to_json() == {"records_in": 4, "kept": 2, "dropped": {SHARES_NGRAM: 2}, "failed": {}}
+    assert found.counts.to_json() == {"records_in": 4, "kept": 2, "dropped": {SHARES_NGRAM: 2}, "failed": {}}
     listed = [
         json.loads(line)
         for path in sorted((tmp_path / "out" / "dropped").glob("*.shared.jsonl"))
@@ -279,7 +279,7 @@ def test_the_report_counts_8grams_in_the_documents_and_in_what_stays(
 ) -> None:
     """cloze has 23 + 33 8-grams; 13 words hold 6 of them and 12 hold 5. running has 53, and 20 words hold 13."""
     found = decontaminated(planted, tmp_path / "out", run, drop=True)
-    cloze, running = found.report["sets"]
+    cloze, running = found.overlap["sets"]
     assert (cloze["name"], cloze["examples"], cloze["too_short"], cloze["ngrams"]) == ("cloze.jsonl", 3, 1, 56)
     assert cloze["overlap_ratio"] == pytest.approx(11 / 56)
     assert cloze["mean_example_ratio"] == pytest.approx((0 + 11 / 33) / 2)
@@ -287,23 +287,23 @@ def test_the_report_counts_8grams_in_the_documents_and_in_what_stays(
     assert (cloze["shared_examples"], cloze["documents"]) == (1, 1)
     assert running["overlap_ratio"] == running["mean_example_ratio"] == pytest.approx(13 / 53)
     assert running["corpus_overlap_ratio"] == 0
-    assert json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8")) == found.report
+    assert json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8")) == found.overlap
 
 
 def test_without_drop_all_stay_and_those_that_share_are_listed(
     tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
 ) -> None:
     found = decontaminated(planted, tmp_path / "out", run)
-    assert ids(found.result.corpus) == ["clean", "copies", "almost", "quotes"]
-    assert ids(found.result.dropped) == []
-    assert [row["documents"] for row in found.report["sets"]] == [1, 1]
-    assert all(row["overlap_ratio"] == row["corpus_overlap_ratio"] for row in found.report["sets"])
+    assert ids(found.corpus) == ["clean", "copies", "almost", "quotes"]
+    assert ids(found.dropped) == []
+    assert [row["documents"] for row in found.overlap["sets"]] == [1, 1]
+    assert all(row["overlap_ratio"] == row["corpus_overlap_ratio"] for row in found.overlap["sets"])
 
 
 def test_min_shared_and_ngram_sizes_can_be_set(tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]) -> None:
-    assert ids(decontaminated(planted, tmp_path / "a", run, drop=True, min_shared=2).result.dropped) == ["quotes"]
+    assert ids(decontaminated(planted, tmp_path / "a", run, drop=True, min_shared=2).dropped) == ["quotes"]
     twelve = decontaminated(planted, tmp_path / "b", run, drop=True, shared_words=12)
-    assert ids(twelve.result.dropped) == ["copies", "almost", "quotes"]
+    assert ids(twelve.dropped) == ["copies", "almost", "quotes"]
 
 
 def test_workers_and_the_order_of_sets_change_no_byte_and_an_altered_set_does(
@@ -318,7 +318,7 @@ def test_workers_and_the_order_of_sets_change_no_byte_and_an_altered_set_does(
     decontaminated(planted, tmp_path / "a", run, drop=True)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == stamps
     Path(against[1]).write_text(words(60, 10))
-    assert ids(decontaminated(planted, tmp_path / "a", run, drop=True).result.dropped) == ["copies"]
+    assert ids(decontaminated(planted, tmp_path / "a", run, drop=True).dropped) == ["copies"]
 
 
 def test_documents_none_of_which_is_left_and_texts_of_nothing_are_no_trouble(tmp_path: Path, run: Run) -> None:
@@ -326,8 +326,37 @@ def test_documents_none_of_which_is_left_and_texts_of_nothing_are_no_trouble(tmp
     documents = write_lines(tmp_path / "d.jsonl", {"text": text}, {"text": "🙂🙃"}, {"text": ""})
     against = write_lines(tmp_path / "e.jsonl", {"text": text}, {"text": ""}, {"text": "🙂"})
     found = decontaminated(([documents], [against]), tmp_path / "out", run, drop=True)
-    assert (found.result.corpus.records, found.result.dropped.records) == (1, 1)
-    assert (found.report["sets"][0]["too_short"], found.report["sets"][0]["overlap_ratio"]) == (2, 1.0)
+    assert (found.corpus.records, found.dropped.records) == (1, 1)
+    assert (found.overlap["sets"][0]["too_short"], found.overlap["sets"][0]["overlap_ratio"]) == (2, 1.0)
+
+
+def test_clean_run_judges_and_holds_against_evaluation_sets_in_one(
+    tmp_path: Path, planted: tuple[list[str], list[str]]
+) -> None:
+    """What its rules drop is not held against the sets; one worker and four give the same bytes."""
+    documents, against = planted
+    decontaminate = DecontaminationSettings(against=tuple(against), drop=True)
+    lenient = {"rules": RuleSettings(rule=("too_few_words=off",)), "language": LanguageSettings(language=("all",))}
+    for workers in (1, 4):
+        with LocalEngine(workers=workers) as engine:
+            quiet = Run(engine, Console("quiet"))
+            chosen = CleanSettings(**lenient, decontaminate=decontaminate)  # type: ignore[arg-type]
+            found = clean_pages(documents, str(tmp_path / str(workers)), chosen, quiet)
+            assert ids(found.corpus) == ["clean", "almost"]
+            assert found.counts.dropped == {SHARES_NGRAM: 2}
+    alone = decontaminated(planted, tmp_path / "alone", quiet, drop=True)
+    assert found.overlap == alone.overlap
+    assert contents(tmp_path / "1") == contents(tmp_path / "4")
+    with LocalEngine(workers=1) as engine:
+        quiet = Run(engine, Console("quiet"))
+        strict = CleanSettings(rules=RuleSettings(rule=("too_few_words=10000",)), decontaminate=decontaminate)
+        found = clean_pages(documents, str(tmp_path / "strict"), strict, quiet)
+        assert SHARES_NGRAM not in found.counts.dropped
+        assert {row["overlap_ratio"] for row in found.overlap["sets"]} == {0}  # type: ignore[index]
+        clean_pages(documents, str(tmp_path / "strict"), CleanSettings(), quiet)
+        assert not (tmp_path / "strict" / "overlap.json").exists()
+        with pytest.raises(ConfigError, match="--drop is given and no evaluation set"):
+            clean_pages(documents, str(tmp_path / "strict"), CleanSettings(decontaminate=DROP_ALONE), quiet)
 
 
 def test_the_verb_prints_the_table_and_json(tmp_path: Path, planted: tuple[list[str], list[str]]) -> None:
@@ -354,8 +383,8 @@ def test_planted_lambada_passages_are_found_among_real_documents(tmp_path: Path,
     ]
     documents = write_lines(tmp_path / "d.jsonl", *rows)
     found = decontaminated(([documents], [str(lambada)]), tmp_path / "out", run, drop=True)
-    assert ids(found.result.dropped) == [str(i) for i in range(20)]
-    (row,) = found.report["sets"]
+    assert ids(found.dropped) == [str(i) for i in range(20)]
+    (row,) = found.overlap["sets"]
     assert row["examples"] == 5153
     assert 20 <= row["shared_examples"] <= 22
     assert row["corpus_overlap_ratio"] < 0.001 < row["overlap_ratio"]
@@ -377,7 +406,7 @@ def test_the_shares_are_those_of_a_bloom_filter_of_the_corpus(
         ]
 
     bloom = {bit for ngram in corpus for bit in bits(ngram)}
-    report = decontaminated(planted, tmp_path / "out", run).report
+    report = decontaminated(planted, tmp_path / "out", run).overlap
     for each, row in zip(evaluation_sets(against), report["sets"], strict=True):
         ngrams = [ngram for text in each.examples() for ngram in reference.ngrams(text.decode(), 8)]
         assert row["overlap_ratio"] == sum(bloom.issuperset(bits(ngram)) for ngram in ngrams) / len(ngrams)

@@ -8,18 +8,19 @@ import lzma
 import os
 import pickle
 import random
+import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set  # noqa: E402
+
 from webtext.base.errors import ConfigError, DryRun, EnvironmentError_, InputError
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import text_digest
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup import find, reference
@@ -27,23 +28,6 @@ from webtext.clean.dedup.candidates import SMALL_BUCKET
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import texts_of
-
-
-def document(id_, text, karma=None, date=None, split="train"):
-    row = {"id": id_, "link_ids": [], "text": text, "text_digest": text_digest(text)}
-    return row | {"karma": karma, "date": date, "split": split}
-
-
-def write_set(folder, documents, n_parts=1) -> PartSet:
-    writer = SetWriter(str(folder), "documents", Recipe(stage="test", code_version=1, settings={}))
-    parts = []
-    for index in range(n_parts):
-        rows = documents[index::n_parts]
-        with writer.part(index, key=str(index)) as part:
-            part.write(rows)
-            part.counts.keep(len(rows))
-            parts.append(part.publish())
-    return writer.seal(parts)
 
 
 @pytest.fixture(scope="module")
@@ -64,31 +48,6 @@ def dropped(tmp_path, run):
         return by_id(documents_set, found)
 
     return find_in
-
-
-def by_id(documents_set, found):
-    result = {}
-    for part in range(len(documents_set.parts)):
-        ids = documents_set.table(part, ["id"])["id"].to_pylist()
-        for row in found.table(part).to_pylist():
-            result[ids[row["row"]]] = (row["reason"], row["duplicate_of"], row["similarity"])
-    return result
-
-
-def prose(seed: int, n_words: int = 400) -> list[str]:
-    source = random.Random(seed)
-    return [f"word{source.randrange(10**6)}" for _ in range(n_words)]
-
-
-def edited(words: list[str], *places: int) -> str:
-    """Each place costs the 5 shingles over it, in both texts: J = (396 - 5 n) / (396 + 5 n) for 400 words."""
-    return " ".join(f"other{at}" if at in places else word for at, word in enumerate(words))
-
-
-def chain(seed: int) -> list[str]:
-    """Texts A ~ B ~ C: six edits apart J = 366 / 426 = .86, so A and C, twelve apart, have J = 336 / 456 = .74."""
-    words, first, second = prose(seed), range(10, 70, 10), range(70, 130, 10)
-    return [edited(words), edited(words, *first), edited(words, *first, *second)]
 
 
 def test_highest_karma_then_earliest_date_then_smallest_id_stays(dropped):
@@ -160,22 +119,6 @@ def test_duplicates_within_validation_leave_one(dropped):
     words = prose(6)
     documents = [document(id_, edited(words, place), split="validation") for id_, place in (("a", 3), ("b", 200))]
     assert {id_: row[:2] for id_, row in dropped(documents).items()} == {"b": ("near_duplicate", "a")}
-
-
-def corpus(seed: int, n_families: int = 40) -> list[dict]:
-    """Families of edited, truncated and copied texts, with ties in karma and date, in both splits."""
-    source = random.Random(seed)
-    documents = []
-    for family in range(n_families):
-        words = prose(seed * 1000 + family, source.choice([3, 40, 400]))
-        for member in range(source.randrange(1, 7)):
-            places = source.sample(range(len(words)), min(len(words), source.choice([0, 0, 1, 5, 12])))
-            text = edited(words, *places)
-            split = "validation" if source.random() < 0.3 else "train"
-            karma = source.choice([None, 3, 4])
-            documents.append(document(f"{family}-{member}", text, karma, source.choice([None, 1]), split))
-    source.shuffle(documents)
-    return documents
 
 
 def test_results_depend_neither_on_workers_nor_on_parts(dropped):
@@ -286,7 +229,11 @@ def test_five_thousand_pages_of_one_template_are_compared_in_linear_time(tmp_pat
     )
     assert found.clusters.largest == [("0000", 5000)]
     assert found.clusters.dropped == {"near_duplicate": 4999}
-    assert found.clusters.verified == 4999
+    counted = found.clusters.counted
+    assert counted["verified"] == 4999
+    assert (counted["candidates"], counted["largest_component"]) == (5000, 5000)
+    assert counted["largest_bucket"] > 4900
+    assert counted["large_buckets"] >= 25
     assert "holds 5,000 of 5,000 documents" in capsys.readouterr().err
 
 
@@ -328,6 +275,8 @@ def test_one_word_of_ten_megabytes_and_text_without_spaces_are_documents_like_ot
         ({"threshold": 0.0}, "threshold is 0.0"),
         ({"shingle_words": 0}, "shingle_words is 0"),
         ({"bands": 32}, "32 bands of 5 rows need 160 permutations"),
+        ({"signatures": "webtex"}, "signatures is 'webtex'"),
+        ({"index": ("a", "b"), "keep_index": "b"}, "keep_index 'b' is an index that is compared with"),
         ({"threshold": 0.5}, "25 bands of 5 rows meet 54.8% of the pairs at threshold 0.5"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -13,11 +14,16 @@ K = 8
 A_LITTLE = 0.5
 
 
-def settle_natively(signatures, buckets, sets, n_train, threshold=A_LITTLE, min_agreement=0, bucket_limit=1000):
+def settle_natively(
+    signatures, buckets, sets, n_train, threshold=A_LITTLE, min_agreement=0, bucket_limit=1000, fixed=None
+):
+    fixed = np.zeros(len(sets), np.uint8) if fixed is None else np.array(fixed, np.uint8)
     ends = np.cumsum([len(found) for found in sets], dtype=np.int64)
     begins = ends - np.array([len(found) for found in sets], np.int64)
     values = np.concatenate([np.empty(0, np.uint64), *sets])
-    return _minhash.settle(signatures, buckets, values, begins, ends, n_train, threshold, min_agreement, bucket_limit)
+    return _minhash.settle(
+        signatures, buckets, values, begins, ends, fixed, n_train, threshold, min_agreement, bucket_limit
+    )
 
 
 def path_of(n_nodes: int) -> list[np.ndarray]:
@@ -76,6 +82,25 @@ def test_one_joined_to_train_only_through_validation_goes_for_the_first_train_no
     assert (fate.tolist(), stays.tolist()) == ([0, 0, 2, 2, 2], [-1, -1, 1, 0, 0])
 
 
+def test_fixed_nodes_stay_and_take_what_is_near_them():
+    """0 ~ 1 ~ 2 ~ 3 ~ 4, all of train: 1 and 2 are in the index, so they stay although they are near each other."""
+    fate, stays, *_ = settle_natively(*one_bucket(5), path_of(5), 5, fixed=[0, 1, 1, 0, 0])
+    assert fate.tolist() == [1, 0, 0, 1, 0]
+    assert stays.tolist() == [1, -1, -1, 2, -1]
+
+
+def test_a_train_node_near_a_fixed_one_of_validation_goes_and_is_no_train_any_more():
+    """0 ~ 1 ~ 2: 0 is train, 1 and 2 validation, and the 1 is fixed. 2 goes for 1, not for train."""
+    fate, stays, *_ = settle_natively(*one_bucket(3), path_of(3), 1, fixed=[0, 1, 0])
+    assert (fate.tolist(), stays.tolist()) == ([1, 0, 1], [1, -1, 1])
+
+
+def test_a_chain_to_a_fixed_train_node_takes_validation_but_no_fixed_one():
+    """0 ~ 1 ~ 2 ~ 3: 0 is fixed train, 1 to 3 validation, 2 fixed. The chain ends at 2; 3 is its duplicate."""
+    fate, stays, *_ = settle_natively(*one_bucket(4), path_of(4), 1, fixed=[1, 0, 1, 0])
+    assert (fate.tolist(), stays.tolist()) == ([0, 2, 0, 1], [-1, 0, -1, 2])
+
+
 def test_validation_alone_is_settled_as_train_is():
     assert settle_natively(*one_bucket(4), path_of(4), 0)[0].tolist() == [0, 1, 0, 1]
 
@@ -114,13 +139,14 @@ def worlds(draw):
         draw(st.integers(0, n_nodes)),
         draw(st.sampled_from([0.3, 0.5, 0.8, 1.0])),
         draw(st.sampled_from([0, 3, 5])),
+        draw(st.lists(st.booleans(), min_size=n_nodes, max_size=n_nodes)),
     )
 
 
 def copies_in(buckets: list[list[int]], copies: set[int]):
     """A world of one text, held by `copies`, and of empty sets; four nodes of train."""
     sets = [np.arange(node in copies, dtype=np.uint64) for node in range(len(buckets))]
-    return np.zeros((len(buckets), K), np.uint8), np.array(buckets, np.int32), sets, 4, 0.3, 0
+    return np.zeros((len(buckets), K), np.uint8), np.array(buckets, np.int32), sets, 4, 0.3, 0, [False] * len(sets)
 
 
 # Two train nodes, 1 and 3, of one text that meet only through validation: 10 has an edge to neither.
@@ -132,7 +158,28 @@ FAR_COPIES = [[0, 0], [-1, 2], [0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [0, 2], [
 @example(copies_in(FAR_COPIES, {1, 3, 4, 10}))
 @example(copies_in(FAR_COPIES, {1, 3, 4, 7, 10}))
 def test_native_equals_twin(world):
-    signatures, buckets, sets, n_train, threshold, least = world
-    twin = reference.settle(signatures, buckets, sets, n_train, threshold, least)
-    fate, stays, similarity, *_ = settle_natively(signatures, buckets, sets, n_train, threshold, least)
+    signatures, buckets, sets, n_train, threshold, least, fixed = world
+    twin = reference.settle(signatures, buckets, sets, n_train, threshold, least, fixed)
+    fate, stays, similarity, *_ = settle_natively(signatures, buckets, sets, n_train, threshold, least, fixed=fixed)
     assert (fate.tolist(), stays.tolist(), similarity.tolist()) == (twin.fate, twin.stays, twin.similarity)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30))
+def test_components_are_those_of_the_twin_in_whatever_order_pairs_come(pairs):
+    def roots_of(pairs, join):
+        parents = np.arange(20, dtype=np.uint32)
+        join(parents, *np.array(pairs, np.uint32).reshape(-1, 2).T.copy())
+        return parents
+
+    expected = [reference.root(roots_of(pairs, reference.join), node) for node in range(20)]
+    native = roots_of(pairs[::-1], _minhash.join)
+    assert _minhash.roots(native, np.arange(20, dtype=np.uint32)).tolist() == expected
+
+
+def test_nodes_that_are_none_are_refused():
+    parents = np.arange(3, dtype=np.uint32)
+    with pytest.raises(IndexError):
+        _minhash.join(parents, np.array([0], np.uint32), np.array([3], np.uint32))
+    with pytest.raises(IndexError):
+        _minhash.roots(parents, np.array([3], np.uint32))

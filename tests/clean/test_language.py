@@ -5,9 +5,14 @@ import lzma
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
+from webtext.clean import language_reference
+from webtext.clean._language import Model
 from webtext.clean.language import LanguageSettings, detect_language
 
 
@@ -23,6 +28,33 @@ def test_paragraphs_in_25_languages_are_told_apart(shared_data: Path) -> None:
 def _folded(code: str) -> str:
     code = code.replace("-", "_").split("_")[0]
     return "no" if code in ("nb", "nn") else code
+
+
+def test_the_native_walk_says_what_its_readable_twin_says(shared_data: Path) -> None:
+    with lzma.open(shared_data / "langid" / "manpages_paras.jsonl.xz", "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file][::20]
+    texts += ["".join(texts[i : i + 60]) for i in range(0, len(texts), 60)]  # some of many thousand characters
+    assert [detect_language(text) for text in texts] == [language_reference.detect_language(text) for text in texts]
+
+
+@given(st.text(max_size=60) | st.text("the und\u0436\u4e00\n ", max_size=40))
+def test_any_text_has_the_same_language_in_both(text: str) -> None:
+    assert detect_language(text) == language_reference.detect_language(text)
+
+
+def test_tables_that_do_not_fit_together_are_refused() -> None:
+    moves, rows, outputs = np.zeros(256, np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.int32)
+    weights, priors, languages = np.zeros((1, 2), np.float32), np.zeros(2), np.arange(2, dtype=np.int32)
+    assert Model(moves, rows, outputs, weights, priors, languages).detect(b"abc") == (0, pytest.approx(0.5))
+    for bad in (
+        (moves + 1, rows, outputs, weights, priors, languages),
+        (moves, rows + 1, outputs, weights, priors, languages),
+        (moves, rows, outputs + 1, weights, priors, languages),
+        (moves, rows, outputs, weights, np.zeros(3), languages),
+        (moves, rows, outputs, weights, priors, languages + 1),
+    ):
+        with pytest.raises(ValueError, match="do not fit together"):
+            Model(*bad)
 
 
 def test_the_score_is_the_models_own_probability_rounded() -> None:

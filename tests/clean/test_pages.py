@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from webtext.base.schemas import link_id, page_document_id, split_of, text_diges
 from webtext.base.storage import Folder
 from webtext.base.warc import read_response_at
 from webtext.clean.extract import pages as stage
-from webtext.clean.extract.body import ExtractSettings
-from webtext.clean.extract.pages import extract_documents
+from webtext.clean.extract.body import Body, ExtractSettings
+from webtext.clean.extract.once import ExtractOnce
+from webtext.clean.extract.pages import extract_documents, extract_recipe
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -29,12 +30,6 @@ import warc_files  # noqa: E402
 from warc_files import CAPTURED, DATE, article, page, write_pages, write_warc  # noqa: E402
 
 SETTINGS = ExtractSettings()
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with LocalEngine(workers=2) as engine:
-        yield Run(engine, Console("quiet"))
 
 
 def rows(documents: PartSet) -> list[dict[str, Any]]:
@@ -110,6 +105,7 @@ def test_anybodys_warc_files_are_read_and_every_response_is_counted(tmp_path: Pa
     write_warc(tmp_path / "c.warc.gz", [("http://c.example/", b"%PDF-1.4"), ("http://d.example/", page(""))])
     documents = extract_documents([str(tmp_path / "*.warc.gz")], str(tmp_path / "out"), SETTINGS, run)
     assert documents.counts.to_json() == {
+        "reused": 1,
         "records_in": 5,
         "kept": 1,
         "dropped": {"empty_text": 1, "not_html": 1, "repeated_record": 1, "status_not_ok": 1},
@@ -117,6 +113,40 @@ def test_anybodys_warc_files_are_read_and_every_response_is_counted(tmp_path: Pa
     }
     (document,) = rows(documents)
     assert (document["link_ids"], document["karma"], document["split"]) == ([], None, split_of(document["id"]))
+
+
+def test_identical_bodies_are_extracted_once_and_counted_whatever_the_workers(tmp_path: Path, run: Run) -> None:
+    """Four captures of one body in a file and one in another, where it is extracted again: a part knows of itself alone."""
+    answers = [(f"http://{i % 3}.example/{i}", page(article(1))) for i in range(4)]
+    write_warc(tmp_path / "a.warc.gz", answers)
+    write_warc(tmp_path / "b.warc.gz", answers[:1] + [("http://b.example/", page(article(2)))])
+    for name, workers in (("one", 1), ("two", 2)):
+        with LocalEngine(workers=workers) as engine:
+            given = [str(tmp_path / "*.warc.gz")]
+            documents = extract_documents(given, str(tmp_path / name), SETTINGS, Run(engine, Console("quiet")))
+    assert documents.counts.reused == 3
+    assert documents.counts.to_json()["reused"] == 3
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    texts = {row["url"]: row["text"] for row in rows(documents)}
+    assert {texts[url] for url, _ in answers} == {article(1)}
+    assert texts["http://b.example/"] == article(2)
+
+
+def test_what_is_remembered_of_bodies_is_bounded_and_the_result_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for two texts of ten characters, a third makes the one used longest ago be forgotten."""
+    monkeypatch.setattr("webtext.clean.extract.once.MAX_CHARACTERS", 25)
+    asked: list[bytes] = []
+
+    def extract(body: bytes, content_type: str) -> Body:
+        asked.append(body)
+        return Body(f"{content_type} {body.decode()}"[:10])
+
+    once = ExtractOnce(extract)
+    bodies = [b"first one", b"second one", b"first one", b"third one", b"first one", b"second one"]
+    assert [once(body, "x") for body in bodies] == [extract(body, "x") for body in bodies]
+    assert asked[: -len(bodies)] == [b"first one", b"second one", b"third one", b"second one"]
+    assert once.n_reused == 2
+    assert once(b"first one", "y") == Body("y first on")
 
 
 def test_real_warc_files_of_others_are_read_to_the_end(shared_data: Path, tmp_path: Path, run: Run) -> None:
@@ -179,6 +209,29 @@ def test_a_new_body_in_the_same_row_makes_its_part_again(tmp_path: Path, run: Ru
 
     assert rows(make(article(1)))[0]["text"] == article(1)
     assert rows(make(article(2)))[0]["text"] == article(2)
+
+
+def test_bombs_of_a_gigabyte_are_refused_by_their_size_and_cost_no_worker(tmp_path: Path) -> None:
+    """1 GB as one line and 100 MB of one tag, as gzip members of 16 MiB; the worker may have 400 MiB."""
+    line, tags = (gzip.compress(unit * (2**24 // len(unit)), 1) for unit in (b"x", b"<b>"))
+    answers = [
+        ("http://line.example/", line * 64),
+        ("http://tags.example/", tags * 6),
+        ("http://good.example/", gzip.compress(page(article(1)))),
+    ]
+    write_warc(tmp_path / "a.warc.gz", answers, encoding="gzip")
+    with LocalEngine(workers=1, limits=Limits(memory_bytes=400 << 20), quiet=True) as engine:
+        bounded = Run(engine, Console("quiet"))
+        documents = extract_documents([str(tmp_path / "a.warc.gz")], str(tmp_path / "out"), SETTINGS, bounded)
+    assert documents.counts.failed == {"body_too_large": 2}
+    assert [row["url"] for row in rows(documents)] == ["http://good.example/"]
+
+
+def test_the_recipe_names_the_extractor_and_its_version() -> None:
+    plain, fast = extract_recipe(SETTINGS), extract_recipe(ExtractSettings(extractor="resiliparse"))
+    assert (plain.settings["extractor"], fast.settings["extractor"]) == ("trafilatura", "resiliparse")
+    assert set(fast.versions) - set(plain.versions) == {"resiliparse"}
+    assert plain.hash != fast.hash
 
 
 def test_an_altered_warc_or_part_is_refused(tmp_path: Path, run: Run) -> None:

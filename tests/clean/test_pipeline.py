@@ -5,9 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,30 +25,13 @@ from webtext.clean.rules.thresholds import RuleSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from set_contents import contents, rows  # noqa: E402
 from warc_files import article, page, write_pages  # noqa: E402
 
 GERMAN = (
     "Der alte Hafen der Stadt wurde aus Granit gebaut, und am Abend gehen die Leute dort noch immer spazieren. " * 9
 )
 SHORT = "This page says very little, but it says it in English."
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with LocalEngine(workers=2) as engine:
-        yield Run(engine, Console("quiet"))
-
-
-def rows(records: PartSet) -> list[dict[str, Any]]:
-    return [row for i in range(len(records.parts)) for row in records.table(i).to_pylist()]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(p.relative_to(folder)): p.read_bytes()
-        for p in folder.rglob("*")
-        if p.is_file() and p.name != "run.json" and "_dedup" not in p.parts
-    }
 
 
 def planted(folder: Path) -> PartSet:
@@ -213,6 +194,15 @@ def test_parquet_files_are_deduplicated_and_ids_do_not_depend_on_their_order(tmp
     assert (result.corpus.records, result.counts.dropped) == (2, {"exact_duplicate": 1})
     swapped = dedup_documents(inputs[::-1], str(tmp_path / "swapped"), CleanSettings().dedup, run)
     assert {row["id"] for row in rows(swapped.corpus)} == {row["id"] for row in rows(result.corpus)}
+
+
+def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(tmp_path: Path, run: Run) -> None:
+    pages, out = planted(tmp_path / "pages").folder.url, tmp_path / "build"
+    clean_pages([pages], str(out), CleanSettings(), run)
+    before = contents(out)
+    with pytest.raises(InputError, match="would be read and written"):
+        filter_documents([f"{out}/corpus"], str(out), RuleSettings(), LanguageSettings(), run)
+    assert contents(out) == before
 
 
 def test_files_that_hold_no_texts_are_refused_by_name(tmp_path: Path, run: Run) -> None:

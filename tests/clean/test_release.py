@@ -15,14 +15,17 @@ from webtext.base.console import Console
 from webtext.base.engine import LocalEngine
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import DOCUMENT
+from webtext.base.schemas import DOCUMENT, link_id
 from webtext.clean.command import group
+from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.extract.body import ExtractSettings
+from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents
 from webtext.clean.release import compare_release, write_release
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.links import collect_links
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -49,6 +52,10 @@ def rows_of(opened: PartSet) -> list[dict[str, Any]]:
     return [row for part in opened.parts for row in opened.table(part).to_pylist()]
 
 
+def folder_of(released: PartSet) -> str:
+    return str(released.folder.local_path().parent)
+
+
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory, run: Run) -> str:
     return build(tmp_path_factory.mktemp("first"), run, {str(i): article(i, 40) for i in range(1, 6)})
@@ -61,13 +68,15 @@ def released(first: str, tmp_path_factory: pytest.TempPathFactory, run: Run) -> 
 
 def test_a_release_has_every_column_but_the_authors_words(first: str, released: PartSet) -> None:
     corpus = rows_of(PartSet.open(f"{first}/corpus", "corpus"))
-    assert rows_of(released) == [{k: v for k, v in row.items() if k not in ("text", "title")} for row in corpus]
+    assert rows_of(released) == [
+        {k: v for k, v in row.items() if k not in ("text", "title", "author")} for row in corpus
+    ]
     assert len(corpus) == released.records == released.counts.kept == 5
-    assert set(DOCUMENT.names) - set(rows_of(released)[0]) == {"text", "title"}
+    assert set(DOCUMENT.names) - set(rows_of(released)[0]) == {"text", "title", "author"}
 
 
 def test_no_file_of_a_release_holds_a_word_of_the_texts(released: PartSet) -> None:
-    for path in released.folder.local_path().rglob("*"):
+    for path in released.folder.local_path().parent.rglob("*"):
         if path.is_file():
             assert not any(word in path.read_bytes() for word in (b"nobody had seen", b"The title")), path
 
@@ -81,7 +90,7 @@ def test_the_same_pages_built_again_elsewhere_match_to_the_last_text(
     released: PartSet, tmp_path: Path, run: Run
 ) -> None:
     again = build(tmp_path, run, {str(i): article(i, 40) for i in range(1, 6)})
-    assert compare_release(released.folder.url, again).to_json() == {
+    assert compare_release(folder_of(released), again).to_json() == {
         "documents": 5,
         "same_text": 5,
         "other_text": 0,
@@ -102,7 +111,7 @@ def test_a_rebuild_is_told_what_changed_what_is_gone_and_what_is_new(
         "moved": article(4, 40),
         "6": article(9, 40),
     }
-    found = compare_release(released.folder.url, build(tmp_path, run, texts, LENIENT))
+    found = compare_release(folder_of(released), build(tmp_path, run, texts, LENIENT))
     assert (found.documents, found.same_text, found.other_text, found.missing) == (5, 3, 1, 1)
     assert (found.new_texts, found.same_recipe) == (2, False)
 
@@ -111,8 +120,8 @@ def test_a_release_of_nothing_matches_nothing(released: PartSet, tmp_path: Path,
     empty = build(tmp_path, run, {"1": "Too short to stay in any corpus of English."})
     nothing = write_release(empty, str(tmp_path / "release"), run)
     assert nothing.records == 0
-    assert compare_release(nothing.folder.url, empty).to_json()["documents"] == 0
-    assert compare_release(released.folder.url, empty).missing == 5
+    assert compare_release(folder_of(nothing), empty).to_json()["documents"] == 0
+    assert compare_release(folder_of(released), empty).missing == 5
 
 
 def test_documents_without_url_match_by_text_alone(tmp_path: Path, run: Run) -> None:
@@ -120,7 +129,7 @@ def test_documents_without_url_match_by_text_alone(tmp_path: Path, run: Run) -> 
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": article(number)}))
         dedup_documents([str(tmp_path / f"{name}.jsonl")], str(tmp_path / name), CleanSettings().dedup, run)
     made = write_release(str(tmp_path / "a"), str(tmp_path / "release"), run)
-    found = compare_release(made.folder.url, str(tmp_path / "b"))
+    found = compare_release(folder_of(made), str(tmp_path / "b"))
     assert (found.same_text, found.other_text, found.missing) == (0, 0, 1)
 
 
@@ -157,7 +166,50 @@ def test_the_verb_writes_checks_and_refuses_both_at_once(first: str, tmp_path: P
         CliRunner().invoke(group, ["release", first, "--check", out, "--out", "x"], catch_exceptions=False)
 
 
-def test_crawl_links_reads_a_release_as_a_list_of_links(released: PartSet, tmp_path: Path, run: Run) -> None:
-    parts = str(released.folder.local_path() / "*.parquet")
-    links = collect_links((parts,), str(tmp_path / "links"), LinkSettings(), run)
-    assert {row["url"] for row in rows_of(links)} == {row["url"] for row in rows_of(released)}
+def test_the_links_are_those_of_the_build_that_led_to_its_corpus_and_others_are_made_of_documents(
+    tmp_path: Path, run: Run
+) -> None:
+    """Of five links three lead to the corpus, one by a redirect; a document came from a WARC without links, one has no URL."""
+    texts = {name: article(i, 40) for i, name in enumerate(("a", "b", "short", "lone"))} | {"short": "Too few words."}
+    warc = [{"url": f"http://{name}.example.org/", "body": page(text)} for name, text in texts.items()]
+    moved = {"url": "http://moved.example.org/", "outcome": "linked", "final_url": warc[0]["url"]}
+    pages = write_pages(tmp_path / "pages", [[*warc[:3], moved], warc[3:]])
+    clean_pages([pages.folder.url], str(tmp_path / "build"), CleanSettings(), run)
+    urls = [row["url"] for row in warc[:3]] + [moved["url"], "http://never-fetched.example.org/"]
+    writer = SetWriter(str(tmp_path / "build/links"), "links", Recipe(stage="t", code_version=1, settings={"x": 1}))
+    post = {"source": "reddit", "post_id": "p", "score": 9, "created": 7, "subreddit": "s", "retrieved": None}
+    with writer.part(0, key="k") as part:
+        part.write(
+            [{"link_id": link_id(u), "url": u, "url_raw": u, "domain": "example.org", "karma": 9, "karma_sum": 9,
+              "first_created": 7, "posts": [post], "split": "train"} for u in urls]
+        )  # fmt: skip
+        links = writer.seal([part.publish()])
+    write_release(str(tmp_path / "build"), str(tmp_path / "out"), run)
+    released = PartSet.open(str(tmp_path / "out" / "links"), "links")
+    assert released.recipe["settings"] == {"x": 1}
+    known = {row["url"]: row for row in rows_of(links)}
+    found = {row["url"]: row for row in rows_of(released)}
+    assert found.keys() == {urls[0], urls[1], moved["url"], warc[3]["url"]}
+    lone = found.pop(str(warc[3]["url"]))
+    assert all(row == known[url] for url, row in found.items())
+    assert (lone["link_id"], lone["karma"], lone["first_created"], lone["posts"]) == (
+        link_id(lone["url"]), 3, 1496318400, [],
+    )  # fmt: skip
+
+
+def test_the_settings_are_a_config_file_that_clean_run_takes(tmp_path: Path, run: Run) -> None:
+    settings = CleanSettings(
+        rules=RuleSettings(profile="gopher", rule=("too_few_words=5", "too_few_stop_words=off")),
+        language=LanguageSettings(language=("all",)),
+        dedup=DedupSettings(threshold=0.7, bands=30, rows=4),
+        extract=ExtractSettings(max_depth=99, scrub=True),
+    )
+    made = build(tmp_path, run, {str(i): article(i, 40) for i in range(1, 4)}, settings)
+    write_release(made, str(tmp_path / "out"), run)
+    arguments = ["run", str(tmp_path / "pages"), "--out", str(tmp_path / "again"), "--workers", "1"]
+    config = ["--config", str(tmp_path / "out" / "recipe.toml")]
+    CliRunner().invoke(group, [*arguments, *config], catch_exceptions=False)
+    found = compare_release(str(tmp_path / "out"), str(tmp_path / "again"))
+    assert (found.same_text, found.same_recipe) == (found.documents, True)
+    CliRunner().invoke(group, arguments, catch_exceptions=False)
+    assert not compare_release(str(tmp_path / "out"), str(tmp_path / "again")).same_recipe

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
@@ -25,17 +21,8 @@ from webtext.clean.rules.thresholds import RuleSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from set_contents import rows  # noqa: E402
 from warc_files import article, page, write_pages  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with LocalEngine(workers=2) as engine:
-        yield Run(engine, Console("quiet"))
-
-
-def rows(records: PartSet) -> list[dict[str, Any]]:
-    return [row for i in range(len(records.parts)) for row in records.table(i).to_pylist()]
 
 
 def removal_list(folder: Path, left: dict[str, int]) -> str:
@@ -98,13 +85,14 @@ def test_a_page_that_two_links_led_to_goes_when_both_are_removed(tmp_path: Path,
 def test_another_list_decides_again_and_no_list_is_as_before(tmp_path: Path, run: Run) -> None:
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1, 60))}]])
     _, _, before = cleaned(pages, tmp_path / "build", run)
-    assert "remove" not in before.recipe["settings"]
     stays = removal_list(tmp_path / "stays", {"http://a.example/": 2})
     kept, _, corpus = cleaned(pages, tmp_path / "build", run, stays)
     assert kept == ["http://a.example/"]
-    assert corpus.recipe["settings"]["remove"] == [PartSet.open(stays).hash]
+    assert corpus.hash == before.hash  # a list that takes nothing out changes nothing
     goes = removal_list(tmp_path / "goes", {"http://a.example/": 0})
-    assert cleaned(pages, tmp_path / "build", run, stays, goes, goes)[0] == []
+    kept, _, corpus = cleaned(pages, tmp_path / "build", run, goes, goes)
+    assert kept == []
+    assert {"kind": "removals", "hash": PartSet.open(goes).hash} in corpus.manifest["parents"]
     assert cleaned(pages, tmp_path / "build", run)[2].hash == before.hash
 
 

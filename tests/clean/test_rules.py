@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
 from webtext.base.schemas import SIGNALS
-from webtext.clean.decontaminate.stage import SHARES_NGRAM
-from webtext.clean.dedup.find import EXACT, NEAR, NEAR_TRAIN
+from webtext.clean.decontaminate.holding import SHARES_NGRAM
+from webtext.clean.dedup.publish import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import DROPPED, FAILED
 from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, decide

@@ -42,11 +42,12 @@ def page(text: str, title: str = "A page") -> bytes:
 def write_warc(path: Path, answers: Sequence[tuple[str, bytes]], **options: Any) -> list[tuple[int, int]]:
     """Write (url, body) as responses; gives offset and length of each."""
     status, content_type = options.get("status", "200 OK"), options.get("content_type", "text/html; charset=utf-8")
+    more = [("Content-Encoding", options["encoding"])] if "encoding" in options else []
     places = []
     with open(path, "wb") as file:
         writer = WARCWriter(file, gzip=True)
         for url, body in answers:
-            headers = StatusAndHeaders(status, [("Content-Type", content_type)], protocol="HTTP/1.1")
+            headers = StatusAndHeaders(status, [("Content-Type", content_type), *more], protocol="HTTP/1.1")
             start = file.tell()
             writer.write_record(
                 writer.create_warc_record(

@@ -19,10 +19,10 @@ from webtext.base.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.clean.pipeline import CleanSettings, clean_pages  # noqa: E402
 from webtext.clean.removal_settings import RemovalSettings  # noqa: E402
-from webtext.crawl.link_settings import LinkSettings  # noqa: E402
-from webtext.crawl.links import collect_links  # noqa: E402
-from webtext.crawl.refresh import refresh_links  # noqa: E402
-from webtext.crawl.refresh_settings import RefreshSettings  # noqa: E402
+from webtext.crawl.apis.refresh import refresh_links  # noqa: E402
+from webtext.crawl.apis.refresh_settings import RefreshSettings  # noqa: E402
+from webtext.crawl.links.collect import collect_links  # noqa: E402
+from webtext.crawl.links.settings import LinkSettings  # noqa: E402
 
 
 def rows(records: PartSet) -> list[dict[str, Any]]:

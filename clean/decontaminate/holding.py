@@ -1,0 +1,185 @@
+"""Documents held against evaluation sets, batch by batch: which repeat an example, and how much of each set they have.
+
+Only the evaluation sets' n-grams are in memory (some 45 bytes each); documents stream past them.
+So, unlike the Bloom filter of the corpus' 8-grams that GPT-2's authors asked, the table has no false positives, and it
+does not grow with the corpus. Beside each part of `dropped`:
+
+    part-00000.shared.jsonl   each document that shares a longer n-gram: id, url, n-grams shared by set, first example
+    part-00000.overlap        bits: n-grams found in the documents, in those that stay, longer ones in the documents
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from webtext.base.config import recipe_settings
+from webtext.base.counts import Counts
+from webtext.base.errors import ConfigError
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import PartWriter
+from webtext.base.schemas import DECISION
+from webtext.base.storage import Folder
+from webtext.clean import _ngrams
+from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of
+from webtext.clean.decontaminate.overlap import overlap_rows, shared_examples
+from webtext.clean.decontaminate.settings import DecontaminationSettings
+from webtext.clean.dedup.sign import texts_of
+
+STAGE = "decontaminate"
+SHARES_NGRAM = "shares_evaluation_ngram"
+REPORT = "overlap.json"
+START_CHARACTERS = 200
+VERSIONS = {"unicode": _ngrams.UNICODE_VERSION}
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The evaluation sets that documents are held against, and how."""
+
+    sets: tuple[EvaluationSet, ...]
+    settings: DecontaminationSettings
+
+    @classmethod
+    def of(cls, settings: DecontaminationSettings) -> Evaluation | None:
+        """What the settings name; None where they name no set. ConfigError when they drop what no set tells."""
+        if settings.drop and not settings.against:
+            raise ConfigError("--drop is given and no evaluation set", "name one or more: --against FILE")
+        return cls(evaluation_sets(settings.against), settings) if settings.against else None
+
+    def about(self) -> dict[str, Any]:
+        """What a recipe says of it."""
+        return recipe_settings(self.settings) | {"against": [each.about() for each in self.sets]}
+
+    def ngrams(self) -> tuple[Examples, Examples]:
+        """Those whose share is reported, and those that make a document a copy; kept from call to call."""
+        return examples_of(self.sets, self.settings.overlap_words), examples_of(self.sets, self.settings.shared_words)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Which n-grams of the evaluation sets occur: in documents, in those that stay; longer ones in documents."""
+
+    in_documents: Mask
+    in_corpus: Mask
+    shared: Mask
+
+    @classmethod
+    def nothing(cls, overlap: Examples, shared: Examples) -> Found:
+        """Masks of no document."""
+        n = len(overlap.table)
+        return cls(np.zeros(n, bool), np.zeros(n, bool), np.zeros(len(shared.table), bool))
+
+    def write(self, path: Path) -> None:
+        """As bits, one mask after the other, each to its last whole byte."""
+        path.write_bytes(b"".join(np.packbits(mask).tobytes() for mask in self._masks()))
+
+    def add(self, data: bytes) -> None:
+        """Add what `write` wrote for other documents."""
+        for mask in self._masks():
+            n_bytes = (len(mask) + 7) // 8
+            mask |= np.unpackbits(np.frombuffer(data[:n_bytes], np.uint8), count=len(mask)).astype(bool)
+            data = data[n_bytes:]
+
+    def _masks(self) -> tuple[Mask, Mask, Mask]:
+        return self.in_documents, self.in_corpus, self.shared
+
+
+class Holding:
+    """One part's documents on their way past the n-grams."""
+
+    def __init__(self, evaluation: Evaluation, listed: IO[str]) -> None:
+        self._settings = evaluation.settings
+        self._overlap, self._shared = evaluation.ngrams()
+        self._listed = listed
+        self.found = Found.nothing(self._overlap, self._shared)
+
+    def judge(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table]:
+        """The documents of the batch that stay, and the rows of `dropped` for the others."""
+        texts, offsets = texts_of(batch["text"])
+        numbers, ends = self._overlap.table.find(texts, offsets)
+        longer, longer_ends = self._shared.table.find(texts, offsets)
+        n_shared = np.diff(longer_ends)
+        goes = (n_shared >= self._settings.min_shared) & self._settings.drop
+        self.found.in_documents[numbers] = True
+        self.found.in_corpus[numbers[np.repeat(~goes, np.diff(ends))]] = True
+        self.found.shared[longer] = True
+        for row in np.flatnonzero(n_shared).tolist():
+            self._list(batch, row, longer[longer_ends[row] : longer_ends[row + 1]])
+        gone = [self._why(n_shared[row]) | _named(batch, row) for row in np.flatnonzero(goes).tolist()]
+        return batch.filter(pa.array(~goes)), pa.Table.from_pylist(gone, schema=DECISION)
+
+    @staticmethod
+    def count(counts: Counts, gone: pa.Table) -> None:
+        """Count the documents that `judge` took out."""
+        if gone.num_rows:
+            counts.drop(SHARES_NGRAM, gone.num_rows)
+
+    def _list(self, batch: pa.RecordBatch, row: int, numbers: npt.NDArray[np.int64]) -> None:
+        counts = self._shared.held_by[:, numbers].sum(axis=1).tolist()
+        by_set = {name: n for name, n in zip(self._shared.names, counts, strict=True) if n}
+        about = {"id": batch["id"][row].as_py(), "url": batch["url"][row].as_py()}
+        line = about | {"shared": by_set, "example": self._shared.place_of(numbers[0])}
+        self._listed.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def _why(self, n_shared: int) -> dict[str, Any]:
+        return {
+            "stage": STAGE,
+            "reason": SHARES_NGRAM,
+            "value": float(n_shared),
+            "threshold": float(self._settings.min_shared),
+        }
+
+
+@contextlib.contextmanager
+def holding(evaluation: Evaluation, dropped: PartWriter) -> Iterator[Holding]:
+    """A `Holding` whose findings are published beside the part of `dropped`."""
+    name = f"part-{dropped.index:05d}"
+    with open(dropped.attach(f"{name}.shared.jsonl"), "w", encoding="utf-8") as listed:
+        held = Holding(evaluation, listed)
+        yield held
+    held.found.write(dropped.attach(f"{name}.overlap"))
+
+
+def write_report(dropped: PartSet, evaluation: Evaluation, out: str) -> dict[str, Any]:
+    """Gather what the parts found, as out/overlap.json; one that says the same already is left as it is."""
+    overlap, shared = evaluation.ngrams()
+    found = Found.nothing(overlap, shared)
+    documents: Counter[str] = Counter()
+    for part in dropped.parts:
+        found.add(dropped.folder.read_bytes(dropped.attachment(part, ".overlap")))
+        with dropped.folder.open(dropped.attachment(part, ".shared.jsonl")) as lines:
+            for line in lines:
+                documents.update(json.loads(line)["shared"].keys())
+    rows = overlap_rows(overlap, found.in_documents, found.in_corpus)
+    n_shared = shared_examples(shared, found.shared)
+    for each, row, examples in zip(evaluation.sets, rows, n_shared, strict=True):
+        row |= each.about() | {"shared_examples": examples, "documents": documents[each.name]}
+    report = recipe_settings(evaluation.settings) | {"sets": rows}
+    _publish(Folder(out), report)
+    return report
+
+
+def _named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
+    """What a decision says of the document itself."""
+    return {
+        "id": batch["id"][row].as_py(),
+        "url": batch["url"][row].as_py(),
+        "text_start": batch["text"][row].as_py()[:START_CHARACTERS],
+    }
+
+
+def _publish(folder: Folder, report: Mapping[str, Any]) -> None:
+    data = (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode()
+    if not (folder.exists(REPORT) and folder.read_bytes(REPORT) == data):
+        folder.write_bytes(REPORT, data)

@@ -1,0 +1,215 @@
+"""A Bloom filter of a corpus' n-grams, kept in a file: asked later of other evaluation sets, without the documents.
+
+So did GPT-2's authors (Radford et al. 2019, section 4): 8-grams, at most one false positive in 10^8. A filter can be given
+away where the texts cannot. It takes 38.4 bits an n-gram, repeats counted: they are an upper bound of the distinct ones.
+
+    magic, header length (8 bytes, little-endian), header (JSON: FilterHeader), zeros up to HEADER_BYTES, bits
+
+Workers set bits of one file together; bits are only ever set, so the file does not depend on who came first. It is
+published when it is whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from webtext.base.digest import file_sha256
+from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
+from webtext.base.journal import Journal
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.clean import _ngrams
+from webtext.clean.decontaminate.evaluation import evaluation_sets, examples_of
+from webtext.clean.decontaminate.overlap import overlap_rows
+from webtext.clean.dedup.sign import texts_of
+from webtext.clean.inputs import SetName
+
+MAX_FALSE_POSITIVE = 1e-8
+MAGIC = b"webtext n-gram filter 1\n"
+HEADER_BYTES = 4096
+BATCH_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterHeader:
+    """What a filter says of itself."""
+
+    words: int  # of an n-gram
+    ngrams: int  # that were added, repeats counted
+    bits: int
+    probes: int  # bits of an n-gram
+    unicode: str  # version of the tables that cut words
+    documents: str  # hash of the set it was made of
+    sha256: str  # of the bits
+
+
+@dataclass(frozen=True, slots=True)
+class _FillTask:
+    documents: SetName
+    part: int
+    words: int
+    file: str | None  # where the bits go; None: only count
+    bits: int
+    probes: int
+
+
+def sizes(n_ngrams: int, max_false_positive: float) -> tuple[int, int]:
+    """How many bits (whole words of 64) and probes keep false positives below the bound for so many n-grams.
+
+    (Bloom 1970; the smallest filter has -ln p / ln(2)^2 bits each and -log2 p probes.) Two in a thousand bits more make up
+    for the rounding of the probes.
+
+    >>> sizes(1_000_000, 1e-8)
+    (38416960, 27)
+    """
+    each = -math.log(max_false_positive) / math.log(2) ** 2
+    words = math.ceil(max(1, n_ngrams) * each * 1.002 / 64)
+    return 64 * words, max(1, round(-math.log2(max_false_positive)))
+
+
+def keep_filter(documents: PartSet, words: int, path: Path, run: Run) -> FilterHeader:
+    """Write the filter of all n-grams of `words` words of the documents; one of these very documents is left as it is."""
+    try:
+        header, _ = open_filter(path)
+        if (header.documents, header.words, header.unicode) == (documents.hash, words, _ngrams.UNICODE_VERSION):
+            return header
+    except InputError:
+        pass  # none yet, or a damaged one
+    if run.dry_run:
+        raise DryRun
+    name = SetName.of(documents)
+    tasks = [_FillTask(name, part, words, None, 0, 0) for part in range(len(documents.parts))]
+    n_ngrams = sum(_map(tasks, "count n-grams", run))
+    bits, probes = sizes(n_ngrams, MAX_FALSE_POSITIVE)
+    folder = Folder(path.parent)
+    scratch = folder.scratch_path(path.name)
+    try:
+        with open(scratch, "wb") as file:
+            file.truncate(HEADER_BYTES + bits // 8)
+        _map([dataclasses.replace(task, file=str(scratch), bits=bits, probes=probes) for task in tasks], "fill", run)
+        header = FilterHeader(
+            words=words,
+            ngrams=n_ngrams,
+            bits=bits,
+            probes=probes,
+            unicode=_ngrams.UNICODE_VERSION,
+            documents=documents.hash,
+            sha256=_bits_sha256(scratch),
+        )
+        data = json.dumps(dataclasses.asdict(header), sort_keys=True).encode()
+        with open(scratch, "r+b") as file:
+            file.write(MAGIC + len(data).to_bytes(8, "little") + data)
+        folder.publish(scratch, path.name)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return header
+
+
+def open_filter(path: Path) -> tuple[FilterHeader, npt.NDArray[np.uint64]]:
+    """The header and the bits, mapped; InputError when the file is no filter, is cut short or was altered."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEADER_BYTES)
+    except OSError as error:
+        raise InputError(f"there is no filter '{path}': {error.strerror}", "make one: --keep-filter FILE") from None
+    header = _read_header(head)
+    if header is None or path.stat().st_size != HEADER_BYTES + header.bits // 8:
+        raise InputError(f"'{path}' is no filter of n-grams, or is cut short", "make it again: --keep-filter FILE")
+    if _bits_sha256(path) != header.sha256:
+        raise InputError(f"the filter '{path}' was altered", "make it again, or copy it again")
+    return header, np.memmap(path, np.uint64, "r", HEADER_BYTES, (header.bits // 64,))
+
+
+def _read_header(head: bytes) -> FilterHeader | None:
+    """The header in a file's first bytes; None when there is none that can be."""
+    start = len(MAGIC) + 8
+    try:
+        n_bytes = int.from_bytes(head[len(MAGIC) : start], "little")
+        header = FilterHeader(**json.loads(head[start : start + n_bytes]))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    numbers = (header.words, header.ngrams, header.bits, header.probes)
+    sound = all(isinstance(each, int) and 0 <= each < 2**62 for each in numbers) and header.words * header.probes > 0
+    return header if head.startswith(MAGIC) and sound and header.bits > 0 and header.bits % 64 == 0 else None
+
+
+def ask_filter(path: Path, against: Sequence[str]) -> dict[str, Any]:
+    """Which shares of the evaluation sets' n-grams the filter has: the rows of `overlap.json` that need no documents."""
+    if not against:
+        raise ConfigError("no evaluation set given", "name one or more: --against FILE")
+    header, bits = open_filter(path)
+    if header.unicode != _ngrams.UNICODE_VERSION:
+        raise InputError(
+            f"the filter '{path}' was made with Unicode {header.unicode}, and this is {_ngrams.UNICODE_VERSION}",
+            "words may be cut otherwise: ask it with the package that made it",
+        )
+    sets = evaluation_sets(against)
+    examples = examples_of(sets, header.words)
+    found = _ngrams.bloom_has(bits, examples.table.hashes(), header.probes).astype(bool)
+    rows = overlap_rows(examples, found, found)
+    for each, row in zip(sets, rows, strict=True):
+        row |= each.about()
+        for name in [name for name in row if name.startswith("corpus_")]:
+            del row[name]
+    return {"filter": dataclasses.asdict(header), "sets": rows}
+
+
+def filter_table(report: dict[str, Any]) -> str:
+    """The answer as aligned lines."""
+    lines = [["evaluation set", "examples", f"{report['filter']['words']}-grams", "in the corpus", "mean"]]
+    for row in report["sets"]:
+        ratios = (row["overlap_ratio"], row["mean_example_ratio"])
+        shares = ["-" if ratio is None else f"{ratio:.2%}" for ratio in ratios]
+        lines.append([row["name"], f"{row['examples']:,}", f"{row['ngrams']:,}", *shares])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+
+
+def _map(tasks: Sequence[_FillTask], what: str, run: Run) -> list[int]:
+    """The n-grams of each part."""
+    counts = [0] * len(tasks)
+    with run.console.progress(len(tasks), f"clean.decontaminate: {what}", "parts") as progress:
+
+        def done(index: int, n_ngrams: int) -> None:
+            counts[index] = n_ngrams
+            progress.advance()
+
+        failures = run.engine.map(_fill_part, tasks, on_done=done)
+    if failures:
+        part = tasks[failures[0].index].part
+        raise RunFailed(f"part {part} of the documents failed: {failures[0].error}", "give the same command again")
+    return counts
+
+
+def _fill_part(journal: Journal, task: _FillTask) -> int:
+    """Runs in the worker: count the part's n-grams, and set their bits."""
+    bits = np.memmap(task.file, np.uint64, "r+", HEADER_BYTES, (task.bits // 64,)) if task.file else None
+    n_ngrams = 0
+    for batch in task.documents.open().batches(task.part, ["text"], BATCH_ROWS):
+        hashes = _ngrams.hashes(*texts_of(batch["text"]), task.words)
+        n_ngrams += len(hashes)
+        if bits is not None:
+            _ngrams.bloom_add(bits, hashes, task.probes)
+    return n_ngrams
+
+
+def _bits_sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        file.seek(HEADER_BYTES)
+        return file_sha256(file)

@@ -1,0 +1,254 @@
+"""What dedup knows of each document, in mapped files: memory does not grow with their number.
+
+A document is its number in the order of sources: parts of indexes first, then parts of the documents set. Priority is one
+total order: highest karma, earliest date, smallest id; unknown karma and date come last. What is in an index outranks all
+else, and has neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.base.errors import InputError
+from webtext.base.partset import PartSet
+from webtext.clean.dedup import spill
+from webtext.clean.dedup.sign import DIGEST_BYTES, fixed_bytes, texts_of
+from webtext.clean.dedup.spill import Array, Spill, blocks, grouped, mapped, range_of_hash, release
+
+Numbers = npt.NDArray[np.uint32]
+Bits = npt.NDArray[np.uint8]  # one per row, packed
+
+PASSED, HELD_OUT, HAS_WORDS, INDEXED, CANDIDATE = 1, 2, 4, 8, 16
+MAX_DOCUMENTS = 1 << 32
+SIGNATURES_AT_A_TIME = 1 << 15
+DIGESTS = np.dtype([("digest", f"S{DIGEST_BYTES}"), ("document", "<u4")])
+_LAST = np.iinfo(np.int64).max
+_FACTS = ("id", "digest", "karma", "date", "in_validation", "has_words")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One part: of an index, or of the documents that are compared."""
+
+    documents: PartSet  # where its texts are
+    part: int
+    n_rows: int
+    facts: Callable[[], Iterator[pa.RecordBatch]]  # columns `_FACTS`; those of an index lack karma and date
+    signatures: Path  # row after row
+    value_bytes: int = 1  # of a signature's values
+    passed: Bits | None = None  # which rows take part; all, when None
+    indexed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """One value for each document, of all sources. Later steps write the second group."""
+
+    sources: Sequence[Source]
+    starts: npt.NDArray[np.int64]  # of sources: their first document, and the number of all at the end
+    permutations: int
+    ids: Path  # one after the other
+    id_ends: npt.NDArray[np.uint64]
+    karma: npt.NDArray[np.int64]  # descending: the complement
+    date: npt.NDArray[np.int64]
+    flags: npt.NDArray[np.uint8]
+
+    best: Numbers  # the document that stays if its text does
+    stays: Numbers  # for a best one: the one that stays in its place, itself if it does
+    similarity: npt.NDArray[np.float64]  # exact Jaccard with that one
+    parents: Numbers  # of best ones: joined by pairs that may be near
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def release(self) -> None:
+        """Give back the memory of what was read and written; called whenever some thousand documents are done."""
+        release(self.id_ends, self.karma, self.date, self.flags, self.best, self.stays, self.similarity, self.parents)
+
+    def having(self, documents: Numbers, flag: int) -> npt.NDArray[np.bool_]:
+        """Which of the documents have the flag."""
+        return np.asarray(self.flags[documents] & flag, np.bool_)
+
+    def ids_of(self, documents: Numbers) -> list[str]:
+        """Their ids, in order."""
+        ends = self.id_ends[documents].astype(np.int64)
+        begins = np.where(documents > 0, self.id_ends[documents.astype(np.int64) - 1], 0).astype(np.int64)
+        with open(self.ids, "rb") as file:
+            spans = zip(begins.tolist(), ends.tolist(), strict=True)
+            return [os.pread(file.fileno(), end - begin, begin).decode() for begin, end in spans]
+
+    def in_priority(self, documents: Numbers, groups: Array) -> Numbers:
+        """The documents by group, then those of an index, then those of train, then by priority."""
+        table = pa.table(
+            {
+                "group": groups,
+                "indexed": ~self.having(documents, INDEXED),
+                "in_validation": self.having(documents, HELD_OUT),
+                "karma": self.karma[documents],
+                "date": self.date[documents],
+                "id": self.ids_of(documents),
+            }
+        )
+        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names])
+        ordered: Numbers = documents[order.to_numpy()]
+        return ordered
+
+    def signatures_of(self, documents: Numbers) -> npt.NDArray[np.uint8]:
+        """The lowest byte of each value of their signatures, [n, permutations]; best when `documents` rise."""
+        found = np.empty((len(documents), self.permutations), np.uint8)
+        source_of = np.searchsorted(self.starts, documents, side="right") - 1
+        for number, places in grouped(source_of):
+            source = self.sources[number]
+            width = self.permutations * source.value_bytes
+            rows = documents[places].astype(np.int64) - self.starts[number]
+            with open(source.signatures, "rb", buffering=0) as file:
+                read = b"".join(os.pread(file.fileno(), width, row * width) for row in rows.tolist())
+            found[places] = np.frombuffer(read, np.uint8).reshape(len(places), -1)[:, :: source.value_bytes]
+        return found
+
+    def signature_blocks(self) -> Iterator[tuple[Numbers, npt.NDArray[np.uint8]]]:
+        """All documents and their signatures, some ten thousand at a time."""
+        for number, source in enumerate(self.sources):
+            width = self.permutations * source.value_bytes
+            with open(source.signatures, "rb", buffering=0) as file:
+                for rows in blocks(0, source.n_rows, SIGNATURES_AT_A_TIME):
+                    read = np.fromfile(file, np.uint8, (rows.stop - rows.start) * width)
+                    numbers = np.arange(rows.start, rows.stop) + self.starts[number]
+                    yield numbers.astype(np.uint32), read.reshape(-1, width)[:, :: source.value_bytes]
+            self.release()
+
+
+def read_columns(sources: Sequence[Source], permutations: int, folder: Path) -> Columns:
+    """Read what was found out about the documents of all sources into files in `folder`."""
+    starts = np.concatenate([[0], np.cumsum([source.n_rows for source in sources])]).astype(np.int64)
+    size = int(starts[-1])
+    if size >= MAX_DOCUMENTS:
+        raise InputError(
+            f"{size:,} documents are too many for one run of dedup, which takes {MAX_DOCUMENTS - 1:,}",
+            "deduplicate a half, and the other half with the --index of the first",
+        )
+
+    def column(name: str, dtype: npt.DTypeLike) -> Array:
+        return mapped(folder / name, dtype, size)
+
+    columns = Columns(
+        sources=sources,
+        starts=starts,
+        permutations=permutations,
+        ids=folder / "ids",
+        id_ends=column("id_ends", np.uint64),
+        karma=column("karma", np.int64),
+        date=column("date", np.int64),
+        flags=column("flags", np.uint8),
+        best=column("best", np.uint32),
+        stays=column("stays", np.uint32),
+        similarity=column("similarity", np.float64),
+        parents=column("parents", np.uint32),
+    )
+    for places in blocks(0, size):
+        numbers = np.arange(places.start, places.stop, dtype=np.uint32)
+        columns.best[places] = columns.stays[places] = columns.parents[places] = numbers
+        columns.similarity[places] = 1.0
+        columns.release()
+    digests = Spill(folder / "digests", size, DIGESTS)
+    with open(columns.ids, "wb") as ids:
+        n_bytes = 0
+        for number, source in enumerate(sources):
+            start = int(starts[number])
+            for batch in source.facts():
+                places = slice(start, start + batch.num_rows)
+                text, offsets = texts_of(batch["id"])
+                text[offsets[0] : offsets[-1]].tofile(ids)
+                columns.id_ends[places] = n_bytes + (offsets[1:] - offsets[0])
+                n_bytes += int(offsets[-1] - offsets[0])
+                columns.flags[places] = _flags(batch, source, start - int(starts[number]))
+                for name, values in (("karma", columns.karma), ("date", columns.date)):
+                    values[places] = _ascending(batch, name)
+                _spill_digests(digests, batch, start, columns.flags[places])
+                start += batch.num_rows
+            columns.release()
+    _find_copies(columns, digests)
+    return columns
+
+
+def _flags(batch: pa.RecordBatch, source: Source, first_row: int) -> npt.NDArray[np.uint8]:
+    def flag(values: Array, bit: int) -> Array:
+        return np.where(values, np.uint8(bit), np.uint8(0))
+
+    rows = np.arange(first_row, first_row + batch.num_rows)
+    passed = np.ones(len(rows), bool) if source.passed is None else source.passed[rows >> 3] >> (7 - (rows & 7)) & 1
+    held_out = batch["in_validation"].to_numpy(zero_copy_only=False)
+    has_words = batch["has_words"].to_numpy(zero_copy_only=False)
+    indexed = np.uint8(INDEXED if source.indexed else 0)
+    return np.asarray(flag(passed, PASSED) | flag(held_out, HELD_OUT) | flag(has_words, HAS_WORDS) | indexed, np.uint8)
+
+
+def _ascending(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
+    """Keys of which the smallest has priority: dates, the complements of karmas, and the greatest key where unknown."""
+    if name not in batch.schema.names:
+        return np.zeros(batch.num_rows, np.int64)
+    known = batch[name].is_valid().to_numpy(zero_copy_only=False)
+    values = batch[name].fill_null(0).to_numpy(zero_copy_only=False)
+    return np.where(known, ~values if name == "karma" else values, _LAST)
+
+
+def _spill_digests(digests: Spill, batch: pa.RecordBatch, start: int, flags: npt.NDArray[np.uint8]) -> None:
+    passed = np.flatnonzero(flags & PASSED)
+    digest = fixed_bytes(batch["digest"])[passed].copy()
+    records = np.empty(len(passed), DIGESTS)
+    records["digest"], records["document"] = digest.view(f"S{DIGEST_BYTES}").ravel(), start + passed
+    digests.add(range_of_hash(digest[:, :8].copy().view("<u8").ravel(), digests.n_files), records)
+
+
+def _find_copies(columns: Columns, digests: Spill) -> None:
+    """Let `best` of all documents of one text be the first of them, in the order of `in_priority`.
+
+    A range may hold any number of equal texts, so it is read some at a time, twice.
+    """
+    for records in digests.files():
+        firsts = np.empty(0, DIGESTS)
+        for places in blocks(0, len(records), spill.RECORDS_PER_FILE):
+            firsts = _firsts(columns, np.concatenate([firsts, records[places]]))
+        for places in blocks(0, len(records), spill.RECORDS_PER_FILE):
+            some = records[places]
+            columns.best[some["document"]] = firsts["document"][np.searchsorted(firsts["digest"], some["digest"])]
+        columns.release()
+
+
+def _firsts(columns: Columns, records: Array) -> Array:
+    """One record for each digest, rising: that of its first document."""
+    digests, group, size = np.unique(records["digest"], return_inverse=True, return_counts=True)
+    firsts = np.empty(len(digests), DIGESTS)
+    firsts["digest"], firsts["document"][group] = digests, records["document"]
+    repeated = size[group] > 1
+    if repeated.any():
+        ordered = columns.in_priority(records["document"][repeated], group[repeated])
+        groups, first = np.unique(np.sort(group[repeated]), return_index=True)
+        firsts["document"][groups] = ordered[first]
+    return firsts
+
+
+def packed_masks(
+    passes: Callable[[int], npt.NDArray[np.bool_]] | None, records: Sequence[int]
+) -> list[Bits] | list[None]:
+    """The rows of each part that pass, a bit each; None when all do."""
+    if passes is None:
+        return [None] * len(records)
+    packed = []
+    for part, expected in enumerate(records):
+        mask = np.asarray(passes(part), np.bool_)
+        if mask.shape != (expected,):
+            raise InputError(
+                f"the rows that pass of part {part} have shape {mask.shape}, the part has {expected} rows",
+                "make the signals again: they must match the documents row for row",
+            )
+        packed.append(np.packbits(mask))
+    return packed

@@ -1,0 +1,98 @@
+"""Arrays larger than memory: records spread over files by key range, and columns in mapped files.
+
+An external sort in two steps: `Spill.add` appends each record to the file of its key range, then every file is small
+enough to be sorted in memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+RECORDS_PER_FILE = 1 << 18
+"""So many records of a file are expected, and sorted in memory."""
+
+Array = npt.NDArray[Any]
+
+
+class Spill:
+    """Records of one type in files by range. Keys are hashes or numbers that fill their ranges evenly."""
+
+    def __init__(self, folder: Path, n_expected: int, dtype: npt.DTypeLike) -> None:
+        self._folder = folder
+        self._dtype = np.dtype(dtype)
+        self.n_files = max(1, -(-n_expected // RECORDS_PER_FILE))
+        folder.mkdir(parents=True)
+
+    def add(self, ranges: Array, records: Array) -> None:
+        """Append each record to the file of its range, a number below `n_files`."""
+        narrow = np.uint16 if self.n_files <= 1 << 16 else np.uint32  # which numpy sorts by radix
+        for number, places in grouped(ranges.astype(narrow)):
+            with open(self._folder / str(number), "ab") as file:
+                records[places].tofile(file)
+
+    def files(self) -> Iterator[Array]:
+        """The records of each range, mapped, ranges rising; a file is removed and goes when its records are let go."""
+        for number in range(self.n_files):
+            path = self._folder / str(number)
+            if path.exists():
+                records = np.memmap(path, self._dtype, "r")
+                path.unlink()
+                yield records
+        self._folder.rmdir()
+
+
+def range_of_hash(keys: npt.NDArray[np.uint64], n_ranges: int) -> npt.NDArray[np.uint64]:
+    """The range of each 64-bit hash when all of them are cut into `n_ranges` equal ones (below 2^32)."""
+    return (keys >> np.uint64(32)) * np.uint64(n_ranges) >> np.uint64(32)
+
+
+def mapped(path: Path, dtype: npt.DTypeLike, size: int) -> Array:
+    """A writable array of zeros in a file, whose pages the kernel may take back; a new file replaces an old one."""
+    if not size:
+        return np.empty(0, dtype)
+    with open(path, "wb") as file:
+        n_bytes = size * np.dtype(dtype).itemsize
+        if hasattr(os, "posix_fallocate"):  # a full disk must show here: in mapped memory it would end the process
+            os.posix_fallocate(file.fileno(), 0, n_bytes)
+        else:
+            file.truncate(n_bytes)
+    return np.memmap(path, dtype, "r+", shape=(size,))
+
+
+def release(*arrays: Array) -> None:
+    """Give back the memory of mapped arrays' pages; what they hold stays in the files and is read again when asked for."""
+    for array in arrays:
+        if isinstance(array.base, mmap.mmap):
+            array.base.madvise(mmap.MADV_DONTNEED)
+
+
+def blocks(start: int, stop: int, size: int = 1 << 16) -> Iterator[slice]:
+    """Slices of at most `size` that cover start..stop."""
+    for first in range(start, stop, size):
+        yield slice(first, min(first + size, stop))
+
+
+def grouped(keys: Array) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Each distinct key, rising, and the places that have it.
+
+    >>> [(key, places.tolist()) for key, places in grouped(np.array([7, 5, 7]))]
+    [(5, [1]), (7, [0, 2])]
+    """
+    order = np.argsort(keys, kind="stable")
+    starts, sizes = runs(keys[order])
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        places = order[start : start + size]
+        yield int(keys[places[0]]), places
+
+
+def runs(keys: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where each run of equal keys starts, and its length."""
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else np.zeros(0, np.int64)
+    return starts, np.diff(np.append(starts, len(keys)))

@@ -1,0 +1,124 @@
+"""trafilatura's sequence of extractors without the steps whose outcome is known beforehand; the text is the same.
+
+trafilatura takes the main text by rules, holds it against readability's and, where it is short or unclean, justext's;
+a text that is still short gives way to a plain dump, and one that covers little of the page is tried again in recall
+mode (`trafilatura.core`, with comments off). Each step works on a copy of the whole tree. Here a step is left out
+
+- when nothing in the page can match what it prunes (a name that stands nowhere in the source);
+- when it can win with more text only, and the page has not that much: no extractor finds more text than there is.
+
+Same text means: with trafilatura 2.3.1 on all evaluation pages of which the charset is read alike (`tests/bench/
+bench_extract.py` counts them), but for a page whose source writes a class name in character references.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from copy import copy
+from typing import Any
+
+from lxml import etree
+from trafilatura.baseline import baseline, html2txt
+from trafilatura.core import (
+    ESCALATION_ACCEPT_RATIO,
+    ESCALATION_JUSTEXT_RATIO,
+    ESCALATION_MAX_LENGTH,
+    ESCALATION_PAGE_SHARE,
+)
+from trafilatura.external import SANITIZED_XPATH, compare_extraction, justext_rescue
+from trafilatura.htmlprocessing import convert_tags, prune_unwanted_nodes, tree_cleaning
+from trafilatura.main_extractor import extract_content
+from trafilatura.readability_lxml import Document as Readability
+from trafilatura.settings import Extractor
+from trafilatura.xml import delete_element, xmltotxt
+from trafilatura.xpaths import RAW_TREE_PRUNE_XPATH, REMOVE_COMMENTS_AND_LISTS_XPATH
+
+_FORUM = "DiscussionForumPosting"  # schema.org: what is elsewhere a comment is here the page
+_PRUNED_FIRST = ("mvp-post-add", "infinite-scroll", "infinitescroll", "elementor-share-buttons")
+_COMMENTS = ("article-comments", "post-comments", "comol", "disqus_thread", "dsq-comments")
+_COMMENT = re.compile(r"""omment(?!ary)(?<=["'=][Cc]omment)""")  # the letters first: they are looked for fastest
+_UNREAD = etree.XPath("//script[not(@type='application/ld+json')] | //style")
+_UNCLEAN = etree.XPath(SANITIZED_XPATH)
+_PARAGRAPH_TEXT = etree.XPath("boolean(.//p//text())")
+_N_TABLES = etree.XPath("count(.//table)")
+_N_PARAGRAPHS = etree.XPath("count(.//p)")
+_N_ELEMENTS = etree.XPath("count(//*)")
+
+
+def main_text(tree: Any, html: str, *, fast: bool = False) -> str:
+    """Main text of the page whose source is `html` and whose tree is `tree` (changed in place); empty when there is none.
+
+    `fast` leaves out readability and justext.
+    """
+    options = _options(fast=fast)
+    if any(name in html for name in _PRUNED_FIRST):
+        tree = prune_unwanted_nodes(tree, RAW_TREE_PRUNE_XPATH)
+    if _FORUM not in html and (_COMMENT.search(html) or any(name in html for name in _COMMENTS)):
+        tree = prune_unwanted_nodes(tree, REMOVE_COMMENTS_AND_LISTS_XPATH)
+    for element in _UNREAD(tree):  # once, not in each copy; JSON-LD is read where all else fails
+        delete_element(element)
+    working = copy(tree)
+    etree.strip_elements(working, "script", with_tail=False)
+    n_page = _n_characters(working)
+    body, text = extract_content(convert_tags(tree_cleaning(working, options), options), options)
+    if not fast:
+        body, text = _compared(tree, body, text, n_page, options)
+    if len(text) < options.min_extracted_size:
+        dump, dump_text, length = baseline(tree)
+        if length > len(text):
+            body, text = dump, dump_text
+    most = n_page + 2 * int(_N_ELEMENTS(tree))  # the measure below puts blanks around blocks
+    if len(text) < min(ESCALATION_MAX_LENGTH, ESCALATION_PAGE_SHARE * most):
+        body, text = _retried(tree, body, text, options)
+    return xmltotxt(body, False) if len(text) >= options.min_output_size else ""
+
+
+def _compared(tree: Any, body: Any, text: str, n_page: int, options: Extractor) -> tuple[Any, str]:
+    """The text, or readability's or justext's where one of them displaces it; the page has `n_page` characters in all."""
+    if (
+        len(text) < options.min_extracted_size
+        or not _PARAGRAPH_TEXT(body)
+        or _N_TABLES(body) > _N_PARAGRAPHS(body)
+        or _UNCLEAN(body)
+    ):
+        return compare_extraction(tree_cleaning(copy(tree), options), copy(tree), body, text, options)
+    if n_page <= 2 * len(text):  # readability needs more than twice the text
+        return body, text
+    raw = copy(tree)
+    etree.strip_elements(raw, "script", with_tail=False)
+    Readability(raw).remove_unlikely_candidates()  # the first thing it does, and again later
+    if _n_characters(raw) <= 2 * len(text):
+        return body, text
+    return compare_extraction(tree_cleaning(copy(tree), options), raw, body, text, options)
+
+
+def _n_characters(tree: Any) -> int:
+    return len(" ".join(tree.text_content().split()))
+
+
+def _retried(tree: Any, body: Any, text: str, options: Extractor) -> tuple[Any, str]:
+    """The text, or a much longer one where it covers little of the page: in recall mode, or justext's."""
+    if not 0 < len(text) < ESCALATION_PAGE_SHARE * len(html2txt(tree)):
+        return body, text
+    recall = _options(fast=options.fast, recall=True)
+    cleaned = tree_cleaning(copy(tree), recall)
+    found, found_text = extract_content(convert_tags(copy(cleaned), recall), recall)
+    if not options.fast:
+        found, found_text = compare_extraction(cleaned, copy(tree), found, found_text, recall)
+        by_justext, justext_text = justext_rescue(copy(tree), options)
+        if len(justext_text) > max(len(found_text), ESCALATION_JUSTEXT_RATIO * len(text)):
+            return by_justext, justext_text
+    if len(found_text) >= options.min_extracted_size and len(found_text) > ESCALATION_ACCEPT_RATIO * len(text):
+        return found, found_text
+    return body, text
+
+
+@functools.cache
+def _options(*, fast: bool, recall: bool = False) -> Extractor:
+    """Chosen by `tests/bench/bench_extract.py`: see the table in clean/README.md."""
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it reports each page it finds nothing on
+    return Extractor(
+        output_format="python", comments=False, tables=True, formatting=False, dedup=False, fast=fast, recall=recall
+    )

@@ -1,0 +1,183 @@
+"""What a page says of itself: title, author and when it was published, by its `<meta>` tags, its JSON-LD and its markup.
+
+Only what is stated in a known place is taken, nothing is guessed from the text and no clock is asked, so equal pages say
+the same at any time. Sources: Open Graph, schema.org (JSON-LD and microdata), Dublin Core, HTML's `rel=author` and `<time>`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from itertools import chain, islice
+from typing import Any
+
+from lxml import etree
+
+MAX_CHARACTERS = 500
+"""Of a title."""
+MAX_NAME_CHARACTERS = 100
+MAX_AUTHORS = 20
+MAX_DESCRIPTIONS = 8
+MAX_JSON_CHARACTERS = 1_000_000
+"""Of the JSON-LD blocks that are read; json.loads takes some 10 ms for it."""
+MAX_JSON_DEPTH = 5
+FIRST_YEAR, LAST_YEAR = 1990, 2100
+"""The Web's years; a page that states another has a broken clock."""
+
+_TITLES = tuple(etree.XPath(path) for path in ("string(//head/title)", "string(//h1)"))
+_METAS = etree.XPath("//meta[@content]")
+_JSON_LD = etree.XPath("//script[@type='application/ld+json']/text()", smart_strings=False)
+_STATED_AUTHORS = tuple(
+    etree.XPath(path)
+    for path in ("//*[@itemprop='author']//*[@itemprop='name']", "//*[@itemprop='author']", "//a[@rel='author']")
+)
+_STATED_DATES = etree.XPath(
+    "//*[@itemprop='datePublished']/@content | //time[@itemprop='datePublished' or @pubdate]/@datetime"
+    " | (//time/@datetime)[1]",
+    smart_strings=False,
+)
+_MARKED_AUTHOR = re.compile(r"""author(?<=itemprop=.author)""")
+_LINKED_AUTHOR = re.compile(r"""author(?<=rel=.author)""")
+_AUTHOR_NAMES = ("author", "article:author", "dc.creator", "dcterms.creator", "parsely-author", "sailthru.author")
+_DESCRIPTION_NAMES = ("description", "og:description", "twitter:description")
+_DATE_NAMES = (
+    "article:published_time",
+    "og:published_time",
+    "datepublished",
+    "date",
+    "dc.date",
+    "dc.date.issued",
+    "dcterms.created",
+    "parsely-pub-date",
+    "sailthru.date",
+    "pubdate",
+    "publishdate",
+    "publish_date",
+    "article.published",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What is stated; `published` is UTC seconds, midnight where only a day is given."""
+
+    title: str | None = None
+    author: str | None = None
+    published: int | None = None
+    descriptions: tuple[str, ...] = ()
+
+
+def read_metadata(tree: Any, html: str) -> Metadata:
+    """The metadata of the page whose source is `html` and whose tree is `tree`; nothing raises, whatever it holds."""
+    metas: dict[str, str] = {}
+    descriptions: list[str] = []
+    for meta in _METAS(tree):
+        name = (meta.get("property") or meta.get("name") or meta.get("itemprop") or "").strip().lower()
+        metas.setdefault(name, meta.get("content"))
+        if name in _DESCRIPTION_NAMES and len(descriptions) < MAX_DESCRIPTIONS:
+            descriptions.append(meta.get("content"))
+    stated = list(_json_ld(tree))
+    return Metadata(
+        _title(tree, metas),
+        _author(tree, html, metas, stated),
+        _published(tree, html, metas, stated),
+        tuple(descriptions),
+    )
+
+
+def parse_date(value: str) -> int | None:
+    """UTC seconds of a date as pages write it: ISO 8601 or RFC 5322; None for anything else. No zone means UTC.
+
+    >>> parse_date("2017-06-01T14:00:00+02:00"), parse_date("2017-06-01"), parse_date("yesterday")
+    (1496318400, 1496275200, None)
+    """
+    value = value.strip()[:64]
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def _title(tree: Any, metas: dict[str, str]) -> str | None:
+    """What the page calls itself: og:title, else <title>, else its first heading."""
+    given = chain([metas.get("og:title") or ""], (str(path(tree)) for path in _TITLES))
+    titles = (" ".join(title.split()) for title in given)
+    return next((title[:MAX_CHARACTERS] for title in titles if title), None)
+
+
+def _author(tree: Any, html: str, metas: dict[str, str], stated: Sequence[dict[str, Any]]) -> str | None:
+    """One name, or several joined by "; "; the first source that has any."""
+    for item in stated:
+        if names := _kept_names(_names(item.get("author"))):
+            return names
+    for key in _AUTHOR_NAMES:
+        if names := _kept_names([metas.get(key, "")]):
+            return names
+    if _MARKED_AUTHOR.search(html) or _LINKED_AUTHOR.search(html):
+        for path in _STATED_AUTHORS:
+            if names := _kept_names(str(element.xpath("string()")) for element in path(tree)[:MAX_AUTHORS]):
+                return names
+    return None
+
+
+def _kept_names(given: Iterable[str]) -> str:
+    names = dict.fromkeys(" ".join(name.split()) for name in islice(given, MAX_AUTHORS))
+    kept = (
+        n for n in names if n and len(n) <= MAX_NAME_CHARACTERS and "://" not in n and not n.startswith(("@", "www."))
+    )
+    return "; ".join(kept)
+
+
+def _published(tree: Any, html: str, metas: dict[str, str], stated: Sequence[dict[str, Any]]) -> int | None:
+    given: Iterable[Any] = chain(
+        (item.get("datePublished") for item in stated), (metas[name] for name in _DATE_NAMES if name in metas)
+    )
+    if "datePublished" in html or "<time" in html:
+        given = chain(given, (value for _ in "x" for value in _STATED_DATES(tree)))  # looked for when it is asked for
+    moments = (parse_date(value) for value in given if isinstance(value, str))
+    return next((moment for moment in moments if moment is not None), None)
+
+
+def _json_ld(tree: Any) -> Iterator[dict[str, Any]]:
+    """The objects of the JSON-LD blocks that state an author or a date, in the page's order."""
+    n_left = MAX_JSON_CHARACTERS
+    for block in _JSON_LD(tree):
+        n_left -= len(block)
+        if n_left < 0:
+            return
+        if '"author"' in block or '"datePublished"' in block:
+            try:
+                yield from _objects(json.loads(block, strict=False), MAX_JSON_DEPTH)
+            except (ValueError, RecursionError):
+                continue
+
+
+def _objects(value: Any, depth: int) -> Iterator[dict[str, Any]]:
+    """Those that stand for the page: at the top, in lists, in @graph and mainEntity."""
+    if isinstance(value, list) and depth:
+        for item in value:
+            yield from _objects(item, depth - 1)
+    elif isinstance(value, dict) and depth:
+        if "author" in value or "datePublished" in value:
+            yield value
+        for key in ("@graph", "mainEntity"):
+            if key in value:
+                yield from _objects(value[key], depth - 1)
+
+
+def _names(author: Any) -> Iterator[str]:
+    """schema.org writes a person as a name, an object with a name, or a list of these."""
+    for one in author if isinstance(author, list) else [author]:
+        name = one.get("name") if isinstance(one, dict) else one
+        if isinstance(name, str):
+            yield name

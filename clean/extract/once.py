@@ -1,0 +1,49 @@
+"""Identical bodies are extracted once: mirrors, error pages with status 200, and captures that have not changed.
+
+What is remembered belongs to one part and is forgotten by rules of its own (the one used longest ago goes first), so how
+often it helped is a function of the part and not of workers or kills. Memory: MAX_CHARACTERS of text and MAX_BODIES keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+
+from webtext.clean.extract.body import Body, Dropped, Refused
+
+MAX_CHARACTERS = 16_000_000  # of four bytes at most
+MAX_BODIES = 20_000
+
+Result = Body | Dropped | Refused
+
+
+class ExtractOnce:
+    """A pure function of (body, Content-Type) that remembers what it found in the bodies it met last."""
+
+    def __init__(self, extract: Callable[[bytes, str], Result]) -> None:
+        self.n_reused = 0
+        self._extract = extract
+        self._found: OrderedDict[bytes, Result] = OrderedDict()
+        self._n_characters = 0
+
+    def __call__(self, body: bytes, content_type: str) -> Result:
+        """What `extract` finds; an error of its own is raised again for each body."""
+        digest = hashlib.sha256(body)
+        digest.update(content_type.encode("utf-8", "surrogatepass"))
+        key = digest.digest()
+        found = self._found.get(key)
+        if found is not None:
+            self._found.move_to_end(key)
+            self.n_reused += 1
+            return found
+        found = self._found[key] = self._extract(body, content_type)
+        self._n_characters += _n_characters(found)
+        while self._n_characters > MAX_CHARACTERS or len(self._found) > MAX_BODIES:
+            _, oldest = self._found.popitem(last=False)
+            self._n_characters -= _n_characters(oldest)
+        return found
+
+
+def _n_characters(result: Result) -> int:
+    return len(result.text) if isinstance(result, Body) else 0

@@ -1,0 +1,67 @@
+// What the bindings of clean share: numpy arrays in and out, and the offsets that cut bytes into texts.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+namespace webtext::bind {
+
+namespace nb = nanobind;
+
+template <typename T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using InRows = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+template <typename T>
+using OutRows = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
+
+template <typename T>
+std::span<const T> span(const In<T>& array) {
+  return {array.data(), array.shape(0)};
+}
+template <typename T>
+std::span<const T> span(const InRows<T>& array) {
+  return {array.data(), array.shape(0) * array.shape(1)};
+}
+
+// The vector's memory as numpy may hold it.
+template <typename T>
+nb::capsule keep(std::unique_ptr<std::vector<T>> owned) {
+  return nb::capsule(owned.release(), [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
+}
+
+// Hands a vector to numpy without a copy.
+template <typename T>
+Out<T> give(std::vector<T> values) {
+  auto owned = std::make_unique<std::vector<T>>(std::move(values));
+  T* data = owned->data();
+  const size_t size = owned->size();
+  return Out<T>(data, {size}, keep(std::move(owned)));
+}
+
+template <typename T>
+OutRows<T> give_rows(std::vector<T> values, size_t columns) {
+  auto owned = std::make_unique<std::vector<T>>(std::move(values));
+  T* data = owned->data();
+  const size_t rows = owned->size() / columns;
+  return OutRows<T>(data, {rows, columns}, keep(std::move(owned)));
+}
+
+// ValueError unless text i can be the values from offsets[i] to offsets[i + 1].
+inline void check_offsets(std::span<const int64_t> offsets, size_t size) {
+  if (offsets.empty() || offsets.front() < 0 || !std::ranges::is_sorted(offsets) ||
+      static_cast<size_t>(offsets.back()) > size) {
+    throw std::invalid_argument("offsets must rise from 0 or more to at most the number of values");
+  }
+}
+
+}  // namespace webtext::bind

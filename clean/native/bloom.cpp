@@ -1,0 +1,64 @@
+#include "bloom.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "words.hpp"
+
+namespace webtext::bloom {
+
+namespace {
+
+constexpr size_t kAhead = 8;  // hashes whose bits are fetched together: each bit lies somewhere else
+
+class Probes {
+ public:
+  Probes(uint64_t hash, uint64_t n_bits) : state_(hash), n_bits_(n_bits) {}
+  uint64_t next() {
+    state_ += minhash::kGolden;
+    return static_cast<uint64_t>(static_cast<unsigned __int128>(minhash::mix(state_)) * n_bits_ >> 64);
+  }
+
+ private:
+  uint64_t state_, n_bits_;
+};
+
+// Calls visit(i) for the i-th hash when the words of its bits are on their way.
+template <typename Word, typename Visit>
+void each(std::span<Word> bits, std::span<const uint64_t> hashes, uint32_t probes, Visit visit) {
+  for (size_t first = 0; first < hashes.size(); first += kAhead) {
+    const size_t end = std::min(first + kAhead, hashes.size());
+    for (size_t i = first; i < end; ++i) {
+      Probes probe(hashes[i], bits.size() * 64);
+      for (uint32_t n = 0; n < probes; ++n) __builtin_prefetch(&bits[probe.next() / 64]);
+    }
+    for (size_t i = first; i < end; ++i) visit(i);
+  }
+}
+
+}  // namespace
+
+void add(std::span<uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes) {
+  each(bits, hashes, probes, [&](size_t i) {
+    Probes probe(hashes[i], bits.size() * 64);
+    for (uint32_t n = 0; n < probes; ++n) {
+      const uint64_t bit = probe.next();
+      std::atomic_ref(bits[bit / 64]).fetch_or(uint64_t{1} << bit % 64, std::memory_order_relaxed);
+    }
+  });
+}
+
+void has(std::span<const uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes,
+         std::span<uint8_t> answers) {
+  each(bits, hashes, probes, [&](size_t i) {
+    Probes probe(hashes[i], bits.size() * 64);
+    bool all = true;
+    for (uint32_t n = 0; all && n < probes; ++n) {
+      const uint64_t bit = probe.next();
+      all = bits[bit / 64] >> bit % 64 & 1;
+    }
+    answers[i] = all;
+  });
+}
+
+}  // namespace webtext::bloom

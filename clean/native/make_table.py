@@ -1,0 +1,109 @@
+"""Write a readable rule about characters as a C++ header of tables: make_table.py fold|characters RULE.PY HEADER.HPP.
+
+`fold` is the rule of `clean/dedup/key.py`, `characters` the classes of `clean/rules/characters.py`. CMake runs it with the
+Python that builds the package, whose Unicode version the tables have.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+BLOCK = 128  # characters per block: blocks that are equal are stored once
+FIRST_TEXT = 8  # entries of `fold` below are kinds of characters that stay as they are; 4 is "dropped"
+DROPPED = 4
+
+
+def main(which: str, rule_file: str, header: str) -> None:
+    """Write the header."""
+    lines = {"fold": fold_lines, "characters": character_lines}[which](_load(Path(rule_file)))
+    first = [
+        f"// Made by make_table.py from {Path(rule_file).name}; do not edit.",
+        "#pragma once",
+        "#include <cstdint>",
+    ]
+    Path(header).write_text("\n".join([*first, *lines]) + "\n", encoding="ascii")
+
+
+def character_lines(characters: ModuleType) -> Iterator[str]:
+    """A class for each character."""
+    index, classes = _blocks(lambda code: characters.class_of(chr(code)))
+    names = ("BLANK", "SYMBOL", "LETTER", "TERMINAL")
+    yield "namespace webtext::signals {"
+    yield f'inline constexpr char kUnicodeVersion[] = "{characters.UNICODE_VERSION}";'
+    yield f"inline constexpr uint32_t kClassBlock = {BLOCK};"
+    yield f"inline constexpr uint8_t {', '.join(f'k{name.title()} = {getattr(characters, name)}' for name in names)};"
+    yield from _array("uint16_t", "kClassIndex", index)
+    yield from _array("uint8_t", "kClasses", classes)
+    yield "}  // namespace webtext::signals"
+
+
+def fold_lines(key: ModuleType) -> Iterator[str]:
+    """A kind for each character that stays as it is, or where the bytes lie that it is folded to."""
+    texts = bytearray()
+    positions: dict[bytes, int] = {}
+
+    def entry(code: int) -> int:
+        folded = _folded(key, code)
+        if isinstance(folded, int):
+            return folded
+        if folded not in positions:
+            positions[folded] = len(texts)
+            texts.extend(bytes([len(folded)]) + folded)
+        return positions[folded] + FIRST_TEXT
+
+    index, entries = _blocks(entry)
+    yield "namespace webtext::minhash {"
+    yield f'inline constexpr char kUnicodeVersion[] = "{key.UNICODE_VERSION}";'
+    yield f"inline constexpr uint32_t kFoldBlock = {BLOCK}, kFoldFirstText = {FIRST_TEXT};"
+    yield from _array("uint16_t", "kFoldIndex", index)
+    yield from _array("uint32_t", "kFoldEntries", entries)
+    yield from _array("uint8_t", "kFoldTexts", texts)
+    yield "}  // namespace webtext::minhash"
+
+
+def _folded(key: ModuleType, code: int) -> int | bytes:
+    """A kind, DROPPED, or the folded bytes, in which each single or mark follows a byte that says so."""
+    if 0xD800 <= code < 0xE000:
+        return int(key.Kind.BREAK)
+    units = key.fold(chr(code))
+    if units == chr(code) or units == " ":
+        return int(key.kind_of(units))
+    if not units:
+        return DROPPED
+    marked = (key.Kind.SINGLE, key.Kind.MARK)
+    kinds = [(unit, key.kind_of(unit)) for unit in units]
+    return b"".join((bytes([kind]) if kind in marked else b"") + unit.encode() for unit, kind in kinds)
+
+
+def _blocks(entry: Callable[[int], int]) -> tuple[list[int], list[int]]:
+    """For each block of characters the number of its entries' block, and the entries of all blocks that differ."""
+    blocks: dict[tuple[int, ...], int] = {}
+    index = []
+    for first in range(0, sys.maxunicode + 1, BLOCK):
+        block = tuple(entry(code) for code in range(first, first + BLOCK))
+        index.append(blocks.setdefault(block, len(blocks)))
+    return index, [each for block in blocks for each in block]
+
+
+def _array(type_: str, name: str, values: Sequence[int]) -> Iterator[str]:
+    yield f"inline constexpr {type_} {name}[] = {{"
+    for start in range(0, len(values), 24):
+        yield ",".join(map(str, values[start : start + 24])) + ","
+    yield "};"
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("rule", path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"cannot load '{path}'")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -1,0 +1,133 @@
+"""The links of a release: what a corpus without texts is fetched from again, as a links set that `crawl fetch` reads.
+
+Those of the build's own links set that led to a document of the corpus, as they stand there, posts and all; and for a document
+without such a link (imported, or of somebody's WARC) one made of its URL, karma, date and split. Settings of the recipe are
+those of the build's links, for they say where a redirect may lead; without links, it may lead anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from webtext.base.partset import MANIFEST, PartSet
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.schemas import link_id
+from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.storage import Folder
+from webtext.base.urls import canonical_url, registrable_domain
+from webtext.clean.inputs import SetName
+
+CODE_VERSION = 1
+KEY_DIGITS = 16
+"""Hex digits of a link's id that are compared: another link is taken along by chance once in 10^12 times."""
+ANYWHERE = {"keep_links_back": True, "keep_wikipedia": True}
+
+Keys = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class LinksTask:
+    """One part of the build's links, or of the corpus, and which of both belong together."""
+
+    corpus: SetName
+    links: SetName | None
+    part: int
+    of_corpus: bool
+
+
+def write_links(build: str, corpus: PartSet, out: str, run: Run) -> PartSet:
+    """Write the links set `out` of the corpus in the folder `build`. Memory: 16 bytes a link of the corpus."""
+    links = (
+        PartSet.open(Folder(build).location("links"), "links") if Folder(build).exists(f"links/{MANIFEST}") else None
+    )
+    name, links_name = SetName.of(corpus), SetName.of(links) if links is not None else None
+    tasks = []
+    for part in range(len(links.parts) if links is not None else 0):
+        assert links is not None
+        tasks.append((links.source(part), LinksTask(name, links_name, part, of_corpus=False)))
+    for part in range(len(corpus.parts)):
+        if links_name is None or next(_unlinked(name, links_name, part), None) is not None:
+            tasks.append((corpus.source(part), LinksTask(name, links_name, part, of_corpus=True)))
+    settings: Mapping[str, Any] = links.recipe["settings"] if links is not None else ANYWHERE
+    return run_parts(
+        _links_part,
+        [
+            PartTask(index=i, sources=(source,), payload=task, depends=corpus.hash)
+            for i, (source, task) in enumerate(tasks)
+        ],
+        recipe=Recipe(stage="clean.release", code_version=CODE_VERSION, settings=settings),
+        outputs={"links": (out, "links")},
+        parents=[corpus] if links is None else [corpus, links],
+        run=run,
+        label="clean.release: links",
+    )["links"]
+
+
+def _links_part(context: PartContext, task: PartTask) -> None:
+    """Runs in the worker."""
+    work: LinksTask = task.payload
+    if work.of_corpus:
+        context.main.write(
+            list({row["link_id"]: row for row in _unlinked(work.corpus, work.links, work.part)}.values())
+        )
+        return
+    assert work.links is not None
+    for batch in work.links.open().batches(work.part):
+        mine = np.isin(_keys(batch["link_id"]), _links_of(work.corpus))
+        context.main.write_table(pa.Table.from_batches([batch.filter(pa.array(mine))]))
+
+
+def _unlinked(corpus: SetName, links: SetName | None, part: int) -> Iterator[dict[str, Any]]:
+    """Links for the documents of a part that no link of the set led to; those without a URL cannot be fetched."""
+    known = _known_links(corpus, links) if links is not None else np.empty(0, np.uint64)
+    for batch in corpus.open().batches(part, ["link_ids", "url", "karma", "date", "split"]):
+        for row in batch.to_pylist():
+            url = canonical_url(row["url"]) if row["url"] else None
+            if url is not None and not np.isin([_key(each) for each in row["link_ids"]], known).any():
+                yield {
+                    "link_id": link_id(url),
+                    "url": url,
+                    "url_raw": row["url"],
+                    "domain": registrable_domain(url),
+                    "karma": row["karma"] or 0,
+                    "karma_sum": row["karma"] or 0,
+                    "first_created": row["date"] or 0,
+                    "posts": [],
+                    "split": row["split"],
+                }
+
+
+@functools.lru_cache(maxsize=1)
+def _links_of(corpus: SetName) -> Keys:
+    """Of the links that led to documents, sorted."""
+    opened = corpus.open()
+    found = [np.empty(0, np.uint64)]
+    for part in opened.parts:
+        found += [_keys(batch["link_ids"].flatten()) for batch in opened.batches(part, ["link_ids"])]
+    return np.unique(np.concatenate(found))
+
+
+@functools.lru_cache(maxsize=1)
+def _known_links(corpus: SetName, links: SetName) -> Keys:
+    """Those of them that are in the links set, sorted."""
+    opened, wanted = links.open(), _links_of(corpus)
+    found = [np.empty(0, np.uint64)]
+    for part in opened.parts:
+        found.append(np.intersect1d(_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
+    return np.unique(np.concatenate(found))
+
+
+def _keys(identifiers: pa.Array | pa.ChunkedArray) -> Keys:
+    return np.array([_key(each) for each in identifiers.to_pylist()], np.uint64)
+
+
+def _key(identifier: str) -> int:
+    return int(identifier[:KEY_DIGITS], 16)

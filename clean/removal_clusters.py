@@ -1,0 +1,223 @@
+"""What goes with a document that is removed on request: all that says the same, so that it comes back under no mirror.
+
+Duplicates are found as if nobody had asked for anything. Then, of the documents that stay, each that is near a requested
+one goes with it: equal text, or an exact Jaccard similarity at the threshold of dedup or above. And whatever was dropped as
+the duplicate of one that goes, goes too. So what comes out with a list is what comes out without it, less whole clusters:
+no document enters a corpus because another was taken out, and parts that hold none of them stay as they are.
+
+A requested document is compared whether it was itself kept, dropped by a rule, or dropped as a duplicate of one of several
+that it resembles. Chains end there: with A ~ B ~ C, A unlike C, a request for A takes B, which was dropped for it, not C.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.base.errors import DryRun
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.clean import _minhash
+from webtext.clean.dedup.candidates import band_keys, min_agreement
+from webtext.clean.dedup.find import Duplicates
+from webtext.clean.dedup.reference import jaccard
+from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.sign import (
+    SIGNED,
+    TEXTS_PER_BATCH,
+    SignTask,
+    is_signed,
+    read_facts,
+    read_signatures,
+    sign_documents,
+    texts_of,
+)
+from webtext.clean.removal import Removed, Request
+from webtext.clean.removal_texts import RequestedText, distinct, texts_of_earlier
+
+REQUESTS_AT_A_TIME = 1 << 14
+PAIRS_AT_A_TIME = 1 << 16
+
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Set = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """With what requested documents are compared: the rows that pass, less their `duplicates`, signed in `work`."""
+
+    documents: PartSet
+    duplicates: Duplicates
+    passes: Callable[[int], Mask]
+    settings: DedupSettings
+    work: Folder
+
+    def add_clusters(self, removed: Removed, run: Run) -> None:
+        """Add to `removed` what goes with the documents that lines name.
+
+        Memory: the requested documents' signatures, and the shingles of REQUESTS_AT_A_TIME of them.
+        """
+        if not any(removed.requested) and not removed.earlier:
+            return
+        self._sign(run)
+        earlier = (texts_of_earlier(name, self.settings) for name in removed.earlier)
+        texts = distinct(itertools.chain(self._texts(removed), *earlier))
+        for start in range(0, len(texts), REQUESTS_AT_A_TIME):
+            self._add_mirrors(texts[start : start + REQUESTS_AT_A_TIME], removed)
+        self._add_duplicates(removed)
+        held = {why.line.list for requested in removed.requested for why in requested.values()}
+        removed.parents += [name.open() for name in removed.earlier if name.url in held]
+
+    def _sign(self, run: Run) -> None:
+        """Sign what is not signed; dedup has just done it, unless it found its result ready."""
+        parts = range(len(self.documents.parts))
+        tasks = [SignTask(self.documents, part, self.work, self.settings) for part in parts]
+        if all(map(is_signed, tasks)):
+            return
+        if run.dry_run:
+            run.console.say(f"clean.dedup: {self.documents.records:,} documents to sign")
+            raise DryRun
+        with self.work.held():
+            sign_documents(tasks, run)
+
+    def _texts(self, removed: Removed) -> Iterator[RequestedText]:
+        """The texts that lines name here."""
+        for part, requested in enumerate(removed.requested):
+            rows = np.array(sorted(requested), np.int64)
+            facts = self._facts(part).take(pa.array(rows))
+            columns = (facts[name].to_pylist() for name in ("id", "digest", "has_words"))
+            signatures = read_signatures(self.work, part, self.settings.permutations)[rows]
+            for row, name, digest, has_words, signature in zip(rows.tolist(), *columns, signatures, strict=True):
+                yield RequestedText(name, requested[row].line, digest, self.documents, part, row, has_words, signature)
+
+    def _add_mirrors(self, texts: Sequence[RequestedText], removed: Removed) -> None:
+        """Add the documents that stay and say what one of `texts` says; of several, the most similar by signature."""
+        bands = _Bands(texts, self.settings)
+        pairs = []  # by part: rows, which of the texts, most similar first
+        for part in range(len(self.documents.parts)):
+            rows = self._staying(part, removed)
+            rows = rows[~self._add_copies(part, rows, texts, removed)]
+            pairs.append(bands.near(rows, read_signatures(self.work, part, self.settings.permutations)))
+        needed = np.unique(np.concatenate([which for _, which in pairs]))
+        sets = self._sets_of_texts({i: texts[i] for i in needed.tolist()})
+        for part, (rows, which) in enumerate(pairs):
+            mine = self._sets(self.documents, part, np.unique(rows)) if len(rows) else {}
+            for row, i in zip(rows.tolist(), which.tolist(), strict=True):
+                if row not in removed.requested[part]:
+                    similarity = jaccard(mine[row], sets[i])
+                    if similarity >= self.settings.threshold:
+                        removed.requested[part][row] = _with(texts[i], similarity)
+
+    def _staying(self, part: int, removed: Removed) -> Integers:
+        """The rows of a part that would stay."""
+        mask = self.passes(part).copy()
+        mask[self.duplicates.table(part)["row"].to_numpy()] = False
+        mask[list(removed.requested[part])] = False
+        return np.flatnonzero(mask)
+
+    def _add_copies(self, part: int, rows: Integers, texts: Sequence[RequestedText], removed: Removed) -> Mask:
+        """Add the rows with the very text of one of `texts`; a mask of them."""
+        digests = self._facts(part)["digest"].take(pa.array(rows))
+        copies = pc.is_in(digests, pa.array([text.digest for text in texts], digests.type)).to_numpy()
+        by_digest = {text.digest: text for text in texts}
+        for i in np.flatnonzero(copies).tolist():
+            removed.requested[part][int(rows[i])] = _with(by_digest[digests[i].as_py()], 1.0)
+        return np.asarray(copies, np.bool_)
+
+    def _add_duplicates(self, removed: Removed) -> None:
+        """Add what was dropped for a document that goes."""
+        gone: dict[str, Request] = {}
+        for part, requested in enumerate(removed.requested):
+            rows = sorted(requested)
+            identifiers = self._facts(part)["id"].take(pa.array(rows, pa.int64())).to_pylist()
+            gone.update(zip(identifiers, (requested[row] for row in rows), strict=True))
+        for part, requested in enumerate(removed.requested):
+            found = self.duplicates.table(part)
+            found = found.filter(pc.is_in(found["duplicate_of"], pa.array(list(gone), pa.string())))
+            for each in found.to_pylist():
+                why = gone[each["duplicate_of"]]
+                requested.setdefault(each["row"], Request(why.line, each["duplicate_of"], each["similarity"]))
+
+    def _facts(self, part: int) -> pa.Table:
+        return pa.Table.from_batches(read_facts(self.work, part), SIGNED)
+
+    def _sets_of_texts(self, texts: Mapping[int, RequestedText]) -> dict[int, Set]:
+        """Shingle sets, by the numbers that the texts have here; each part is read once."""
+        sets: dict[int, Set] = {}
+        by_part: dict[tuple[str, int], dict[int, int]] = {}
+        documents = {text.documents.folder.url: text.documents for text in texts.values()}
+        for number, text in texts.items():
+            by_part.setdefault((text.documents.folder.url, text.part), {})[text.row] = number
+        for (url, part), numbers in by_part.items():
+            found = self._sets(documents[url], part, np.array(sorted(numbers), np.int64))
+            sets |= {numbers[row]: values for row, values in found.items()}
+        return sets
+
+    def _sets(self, documents: PartSet, part: int, rows: Integers) -> dict[int, Set]:
+        """Shingle sets of the rows (rising) of a part, whose texts are read."""
+        sets: dict[int, Set] = {}
+        start = 0
+        for batch in documents.batches(part, ["text"], TEXTS_PER_BATCH):
+            chosen = rows[slice(*np.searchsorted(rows, [start, start + len(batch)]))]
+            if len(chosen):
+                texts = texts_of(batch.column("text").take(pa.array(chosen - start)))
+                values, offsets = _minhash.shingle_sets(*texts, self.settings.shingle_words)
+                sets |= zip(chosen.tolist(), np.split(values, offsets[1:-1]), strict=True)
+            start += len(batch)
+        return sets
+
+
+class _Bands:
+    """The requested texts' signatures, band by band, to be met by others."""
+
+    def __init__(self, texts: Sequence[RequestedText], settings: DedupSettings) -> None:
+        self._settings = settings
+        self._least = min_agreement(settings.threshold, settings.permutations)
+        self._signatures = np.array([text.signature for text in texts], np.uint8)
+        with_words = np.flatnonzero([text.has_words for text in texts])
+        self._bands = []
+        for band in range(settings.bands):
+            keys = band_keys(self._signatures[with_words], band, settings.rows)
+            order = np.argsort(keys, kind="stable")
+            self._bands.append((keys[order], with_words[order]))
+
+    def near(self, rows: Integers, signatures: npt.NDArray[np.uint8]) -> tuple[Integers, Integers]:
+        """Pairs (row, text) that share a bucket and agree by signature: rising rows, the most alike text first."""
+        n = len(self._signatures)
+        found = [np.empty((0, 2), np.int64)]
+        for band, (keys, which) in enumerate(self._bands):
+            mine = band_keys(signatures[rows], band, self._settings.rows)
+            for met, texts in _meetings(keys, mine):
+                pair = rows[met], which[texts]
+                stacked = np.concatenate([self._signatures, signatures[pair[0]]])
+                agreements = _minhash.agreements(stacked, pair[1], n + np.arange(len(pair[0])))
+                near = agreements >= self._least
+                found.append(np.stack([pair[0] * n + pair[1], -agreements.astype(np.int64)], axis=1)[near])
+        pairs = np.unique(np.concatenate(found), axis=0)
+        row, text = np.divmod(pairs[:, 0], n)
+        order = np.lexsort((text, pairs[:, 1], row))
+        return row[order], text[order]
+
+
+def _meetings(keys: npt.NDArray[np.uint64], mine: npt.NDArray[np.uint64]) -> Iterator[tuple[Integers, Integers]]:
+    """Pairs (i, j) with mine[i] == keys[j], some PAIRS_AT_A_TIME; `keys` are sorted."""
+    first, last = np.searchsorted(keys, mine, "left"), np.searchsorted(keys, mine, "right")
+    sizes = last - first
+    hits = np.flatnonzero(sizes)
+    blocks = np.cumsum(sizes[hits]) // PAIRS_AT_A_TIME
+    for some in np.split(hits, np.flatnonzero(np.diff(blocks)) + 1):
+        ends = np.cumsum(sizes[some])
+        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes[some], sizes[some])
+        yield np.repeat(some, sizes[some]), np.repeat(first[some], sizes[some]) + within
+
+
+def _with(text: RequestedText, similarity: float) -> Request:
+    return Request(text.line, text.id, similarity)

@@ -1,0 +1,94 @@
+"""The texts that are to go on request, with what finds others like them: their signatures, and where they can be read.
+
+Those of this build are signed already; those that went in another build, whose set `dropped` is given as a removal list,
+are read where that build's documents lie, and signed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.base.errors import InputError
+from webtext.base.lineage import parents_of
+from webtext.base.partset import PartSet
+from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.sign import TEXTS_PER_BATCH, sign_batch
+from webtext.clean.inputs import SetName
+from webtext.clean.removal_list import Line
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedText:
+    """A text that goes, the line for which it does, and the document that has it."""
+
+    id: str
+    line: Line
+    digest: bytes
+    documents: PartSet
+    part: int
+    row: int
+    has_words: bool
+    signature: npt.NDArray[np.uint8]
+
+
+def distinct(texts: Iterable[RequestedText]) -> list[RequestedText]:
+    """One for each text, that of the smallest id, in the order of ids: neither parts nor lists decide by their order."""
+    found: dict[bytes, RequestedText] = {}
+    for text in texts:
+        known = found.get(text.digest)
+        if known is None or text.id < known.id:
+            found[text.digest] = text
+    return sorted(found.values(), key=lambda text: (text.id, text.digest))
+
+
+def texts_of_earlier(name: SetName, settings: DedupSettings) -> Iterator[RequestedText]:
+    """The texts that went on request in the build whose set `dropped` this is. InputError when they lie there no more."""
+    dropped = name.open()
+    documents = _documents_of(dropped)
+    for part in range(len(dropped.parts)):
+        rows = dropped.table(part, ["id", "request"])
+        gone = rows.filter(pc.is_valid(rows["request"]))
+        lines = dict(zip(gone["id"].to_pylist(), gone["request"].to_pylist(), strict=True))
+        if lines:
+            yield from _signed(documents, part, lines, name.url, settings)
+
+
+def _signed(
+    documents: PartSet, part: int, lines: Mapping[str, str], place: str, settings: DedupSettings
+) -> Iterator[RequestedText]:
+    wanted = pa.array(list(lines), pa.string())
+    start = 0
+    for batch in documents.batches(part, ["id", "text", "text_digest"], TEXTS_PER_BATCH):
+        rows = np.flatnonzero(pc.is_in(batch["id"], wanted).to_numpy(zero_copy_only=False))
+        found = batch.take(pa.array(rows))
+        signatures, has_words = sign_batch(found["text"], settings)
+        columns = found["id"].to_pylist(), found["text_digest"].to_pylist()
+        for i, (identifier, digest) in enumerate(zip(*columns, strict=True)):
+            yield RequestedText(
+                id=identifier,
+                line=Line(place, 0, lines[identifier]),
+                digest=bytes.fromhex(digest),
+                documents=documents,
+                part=part,
+                row=start + int(rows[i]),
+                has_words=bool(has_words[i]),
+                signature=signatures[i].astype(np.uint8),
+            )
+        start += len(batch)
+
+
+def _documents_of(dropped: PartSet) -> PartSet:
+    made_of = {parent["hash"] for parent in dropped.manifest["parents"]}
+    for parent in parents_of(dropped):
+        if parent.kind in ("documents", "corpus") and parent.hash in made_of:
+            return parent
+    raise InputError(
+        f"the documents that '{dropped.folder.url}' was made of are not where they were: their texts are needed",
+        "put them back, or leave this removal list out",
+    )

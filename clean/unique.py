@@ -1,0 +1,114 @@
+"""A documents set in which every id stands once: of parts that hold the same id, the first keeps it.
+
+A part function keeps the ids of its own part apart. Which parts share one is known when all are made; then the later ones
+are made again without it. What they have to leave out is written beside the set, so that the next run knows it beforehand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import part_key
+from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.run import Run
+from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.storage import Folder
+
+T = TypeVar("T")
+
+REPEATED = "repeated.json"
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueTask(Generic[T]):
+    """A part's task, and ids that earlier parts hold: the part function counts their records as repeated."""
+
+    task: T
+    taken: tuple[str, ...]
+
+
+def run_unique(
+    function: Callable[[PartContext, PartTask], None],
+    tasks: Sequence[PartTask],
+    *,
+    recipe: Recipe,
+    out: str,
+    parents: Sequence[PartSet],
+    run: Run,
+) -> PartSet:
+    """Make the documents set `out` as `run_parts` does; `function` finds a `UniqueTask` as its payload.
+
+    Memory: 16 bytes a document where there are several parts, and the ids that are repeated.
+    """
+
+    def make(taken: Mapping[int, Sequence[str]]) -> PartSet:
+        return run_parts(
+            function,
+            [_without(task, tuple(taken.get(task.index, ()))) for task in tasks],
+            recipe=recipe,
+            outputs={"documents": (out, "documents")},
+            parents=parents,
+            run=run,
+            label=recipe.stage,
+        )["documents"]
+
+    key = sha256_json([part_key(recipe, task.sources, task.depends) for task in tasks])
+    documents = make(_read(Folder(out), key))
+    repeated = repeated_ids(documents)
+    if not repeated:
+        return documents
+    if not run.dry_run:
+        stored = {"key": key, "repeated": {str(index): list(ids) for index, ids in repeated.items()}}
+        Folder(out).write_bytes(REPEATED, (json.dumps(stored, indent=1, sort_keys=True) + "\n").encode())
+    return make(repeated)
+
+
+def repeated_ids(documents: PartSet) -> dict[int, tuple[str, ...]]:
+    """Part index -> ids in that part which an earlier part holds too, in their order; parts without any are left out."""
+    if len(documents.parts) < 2:
+        return {}
+    hashes = np.sort(np.concatenate([_hashes(_ids(documents, part)) for part in range(len(documents.parts))]))
+    suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+    seen: set[str] = set()
+    repeated: dict[int, tuple[str, ...]] = {}
+    for part in range(len(documents.parts) if suspects else 0):
+        ids = _ids(documents, part)
+        suspected = [ids[i] for i, hashed in enumerate(_hashes(ids).tolist()) if hashed in suspects]
+        found = tuple(each for each in suspected if each in seen)
+        seen.update(suspected)
+        if found:
+            repeated[documents.parts[part].index] = found
+    return repeated
+
+
+def _without(task: PartTask, taken: tuple[str, ...]) -> PartTask:
+    depends = sha256_json([task.depends, *taken]) if taken else task.depends
+    return dataclasses.replace(task, payload=UniqueTask(task.payload, taken), depends=depends)
+
+
+def _read(folder: Folder, key: str) -> dict[int, Sequence[str]]:
+    """What an earlier run of these very tasks wrote; nothing where there was none."""
+    try:
+        stored: dict[str, Any] = json.loads(folder.read_bytes(REPEATED)) if folder.exists(REPEATED) else {}
+        return {int(index): ids for index, ids in stored["repeated"].items()} if stored.get("key") == key else {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}  # damaged: found again
+
+
+def _ids(documents: PartSet, part: int) -> list[str]:
+    ids: list[str] = documents.table(part, ["id"])["id"].to_pylist()
+    return ids
+
+
+def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+    hashed = b"".join(hashlib.blake2b(each.encode(), digest_size=8).digest() for each in ids)
+    return np.frombuffer(hashed, "<u8")

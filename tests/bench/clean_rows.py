@@ -1,0 +1,23 @@
+"""Rows of the table of `bench_clean.py`: what was measured, what it must reach, what it is to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line; the cells are Markdown."""
+
+    what: str
+    must: str
+    aim: str
+    found: str
+
+
+def print_rows(rows: Iterable[Row]) -> None:
+    """Print the table as Markdown."""
+    print("| what | must | aim | measured |\n|---|---|---|---|")
+    for row in rows:
+        print(f"| {row.what} | {row.must} | {row.aim} | {row.found} |", flush=True)

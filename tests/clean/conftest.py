@@ -1,0 +1,17 @@
+"""What tests of cleaning share: a run of two workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.run import Run
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with LocalEngine(workers=2) as engine:
+        yield Run(engine, Console("quiet"))

@@ -1,0 +1,73 @@
+"""Documents for tests of dedup, and part sets of them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.schemas import text_digest
+from webtext.clean.dedup.find import Duplicates
+
+
+def document(
+    id_: str, text: str, karma: int | None = None, date: int | None = None, split: str = "train"
+) -> dict[str, Any]:
+    row = {"id": id_, "link_ids": [], "text": text, "text_digest": text_digest(text)}
+    return row | {"karma": karma, "date": date, "split": split}
+
+
+def write_set(folder: Any, documents: list[dict[str, Any]], n_parts: int = 1) -> PartSet:
+    writer = SetWriter(str(folder), "documents", Recipe(stage="test", code_version=1, settings={}))
+    parts = []
+    for index in range(n_parts):
+        rows = documents[index::n_parts]
+        with writer.part(index, key=str(index)) as part:
+            part.write(rows)
+            part.counts.keep(len(rows))
+            parts.append(part.publish())
+    return writer.seal(parts)
+
+
+def by_id(documents: PartSet, found: Duplicates) -> dict[str, tuple[str, str, float]]:
+    """id -> (reason, duplicate_of, similarity) of what goes."""
+    result = {}
+    for part in range(len(documents.parts)):
+        ids = documents.table(part, ["id"])["id"].to_pylist()
+        for row in found.table(part).to_pylist():
+            result[ids[row["row"]]] = (row["reason"], row["duplicate_of"], row["similarity"])
+    return result
+
+
+def prose(seed: int, n_words: int = 400) -> list[str]:
+    source = random.Random(seed)
+    return [f"word{source.randrange(10**6)}" for _ in range(n_words)]
+
+
+def edited(words: list[str], *places: int) -> str:
+    """Each place costs the 5 shingles over it, in both texts: J = (396 - 5 n) / (396 + 5 n) for 400 words."""
+    return " ".join(f"other{at}" if at in places else word for at, word in enumerate(words))
+
+
+def chain(seed: int) -> list[str]:
+    """Texts A ~ B ~ C: six edits apart J = 366 / 426 = .86, so A and C, twelve apart, have J = 336 / 456 = .74."""
+    words, first, second = prose(seed), range(10, 70, 10), range(70, 130, 10)
+    return [edited(words), edited(words, *first), edited(words, *first, *second)]
+
+
+def corpus(seed: int, n_families: int = 40) -> list[dict[str, Any]]:
+    """Families of edited, truncated and copied texts, with ties in karma and date, in both splits."""
+    source = random.Random(seed)
+    documents = []
+    for family in range(n_families):
+        words = prose(seed * 1000 + family, source.choice([3, 40, 400]))
+        for member in range(source.randrange(1, 7)):
+            places = source.sample(range(len(words)), min(len(words), source.choice([0, 0, 1, 5, 12])))
+            text = edited(words, *places)
+            split = "validation" if source.random() < 0.3 else "train"
+            karma = source.choice([None, 3, 4])
+            documents.append(document(f"{family}-{member}", text, karma, source.choice([None, 1]), split))
+    source.shuffle(documents)
+    return documents

@@ -1,0 +1,20 @@
+"""What a part set, or a folder of them, holds: rows, or the bytes that no run may change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from webtext.base.partset import PartSet
+
+
+def rows(records: PartSet) -> list[dict[str, Any]]:
+    return [row for i in range(len(records.parts)) for row in records.table(i).to_pylist()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != "run.json" and "_dedup" not in p.parts
+    }

@@ -1,0 +1,232 @@
+"""Records of others as documents: files, Hugging Face datasets, and ids that stand once in a set."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.schemas import split_of
+from webtext.clean.command import group
+from webtext.clean.extract.body import ExtractSettings
+from webtext.clean.extract.pages import extract_documents
+from webtext.clean.importing import DatasetOrigin
+from webtext.clean.pipeline import CleanSettings, clean_pages, read_documents
+from webtext.clean.unique import REPEATED
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from set_contents import contents, rows  # noqa: E402
+from warc_files import article, page, write_pages, write_warc  # noqa: E402
+
+
+def dataset(folder: Path, **splits: list[dict[str, Any]]) -> Path:
+    """A local dataset of one Parquet file a split, two for train."""
+    (folder / "data").mkdir(parents=True)
+    for split, records in splits.items():
+        middle = len(records) // 2 if split == "train" else 0
+        for shard, some in enumerate(filter(None, (records[:middle], records[middle:]))):
+            pq.write_table(pa.Table.from_pylist(some), folder / f"data/{split}-{shard:05d}.parquet")
+    return folder
+
+
+TRAIN = [
+    {"content": article(1), "id": "one", "url": "http://a.example/x", "date": "2017-06-01T12:00:00Z", "karma": 7},
+    {"content": article(2), "id": "two", "url": None, "date": "2017-06-01T14:00:00+02:00", "karma": None},
+    {"content": None, "id": "three", "url": None, "date": "", "karma": None},
+    {"content": article(4), "id": None, "url": None, "date": "2017-06-01", "karma": None},
+]
+
+
+# --- datasets ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_datasets_rows_become_a_corpus_and_those_without_text_are_counted(tmp_path: Path, run: Run) -> None:
+    folder = dataset(tmp_path / "set", train=TRAIN, validation=[{"content": article(5), "id": "five"}])
+    name = f"huggingface:{folder}:content"
+    result = clean_pages([name], str(tmp_path / "build"), CleanSettings(), run)
+    assert result.documents.counts.to_json() == {"records_in": 5, "kept": 4, "dropped": {}, "failed": {"no_text": 1}}
+    first, second, fourth, fifth = rows(result.corpus)
+    assert (first["text"], first["id"], first["url"], first["karma"]) == (article(1), "one", "http://a.example/x", 7)
+    assert [row["date"] for row in (first, second, fourth)] == [1496318400, 1496318400, 1496275200]
+    assert len(fourth["id"]) == 32
+    assert (fifth["id"], fifth["split"]) == ("five", "validation")
+    assert [len(result.documents.table(part)) for part in range(3)] == [2, 1, 1]
+    card = (tmp_path / "build/corpus/README.md").read_text()
+    source, split = result.documents.parts[0].sources[0].part.split("@")[1].split()
+    assert (f"| huggingface\\:set\\:content | {source} {split} | 3 |") in card
+    assert "WARC" not in card.split("## Sources")[1].split("## Opt-outs")[0]
+
+
+def test_a_dataset_that_holds_nothing_out_is_split_by_id(tmp_path: Path, run: Run) -> None:
+    records = [{"text": article(i), "id": f"id {i}"} for i in range(60)]
+    held_out = dataset(tmp_path / "a", train=records[:40], test=records[40:])
+    documents = read_documents([f"huggingface:{held_out}"], str(tmp_path / "one"), run)
+    assert {row["id"] for row in rows(documents) if row["split"] == "validation"} == {f"id {i}" for i in range(40, 60)}
+    whole = dataset(tmp_path / "b", train=records)
+    documents = read_documents([f"huggingface:{whole}"], str(tmp_path / "two"), run)
+    assert all(row["split"] == split_of(row["id"]) for row in rows(documents))
+
+
+def test_one_worker_and_four_make_the_same_of_a_dataset_wherever_it_lies(tmp_path: Path) -> None:
+    folder = dataset(tmp_path / "set", train=TRAIN * 3, test=TRAIN)
+    moved = shutil.copytree(folder, tmp_path / "elsewhere" / "set")
+    for name, workers, place in (("one", 1, folder), ("four", 4, moved)):
+        with LocalEngine(workers=workers) as engine:
+            clean_pages(
+                [f"huggingface:{place}:content"], str(tmp_path / name), CleanSettings(), Run(engine, Console("quiet"))
+            )
+    assert contents(tmp_path / "one") == contents(tmp_path / "four")
+
+
+def test_a_dataset_is_read_again_only_when_its_files_change(tmp_path: Path, run: Run) -> None:
+    folder = dataset(tmp_path / "set", train=TRAIN)
+    name, out = f"huggingface:{folder}:content", str(tmp_path / "build")
+    clean_pages([name], out, CleanSettings(), run)
+    dry = Run(run.engine, run.console, dry_run=True)
+    clean_pages([name], out, CleanSettings(), dry)
+    pq.write_table(pa.table({"content": [article(9)]}), folder / "data/train-00001.parquet")
+    with pytest.raises(DryRun):
+        clean_pages([name], out, CleanSettings(), dry)
+
+
+def test_a_dataset_of_json_lines_needs_no_schema(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "set").mkdir()
+    lines = [{"text": article(1), "title": "One"}, {"text": article(2), "title": None}]
+    (tmp_path / "set/train.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    documents = read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), run)
+    assert [(row["text"], row["title"]) for row in rows(documents)] == [(article(1), "One"), (article(2), None)]
+
+
+def test_timestamps_of_a_dataset_are_seconds(tmp_path: Path, run: Run) -> None:
+    moments = [datetime(2017, 6, 1, 12, tzinfo=UTC), datetime(2017, 6, 1, 12), None]
+    for name, type_ in (("zone", pa.timestamp("ms", "UTC")), ("none", pa.timestamp("us")), ("day", pa.date32())):
+        (tmp_path / name).mkdir()
+        table = pa.table(
+            {"text": [article(i) for i in range(3)], "date": pa.array(moments, pa.timestamp("us")).cast(type_)}
+        )
+        pq.write_table(table, tmp_path / name / "train.parquet")
+        documents = read_documents([f"huggingface:{tmp_path / name}"], str(tmp_path / f"out {name}"), run)
+        expected = 1496275200 if name == "day" else 1496318400
+        assert [row["date"] for row in rows(documents)] == [expected, expected, None]
+
+
+def test_a_dataset_without_the_column_or_with_a_damaged_file_is_named(tmp_path: Path, run: Run) -> None:
+    folder = dataset(tmp_path / "set", train=TRAIN)
+    with pytest.raises(InputError, match="has no column 'text': its columns are content"):
+        read_documents([f"huggingface:{folder}"], str(tmp_path / "out"), run)
+    with pytest.raises(ConfigError, match=r"write huggingface:NAME\[\[:CONFIG\]:COLUMN\]\[@REVISION\]"):
+        read_documents(["huggingface:"], str(tmp_path / "out"), run)
+    path = folder / "data/train-00001.parquet"
+    data = bytearray(path.read_bytes())
+    data[4:40] = bytes(36)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="shard 1 of 'huggingface:set:content@.*cannot be read"):
+        read_documents([f"huggingface:{folder}:content"], str(tmp_path / "out"), run)
+
+
+def test_a_reference_may_name_the_column_alone() -> None:
+    with pytest.raises(InputError, match="'/nowhere/at/all' cannot be opened"):
+        DatasetOrigin.all_of("huggingface:/nowhere/at/all:text")
+
+
+# --- what clean run takes ------------------------------------------------------------------------------------------------
+
+
+def test_clean_run_takes_files_of_documents_and_a_documents_set(tmp_path: Path) -> None:
+    lines = [{"text": article(i) + f" Write to somebody{i}@example.org today."} for i in range(3)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    def answer(*arguments: str) -> dict[str, Any]:
+        done = CliRunner().invoke(group, ["run", *arguments, "--json", "--workers", "1"], catch_exceptions=False)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    of_file = answer(str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "one"), "--scrub")
+    assert (of_file["rows"]["kept"], of_file["documents"]) == (3, 3)
+    documents = PartSet.open(str(tmp_path / "one/documents"), "documents")
+    assert [row["n_scrubbed"] for row in rows(documents)] == [1, 1, 1]
+    of_set = answer(str(tmp_path / "one/documents"), "--out", str(tmp_path / "two"))
+    assert of_set["documents"] == 3
+    assert not (tmp_path / "two/documents").exists()
+    assert contents(tmp_path / "two/corpus") == contents(tmp_path / "one/corpus")
+
+
+def test_what_clean_run_cannot_do_is_refused(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": article(1)}))
+    write_warc(tmp_path / "a.warc.gz", [("http://a.example/", page(article(1)))])
+    both = [str(tmp_path / "a.jsonl"), str(tmp_path / "a.warc.gz")]
+    with pytest.raises(InputError, match="pages and documents are given together"):
+        clean_pages(both, str(tmp_path / "out"), CleanSettings(), run)
+    documents = read_documents(both[:1], str(tmp_path / "imported"), run).folder.url
+    with pytest.raises(ConfigError, match="is a part set, which is read as it is"):
+        clean_pages([documents], str(tmp_path / "out"), CleanSettings(extract=ExtractSettings(scrub=True)), run)
+    with pytest.raises(InputError, match="2 inputs, of which 1 are part sets"):
+        clean_pages([documents, both[0]], str(tmp_path / "out"), CleanSettings(), run)
+
+
+# --- ids that stand once --------------------------------------------------------------------------------------------------
+
+
+def captures(folder: Path, *files: list[int]) -> list[str]:
+    """WARC files of these articles; the capture of an article is the same in every file."""
+    folder.mkdir()
+    names = [str(folder / f"{name}.warc.gz") for name in "abcdefgh"[: len(files)]]
+    for name, articles in zip(names, files, strict=True):
+        write_warc(Path(name), [(f"http://{i}.example/", page(article(i))) for i in articles])
+    return names
+
+
+def test_a_capture_that_stands_in_two_files_gives_one_document(tmp_path: Path, run: Run) -> None:
+    names = captures(tmp_path / "warc", [1, 2], [2, 3, 1], [3, 3, 4])
+    documents = extract_documents(names, str(tmp_path / "out"), ExtractSettings(), run)
+    assert [row["url"] for row in rows(documents)] == [f"http://{i}.example/" for i in (1, 2, 3, 4)]
+    assert (documents.counts.records_in, documents.counts.kept) == (8, 4)
+    assert documents.counts.dropped == {"repeated_record": 4}
+    cut = captures(tmp_path / "cut otherwise", [1], [2, 2], [3, 1, 3, 3], [4])
+    again = extract_documents(cut, str(tmp_path / "again"), ExtractSettings(), run)
+    assert [row["id"] for row in rows(again)] == [row["id"] for row in rows(documents)]
+
+
+def test_a_second_run_knows_what_is_repeated_and_a_changed_file_is_looked_at_anew(tmp_path: Path, run: Run) -> None:
+    names, out = captures(tmp_path / "warc", [1, 2], [2, 3]), tmp_path / "out"
+    extract_documents(names, str(out), ExtractSettings(), run)
+    times = {p: p.stat().st_mtime_ns for p in out.rglob("*")}
+    extract_documents(names, str(out), ExtractSettings(), Run(run.engine, run.console, dry_run=True))
+    assert {p: p.stat().st_mtime_ns for p in out.rglob("*")} == times
+    (out / REPEATED).write_text("{")
+    extract_documents(names, str(out), ExtractSettings(), run)
+    write_warc(Path(names[0]), [("http://1.example/", page(article(1)))])
+    documents = extract_documents(names, str(out), ExtractSettings(), run)
+    assert [row["url"] for row in rows(documents)] == [f"http://{i}.example/" for i in (1, 2, 3)]
+
+
+def test_a_page_of_two_crawls_stands_once_with_one_worker_and_with_four(tmp_path: Path) -> None:
+    body = {"url": "http://a.example/", "body": page(article(1))}
+    ours = [write_pages(tmp_path / name, [[body], [body]]).folder.url for name in ("mine", "yours")]
+    for name, workers in (("one", 1), ("four", 4)):
+        with LocalEngine(workers=workers) as engine:
+            result = clean_pages(ours, str(tmp_path / name), CleanSettings(), Run(engine, Console("quiet")))
+        assert (result.corpus.records, result.documents.counts.dropped) == (1, {"repeated_record": 3})
+    assert contents(tmp_path / "one") == contents(tmp_path / "four")
+
+
+def test_an_id_of_two_files_of_records_is_a_failure_of_the_second(tmp_path: Path, run: Run) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": 7, "text": article(1)}))
+    documents = read_documents([str(tmp_path / "*.jsonl")], str(tmp_path / "out"), run)
+    assert documents.counts.to_json() == {"records_in": 2, "kept": 1, "dropped": {}, "failed": {"repeated_id": 1}}
+    assert documents.parts[1].failures[0].cause == "7"

@@ -1,0 +1,178 @@
+"""A kept filter of a corpus' n-grams: what it holds it has, what it does not it all but never has, and damage shows."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.run import Run
+from webtext.clean import _ngrams
+from webtext.clean.command import group
+from webtext.clean.decontaminate import reference
+from webtext.clean.decontaminate.kept_filter import HEADER_BYTES, ask_filter, keep_filter, open_filter, sizes
+from webtext.clean.decontaminate.settings import DecontaminationSettings
+from webtext.clean.decontaminate.stage import decontaminate_documents
+from webtext.clean.dedup.sign import texts_of
+from webtext.clean.pipeline import read_documents
+
+
+def words(count: int, seed: int) -> str:
+    return " ".join(f"w{number}" for number in random.Random(seed).choices(range(5000), k=count))
+
+
+def write_texts(path: Path, texts: list[str]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts), "utf-8")
+    return str(path)
+
+
+def hashes(*texts: str, n: int = 8) -> np.ndarray:
+    return _ngrams.hashes(*texts_of(pa.array(texts, pa.large_string())), n)
+
+
+@given(st.lists(st.text("ab ü1", max_size=30), min_size=1, max_size=4), st.integers(1, 4))
+def test_hashes_are_those_of_a_table_of_the_same_ngrams(texts: list[str], n: int) -> None:
+    table = _ngrams.Table(n)
+    numbers = np.concatenate([table.add(text.encode()) for text in texts])
+    assert np.array_equal(table.hashes()[numbers], hashes(*texts, n=n))
+    assert [len(hashes(text, n=n)) for text in texts] == [len(reference.ngrams(text, n)) for text in texts]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=30), st.lists(st.integers(0, 2**64 - 1), max_size=30))
+def test_native_and_readable_filters_agree_on_every_hash(added: list[int], asked: list[int]) -> None:
+    bits, twin = np.zeros(3, np.uint64), reference.Bloom(192, 4)
+    _ngrams.bloom_add(bits, np.array(added, np.uint64), 4)
+    for each in added:
+        twin.add(each)
+    asked += added
+    assert _ngrams.bloom_has(bits, np.array(asked, np.uint64), 4).tolist() == [twin.has(each) for each in asked]
+
+
+@pytest.mark.parametrize("bound", [1e-2, 1e-3, 1e-4])
+def test_false_positives_stay_at_the_bound(bound: float) -> None:
+    """A million hashes that were not added: within four standard deviations of the bound, and not far below it."""
+    chance = np.random.default_rng(0)
+    added, others = (chance.integers(0, 2**63, n, np.uint64) for n in (200_000, 1_000_000))
+    n_bits, probes = sizes(len(added), bound)
+    bits = np.zeros(n_bits // 64, np.uint64)
+    _ngrams.bloom_add(bits, added, probes)
+    assert _ngrams.bloom_has(bits, added, probes).all()
+    n_false = int(_ngrams.bloom_has(bits, others, probes).sum())
+    assert abs(n_false - bound * len(others)) < 4 * math.sqrt(bound * len(others)) + 0.1 * bound * len(others)
+
+
+def test_at_gpt2s_bound_the_arithmetic_holds_and_a_million_strangers_hit_nothing() -> None:
+    """(1 - e^(-k n / m))^k for k probes of m bits (Bloom 1970, with Kirsch and Mitzenmacher's approximation)."""
+    n = 300_000
+    n_bits, probes = sizes(n, 1e-8)
+    assert (1 - math.exp(-probes * n / n_bits)) ** probes <= 1e-8
+    chance = np.random.default_rng(1)
+    bits = np.zeros(n_bits // 64, np.uint64)
+    _ngrams.bloom_add(bits, chance.integers(0, 2**63, n, np.uint64), probes)
+    assert not _ngrams.bloom_has(bits, chance.integers(0, 2**63, 1_000_000, np.uint64), probes).any()
+
+
+def planted(folder: Path) -> tuple[list[str], list[str]]:
+    """Two files of documents, and two sets that share some stretches with them."""
+    example = words(40, 1)
+    texts = [[words(60, 10 + i) for i in range(20)], [words(9, 50) + " " + example[:120], words(30, 51), "short"]]
+    documents = [write_texts(folder / f"{name}.jsonl", some) for name, some in zip("ab", texts, strict=True)]
+    first = write_texts(folder / "eval" / "first.jsonl", [example, words(30, 12), "too short", texts[0][3]])
+    return documents, [first, write_texts(folder / "eval" / "second.jsonl", [words(50, 99)])]
+
+
+def test_a_kept_filter_tells_the_shares_that_the_documents_tell(tmp_path: Path, run: Run) -> None:
+    documents, against = planted(tmp_path)
+    given = read_documents(documents, str(tmp_path / "imported"), run)
+    keep_filter(given, 8, tmp_path / "corpus.bloom", run)
+    exact = decontaminate_documents(
+        documents, str(tmp_path / "out"), DecontaminationSettings(against=tuple(against)), run
+    )
+    assert exact.overlap is not None
+    told = ask_filter(tmp_path / "corpus.bloom", against)
+    for one, other in zip(told["sets"], exact.overlap["sets"], strict=True):
+        assert one == {name: other[name] for name in one}
+    assert told["sets"][0]["overlap_ratio"] > 0.3
+    assert told["sets"][1]["overlap_ratio"] == 0
+
+
+def test_one_worker_and_four_make_the_same_filter_and_a_second_call_makes_none(tmp_path: Path, run: Run) -> None:
+    documents, _ = planted(tmp_path)
+    given = read_documents(documents, str(tmp_path / "imported"), run)
+    for name, workers in (("one", 1), ("four", 4)):
+        with LocalEngine(workers=workers) as engine:
+            keep_filter(given, 8, tmp_path / name, Run(engine, Console("quiet")))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "four").read_bytes()
+    made = (tmp_path / "one").stat().st_mtime_ns
+    texts = [text for part in (0, 1) for text in given.table(part)["text"].to_pylist()]
+    assert keep_filter(given, 8, tmp_path / "one", run).ngrams == len(hashes(*texts))
+    assert (tmp_path / "one").stat().st_mtime_ns == made
+    assert keep_filter(given, 5, tmp_path / "one", run).words == 5
+
+
+def test_a_filter_that_was_cut_altered_or_never_was_one_is_refused(tmp_path: Path, run: Run) -> None:
+    documents, against = planted(tmp_path)
+    path = tmp_path / "corpus.bloom"
+    with pytest.raises(InputError, match="there is no filter"):
+        open_filter(path)
+    keep_filter(read_documents(documents, str(tmp_path / "imported"), run), 8, path, run)
+    data = path.read_bytes()
+    for bad, message in (
+        (data[:-8], "is cut short"),
+        (data[:100], "is cut short"),
+        (b"", "is no filter"),
+        (b"x" * len(data), "is no filter"),
+        (data.replace(b'"probes": 27', b'"probes": -7'), "is no filter"),
+        (data[: HEADER_BYTES + 10] + bytes([data[HEADER_BYTES + 10] ^ 1]) + data[HEADER_BYTES + 11 :], "was altered"),
+    ):
+        path.write_bytes(bad)
+        with pytest.raises(InputError, match=message):
+            ask_filter(path, against)
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match="no evaluation set given"):
+        ask_filter(path, [])
+
+
+def test_a_corpus_without_ngrams_has_a_filter_that_has_nothing(tmp_path: Path, run: Run) -> None:
+    documents = write_texts(tmp_path / "d.jsonl", ["too short"])
+    against = write_texts(tmp_path / "e.jsonl", [words(20, 1)])
+    keep_filter(read_documents([documents], str(tmp_path / "imported"), run), 8, tmp_path / "f", run)
+    assert ask_filter(tmp_path / "f", [against])["sets"][0]["overlap_ratio"] == 0
+
+
+def test_the_verb_keeps_a_filter_and_asks_it(tmp_path: Path) -> None:
+    documents, against = planted(tmp_path)
+    kept = str(tmp_path / "corpus.bloom")
+    command = [
+        "decontaminate",
+        *documents,
+        "--out",
+        str(tmp_path / "imported"),
+        "--keep-filter",
+        kept,
+        "--workers",
+        "1",
+    ]
+    answer = json.loads(CliRunner().invoke(group, [*command, "--json"], catch_exceptions=False).stdout)
+    assert answer["bytes"] == Path(kept).stat().st_size - HEADER_BYTES
+    ask = ["decontaminate", "--filter", kept, "--against", against[0], "--workers", "1"]
+    shown = CliRunner().invoke(group, ask, catch_exceptions=False).stdout
+    assert shown.splitlines()[0].split("  ")[0] == "evaluation set"
+    assert (
+        json.loads(CliRunner().invoke(group, [*ask, "--json"], catch_exceptions=False).stdout)["filter"]["words"] == 8
+    )
+    for wrong in ([*ask, documents[0]], ["decontaminate"], [*command, "--against", against[0]]):
+        with pytest.raises(ConfigError):
+            CliRunner().invoke(group, wrong, catch_exceptions=False)
