@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from webtext.shards.reader import TokenShards as TokenShards
+    from webtext.shards.sampler import Sampler as Sampler
+    from webtext.shards.windows import document_numbers as document_numbers
 
 _PUBLIC_NAMES = {
     "TokenShards": "webtext.shards.reader",
     "Sampler": "webtext.shards.sampler",
+    "document_numbers": "webtext.shards.windows",
 }
-__all__ = ["Sampler", "TokenShards"]
+__all__ = ["Sampler", "TokenShards", "document_numbers"]
 
 
 def __getattr__(name: str) -> Any:

@@ -58,7 +58,7 @@ Writes: nothing
 @verb(group, "info", epilog=INFO_EXAMPLES)
 @click.argument("folder", metavar="DIR")
 def info(run: Run, folder: str) -> None:
-    """Say what a token set holds: its headers."""
+    """Say what a token set holds, by its headers, and whether its corpus has changed since."""
     from webtext.shards.info import describe, describe_text
 
     found = describe(folder)
@@ -87,7 +87,8 @@ def verify(run: Run, folder: str) -> None:
     found = verify_set(folder)
     n_tokens = sum(split["tokens"] for split in found["splits"].values())
     n_shards = sum(split["shards"] for split in found["splits"].values())
-    run.console.result(found | {"verified": True}, f"{folder} is whole: {n_tokens:,} tokens, {n_shards:,} token files")
+    text = f"{folder} is whole: {n_tokens:,} tokens, {n_shards:,} token files"
+    run.console.result(found | {"verified": True}, "\n".join([text, *found["stale"]]))
 
 
 SAMPLE_EXAMPLES = """\b
@@ -134,3 +135,60 @@ def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: i
         for w in windows
     ]
     run.console.result({"windows": windows}, "\n".join(texts))
+
+
+CONVERT_EXAMPLES = """\b
+Examples:
+  webtext shards convert data/openwebtext --from nanogpt --tokenizer gpt2 --out tokens
+  webtext shards convert build/tokens --to megatron --out megatron
+
+\b
+Reads:  files of another trainer and the tokenizer that made them; or a part set of tokens
+Writes: DIR, a part set of tokens; or files of another trainer
+"""
+_FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove", "parquet"])
+
+
+@verb(group, "convert", settings=PackSettings, section="shards", epilog=CONVERT_EXAMPLES)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option("--from", "source_format", type=_FORMAT, help="Make a token set of files in this format.")
+@click.option("--to", "target_format", type=_FORMAT, help="Write a token set in this format.")
+@click.option("--tokenizer", metavar="FILE", help="With --from: the tokenizer that made the ids.")
+@click.option(
+    "--split", type=click.Choice(["train", "validation"]), help="With --from: the split, whatever the names say."
+)
+@click.option("--out", metavar="DIR", help="Folder to write to.")
+def convert(
+    run: Run,
+    settings: PackSettings,
+    sources: tuple[str, ...],
+    source_format: str | None,
+    target_format: str | None,
+    tokenizer: str | None,
+    split: str | None,
+    out: str | None,
+) -> None:
+    """Convert token shards from or to the files of nanoGPT, llm.c, Megatron, datatrove, or Parquet.
+
+    SOURCE is files, folders or globs with --from, a part set of tokens with --to.
+    """
+    from webtext.base.errors import ConfigError
+    from webtext.shards.convert import convert_from, convert_to
+    from webtext.shards.info import describe, describe_text
+
+    if (source_format is None) == (target_format is None):
+        raise ConfigError("one of --from and --to is needed", "e.g. --to nanogpt, or --from nanogpt --tokenizer gpt2")
+    if target_format is not None:
+        if len(sources) > 1 or tokenizer or split:
+            raise ConfigError(
+                "--to takes one token set, and neither --tokenizer nor --split", "e.g. build/tokens --to megatron"
+            )
+        names = convert_to(sources[0], target_format, need_out(out), run)
+        run.console.result({"files": names}, "\n".join(f"{out}/{name}" for name in names))
+        return
+    if tokenizer is None:
+        raise ConfigError("--from needs --tokenizer", "name the tokenizer that made the ids: no such file says it")
+    assert source_format is not None
+    tokens = convert_from(list(sources), source_format, tokenizer, need_out(out), settings, run, split)
+    found = describe(tokens.folder.url)
+    run.console.result(found, describe_text(tokens.folder.url, found))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from webtext.base.lineage import stale
 from webtext.shards.format import SPLITS
 from webtext.shards.reader import TokenShards
-from webtext.shards.sampler import WindowOrder, check_context
+from webtext.shards.sampler import Sampler
 from webtext.shards.trace import trace
 
 
@@ -21,7 +22,10 @@ class Decoder(Protocol):
 
 
 def describe(folder: str) -> dict[str, Any]:
-    """Tokenizer, sizes and counts of both splits, as plain values; reads headers only."""
+    """Tokenizer, sizes and counts of both splits, and whether the corpus is still the one that was packed; as plain values.
+
+    Reads headers and manifests only.
+    """
     splits = {split: TokenShards(folder, split) for split in SPLITS}
     train = splits["train"]
     return {
@@ -34,11 +38,12 @@ def describe(folder: str) -> dict[str, Any]:
                 "shards": len(shards),
                 "documents": shards.n_documents,
                 "tokens": shards.n_tokens,
-                "bytes": sum(shards.file(i).header.file_bytes for i in range(len(shards))),
+                "bytes": sum(header.file_bytes for header in shards.headers),
             }
             for split, shards in splits.items()
         },
         "counts": train.set.counts.to_json(),
+        "stale": [str(each) for each in stale(train.set)],
     }
 
 
@@ -52,7 +57,7 @@ def describe_text(folder: str, found: dict[str, Any]) -> str:
     ]
     for split, n in found["splits"].items():
         lines.append(f"{split:12}{n['shards']:>8,}{n['documents']:>14,}{n['tokens']:>18,}{n['bytes']:>18,}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *found["stale"]])
 
 
 def verify_set(folder: str) -> dict[str, Any]:
@@ -68,16 +73,18 @@ def sample_windows(shards: TokenShards, tokenizer: Decoder, *, n: int, context: 
     InputError when another tokenizer made the tokens.
     """
     shards.check_tokenizer(tokenizer)
-    check_context(shards, context)
-    order = WindowOrder(shards.n_tokens, context, seed)
-    return [_window(shards, tokenizer, order.start(g), context) for g in range(min(n, order.n_windows))]
+    stream = Sampler(shards, context=context, seed=seed).streams[0]
+    places = [stream.place(sample) for sample in range(min(n, stream.n_windows))]
+    return [_window(shards, tokenizer, position, length - 1) for position, length in places]
 
 
 def window_at(shards: TokenShards, tokenizer: Decoder, shard: str, offset: int, context: int) -> dict[str, Any]:
     """The window that starts at `offset` of a shard, decoded; it ends where the shard does."""
     shards.check_tokenizer(tokenizer)
     origin = trace(shards, shard, offset)
-    tokens = shards.tokens(shards.names.index(origin.shard))[offset : offset + context]
+    i = shards.names.index(origin.shard)
+    length = min(context, shards.headers[i].n_tokens - offset)
+    tokens = shards.read(int(shards.shard_starts[i]) + offset, length)
     return asdict(origin) | {"text": tokenizer.decode(tokens.tolist())}
 
 

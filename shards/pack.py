@@ -18,13 +18,12 @@ from typing import Any, Protocol
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
-from webtext.base.partwriter import PartWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.stage import Failed, PartContext, PartTask, run_parts
-from webtext.shards.format import SPLITS, Tokens, shard_name
+from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
-from webtext.shards.shardfile import ShardWriter
+from webtext.shards.splitwriter import SplitWriter, Vocabulary
 
 CODE_VERSION = 1
 END_OF_TEXT = "<|endoftext|>"
@@ -32,15 +31,9 @@ NO_TOKENS = "no_tokens"
 _BATCH_ROWS = 256
 
 
-class Encoder(Protocol):
+class Encoder(Vocabulary, Protocol):
     """What packing asks of a tokenizer (`webtext.tokenizer.Tokenizer` has it)."""
 
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def eot_id(self) -> int | None: ...
-    @property
-    def hash(self) -> str: ...
     def encode_numpy(self, text: str) -> Tokens: ...
 
 
@@ -59,12 +52,13 @@ def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings
     Resumes and redoes as every stage does. InputError when the tokenizer has no `<|endoftext|>`.
     """
     corpus = PartSet.open(documents, ("corpus", "documents"))
-    encoder = load_tokenizer(tokenizer)
+    _loaded.cache_clear()
+    encoder: Encoder = _loaded(tokenizer)
     recipe = Recipe(
         stage="shards.pack",
         code_version=CODE_VERSION,
         settings=recipe_settings(settings)
-        | {"tokenizer_hash": encoder.hash, "vocab_size": encoder.vocab_size, "eot_id": _eot_id(encoder, tokenizer)},
+        | {"tokenizer_hash": encoder.hash, "vocab_size": encoder.vocab_size, "eot_id": need_eot_id(encoder, tokenizer)},
     )
     tasks = [
         PartTask(
@@ -88,7 +82,8 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
     return Tokenizer.load(path)
 
 
-def _eot_id(encoder: Encoder, path: str) -> int:
+def need_eot_id(encoder: Vocabulary, path: str) -> int:
+    """The id of end-of-text; InputError when the tokenizer at `path` has none."""
     if encoder.eot_id is None:
         raise InputError(
             f"the tokenizer '{path}' has no {END_OF_TEXT} token to put between documents",
@@ -97,7 +92,10 @@ def _eot_id(encoder: Encoder, path: str) -> int:
     return encoder.eot_id
 
 
-_loaded = functools.lru_cache(maxsize=1)(load_tokenizer)  # one load a worker, not one a part
+@functools.lru_cache(maxsize=1)
+def _loaded(path: str) -> Any:
+    """One load a process and run, not one a part."""
+    return load_tokenizer(path)
 
 
 def _pack_part(context: PartContext, task: PartTask) -> None:
@@ -114,7 +112,7 @@ def _pack_part(context: PartContext, task: PartTask) -> None:
 
     with ExitStack() as stack:
         splits = {
-            split: stack.enter_context(_SplitWriter(split, task.index, writer, encoder, payload.settings.shard_tokens))
+            split: stack.enter_context(SplitWriter(split, task.index, writer, encoder, payload.settings.shard_tokens))
             for split in SPLITS
         }
         rows: list[dict[str, Any]] = []
@@ -154,49 +152,3 @@ def _documents(corpus: PartSet, part: int) -> Iterator[tuple[int, dict[str, Any]
         for document in batch.to_pylist():
             yield row, document
             row += 1
-
-
-class _SplitWriter:
-    """The token files of one split of one part: the first is opened by the first document, another when one is full."""
-
-    def __init__(self, split: str, part: int, writer: PartWriter, encoder: Encoder, shard_tokens: int) -> None:
-        self._split = split
-        self._part = part
-        self._writer = writer
-        self._encoder = encoder
-        self._shard_tokens = shard_tokens
-        self._shard: ShardWriter | None = None
-        self._name = ""
-        self._n_shards = 0
-
-    def append(self, tokens: Tokens) -> tuple[str, int]:
-        """Write one document; returns its shard's name and where it starts there."""
-        shard = self._shard
-        if shard is not None and shard.n_tokens + len(tokens) + 1 > self._shard_tokens:
-            self._close(finish=True)
-        if self._shard is None:
-            self._open()
-        assert self._shard is not None
-        return self._name, self._shard.append(tokens)
-
-    def __enter__(self) -> _SplitWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._close(finish=kind is None)
-
-    def _open(self) -> None:
-        assert self._encoder.eot_id is not None
-        self._name = shard_name(self._split, self._part, self._n_shards)
-        self._n_shards += 1
-        self._shard = ShardWriter(
-            self._writer.attach(self._name),
-            vocab_size=self._encoder.vocab_size,
-            eot_id=self._encoder.eot_id,
-            tokenizer_hash=self._encoder.hash,
-        )
-
-    def _close(self, *, finish: bool) -> None:
-        if self._shard is not None:
-            self._shard.close(finish=finish)
-            self._shard = None

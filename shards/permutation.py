@@ -43,6 +43,17 @@ class Permutation:
             outside = outside[elements[outside] >= self.n]
         return elements.astype(np.int64)
 
+    def place(self, element: int) -> int:
+        """Where an element stands: the inverse of the call."""
+        value = np.array([element], np.uint64)
+        while True:
+            left, right = value >> self._half_bits, value & self._mask
+            for key in self._round_keys[::-1]:
+                left, right = right ^ (_mixed(left + key) & self._mask), left
+            value = (left << self._half_bits) | right
+            if value[0] < self.n:
+                return int(value[0])
+
     def _network(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         left, right = values >> self._half_bits, values & self._mask
         for key in self._round_keys:

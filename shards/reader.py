@@ -1,4 +1,4 @@
-"""Token shards of one split, read where they lie: memory-mapped, read-only, in corpus order."""
+"""Token shards of one split, read where they lie, in corpus order: memory-mapped here, by ranges of bytes at a URL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.partset import PartSet
-from webtext.shards.format import SPLITS, Tokens, corrupt, shard_place
+from webtext.shards.format import SPLITS, ShardHeader, Tokens, corrupt, shard_place, token_dtype
+from webtext.shards.remote import RemoteShards
 from webtext.shards.shardfile import ShardFile
 from webtext.shards.verify import verify_shard
 
@@ -42,7 +44,8 @@ class TokenShards:
     """The shards of one split of a token set ("train" or "validation").
 
     Opening checks the manifest, sizes and headers, not the tokens: `verify` reads every byte. A split without documents
-    opens with `len(shards) == 0`. Shards follow each other as the parts of the corpus did.
+    opens with `len(shards) == 0`. Shards follow each other as the parts of the corpus did. Of a set at a URL, `read` and
+    a sampler fetch the ranges they need; `tokens` and `file` fetch whole shards and keep them in memory.
     """
 
     def __init__(self, folder: str | os.PathLike[str], split: str = "train") -> None:
@@ -52,7 +55,14 @@ class TokenShards:
         self.split = split
         self.hash = self.set.hash
         self.names = _shard_names(self.set, split)
-        self._files = [ShardFile(self.set.folder.local_path(name)) for name in self.names]
+        self.remote: RemoteShards | None = None
+        self._opened: dict[int, ShardFile] = {}
+        if self.set.folder.is_local:
+            self._opened = {i: ShardFile(self.set.folder.local_path(name)) for i, name in enumerate(self.names)}
+            self.headers = [file.header for file in self._opened.values()]
+        else:
+            self.remote = RemoteShards(self.set.folder.url, self.names)
+            self.headers = self.remote.headers
         settings = self.set.recipe["settings"]
         try:
             self.vocab_size = int(settings["vocab_size"])
@@ -60,8 +70,8 @@ class TokenShards:
             self.tokenizer_hash = str(settings["tokenizer_hash"])
         except (KeyError, TypeError, ValueError):
             raise InputError(f"'{folder}' does not say which tokenizer made it", "pack the corpus again") from None
-        for file in self._files:
-            self._check_agrees(file)
+        for name, header in zip(self.names, self.headers, strict=True):
+            self._check_agrees(self.set.folder.location(name), header)
         self._rows: tuple[int, pa.Table] | None = None
 
     def __reduce__(self) -> tuple[type[TokenShards], tuple[str, str]]:
@@ -69,50 +79,76 @@ class TokenShards:
         return type(self), (self.set.folder.url, self.split)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self.headers)
 
     def __repr__(self) -> str:
         return f"TokenShards({self.set.folder.url!r}, {self.split!r}): {self.n_tokens:,} tokens, {len(self):,} shards"
 
+    @property
+    def token_dtype(self) -> np.dtype[Any]:
+        """Type of a token: u16 or u32."""
+        return token_dtype(self.vocab_size)
+
     @cached_property
     def n_tokens(self) -> int:
         """Tokens in all shards of the split, end-of-text included."""
-        return sum(file.header.n_tokens for file in self._files)
+        return sum(header.n_tokens for header in self.headers)
 
     @cached_property
     def n_documents(self) -> int:
         """Documents in all shards of the split."""
-        return sum(file.header.n_documents for file in self._files)
+        return sum(header.n_documents for header in self.headers)
 
     def tokens(self, i: int) -> Tokens:
         """The i-th shard of the split without its header: u16 or u32, memory-mapped, read-only."""
-        return self._files[i].tokens
+        return self.file(i).tokens
 
     def file(self, i: int) -> ShardFile:
         """The i-th shard with its header and document index."""
-        return self._files[i]
+        if i not in self._opened:
+            self._opened[i] = self._fetched(i)
+        return self._opened[i]
+
+    def index(self, i: int) -> npt.NDArray[np.uint64]:
+        """Where the documents of the i-th shard start in it, then its number of tokens."""
+        return self.file(i).index if self.remote is None else self.remote.index(i)
+
+    @cached_property
+    def document_bounds(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Positions in the whole split where its documents start, then the number of tokens."""
+        starts = [self.index(i)[:-1].astype(np.int64) + self.shard_starts[i] for i in range(len(self))]
+        return np.concatenate([*starts, [self.n_tokens]])
+
+    @cached_property
+    def shard_starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Positions in the whole split where its shards start, then the number of tokens."""
+        return np.cumsum([0, *(header.n_tokens for header in self.headers)], dtype=np.int64)
 
     def place(self, position: int) -> tuple[int, int]:
         """The shard and the offset in it of a position in the whole split."""
-        i = int(np.searchsorted(self._ends, position, side="right"))
-        return i, position - int(self._ends[i] - self._files[i].header.n_tokens)
+        i = int(np.searchsorted(self.shard_starts, position, side="right")) - 1
+        return i, position - int(self.shard_starts[i])
+
+    def pieces(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
+        """The (shard, start, stop) that make up a range of the whole split; past its end it goes on at its start."""
+        shard, at = self.place(start % self.n_tokens)
+        while length:
+            n = min(length, self.headers[shard].n_tokens - at)
+            if n:
+                yield shard, at, at + n
+            length -= n
+            shard, at = (shard + 1) % len(self), 0
 
     def read(self, start: int, length: int) -> Tokens:
         """Tokens start … start+length of the whole split, as if its shards were one; past the end it goes on at the start.
 
-        A view of the map when they lie in one shard, else a copy.
+        A view of the map when they lie in one shard of a local set, else a copy, checked against its checksums.
         """
-        i, at = self.place(start)
-        piece = self._files[i].tokens[at : at + length]
-        if len(piece) == length:
-            return piece
-        pieces = [piece]
-        missing = length - len(piece)
-        while missing:
-            i = (i + 1) % len(self._files)
-            pieces.append(self._files[i].tokens[:missing])
-            missing -= len(pieces[-1])
-        return np.concatenate(pieces)
+        if self.remote is not None:
+            found = [self.remote.tokens(*piece) for piece in self.pieces(start, length)]
+        else:
+            found = [self._opened[shard].tokens[begin:end] for shard, begin, end in self.pieces(start, length)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def document(self, i: int) -> TokenDocument:
         """The i-th document of the split."""
@@ -121,20 +157,25 @@ class TokenShards:
                 f"'{self.set.folder.url}' has no {self.split} document {i}", f"it has {self.n_documents:,}"
             )
         shard = int(np.searchsorted(self._document_ends, i, side="right"))
-        within = i - int(self._document_ends[shard] - self._files[shard].header.n_documents)
+        within = i - int(self._document_ends[shard] - self.headers[shard].n_documents)
         return self.document_of(shard, within)
 
     def document_of(self, shard: int, i: int) -> TokenDocument:
         """The i-th document of a shard."""
-        tokens = self._files[shard].document(i)
+        start, stop = self.index(shard)[i : i + 2].tolist()
+        tokens = self.read(int(self.shard_starts[shard]) + start, stop - start)
         row = self._index_rows(shard).slice(i, 1).to_pylist()[0]
         return TokenDocument(tokens, row["id"], self.names[shard], row["start"], row["source_part"], row["row"])
 
     def documents(self) -> Iterator[TokenDocument]:
         """All documents of the split, in order."""
-        for shard, file in enumerate(self._files):
-            for i in range(file.header.n_documents):
+        for shard, header in enumerate(self.headers):
+            for i in range(header.n_documents):
                 yield self.document_of(shard, i)
+
+    def document_ids(self, shard: int) -> pa.Array:
+        """The ids of a shard's documents, in order."""
+        return self._index_rows(shard).column("id").combine_chunks()
 
     def check_tokenizer(self, tokenizer: KnowsItsHash) -> None:
         """InputError unless this is the tokenizer that the set was packed with."""
@@ -149,23 +190,24 @@ class TokenShards:
 
         ShardCorrupt or InputError names the first file and place that is wrong.
         """
-        for i, file in enumerate(self._files):
+        for i in range(len(self)):
+            file = self._opened.get(i) or self._fetched(i)
             verify_shard(file)
             rows = self._index_rows(i)
             starts, lengths = (rows.column(name).to_numpy() for name in ("start", "length"))
             if not (np.array_equal(starts, file.index[:-1]) and np.array_equal(starts + lengths, file.index[1:])):
                 corrupt(
-                    str(file.path), "document index", "not that of the set", "the rows of the set's part say otherwise"
+                    file.location, "document index", "not that of the set", "the rows of the set's part say otherwise"
                 )
         self.set.verify()
 
     @cached_property
-    def _ends(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        return np.cumsum([file.header.n_tokens for file in self._files], dtype=np.int64)
-
-    @cached_property
     def _document_ends(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        return np.cumsum([file.header.n_documents for file in self._files], dtype=np.int64)
+        return np.cumsum([header.n_documents for header in self.headers], dtype=np.int64)
+
+    def _fetched(self, i: int) -> ShardFile:
+        assert self.remote is not None
+        return ShardFile.from_bytes(self.remote.whole(i), self.set.folder.location(self.names[i]))
 
     def _index_rows(self, shard: int) -> pa.Table:
         """The rows of the set's document index that describe one shard; the last one asked for is kept."""
@@ -177,11 +219,11 @@ class TokenShards:
             self._rows = (shard, table.filter(pc.equal(table.column("shard"), name)))
         return self._rows[1]
 
-    def _check_agrees(self, file: ShardFile) -> None:
+    def _check_agrees(self, location: str, header: ShardHeader) -> None:
         for field in ("vocab_size", "eot_id", "tokenizer_hash"):
-            value, expected = getattr(file.header, field), getattr(self, field)
+            value, expected = getattr(header, field), getattr(self, field)
             if value != expected:
-                corrupt(str(file.path), field, value, f"the manifest says {expected}")
+                corrupt(location, field, value, f"the manifest says {expected}")
 
 
 def _shard_names(tokens: PartSet, split: str) -> list[str]:

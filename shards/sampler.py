@@ -1,18 +1,15 @@
 """Which tokens a model sees when: an endless, shuffled order that is a function of (seed, epoch, k) and of nothing else.
 
-The split's shards are taken as one ring of N tokens. An epoch cuts it into N // context windows, each a context's step
-from the next, from an offset that the seed gives that epoch, so that documents are not cut at the same places each time.
-A keyed permutation orders the windows (`permutation.py`). Sample g of a run is window g mod n of epoch g // n: a restart
-at any g costs nothing, and how many processes share the work changes who reads a window, not which windows a step has.
+Sample g of a run comes from the source that the mixture gives it (`mixture.py`); there it is window k of an epoch, in an
+order that is computed place by place (`order.py`). So a restart at any g costs nothing, and how many processes share the
+work changes who reads a window, not which windows a step has.
 
-A window has context + 1 tokens: inputs are all but its last, targets all but its first. Neighbours share one token, so
-that every token is a target once an epoch (but for the N mod context tokens that no window of that epoch covers).
+A window has context + 1 tokens: inputs are all but its last, targets all but its first (`windows.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,54 +17,16 @@ import numpy.typing as npt
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.recipe import sha256_json
-from webtext.shards.permutation import Permutation
+from webtext.shards.format import Tokens
+from webtext.shards.mixture import Mixture
 from webtext.shards.reader import TokenShards
+from webtext.shards.stream import ORDER_VERSION, WindowSettings, WindowStream
 
-ORDER_VERSION = 1
-"""Raised when the same seed gives another order."""
-ORDER_BLOCK = 4096
-"""Places of the order computed in one go."""
+BLOCK_BYTES = 64 << 20
+GROUP_BLOCKS = 64
 
 Batch = npt.NDArray[np.int64]
 """[batch_size, context + 1] token ids."""
-
-
-class WindowOrder:
-    """Where each window of each epoch starts in a ring of `n_tokens`: the whole of what defines the order.
-
-    >>> order = WindowOrder(n_tokens=9, context=2, seed=0)
-    >>> sorted((order.start(g) - order.offset(0)) % 9 for g in range(order.n_windows))
-    [0, 2, 4, 6]
-    """
-
-    def __init__(self, n_tokens: int, context: int, seed: int) -> None:
-        self.n_tokens = n_tokens
-        self.n_windows = n_tokens // context
-        self._context = context
-        self._seed = seed
-        self._block: tuple[int, int] | None = None
-        self._starts = np.zeros(0, np.int64)
-
-    def offset(self, epoch: int) -> int:
-        """Where the windows of an epoch begin to be cut: in 0 … context-1."""
-        return (
-            int.from_bytes(hashlib.blake2b(self._key(epoch) + b" offset", digest_size=8).digest(), "little")
-            % self._context
-        )
-
-    def start(self, sample: int) -> int:
-        """Position of the first token of the run's sample `sample`."""
-        epoch, k = divmod(sample, self.n_windows)
-        block, within = divmod(k, ORDER_BLOCK)
-        if self._block != (epoch, block):
-            places = np.arange(block * ORDER_BLOCK, min((block + 1) * ORDER_BLOCK, self.n_windows))
-            windows = Permutation(self.n_windows, self._key(epoch))(places)
-            self._starts = (self.offset(epoch) + windows * self._context) % self.n_tokens
-            self._block = (epoch, block)
-        return int(self._starts[within])
-
-    def _key(self, epoch: int) -> bytes:
-        return f"webtext order {ORDER_VERSION} seed {self._seed} epoch {epoch}".encode()
 
 
 class Sampler:
@@ -75,52 +34,98 @@ class Sampler:
 
     With several processes, each makes one with its `rank`; a step takes batch_size samples for every rank, rank 0 first.
     `state_dict` counts the samples of all ranks, so a run may go on with another batch size or number of processes.
+
+    Several token sets of one tokenizer are mixed by `weights` (without them, by their numbers of windows). Windows that do
+    not cross documents are filled up with end-of-text (`document_numbers` tells what is what). A group of `group_blocks`
+    blocks of `block_bytes` is shuffled together, and must fit in memory twice when the set lies at a URL; None is a full
+    shuffle.
     """
 
     def __init__(
         self,
-        shards: TokenShards,
+        shards: TokenShards | Sequence[TokenShards],
         context: int = 1024,
         batch_size: int = 8,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        *,
+        weights: Sequence[float] | None = None,
+        crosses_documents: bool = True,
+        block_bytes: int = BLOCK_BYTES,
+        group_blocks: int | None = GROUP_BLOCKS,
     ) -> None:
         if batch_size < 1 or not 0 <= rank < world_size:
             raise ConfigError(
                 f"batch_size {batch_size}, rank {rank}, world_size {world_size}",
                 "expected batch_size >= 1 and 0 <= rank < world_size",
             )
-        check_context(shards, context)
-        self.shards = shards
-        self.context = context
+        self.sources = [shards] if isinstance(shards, TokenShards) else list(shards)
+        _check_sources(self.sources, weights)
+        self.shards = self.sources[0]
+        self.settings = WindowSettings(
+            context=context,
+            seed=seed,
+            crosses_documents=crosses_documents,
+            block_bytes=block_bytes,
+            group_blocks=group_blocks,
+        )
         self.batch_size = batch_size
-        self.seed = seed
         self.rank = rank
         self.world_size = world_size
         self.samples_consumed = 0
-        self.order = WindowOrder(shards.n_tokens, context, seed)
+        self.streams = [WindowStream(source, self.settings) for source in self.sources]
+        self.mixture = Mixture(weights or [stream.n_windows for stream in self.streams])
+
+    @property
+    def context(self) -> int:
+        """Targets of a window."""
+        return self.settings.context
 
     @property
     def n_windows(self) -> int:
-        """Samples of one epoch."""
-        return self.order.n_windows
+        """Samples of one epoch of every source."""
+        return sum(stream.n_windows for stream in self.streams)
 
     @property
-    def epoch(self) -> int:
-        """Number of whole epochs that all ranks have consumed."""
-        return self.samples_consumed // self.n_windows
+    def epochs(self) -> list[int]:
+        """Number of whole epochs of each source that all ranks have consumed."""
+        counts = self.mixture.counts(np.array([self.samples_consumed]))[:, 0]
+        return [int(n) // stream.n_windows for n, stream in zip(counts, self.streams, strict=True)]
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
+        return self.fill(np.empty((self.batch_size, self.context + 1), np.int64))
+
+    def fill(self, out: Tokens) -> Tokens:
+        """Write the next batch into an array [batch_size, context + 1] of any type that holds the ids; returns it."""
+        if out.shape != (self.batch_size, self.context + 1):
+            raise ConfigError(
+                f"out has the shape {out.shape}", f"expected ({self.batch_size}, {self.context + 1}): a batch"
+            )
+        if out.dtype.kind not in "iu" or np.iinfo(out.dtype).max < self.shards.vocab_size - 1:
+            raise ConfigError(f"out is {out.dtype}", f"expected integers up to {self.shards.vocab_size - 1:,}")
         first = self.samples_consumed + self.rank * self.batch_size
-        batch = np.empty((self.batch_size, self.context + 1), np.int64)
-        for i in range(self.batch_size):
-            batch[i] = self.shards.read(self.order.start(first + i), self.context + 1)
-        self.samples_consumed += self.batch_size * self.world_size
-        return batch
+        if len(self.streams) == 1:
+            self.streams[0].copy(first, out, range(self.batch_size))
+        else:
+            counts = self.mixture.counts(np.arange(first, first + self.batch_size + 1))
+            for stream, of_source in zip(self.streams, counts, strict=True):
+                stream.copy(int(of_source[0]), out, np.flatnonzero(np.diff(of_source)).tolist())
+        self.skip(1)
+        return out
+
+    def skip(self, n_batches: int) -> None:
+        """Go on as if so many batches had been taken; costs nothing."""
+        self.samples_consumed += n_batches * self.batch_size * self.world_size
+
+    def source_of(self, sample: int) -> tuple[int, int]:
+        """The number of the source that gives a sample of the run, and which of its own samples that is."""
+        counts = self.mixture.counts(np.array([sample, sample + 1]))
+        source = int(np.argmax(np.diff(counts, axis=1)[:, 0]))
+        return source, int(counts[source, 0])
 
     def state_dict(self) -> dict[str, Any]:
         """Samples consumed by all ranks, and what defines the order with its fingerprint; plain values."""
@@ -136,8 +141,8 @@ class Sampler:
             raise InputError("this is no state of a sampler", "load what state_dict() returned") from None
         if fingerprint != sha256_json(mine) or samples < 0:
             differing = [key for key in mine if theirs.get(key) != mine[key]] or ["fingerprint"]
-            was = ", ".join(f"{key} {theirs.get(key)}" for key in differing)
-            now = ", ".join(f"{key} {mine.get(key, sha256_json(mine))}" for key in differing)
+            was = ", ".join(f"{key} {_shown(theirs.get(key))}" for key in differing)
+            now = ", ".join(f"{key} {_shown(mine.get(key, sha256_json(mine)))}" for key in differing)
             raise InputError(
                 f"the saved position belongs to another order of samples: {was}",
                 f"here it is: {now}",
@@ -148,20 +153,30 @@ class Sampler:
     def _defines_order(self) -> dict[str, Any]:
         return {
             "version": ORDER_VERSION,
-            "tokens": self.shards.hash,
-            "split": self.shards.split,
-            "context": self.context,
-            "seed": self.seed,
+            "tokens": [source.hash for source in self.sources],
+            "split": [source.split for source in self.sources],
+            "weights": self.mixture.parts,
+            "context": self.settings.context,
+            "seed": self.settings.seed,
+            "crosses_documents": self.settings.crosses_documents,
+            "block_bytes": self.settings.block_bytes,
+            "group_blocks": self.settings.group_blocks,
         }
 
 
-def check_context(shards: TokenShards, context: int) -> None:
-    """InputError when the split is not longer than a context, ConfigError when that is no length."""
-    if context < 1:
-        raise ConfigError(f"context {context}: expected at least 1")
-    if shards.n_tokens <= context:
-        raise InputError(
-            f"the {shards.split} split of '{shards.set.folder.url}' has {shards.n_tokens:,} tokens; "
-            f"a context of {context:,} needs more than that",
-            "choose a shorter context, or pack more documents",
+def _check_sources(sources: Sequence[TokenShards], weights: Sequence[float] | None) -> None:
+    if not sources or (weights is not None and len(weights) != len(sources)):
+        raise ConfigError(
+            f"{len(sources)} token sets and {len(weights or ())} weights", "expected one weight for each token set"
         )
+    for other in sources[1:]:
+        if other.tokenizer_hash != sources[0].tokenizer_hash:
+            raise InputError(
+                f"'{other.set.folder.url}' was packed with another tokenizer than '{sources[0].set.folder.url}'",
+                f"{other.tokenizer_hash[:12]}… against {sources[0].tokenizer_hash[:12]}…",
+                "pack all sets of a mixture with one tokenizer",
+            )
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -21,7 +21,7 @@ class Origin:
     offset: int
     id: str  # of the document
     token_in_document: int
-    source_set: str  # kind of the set that was packed: "corpus" or "documents"
+    source_set: str  # what was packed or converted: "corpus", "documents", or the format of the source
     source_part: str
     row: int
 
@@ -32,21 +32,24 @@ def trace(shards: TokenShards, shard: str | int, offset: int) -> Origin:
     InputError when there is no such shard or token.
     """
     i = _shard_number(shards, shard)
-    file = shards.file(i)
-    if not 0 <= offset < file.header.n_tokens:
-        raise InputError(
-            f"'{shards.names[i]}' has no token {offset}", f"it holds tokens 0 to {file.header.n_tokens - 1}"
-        )
-    document = shards.document_of(i, int(np.searchsorted(file.index, np.uint64(offset), side="right")) - 1)
+    n_tokens = shards.headers[i].n_tokens
+    if not 0 <= offset < n_tokens:
+        raise InputError(f"'{shards.names[i]}' has no token {offset}", f"it holds tokens 0 to {n_tokens - 1}")
+    document = shards.document_of(i, int(np.searchsorted(shards.index(i), np.uint64(offset), side="right")) - 1)
     return Origin(
         shard=document.shard,
         offset=offset,
         id=document.id,
         token_in_document=offset - document.start,
-        source_set=shards.set.manifest["parents"][0]["kind"],
+        source_set=_source_set(shards),
         source_part=document.source_part,
         row=document.row,
     )
+
+
+def _source_set(shards: TokenShards) -> str:
+    parents = shards.set.manifest["parents"]
+    return str(parents[0]["kind"] if parents else shards.set.recipe["settings"].get("format", "unknown"))
 
 
 def _shard_number(shards: TokenShards, shard: str | int) -> int:

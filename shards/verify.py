@@ -28,24 +28,20 @@ def verify_shard(shard: ShardFile) -> None:
 def _verify_blocks(shard: ShardFile) -> None:
     header = shard.header
     written = shard.map(np.dtype("<u4"), header.checksums_offset, header.n_blocks)
-    with open(shard.path, "rb") as file:
-        for block in range(header.n_blocks):
-            at = HEADER_BYTES + block * header.block_bytes
-            file.seek(at)
-            data = file.read(min(header.block_bytes, header.checksums_offset - at))
-            found = zlib.crc32(data)
-            if found != written[block]:
-                field = f"checksum of block {block:,} (bytes {at:,} to {at + len(data) - 1:,})"
-                corrupt(
-                    str(shard.path), field, f"{found:08x}", f"the file was altered: {written[block]:08x} was written"
-                )
+    for block in range(header.n_blocks):
+        at = HEADER_BYTES + block * header.block_bytes
+        data = shard.map(np.dtype("u1"), at, min(header.block_bytes, header.checksums_offset - at))
+        found = zlib.crc32(data.data)
+        if found != written[block]:
+            field = f"checksum of block {block:,} (bytes {at:,} to {at + len(data) - 1:,})"
+            corrupt(shard.location, field, f"{found:08x}", f"the file was altered: {written[block]:08x} was written")
 
 
 def _verify_index(shard: ShardFile) -> None:
     lengths = np.diff(shard.index.astype(np.int64))  # the ends were checked on opening
     if (lengths < 1).any():
         at = int(np.argmax(lengths < 1))
-        corrupt(str(shard.path), f"length of document {at:,}", lengths[at], "a document has at least one token")
+        corrupt(shard.location, f"length of document {at:,}", lengths[at], "a document has at least one token")
 
 
 def _verify_tokens(shard: ShardFile) -> None:
@@ -54,10 +50,10 @@ def _verify_tokens(shard: ShardFile) -> None:
         if int(piece.max()) >= header.vocab_size:
             at = int(np.argmax(piece >= header.vocab_size))
             limit = f"the vocabulary has {header.vocab_size:,} tokens"
-            corrupt(str(shard.path), f"token {start + at:,}", int(piece[at]), limit)
+            corrupt(shard.location, f"token {start + at:,}", int(piece[at]), limit)
     token_bytes = header.n_tokens * header.dtype.itemsize
     if shard.map(np.dtype("u1"), HEADER_BYTES + token_bytes, header.tokens_bytes - token_bytes).any():
-        corrupt(str(shard.path), "padding after the tokens", "not zero", "it must be zero")
+        corrupt(shard.location, "padding after the tokens", "not zero", "it must be zero")
 
 
 def _verify_ends(shard: ShardFile) -> None:
@@ -65,10 +61,10 @@ def _verify_ends(shard: ShardFile) -> None:
     last = shard.tokens[shard.index[1:].astype(np.int64) - 1]
     if (last != header.eot_id).any():
         at = int(np.argmax(last != header.eot_id))
-        corrupt(str(shard.path), f"last token of document {at:,}", last[at], f"expected end-of-text, {header.eot_id}")
+        corrupt(shard.location, f"last token of document {at:,}", last[at], f"expected end-of-text, {header.eot_id}")
     n_ends = sum(int(np.count_nonzero(piece == header.eot_id)) for _, piece in _pieces(shard.tokens))
     if n_ends != header.n_documents:
-        corrupt(str(shard.path), "number of end-of-text tokens", n_ends, f"there are {header.n_documents:,} documents")
+        corrupt(shard.location, "number of end-of-text tokens", n_ends, f"there are {header.n_documents:,} documents")
 
 
 def _pieces(tokens: Tokens) -> Iterator[tuple[int, Tokens]]:

@@ -1,18 +1,25 @@
-"""Speed of token shards: writing, verifying, and shuffled windows against a plain copy of the same bytes.
+"""Speed of token shards: shuffled windows against nanoGPT's get_batch, cold files, a slow store, packing against datatrove.
 
-    python tests/bench/bench_shards.py [--tokens 40_000_000] [--context 1024] [--batch-size 16]
+    python tests/bench/bench_shards.py [DATA] [--tokens N] [--nanogpt FOLDER] [--only loader|cold|store|pack]
 
-CPU seconds of one thread, page cache; rounds are interleaved and medians printed.
+The rounds of a group are interleaved and medians printed. `loader` and `pack` are CPU seconds of this process, one thread but
+for what the loader reads ahead; `cold` and `store` are seconds of the clock. nanoGPT's function is taken out of the train.py of
+a checkout that you name; DATA holds corpora/en.txt.xz. What is not at hand is "not measured".
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import importlib.util
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +33,39 @@ from webtext.shards.verify import verify_shard
 HASH = "00" * 32
 VOCABULARY = 50_257
 DOCUMENT = 1000
+CONTEXT = 1024
+BATCH = 16
 ROUNDS = 5
-PLAIN = "the same tokens widened to int64"
+BLOCK_BYTES = 4 << 20
+"""Blocks of the store's rows: at 64 MiB a set of seconds would be a few blocks."""
+STORE_ANSWER_SECONDS = 0.05
+STORE_BYTES_PER_SECOND = 50e6
 
 
-def write_set(folder: Path, n_tokens: int) -> float:
-    """Two shards of random tokens; returns seconds of writing."""
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
+    parser.add_argument("--tokens", type=int, default=100_000_000)
+    parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--only", choices=["loader", "cold", "store", "pack"], action="append")
+    options = parser.parse_args()
+    groups = options.only or ["loader", "cold", "store", "pack"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if set(groups) - {"pack"}:
+            write_set(folder / "tokens", options.tokens)
+        if "loader" in groups:
+            loader(folder, options.nanogpt)
+        if "cold" in groups:
+            cold(folder / "tokens")
+        if "store" in groups:
+            store(folder / "tokens")
+        if "pack" in groups:
+            pack(folder, options.data)
+
+
+def write_set(folder: Path, n_tokens: int) -> None:
+    """Two shards of random tokens."""
     settings = {"vocab_size": VOCABULARY, "eot_id": VOCABULARY - 1, "tokenizer_hash": HASH}
     tokens = SetWriter(str(folder), "tokens", Recipe(stage="bench", code_version=1, settings=settings))
     documents = np.random.default_rng(0).integers(
@@ -48,48 +82,207 @@ def write_set(folder: Path, n_tokens: int) -> float:
             seconds += time.process_time() - started
             parts.append(part.publish())
     tokens.seal(parts)
-    return seconds
+    print(row("write, documents of 1,000 tokens, with checksums", n_tokens / seconds))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, default=40_000_000)
-    parser.add_argument("--context", type=int, default=1024)
-    parser.add_argument("--batch-size", type=int, default=16)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = write_set(Path(folder), options.tokens)
-        shards = TokenShards(folder)
-        sampler = Sampler(shards, context=options.context, batch_size=options.batch_size)
-        n_batches = shards.n_tokens // (options.context * options.batch_size)
+def loader(folder: Path, nanogpt: Path | None) -> None:
+    """Windows out of the page cache."""
+    shards = TokenShards(folder / "tokens")
+    sampler = Sampler(shards, context=CONTEXT, batch_size=BATCH)
+    shuffled_whole = Sampler(shards, context=CONTEXT, batch_size=BATCH, group_blocks=None)
+    inside = Sampler(shards, context=CONTEXT, batch_size=BATCH, crosses_documents=False)
+    out = np.empty((BATCH, CONTEXT + 1), np.uint16)
+    n_batches = shards.n_tokens // (CONTEXT * BATCH)
+    flat = shards.tokens(0)
+    starts = np.random.default_rng(0).integers(0, len(flat) - CONTEXT - 1, n_batches * BATCH).tolist()
 
-        def windows() -> None:
-            for _ in range(n_batches):
-                next(sampler)
+    def plain() -> None:
+        for i in range(0, len(starts), BATCH):
+            for at, start in enumerate(starts[i : i + BATCH]):
+                out[at] = flat[start : start + CONTEXT + 1]
 
-        def plain_copy() -> None:
-            for i in range(len(shards)):
-                shards.tokens(i).astype(np.int64)
+    def fill(of: Sampler) -> Callable[[], None]:
+        return lambda: [of.fill(out) for _ in range(n_batches)] and None
 
-        def verify() -> None:
-            for i in range(len(shards)):
-                verify_shard(shards.file(i))
+    jobs: dict[str, Callable[[], None]] = {
+        "plain loop over given places, u16": plain,
+        "Sampler.fill, u16, groups of 64 blocks": fill(sampler),
+        "Sampler.fill, u16, full shuffle": fill(shuffled_whole),
+        "Sampler.fill, u16, inside documents (of 1,000)": fill(inside),
+        "next(Sampler), int64": lambda: [next(sampler) for _ in range(n_batches)] and None,
+        "verify": lambda: [verify_shard(shards.file(i)) for i in range(len(shards))] and None,
+    }
+    get_batch = nanogpt_get_batch(nanogpt, folder, flat) if nanogpt else None
+    if get_batch:
+        jobs["nanoGPT's get_batch"] = lambda: [get_batch("train") for _ in range(n_batches // 8)] and None
+    sizes = dict.fromkeys(jobs, n_batches * BATCH * CONTEXT)
+    sizes |= {"nanoGPT's get_batch": n_batches // 8 * BATCH * CONTEXT, "verify": shards.n_tokens}
+    speeds = medians(jobs, sizes, time.process_time)
+    for name, speed in speeds.items():
+        against = speeds.get("nanoGPT's get_batch")
+        print(row(name, speed, f"{speed / against:.1f} times nanoGPT" if against else ""))
+    if not get_batch:
+        print("nanoGPT's get_batch: not measured (--nanogpt FOLDER)")
 
-        rows: dict[str, Callable[[], None]] = {
-            PLAIN: plain_copy,
-            f"Sampler, {options.batch_size} windows of {options.context}": windows,
-            "verify": verify,
-        }
-        taken: dict[str, list[float]] = {name: [] for name in rows}
-        for _ in range(ROUNDS):
-            for name, function in rows.items():
-                started = time.process_time()
-                function()
-                taken[name].append(time.process_time() - started)
-        medians = {"write, with checksums": seconds} | {name: statistics.median(times) for name, times in taken.items()}
-        for name, median in medians.items():
-            share = medians[PLAIN] / median
-            print(f"{name:40}{shards.n_tokens / median / 1e6:8.0f} M tokens/s  {share:.2f} of the plain copy")
+
+def nanogpt_get_batch(folder: Path, scratch: Path, tokens: np.ndarray[Any, Any]) -> Callable[[str], Any] | None:
+    """The function of that name in a checkout's train.py, with the globals it asks for."""
+    import torch
+
+    tree = ast.parse((folder / "train.py").read_text(encoding="utf-8"))
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "get_batch"]
+    if not found:
+        return None
+    torch.set_num_threads(1)
+    tokens.tofile(scratch / "train.bin")
+    names = {"np": np, "os": os, "torch": torch, "data_dir": str(scratch), "block_size": CONTEXT, "batch_size": BATCH,
+             "device_type": "cpu", "device": "cpu"}  # fmt: skip
+    exec(compile(ast.Module(found, []), "train.py", "exec"), names)
+    return names["get_batch"]  # type: ignore[return-value]
+
+
+def cold(folder: Path) -> None:
+    """An epoch of a file that is not in the page cache, and the same file read in order."""
+    shards = TokenShards(folder)
+
+    def forget() -> None:
+        for i in range(len(shards)):
+            with open(shards.file(i).location, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def in_order() -> None:
+        for i in range(len(shards)):
+            with open(shards.file(i).location, "rb") as file:
+                while file.read(1 << 22):
+                    pass
+
+    def shuffled() -> None:
+        sampler = Sampler(TokenShards(folder), context=CONTEXT, batch_size=BATCH)
+        out = np.empty((BATCH, CONTEXT + 1), np.uint16)
+        for _ in range(sampler.n_windows // BATCH):
+            sampler.fill(out)
+
+    jobs = {"cold file, read in order": in_order, "cold file, Sampler.fill": shuffled}
+    speeds = medians(jobs, dict.fromkeys(jobs, shards.n_tokens), time.perf_counter, before=forget)
+    for name, speed in speeds.items():
+        print(row(name, speed))
+
+
+def store(folder: Path) -> None:
+    """An epoch over HTTP from a store that takes its time."""
+    path = Path(__file__).parent.parent / "shards" / "range_server.py"
+    spec = importlib.util.spec_from_file_location("range_server", path)
+    assert spec is not None
+    assert spec.loader is not None
+    server_module = importlib.util.module_from_spec(spec)
+    sys.modules["range_server"] = server_module
+    spec.loader.exec_module(server_module)
+    with server_module.serving(
+        folder, seconds_to_answer=STORE_ANSWER_SECONDS, bytes_per_second=STORE_BYTES_PER_SECOND
+    ) as server:
+        shards = TokenShards(server.url)
+        sampler = Sampler(shards, context=CONTEXT, batch_size=BATCH, block_bytes=BLOCK_BYTES, group_blocks=8)
+        out = np.empty((BATCH, CONTEXT + 1), np.uint16)
+        started = time.perf_counter()
+        for _ in range(sampler.n_windows // BATCH):
+            sampler.fill(out)
+        seconds = time.perf_counter() - started
+    one = STORE_BYTES_PER_SECOND / 2
+    note = f"one connection gives {one / 1e6:.0f}, {STORE_ANSWER_SECONDS * 1000:.0f} ms after asking"
+    print(row("slow store, blocks of 4 MiB in groups of 8", shards.n_tokens / seconds, note))
+
+
+def pack(folder: Path, data: str | None) -> None:
+    """52 MB of text in documents of 4 KB, out of a part set, against datatrove's step over the same texts in memory."""
+    if not data:
+        print("pack: not measured (no real data: name their folder)")
+        return
+    import lzma
+
+    from tokenizer_texts import cut_documents  # type: ignore[import-not-found]
+
+    from webtext.base.schemas import text_digest
+    from webtext.tokenizer import Tokenizer
+
+    with lzma.open(Path(data) / "corpora" / "en.txt.xz") as file:
+        text = file.read()
+    texts = [part.decode() for part in cut_documents(text)]
+    tokenizer = folder / "tokenizer.json"
+    Tokenizer.load(Path(data) / "gpt2").save(tokenizer)
+    corpus = SetWriter(str(folder / "corpus"), "corpus", Recipe(stage="bench", code_version=1, settings={}))
+    with corpus.part(0, key="0") as part:
+        rows = [
+            {"id": f"{i:032x}", "link_ids": [], "text": each, "text_digest": text_digest(each), "split": "train"}
+            for i, each in enumerate(texts)
+        ]
+        part.write(rows)
+        corpus.seal([part.publish()])
+    jobs = {"webtext shards pack": lambda: pack_once(folder, tokenizer)}
+    if importlib.util.find_spec("datatrove"):
+        jobs["datatrove's DocumentTokenizer"] = lambda: datatrove_once(folder, tokenizer, texts)
+    speeds = medians(jobs, dict.fromkeys(jobs, len(text)), time.process_time, rounds=3)
+    ours = speeds["webtext shards pack"]
+    for name, speed in speeds.items():
+        print(f"{name:48}{speed / 1e6:8.1f} MB/s  {ours / speed:.1f} times slower than ours" if speed != ours else
+              f"{name:48}{speed / 1e6:8.1f} MB/s  reading, encoding, writing, hashing, all in all")  # fmt: skip
+    if len(jobs) == 1:
+        print("datatrove: not measured (not installed)")
+
+
+def pack_once(folder: Path, tokenizer: Path) -> None:
+    import shutil
+
+    from webtext.base.console import Console
+    from webtext.base.journal import Journal
+    from webtext.base.run import Run
+    from webtext.shards import pack as packing
+
+    class HereAlone:
+        """The engine of one process."""
+
+        workers = 1
+
+        def map(self, function: Any, tasks: Any, *, on_done: Any, **_: Any) -> list[Any]:
+            for i, task in enumerate(tasks):
+                on_done(i, function(Journal(), task))
+            return []
+
+    shutil.rmtree(folder / "packed", ignore_errors=True)
+    run = Run(HereAlone(), Console("quiet"))  # type: ignore[arg-type]
+    packing.pack_shards(str(folder / "corpus"), str(tokenizer), str(folder / "packed"), packing.PackSettings(), run)
+
+
+def datatrove_once(folder: Path, tokenizer: Path, texts: list[str]) -> None:
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    from datatrove.data import Document  # type: ignore[import-not-found]
+    from datatrove.pipeline.tokens import DocumentTokenizer  # type: ignore[import-not-found]
+
+    step = DocumentTokenizer(str(folder / "ds"), str(tokenizer), eos_token="<|endoftext|>", shuffle_documents=False)
+    step.run(Document(text=text, id=str(i)) for i, text in enumerate(texts))
+
+
+def medians(
+    jobs: dict[str, Callable[[], None]],
+    sizes: dict[str, int],
+    clock: Callable[[], float],
+    *,
+    rounds: int = ROUNDS,
+    before: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Units a second of each job, the median of interleaved rounds."""
+    taken: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            before()
+            started = clock()
+            job()
+            taken[name].append(clock() - started)
+    return {name: sizes[name] / statistics.median(times) for name, times in taken.items()}
+
+
+def row(name: str, tokens_per_second: float, note: str = "") -> str:
+    return f"{name:50}{tokens_per_second / 1e6:8.0f} M tokens/s  {note}".rstrip()
 
 
 if __name__ == "__main__":

@@ -67,11 +67,10 @@ def byte_tokenizer(monkeypatch: pytest.MonkeyPatch) -> ByteTokenizer:
     """`webtext shards pack` loads this tokenizer, whatever path it is given."""
     tokenizer = ByteTokenizer()
     monkeypatch.setattr(pack, "load_tokenizer", lambda _: tokenizer)
-    monkeypatch.setattr(pack, "_loaded", lambda _: tokenizer)
     return tokenizer
 
 
-def pack_here(corpus: str, out: Path, **settings: Any) -> Any:
+def pack_here(corpus: str, out: Path | str, **settings: Any) -> Any:
     run = Run(InProcessEngine(), Console("quiet"))
     return pack.pack_shards(corpus, "tokenizer.json", str(out), pack.PackSettings(**settings), run)
 
@@ -80,9 +79,11 @@ def pack_here(corpus: str, out: Path, **settings: Any) -> Any:
 def shards_of(tmp_path: Path, byte_tokenizer: ByteTokenizer) -> Callable[..., TokenShards]:
     """shards_of([["text", ...], ...]) packs one part for each list of training texts and opens it."""
 
-    def make(parts: Sequence[Sequence[str]], split: str = "train", **settings: Any) -> TokenShards:
+    def make(
+        parts: Sequence[Sequence[str]], split: str = "train", folder: str = "tokens", **settings: Any
+    ) -> TokenShards:
         rows = [[document(f"{p}-{i}", text, split) for i, text in enumerate(texts)] for p, texts in enumerate(parts)]
-        pack_here(write_corpus(tmp_path / "corpus", rows), tmp_path / "tokens", **settings)
-        return TokenShards(tmp_path / "tokens", split)
+        pack_here(write_corpus(tmp_path / "corpus", rows), tmp_path / folder, **settings)
+        return TokenShards(tmp_path / folder, split)
 
     return make

@@ -192,7 +192,6 @@ def test_another_tokenizer_packs_anew(corpus: str, tmp_path: Path, monkeypatch: 
     for name in ("first", "second"):
         tokenizer = ByteTokenizer(name=name)
         monkeypatch.setattr(pack, "load_tokenizer", lambda _, tokenizer=tokenizer: tokenizer)
-        monkeypatch.setattr(pack, "_loaded", lambda _, tokenizer=tokenizer: tokenizer)
         pack_here(corpus, tmp_path / "tokens")
         assert TokenShards(tmp_path / "tokens").tokenizer_hash == tokenizer.hash
 
@@ -200,7 +199,6 @@ def test_another_tokenizer_packs_anew(corpus: str, tmp_path: Path, monkeypatch: 
 def test_a_large_vocabulary_packs_to_four_bytes(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = ByteTokenizer(vocab_size=65_537)
     monkeypatch.setattr(pack, "load_tokenizer", lambda _: tokenizer)
-    monkeypatch.setattr(pack, "_loaded", lambda _: tokenizer)
     pack_here(corpus, tmp_path / "tokens")
     shards = TokenShards(tmp_path / "tokens")
     assert (shards.tokens(0).dtype, shards.tokens(0)[3]) == (np.dtype("<u4"), 65_536)

@@ -108,7 +108,7 @@ def test_a_folder_that_is_no_token_set_is_refused(shards_of: Make, tmp_path: Pat
 
 def test_a_missing_or_truncated_shard_is_refused_on_opening(shards_of: Make) -> None:
     shards = shards_of([["abc"]])
-    path = shards.file(0).path
+    path = Path(shards.file(0).location)
     os.truncate(path, 200)
     with pytest.raises(InputError, match=r"train-00000\.tok' was altered: 200 bytes"):
         TokenShards(shards.set.folder.url)
@@ -119,7 +119,7 @@ def test_a_missing_or_truncated_shard_is_refused_on_opening(shards_of: Make) -> 
 
 def test_a_shard_of_another_tokenizer_is_refused_on_opening(shards_of: Make) -> None:
     shards = shards_of([["abc"]])
-    edit(shards.file(0).path, 32, b"\xff" * 32, seal=True)
+    edit(Path(shards.file(0).location), 32, b"\xff" * 32, seal=True)
     with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': tokenizer_hash is ffff"):
         TokenShards(shards.set.folder.url)
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.shards import Sampler, TokenShards
-from webtext.shards.sampler import ORDER_VERSION, WindowOrder
+from webtext.shards.stream import ORDER_VERSION
+from webtext.shards.windows import RingWindows
+
+from .conftest import ByteTokenizer
 
 Make = Callable[..., TokenShards]
-GOLDEN = [48, 13, 20, 55, 27, 41, 6, 34, 49, 35, 14, 28, 7, 21, 42, 0]
+GOLDEN = [82, 90, 34, 26, 42, 74, 10, 66, 58, 50, 18, 2, 50, 18, 2, 10]
 
 
 def ring(shards: TokenShards) -> Any:
@@ -45,31 +47,15 @@ def test_each_window_comes_once_an_epoch(shards: TokenShards) -> None:
     assert sampler.n_windows == 12
     twice = np.tile(ring(shards), 2)
     offsets = set()
+    windows = sampler.streams[0].windows
+    assert isinstance(windows, RingWindows)
     for epoch in range(4):
         seen = sorted(window for batch in samples(sampler, 3) for window in batch)
-        offset = sampler.order.offset(epoch)
+        offset = windows.offset(epoch)
         assert seen == sorted(twice[offset + 8 * i : offset + 8 * i + 9].tolist() for i in range(12))
         offsets.add(offset)
-    assert sampler.epoch == 4
+    assert sampler.epochs == [4]
     assert len(offsets) > 1
-
-
-@given(n_tokens=st.integers(2, 400), context=st.integers(1, 20), seed=st.integers(0, 5), epoch=st.integers(0, 3))
-def test_an_epoch_covers_the_ring_without_overlap(n_tokens: int, context: int, seed: int, epoch: int) -> None:
-    order = WindowOrder(n_tokens, context, seed)
-    if order.n_windows == 0:
-        return
-    starts = [order.start(epoch * order.n_windows + k) for k in range(order.n_windows)]
-    targets = [(start + 1 + i) % n_tokens for start in starts for i in range(context)]
-    assert len(set(targets)) == len(targets) == order.n_windows * context > n_tokens - context
-
-
-def test_orders_longer_than_a_block_are_whole() -> None:
-    order = WindowOrder(n_tokens=20_000, context=2, seed=1)
-    assert len({order.start(g) for g in range(10_000)}) == 10_000
-    assert [order.start(g) for g in (9_999, 0, 5_000)] == [
-        WindowOrder(20_000, 2, 1).start(g) for g in (9_999, 0, 5_000)
-    ]
 
 
 def test_epochs_and_seeds_differ(shards: TokenShards) -> None:
@@ -157,8 +143,108 @@ def test_an_empty_validation_split_is_refused(shards: TokenShards) -> None:
         Sampler(empty, context=8)
 
 
-def test_the_order_of_a_seed_is_the_same_on_every_machine() -> None:
+def test_the_order_of_a_seed_is_the_same_on_every_machine(shards: TokenShards) -> None:
     """Pinned: when this changes, ORDER_VERSION rises, and runs of before are refused rather than mixed up."""
-    order = WindowOrder(n_tokens=60, context=7, seed=5)
-    assert ORDER_VERSION == 1
-    assert [order.start(g) for g in range(16)] == GOLDEN
+    stream = Sampler(shards, context=8, seed=5, block_bytes=48, group_blocks=2).streams[0]
+    assert ORDER_VERSION == 2
+    assert [stream.place(g)[0] for g in range(16)] == GOLDEN
+
+
+@pytest.mark.parametrize("group_blocks", [1, 2, 3, None])
+def test_each_window_comes_once_an_epoch_whatever_the_groups(shards: TokenShards, group_blocks: int | None) -> None:
+    """Blocks of 48 bytes hold 3 windows of 8 tokens of two bytes: 12 windows make 4 blocks."""
+    grouped = Sampler(shards, context=8, batch_size=12, seed=3, block_bytes=48, group_blocks=group_blocks)
+    alike = Sampler(shards, context=8, batch_size=12, seed=3)
+    for _ in range(3):
+        assert sorted(next(grouped).tolist()) == sorted(next(alike).tolist())
+
+
+def test_samples_of_a_group_come_from_its_blocks_alone(shards: TokenShards) -> None:
+    stream = Sampler(shards, context=8, seed=3, block_bytes=48, group_blocks=2).streams[0]
+    windows = [(stream.place(g)[0] - stream.windows.extent(0, 0, 0)[0]) % 97 // 8 for g in range(12)]
+    order = stream.order(0)
+    assert [{w // 3 for w in windows[:6]}, {w // 3 for w in windows[6:]}] == [
+        set(order.blocks(0)),
+        set(order.blocks(1)),
+    ]
+
+
+def test_another_grouping_is_another_order(shards: TokenShards) -> None:
+    state = Sampler(shards, context=8).state_dict()
+    for changed in ({"group_blocks": None}, {"block_bytes": 48}, {"crosses_documents": False}):
+        with pytest.raises(InputError, match=f"another order of samples: {next(iter(changed))}"):
+            Sampler(shards, context=8, **changed).load_state_dict(state)
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<u4", "<i4", "<i8"])
+def test_a_batch_may_be_written_into_an_array_of_the_callers(shards: TokenShards, dtype: str) -> None:
+    out = np.zeros((3, 9), dtype)
+    expected = next(Sampler(shards, context=8, batch_size=3))
+    assert Sampler(shards, context=8, batch_size=3).fill(out) is out
+    assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("out", [np.zeros((3, 8), np.uint16), np.zeros((3, 9), np.uint8), np.zeros((3, 9), np.float32)])
+def test_an_array_that_cannot_hold_a_batch_is_refused(shards: TokenShards, out: Any) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        Sampler(shards, context=8, batch_size=3).fill(out)
+
+
+def test_windows_inside_documents_are_filled_up_with_end_of_text(shards_of: Make) -> None:
+    """'abcde|' has 6 tokens: with a context of 2 the windows abc, cde, e|; 'f|' has one; a window never goes on past |."""
+    shards = shards_of([["abcde", "f"], ["gh"]])
+    sampler = Sampler(shards, context=2, batch_size=5, crosses_documents=False)
+    seen = ["".join("|" if token == 256 else chr(token) for token in window) for window in next(sampler)]
+    assert sorted(seen) == ["abc", "cde", "e||", "f||", "gh|"]
+
+
+def test_a_mixture_keeps_its_weights_and_each_sources_own_order(shards_of: Make, tmp_path: Path) -> None:
+    first, second = shards_of([["abcdefghijklmnopqrstuvwxyz"]]), shards_of([["ABCDEFGH"]], folder="second")
+    mixed = Sampler([first, second], context=2, batch_size=4, weights=[3, 1])
+    seen = [window for batch in samples(mixed, 20) for window in batch]
+    of_second = [window for window in seen if min(window) < ord("a")]
+    assert len(of_second) == 20
+    alone = Sampler(second, context=2, batch_size=4)
+    assert of_second == [window for batch in samples(alone, 5) for window in batch]
+    assert mixed.epochs == [60 // 13, 20 // 4]
+    assert [mixed.source_of(g) for g in range(4)] == [(0, 0), (0, 1), (1, 0), (0, 2)]
+
+
+def test_a_mixture_restarts_exactly_and_is_independent_of_processes(shards_of: Make) -> None:
+    first, second = shards_of([["abcdefghijklmnopqrstuvwxyz"]]), shards_of([["ABCDEFGH"]], folder="second")
+    alone = Sampler([first, second], context=2, batch_size=6, weights=[1, 2])
+    batches = samples(alone, 9)
+    again = Sampler([first, second], context=2, batch_size=3, rank=1, world_size=2, weights=[1, 2])
+    alone.samples_consumed = 24
+    again.load_state_dict(alone.state_dict())
+    assert samples(again, 5) == [batch[3:] for batch in batches[4:]]
+    with pytest.raises(InputError, match="another order of samples: weights"):
+        Sampler([first, second], context=2, weights=[1, 1]).load_state_dict(alone.state_dict())
+
+
+@pytest.mark.parametrize("weights", [[1], [1, 0], [1, -1], [1, float("nan")]])
+def test_weights_that_cannot_be_are_refused(shards: TokenShards, weights: list[float]) -> None:
+    with pytest.raises(ConfigError, match="weight"):
+        Sampler([shards, shards], context=8, weights=weights)
+
+
+def test_sets_of_two_tokenizers_do_not_mix(shards_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = shards_of([["abcdef"]])
+    other = ByteTokenizer(name="other")
+    monkeypatch.setattr("webtext.shards.pack.load_tokenizer", lambda _: other)
+    with pytest.raises(InputError, match="packed with another tokenizer"):
+        Sampler([first, shards_of([["abcdef"]], folder="other")], context=2)
+
+
+def test_a_local_group_that_would_fill_the_memory_is_not_read_ahead(
+    shards: TokenShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """97 tokens of two bytes are one group of 192 bytes in windows."""
+    asked: list[str] = []
+    monkeypatch.setattr("webtext.shards.stream.read_ahead", lambda path, *_: asked.append(path))
+    for memory, n_shards in ((4 * 192 - 1, 0), (4 * 192, 3)):
+        asked.clear()
+        monkeypatch.setattr("webtext.shards.stream.memory_bytes", lambda memory=memory: memory)
+        sampler = Sampler(shards, context=8)
+        next(sampler)
+        assert len(set(asked)) == n_shards

@@ -78,13 +78,13 @@ def test_a_packed_set_verifies(shards_of: Callable[..., TokenShards]) -> None:
 def test_a_shard_swapped_for_another_of_the_same_size_is_found(shards_of: Callable[..., TokenShards]) -> None:
     """Each is whole in itself; only the set knows that they changed places."""
     shards = shards_of([["abc", "defgh"], ["ijklm", "nop"]])
-    first, second = shards.file(0).path, shards.file(1).path
+    first, second = (Path(shards.file(i).location) for i in range(2))
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
     with pytest.raises(InputError, match=r"train-00000\.tok': document index"):
         TokenShards(shards.set.folder.url).verify()
     shards = shards_of([["abc", "defgh"], ["ijk", "lmnop"]])
-    first.write_bytes(shards.file(1).path.read_bytes())
+    first.write_bytes(second.read_bytes())
     with pytest.raises(InputError, match=r"train-00000\.tok' was altered"):
         TokenShards(shards.set.folder.url).verify()

@@ -1,0 +1,224 @@
+"""Token sets from and to the files of other trainers.
+
+Converting from a format makes a token set like any other: one part for each file, resumed like packing. What it needs
+besides is the tokenizer that made the ids, since none of these formats knows it. Converting to a format writes files
+that the trainer reads as they are: tokens and where documents end, and the documents' ids where the format has room.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webtext.base.config import recipe_settings
+from webtext.base.digest import file_sha256
+from webtext.base.errors import DryRun, InputError
+from webtext.base.partset import PartSet
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.storage import Folder
+from webtext.shards.datatrove import read_datatrove, write_datatrove
+from webtext.shards.flat_files import read_llm_c, read_nanogpt, write_llm_c, write_nanogpt
+from webtext.shards.format import SPLITS, Tokens
+from webtext.shards.id_tables import read_table, write_table
+from webtext.shards.megatron import read_megatron, write_megatron
+from webtext.shards.pack import load_tokenizer, need_eot_id
+from webtext.shards.reader import TokenShards
+from webtext.shards.settings import PackSettings
+from webtext.shards.splitwriter import SplitWriter, Vocabulary
+
+CODE_VERSION = 1
+_BATCH_ROWS = 4096
+_VALIDATION = re.compile(r"(^|[^a-z])val(id|idation)?([^a-z]|$)", re.IGNORECASE)
+
+Document = tuple[str | None, Tokens]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format: the suffixes of its files, what reads one of them, and what writes a split."""
+
+    suffixes: tuple[str, ...]
+    read: Callable[[Path, int, int], Iterator[Document]]
+    write: Callable[[TokenShards, Folder], list[str]]
+    beside: str = ""
+    """Suffix of the file with the tokens, where it is another one."""
+
+
+FORMATS = {
+    "nanogpt": Format((".bin",), read_nanogpt, write_nanogpt),
+    "llm.c": Format((".bin",), read_llm_c, write_llm_c),
+    "megatron": Format((".idx",), read_megatron, write_megatron, beside=".bin"),
+    "datatrove": Format((".ds",), read_datatrove, write_datatrove),
+    "parquet": Format((".parquet", ".arrow"), read_table, write_table),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What of the tokenizer goes into a shard."""
+
+    vocab_size: int
+    eot_id: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Payload:
+    path: str
+    name: str
+    split: str
+    format: str
+    vocabulary: _Facts
+    shard_tokens: int
+
+
+def convert_from(
+    sources: list[str], form: str, tokenizer: str, out: str, settings: PackSettings, run: Run, split: str | None = None
+) -> PartSet:
+    """Make a token set of files in a format of FORMATS (files, folders, globs); returns it sealed.
+
+    Without `split` a file is held out when "val", "valid" or "validation" stands in its name or its folder's.
+    """
+    vocabulary = _facts(load_tokenizer(tokenizer), tokenizer)
+    recipe = Recipe(
+        stage="shards.convert",
+        code_version=CODE_VERSION,
+        settings=recipe_settings(settings)
+        | {
+            "format": form,
+            "tokenizer_hash": vocabulary.hash,
+            "vocab_size": vocabulary.vocab_size,
+            "eot_id": vocabulary.eot_id,
+        },
+    )
+    tasks = []
+    paths = _files(sources, FORMATS[form])
+    for index, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
+        payload = _Payload(
+            path=str(path),
+            name=name,
+            split=split or split_of(path),
+            format=form,
+            vocabulary=vocabulary,
+            shard_tokens=settings.shard_tokens,
+        )
+        depends = [payload.name, payload.split, *(_sha256(each) for each in _belonging(path, FORMATS[form]))]
+        tasks.append(PartTask(index=index, sources=(), payload=payload, depends=" ".join(depends)))
+    outputs = {"tokens": (out, "tokens")}
+    return run_parts(_read_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="shards convert")[
+        "tokens"
+    ]
+
+
+def convert_to(tokens: str, form: str, out: str, run: Run) -> list[str]:
+    """Write both splits of a token set in a format of FORMATS; returns the names of the files, each published whole."""
+    splits = [TokenShards(tokens, split) for split in SPLITS]
+    folder = Folder(out)
+    if folder.exists("manifest.json"):
+        raise InputError(f"'{out}' holds a part set", "choose another --out")
+    if run.dry_run:
+        n_tokens = sum(shards.n_tokens for shards in splits)
+        run.console.say(f"would write {n_tokens:,} tokens in the format {form}")
+        raise DryRun
+    with folder.held():
+        return [name for shards in splits if len(shards) for name in FORMATS[form].write(shards, folder)]
+
+
+def split_of(path: Path) -> str:
+    """The split that a file's name or its folder's stands for.
+
+    >>> split_of(Path("data/fineweb_val_000000.bin")), split_of(Path("validated/train.bin"))
+    ('validation', 'train')
+    """
+    return "validation" if any(_VALIDATION.search(name) for name in (path.stem, path.parent.name)) else "train"
+
+
+def _facts(tokenizer: Vocabulary, path: str) -> _Facts:
+    return _Facts(tokenizer.vocab_size, need_eot_id(tokenizer, path), tokenizer.hash)
+
+
+def _files(sources: list[str], form: Format) -> list[Path]:
+    found: list[Path] = []
+    for source in sources:
+        path = Folder(source).local_path()
+        if path.is_dir():
+            of_source = sorted(each for each in path.rglob("*") if each.suffix in form.suffixes and each.is_file())
+        else:
+            of_source = [path] if path.is_file() else [Path(each) for each in sorted(glob.glob(source))]
+        if not of_source:
+            raise InputError(f"'{source}' has no file", f"expected files that end in {' or '.join(form.suffixes)}")
+        found += [
+            each.with_suffix(".idx") if form.beside and each.suffix == form.beside else each for each in of_source
+        ]
+    return list(dict.fromkeys(found))
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """What the files are called: by name, with as many of their folders as it takes to tell them apart."""
+    for n_parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
+        names = ["/".join(path.parts[-n_parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _belonging(path: Path, form: Format) -> list[Path]:
+    """The file and those beside it that say how it is to be read."""
+    beside = [path.with_suffix(form.beside)] if form.beside else []
+    more = [path.with_name(path.name + suffix) for suffix in (".index", ".metadata")]
+    for each in (path, *beside):
+        if not each.is_file():
+            raise InputError(f"no file '{each}'", f"it belongs to '{path.name}'")
+    return [path, *beside, *(each for each in more if each.is_file())]
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return file_sha256(file)
+
+
+def _read_part(context: PartContext, task: PartTask) -> None:
+    payload: _Payload = task.payload
+    writer, vocabulary = context.output("tokens"), payload.vocabulary
+    documents = FORMATS[payload.format].read(Path(payload.path), vocabulary.vocab_size, vocabulary.eot_id)
+    rows: list[dict[str, Any]] = []
+    position = 0
+    with SplitWriter(payload.split, task.index, writer, vocabulary, payload.shard_tokens) as split:
+        for row, (identifier, tokens) in enumerate(documents):
+            _check_ids(payload, tokens, position)
+            position += len(tokens)
+            body = tokens[:-1] if tokens[-1] == vocabulary.eot_id else tokens
+            shard, start = split.append(body)
+            writer.counts.keep()
+            name = f"{payload.name}:{row}" if identifier is None else identifier
+            rows.append(
+                {
+                    "shard": shard,
+                    "start": start,
+                    "length": len(body) + 1,
+                    "id": name,
+                    "source_part": payload.name,
+                    "row": row,
+                }
+            )
+            if len(rows) == _BATCH_ROWS:
+                writer.write(rows)
+                rows = []
+    writer.write(rows)
+
+
+def _check_ids(payload: _Payload, tokens: Tokens, position: int) -> None:
+    size = payload.vocabulary.vocab_size
+    wrong = (tokens < 0) | (tokens >= size)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise InputError(
+            f"token {position + at:,} of '{payload.path}' is {int(tokens[at])}; the vocabulary has {size:,} tokens",
+            "name the tokenizer that made the file, and its format",
+        )

@@ -1,0 +1,77 @@
+"""The order of an epoch's windows: blocks are permuted, then windows inside groups of blocks, by keyed permutations.
+
+    blocks of W consecutive windows     0 1 2 3 4 5 6 7 8           each permuted once an epoch
+    in the epoch's order                6 2 0 | 8 4 7 | 1 5 3       cut into groups of G blocks
+    windows                             all windows of 6, 2 and 0 permuted together, then all of 8, 4 and 7, …
+
+So whoever reads has to hold G blocks at a time, reads each block once an epoch and in one piece, and windows that stand
+beside each other in an epoch come from G different places of the corpus. With G as large as the number of blocks it is a
+full shuffle. No list of places is kept: what stands at place k is computed from k, wherever a run begins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from webtext.shards.permutation import Permutation
+
+Indices = npt.NDArray[np.int64]
+
+
+class EpochOrder:
+    """The permutation of windows 0 … n-1 that `key` names; a group has `group_blocks` blocks (None: all of them).
+
+    >>> order = EpochOrder(7, block_windows=2, group_blocks=2, key=b"seed 0")
+    >>> sorted(np.concatenate([order.windows(group, 0, order.group_size(group)) for group in range(order.n_groups)]).tolist())
+    [0, 1, 2, 3, 4, 5, 6]
+    """
+
+    def __init__(self, n_windows: int, *, block_windows: int, group_blocks: int | None, key: bytes) -> None:
+        self.n_windows = n_windows
+        self.block_windows = block_windows
+        self.n_blocks = -(-n_windows // block_windows)
+        self.group_blocks = min(group_blocks or self.n_blocks, self.n_blocks)
+        self.n_groups = -(-self.n_blocks // self.group_blocks)
+        self._key = key
+        self._blocks = Permutation(self.n_blocks, key + b" blocks")
+        # The last block may be short; the group that has it is shorter by as much.
+        self._lacking = self.n_blocks * block_windows - n_windows
+        self._short_group = self._blocks.place(self.n_blocks - 1) // self.group_blocks
+        self._group: tuple[int, Permutation, Indices] | None = None
+
+    def group_start(self, group: int) -> int:
+        """The place of a group's first window; for the group after the last, the number of windows."""
+        if group >= self.n_groups:
+            return self.n_windows
+        lacking = self._lacking if group > self._short_group else 0
+        return group * self.group_blocks * self.block_windows - lacking
+
+    def group_size(self, group: int) -> int:
+        """Windows of a group."""
+        return self.group_start(group + 1) - self.group_start(group)
+
+    def group_of(self, place: int) -> int:
+        """The group that place k of the epoch is in."""
+        size = self.group_blocks * self.block_windows
+        if place >= self.group_start(self._short_group + 1):
+            return (place + self._lacking) // size
+        return place // size
+
+    def blocks(self, group: int) -> Indices:
+        """The blocks of a group, the short one last, in the order in which they are to be read."""
+        first = group * self.group_blocks
+        blocks = self._blocks(np.arange(first, min(first + self.group_blocks, self.n_blocks)))
+        if group == self._short_group:
+            last = self.n_blocks - 1
+            blocks = np.append(blocks[blocks != last], last)
+        return blocks
+
+    def windows(self, group: int, start: int, stop: int) -> Indices:
+        """The windows at places start … stop-1 of a group."""
+        if self._group is None or self._group[0] != group:
+            inside = Permutation(self.group_size(group), self._key + f" group {group}".encode())
+            self._group = (group, inside, self.blocks(group))
+        _, inside, blocks = self._group
+        slot, within = np.divmod(inside(np.arange(start, stop)), self.block_windows)
+        return blocks[slot] * self.block_windows + within

@@ -1,0 +1,223 @@
+"""The endless stream of one split's windows: sample g is window k = g mod n of epoch ⌊g / n⌋, in that epoch's order.
+
+Where samples lie is computed a few thousand at a time; their tokens are copied from the memory map, or from blocks that
+were fetched ahead of use (`resident.py`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.shards.format import HEADER_BYTES, Tokens
+from webtext.shards.order import EpochOrder, Indices
+from webtext.shards.reader import TokenShards
+from webtext.shards.resident import Range, Resident, memory_bytes, read_ahead
+from webtext.shards.windows import DocumentWindows, RingWindows, Windows
+
+ORDER_VERSION = 2
+"""Raised when the same seed gives another order."""
+CHUNK = 8192
+"""Samples located in one go."""
+REMOTE_THREADS = 8
+"""One stream from an object store gives some tens of MB/s; this many feed several GPUs."""
+
+Rows = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSettings:
+    """What a window is, and how far it is shuffled. `group_blocks` None permutes all windows of an epoch together."""
+
+    context: int
+    seed: int
+    crosses_documents: bool
+    block_bytes: int
+    group_blocks: int | None
+
+    def __post_init__(self) -> None:
+        if self.context < 1:
+            raise ConfigError(f"context {self.context}: expected at least 1")
+        if self.block_bytes < 1 or (self.group_blocks is not None and self.group_blocks < 1):
+            raise ConfigError(
+                f"block_bytes {self.block_bytes}, group_blocks {self.group_blocks}", "expected at least 1 of each"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Consecutive samples of one group: their windows, where these start and how many tokens they have."""
+
+    first: int
+    epoch: int
+    group: int
+    windows: Indices
+    starts: Indices
+    lengths: Indices
+
+
+class WindowStream:
+    """The windows of one split, sample by sample."""
+
+    def __init__(self, shards: TokenShards, settings: WindowSettings) -> None:
+        if shards.n_tokens <= settings.context:
+            raise InputError(
+                f"the {shards.split} split of '{shards.set.folder.url}' has {shards.n_tokens:,} tokens; "
+                f"a context of {settings.context:,} needs more than that",
+                "choose a shorter context, or pack more documents",
+            )
+        self.shards = shards
+        self.block_windows = max(1, settings.block_bytes // (settings.context * shards.token_dtype.itemsize))
+        self._crosses_documents = settings.crosses_documents
+        self._group_blocks = settings.group_blocks
+        self._key = f"webtext order {ORDER_VERSION} seed {settings.seed}"
+        self.windows: Windows
+        if settings.crosses_documents:
+            self.windows = RingWindows(shards.n_tokens, settings.context, self._key.encode())
+        else:
+            self.windows = DocumentWindows(shards.document_bounds, settings.context)
+        self.n_windows = self.windows.n_windows
+        if not self.n_windows:
+            raise InputError(
+                f"no document of the {shards.split} split of '{shards.set.folder.url}' has two tokens",
+                "pack longer documents, or let windows cross documents",
+            )
+        n_windows = min(self.block_windows * (settings.group_blocks or self.n_windows), self.n_windows)
+        self._group_bytes = n_windows * settings.context * shards.token_dtype.itemsize
+        self._order: tuple[int, EpochOrder] | None = None
+        self._held: tuple[int, int] | None = None  # epoch and group whose blocks are held
+        self._first = self._stop = 0  # samples whose places are known
+        self._places: list[Any] = []  # of each: an array, start and stop in it; or block, position and length
+        self._resident: Resident[Any]
+        if shards.remote is None:
+            self._resident = Resident(_PageCache(shards), n_threads=1)
+        else:
+            self._resident = Resident(_Read(shards), n_threads=REMOTE_THREADS)
+        weakref.finalize(self, self._resident.close)
+
+    def order(self, epoch: int) -> EpochOrder:
+        """The order of an epoch's windows."""
+        if self._order is None or self._order[0] != epoch:
+            key = f"{self._key} epoch {epoch}".encode()
+            order = EpochOrder(
+                self.n_windows, block_windows=self.block_windows, group_blocks=self._group_blocks, key=key
+            )
+            self._order = (epoch, order)
+        return self._order[1]
+
+    def place(self, sample: int) -> tuple[int, int]:
+        """Position in the split, and number of tokens, of one sample."""
+        chunk = self._locate(sample)
+        at = sample - chunk.first
+        return int(chunk.starts[at]), int(chunk.lengths[at])
+
+    def copy(self, first: int, out: Tokens, rows: Rows) -> None:
+        """Write samples first, first+1, … to these rows of `out`; short ones are filled up with end-of-text."""
+        copy = self._copy_mapped if self.shards.remote is None else self._copy_held
+        done = 0
+        while done < len(rows):
+            if not self._first <= first + done < self._stop:
+                self._enter(self._locate(first + done))
+            at = first + done - self._first
+            places = self._places[at : at + len(rows) - done]
+            copy(places, out, rows[done : done + len(places)])
+            done += len(places)
+
+    def _locate(self, sample: int) -> _Chunk:
+        epoch, k = divmod(sample, self.n_windows)
+        order = self.order(epoch)
+        group = order.group_of(k)
+        within = k - order.group_start(group)
+        first = within // CHUNK * CHUNK
+        windows = order.windows(group, first, min(first + CHUNK, order.group_size(group)))
+        starts, lengths = self.windows.starts(epoch, windows), self.windows.lengths(windows)
+        return _Chunk(sample - (within - first), epoch, group, windows, starts, lengths)
+
+    def _enter(self, chunk: _Chunk) -> None:
+        """Go on to these samples: their blocks and those of the next group are held, all others forgotten.
+
+        Local groups that would fill the memory are not read ahead: what is read would be gone before it is used.
+        """
+        if self._held != (chunk.epoch, chunk.group):
+            self._held = (chunk.epoch, chunk.group)
+            following = (chunk.epoch, chunk.group + 1)
+            if following[1] == self.order(chunk.epoch).n_groups:
+                following = (chunk.epoch + 1, 0)
+            if self.shards.remote is not None or self._group_bytes <= memory_bytes() // 4:
+                here, ahead = self._extents(*self._held), self._extents(*following)
+                self._resident.hold(here + ahead)
+                if self.shards.remote is None:  # else disks would be asked for windows, one by one
+                    for extent in here:
+                        self._resident.get(extent)
+        self._first, self._stop = chunk.first, chunk.first + len(chunk.windows)
+        if self.shards.remote is None:
+            self._places = self._mapped(chunk)
+        else:
+            columns = (chunk.windows // self.block_windows, chunk.starts, chunk.lengths)
+            self._places = list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def _mapped(self, chunk: _Chunk) -> list[tuple[Tokens, int, int]]:
+        """The samples' arrays, and where they lie in them: a shard's own, but for windows that lie in several shards."""
+        bounds = self.shards.shard_starts
+        shards = bounds.searchsorted(chunk.starts, side="right") - 1
+        stops = chunk.starts + chunk.lengths
+        arrays = [self.shards.tokens(i) for i in range(len(self.shards))]
+        tokens = [arrays[shard] for shard in shards.tolist()]
+        places = list(
+            zip(tokens, (chunk.starts - bounds[shards]).tolist(), (stops - bounds[shards]).tolist(), strict=True)
+        )
+        for i in np.flatnonzero(stops > bounds[shards + 1]).tolist():
+            length = int(chunk.lengths[i])
+            places[i] = (self.shards.read(int(chunk.starts[i]), length), 0, length)
+        return places
+
+    def _copy_mapped(self, places: Sequence[tuple[Tokens, int, int]], out: Tokens, rows: Rows) -> None:
+        if self._crosses_documents:  # all windows have one length
+            for row, (tokens, start, stop) in zip(rows, places, strict=True):
+                out[row] = tokens[start:stop]
+        else:
+            for row, (tokens, start, stop) in zip(rows, places, strict=True):
+                out[row, : stop - start] = tokens[start:stop]
+                out[row, stop - start :] = self.shards.eot_id
+
+    def _copy_held(self, places: Sequence[tuple[int, int, int]], out: Tokens, rows: Rows) -> None:
+        assert self._held is not None
+        for row, (block, start, length) in zip(rows, places, strict=True):
+            extent = self._extent(self._held[0], block)
+            at = (start - extent[0]) % self.shards.n_tokens
+            out[row, :length] = self._resident.get(extent)[at : at + length]
+            out[row, length:] = self.shards.eot_id
+
+    def _extents(self, epoch: int, group: int) -> list[Range]:
+        return [self._extent(epoch, block) for block in self.order(epoch).blocks(group).tolist()]
+
+    def _extent(self, epoch: int, block: int) -> Range:
+        last = min((block + 1) * self.block_windows, self.n_windows) - 1
+        return self.windows.extent(epoch, block * self.block_windows, last)
+
+
+class _PageCache:
+    """Brings a range of mapped tokens into the page cache."""
+
+    def __init__(self, shards: TokenShards) -> None:
+        self._shards = shards
+
+    def __call__(self, wanted: Range) -> None:
+        for shard, start, stop in self._shards.pieces(*wanted):
+            size = self._shards.token_dtype.itemsize
+            read_ahead(self._shards.file(shard).location, HEADER_BYTES + start * size, (stop - start) * size)
+
+
+class _Read:
+    """Fetches a range of tokens."""
+
+    def __init__(self, shards: TokenShards) -> None:
+        self._shards = shards
+
+    def __call__(self, wanted: Range) -> Tokens:
+        return self._shards.read(*wanted)

@@ -1,0 +1,291 @@
+"""Converting: the bytes that other trainers expect, read back by their own readers where these are at hand, and ugly files."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webtext.app.main import run
+from webtext.base.errors import InputError
+from webtext.base.run import Run
+from webtext.shards import TokenShards, convert, pack
+from webtext.shards.cutting import cut
+from webtext.shards.settings import PackSettings
+from webtext.shards.trace import trace
+
+from .conftest import ByteTokenizer, InProcessEngine, document, pack_here, write_corpus
+
+EOT = 256
+Make = Callable[..., TokenShards]
+PARTS = [[("abc", "train"), ("d", "validation"), ("ef", "train")], [("ghij", "train"), ("k", "validation")]]
+
+
+def quiet() -> Run:
+    from webtext.base.console import Console
+
+    return Run(InProcessEngine(), Console("quiet"))
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Training documents abc, ef | ghij in two shards, held out d | k."""
+    monkeypatch.setattr(convert, "load_tokenizer", lambda _: byte_tokenizer)
+    rows = [[document(text, text, split) for text, split in part] for part in PARTS]
+    pack_here(write_corpus(tmp_path / "corpus", rows), tmp_path / "tokens")
+    return str(tmp_path / "tokens")
+
+
+def to(tokens: str, form: str, out: Path) -> list[str]:
+    return convert.convert_to(tokens, form, str(out), quiet())
+
+
+def back(sources: Path | list[Path], form: str, out: Path, **options: Any) -> TokenShards:
+    listed = [str(source) for source in (sources if isinstance(sources, list) else [sources])]
+    convert.convert_from(listed, form, "tokenizer.json", str(out), PackSettings(), quiet(), **options)
+    for split in ("train", "validation"):
+        TokenShards(out, split).verify()
+    return TokenShards(out)
+
+
+def text_of(shards: TokenShards) -> str:
+    arrays = [shards.tokens(i) for i in range(len(shards))]
+    return "".join("|" if token == EOT else chr(token) for array in arrays for token in array)
+
+
+def ids(text: str) -> list[int]:
+    return [EOT if character == "|" else ord(character) for character in text]
+
+
+def test_nanogpt_gets_two_byte_ids_and_nothing_else(tokens: str, tmp_path: Path) -> None:
+    assert to(tokens, "nanogpt", tmp_path / "out") == ["train.bin", "val.bin"]
+    assert np.memmap(tmp_path / "out" / "train.bin", "<u2", "r").tolist() == ids("abc|ef|ghij|")
+    assert np.fromfile(tmp_path / "out" / "val.bin", "<u2").tolist() == ids("d|k|")
+
+
+def test_llm_c_gets_a_header_and_end_of_text_before_each_document(tokens: str, tmp_path: Path) -> None:
+    names = to(tokens, "llm.c", tmp_path / "out")
+    assert names == ["train_000000.bin", "train_000001.bin", "val_000000.bin", "val_000001.bin"]
+    data = (tmp_path / "out" / "train_000000.bin").read_bytes()
+    assert struct.unpack("<256i", data[:1024])[:4] == (20240520, 1, 7, 0)
+    assert np.frombuffer(data, "<u2", offset=1024).tolist() == ids("|abc|ef")
+
+
+def test_megatron_gets_an_index_of_documents(tokens: str, tmp_path: Path) -> None:
+    """Three sequences of 4, 3 and 5 tokens of two bytes (code 8) begin at bytes 0, 8 and 14; each is a document."""
+    to(tokens, "megatron", tmp_path / "out")
+    index = struct.pack("<9sQBQQ3i3q4q", b"MMIDIDX\0\0", 1, 8, 3, 4, 4, 3, 5, 0, 8, 14, 0, 1, 2, 3)
+    assert (tmp_path / "out" / "train.idx").read_bytes() == index
+    assert np.fromfile(tmp_path / "out" / "train.bin", "<u2").tolist() == ids("abc|ef|ghij|")
+
+
+@pytest.mark.parametrize("form", list(convert.FORMATS))
+@pytest.mark.parametrize("vocab_size", [257, 70_000])
+def test_there_and_back_keeps_tokens_documents_and_splits(
+    form: str, vocab_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = ByteTokenizer(vocab_size)
+    for module in (pack, convert):
+        monkeypatch.setattr(module, "load_tokenizer", lambda _: tokenizer)
+    rows = [[document(text, text, split) for text, split in part] for part in PARTS]
+    pack_here(write_corpus(tmp_path / "corpus", rows), tmp_path / "tokens")
+    if form == "nanogpt" and vocab_size > 65_536:
+        with pytest.raises(InputError, match="nanoGPT's files hold ids below 65,536"):
+            to(str(tmp_path / "tokens"), form, tmp_path / "out")
+        return
+    to(str(tmp_path / "tokens"), form, tmp_path / "out")
+    back(tmp_path / "out", form, tmp_path / "again")
+    for split in ("train", "validation"):
+        was, now = TokenShards(tmp_path / "tokens", split), TokenShards(tmp_path / "again", split)
+        assert [d.tokens.tolist() for d in now.documents()] == [d.tokens.tolist() for d in was.documents()]
+        if form == "parquet":
+            assert [d.id for d in now.documents()] == [d.id for d in was.documents()]
+
+
+def test_datatroves_own_reader_reads_what_we_write_and_we_what_its_own_writer_writes(
+    tokens: str, tmp_path: Path
+) -> None:
+    dataset = pytest.importorskip("datatrove.utils.dataset")
+    writer = pytest.importorskip("datatrove.pipeline.tokens.tokenizer")
+    to(tokens, "datatrove", tmp_path / "out")
+    folder = dataset.DatatroveFolderDataset(str(tmp_path / "out" / "train"), seq_len=2, token_size=2, shuffle=False)
+    assert [folder[i]["input_ids"].tolist() for i in range(len(folder))] == [ids("abc"), ids("|ef"), ids("ghi")]
+    with_index = dataset.DatatroveFileDataset(
+        str(tmp_path / "out" / "train" / "00000_tokens.ds"), seq_len=6, token_size=2, return_positions=True
+    )
+    assert with_index[0]["positions"].tolist() == [0, 1, 2, 3, 0, 1, 2]
+
+    theirs = writer.TokenizedFile(str(tmp_path / "ds"), "00000_unshuffled.ds", save_final_metadata=True, token_size=2)
+    for text in ("xy|", "z|", "no end"):
+        theirs.write(ids(text), None)
+    theirs.close()
+    shards = back(tmp_path / "ds", "datatrove", tmp_path / "again")
+    assert text_of(shards) == "xy|z|no end|"
+
+
+def test_megatrons_own_reader_reads_what_we_write(tokens: str, tmp_path: Path) -> None:
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    to(tokens, "megatron", tmp_path / "out")
+    dataset = indexed.IndexedDataset(str(tmp_path / "out" / "train"))
+    assert [dataset[i].tolist() for i in range(len(dataset))] == [ids("abc|"), ids("ef|"), ids("ghij|")]
+    assert dataset.document_indices.tolist() == [0, 1, 2, 3]
+    builder = indexed.IndexedDatasetBuilder(str(tmp_path / "b_val.bin"), dtype=np.int32)
+    builder.add_document(np.array(ids("xyz|"), np.int32), [1, 3])
+    builder.add_document(np.array(ids("w"), np.int32), [1])
+    builder.finalize(str(tmp_path / "b_val.idx"))
+    back(tmp_path / "b_val.idx", "megatron", tmp_path / "again")
+    assert text_of(TokenShards(tmp_path / "again", "validation")) == "xyz|w|"
+
+
+def test_datasets_reads_our_parquet_and_we_what_it_saves(tokens: str, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    to(tokens, "parquet", tmp_path / "out")
+    rows = datasets.Dataset.from_parquet(
+        [str(path) for path in sorted((tmp_path / "out").glob("train-*"))], cache_dir=str(tmp_path / "cache")
+    )
+    assert rows["input_ids"][:] == [ids("abc|"), ids("ef|"), ids("ghij|")]
+    assert rows["id"][:] == ["abc", "ef", "ghij"]
+    made = datasets.Dataset.from_dict({"input_ids": [ids("pq"), ids("r|s|"), []], "id": ["one", "two", "none"]})
+    made.save_to_disk(str(tmp_path / "saved"))
+    shards = back(tmp_path / "saved", "parquet", tmp_path / "again")
+    assert [(d.id, d.row) for d in shards.documents()] == [("one", 0), ("two", 1), ("two:1", 2)]
+    assert text_of(shards) == "pq|r|s|"
+
+
+def test_a_converted_token_is_traced_to_its_file(tokens: str, tmp_path: Path) -> None:
+    to(tokens, "nanogpt", tmp_path / "out")
+    shards = back([tmp_path / "out" / "train.bin"], "nanogpt", tmp_path / "again")
+    origin = trace(shards, 0, 5)
+    assert (origin.source_set, origin.source_part, origin.row, origin.id) == ("nanogpt", "train.bin", 1, "train.bin:1")
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tokens: str, tmp_path: Path) -> None:
+    to(tokens, "datatrove", tmp_path / "out")
+    shards = back(tmp_path / "out", "datatrove", tmp_path / "again")
+    assert [d.id for d in shards.documents()] == [
+        "train/00000_tokens.ds:0",
+        "train/00000_tokens.ds:1",
+        "train/00001_tokens.ds:0",
+    ]
+
+
+def test_the_split_is_that_of_the_name_unless_one_is_given(tokens: str, tmp_path: Path) -> None:
+    to(tokens, "nanogpt", tmp_path / "out")
+    shards = back(tmp_path / "out", "nanogpt", tmp_path / "again", split="train")
+    assert text_of(shards) == "abc|ef|ghij|d|k|"
+
+
+def test_documents_end_at_end_of_text_and_at_their_own_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.shards.cutting.PIECE", 3)
+    stream = np.array(ids("ab||cdefg|hi"), np.uint16)
+    assert [part.tolist() for part in cut(stream, EOT, np.array([0, 2, 6, 6, 12]))] == [
+        ids(text) for text in ("ab", "|", "|", "cd", "efg|", "hi")
+    ]
+
+
+def llm_c(magic: int = 20240520, version: int = 1, n: int = 2, tokens: bytes = b"a\0b\0") -> bytes:
+    return struct.pack("<3i", magic, version, n).ljust(1024, b"\0") + tokens
+
+
+def megatron(code: int = 8, lengths: tuple[int, ...] = (2,), offsets: tuple[int, ...] = (0,)) -> bytes:
+    n = len(lengths)
+    return struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, code, n, n + 1) + struct.pack(
+        f"<{n}i{n}q{n + 1}q", *lengths, *offsets, *range(n + 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "files", "complaint"),
+    [
+        ("nanogpt", {"a.bin": b"abc"}, "has 3 bytes"),
+        ("nanogpt", {"a.bin": b"a\0b\x07"}, r"token 1 of '.*a\.bin' is 1890; the vocabulary has 257 tokens"),
+        ("nanogpt", {"a.txt": b""}, "has no file"),
+        ("llm.c", {"a.bin": b"a\0"}, "is no token file of llm.c"),
+        ("llm.c", {"a.bin": llm_c(magic=7)}, "starts with magic 7, version 1"),
+        ("llm.c", {"a.bin": llm_c(n=3)}, "holds 2 tokens"),
+        ("llm.c", {"a.bin": llm_c(n=-1)}, "its header says -1"),
+        ("megatron", {"a.idx": megatron()}, r"no file '.*a\.bin'"),
+        ("megatron", {"a.idx": b"no index", "a.bin": b""}, "is no Megatron index"),
+        ("megatron", {"a.idx": megatron(code=7), "a.bin": b"a\0b\0"}, "type 7"),
+        ("megatron", {"a.idx": megatron()[:-1], "a.bin": b"a\0b\0"}, "it is cut off"),
+        ("megatron", {"a.idx": megatron(lengths=(3,)), "a.bin": b"a\0b\0"}, r"does not describe 'a\.bin'"),
+        ("megatron", {"a.idx": megatron(lengths=(-2,)), "a.bin": b"a\0b\0"}, r"does not describe 'a\.bin'"),
+        ("megatron", {"a.idx": megatron(offsets=(9,)), "a.bin": b"a\0b\0"}, r"does not describe 'a\.bin'"),
+        ("megatron", {"a.idx": megatron(code=4, lengths=(1,)), "a.bin": b"\xff\xff\xff\xff"}, "token 0 of .* is -1"),
+        (
+            "megatron",
+            {"a.idx": struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 1 << 60, 1 << 60), "a.bin": b""},
+            "cut off",
+        ),
+        ("datatrove", {"a.ds": b"a\0b\0", "a.ds.index": struct.pack("<Q", 3)}, "does not describe"),
+        ("datatrove", {"a.ds": b"a\0b\0", "a.ds.index": struct.pack("<2Q", 1 << 63, 2)}, "does not describe"),
+        ("datatrove", {"a.ds": b"a\0b\0", "a.ds.metadata": b"gpt2|8\n2"}, "expected 2 or 4"),
+        ("parquet", {"a.parquet": b"PAR1 no"}, "is no Parquet or Arrow file"),
+        ("parquet", {"a.arrow": b"\0" * 40}, "is no Parquet or Arrow file"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be_are_short_errors(
+    form: str, files: dict[str, bytes], complaint: str, tmp_path: Path, tokens: str
+) -> None:
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    with pytest.raises(InputError, match=complaint) as error:
+        back(folder, form, tmp_path / "again")
+    assert len(str(error.value).splitlines()) <= 3
+    assert not (tmp_path / "again" / "manifest.json").exists()
+
+
+def test_a_table_without_ids_is_refused_with_its_columns(tmp_path: Path, tokens: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for column, complaint in ({"text": ["a"]}, "has no column input_ids"), ({"input_ids": ["a"]}, "is string"):
+        pq.write_table(pa.table(column), tmp_path / "a.parquet")
+        with pytest.raises(InputError, match=complaint):
+            back(tmp_path / "a.parquet", "parquet", tmp_path / "again")
+
+
+def test_a_changed_file_is_converted_anew_and_the_others_are_not(tmp_path: Path, tokens: str) -> None:
+    source, out = tmp_path / "bins", tmp_path / "again"
+    source.mkdir()
+    for name in "ab":
+        (source / f"{name}.bin").write_bytes(np.array(ids(f"{name}|"), "<u2").tobytes())
+    back(source, "nanogpt", out)
+    first = (out / "train-00000.tok").stat().st_mtime_ns
+    (source / "b.bin").write_bytes(np.array(ids("new|"), "<u2").tobytes())
+    assert text_of(back(source, "nanogpt", out)) == "a|new|"
+    assert (out / "train-00000.tok").stat().st_mtime_ns == first
+
+
+def test_the_verb_converts_both_ways(tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, again = str(tmp_path / "out"), str(tmp_path / "again")
+    assert run(["shards", "convert", tokens, "--to", "nanogpt", "--out", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == ["train.bin", "val.bin"]
+    arguments = ["shards", "convert", out, "--from", "nanogpt", "--tokenizer", "any", "--out", again, "--workers", "1"]
+    assert run([*arguments, "--dry-run"]) == 0
+    assert not Path(again).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "one of --from and --to"),
+        (["--from", "nanogpt", "--to", "nanogpt"], "one of --from and --to"),
+        (["--from", "nanogpt"], "--from needs --tokenizer"),
+        (["--to", "nanogpt", "--tokenizer", "x"], "--to takes one token set"),
+        (["--to", "nanogpt", "--out", "TOKENS"], "holds a part set"),
+    ],
+)
+def test_the_verb_says_what_it_needs(tokens: str, capsys: Any, arguments: list[str], complaint: str) -> None:
+    arguments = [tokens if argument == "TOKENS" else argument for argument in arguments]
+    assert run(["shards", "convert", tokens, *arguments]) in (2, 3)
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert len(error.splitlines()) <= 3

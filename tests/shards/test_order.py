@@ -1,0 +1,60 @@
+"""The order of an epoch: whole, computed place by place, and in groups of whole blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.shards.order import EpochOrder
+from webtext.shards.permutation import Permutation
+
+
+def whole(order: EpochOrder) -> list[int]:
+    return [
+        window
+        for group in range(order.n_groups)
+        for window in order.windows(group, 0, order.group_size(group)).tolist()
+    ]
+
+
+@given(
+    n=st.integers(1, 300),
+    block_windows=st.integers(1, 40),
+    group_blocks=st.one_of(st.none(), st.integers(1, 9)),
+    seed=st.integers(0, 9),
+)
+def test_every_window_has_one_place_and_every_block_one_group(
+    n: int, block_windows: int, group_blocks: int | None, seed: int
+) -> None:
+    order = EpochOrder(n, block_windows=block_windows, group_blocks=group_blocks, key=f"{seed}".encode())
+    assert sorted(whole(order)) == list(range(n))
+    blocks = [order.blocks(group).tolist() for group in range(order.n_groups)]
+    assert sorted(sum(blocks, [])) == list(range(order.n_blocks))
+    for group, held in enumerate(blocks):
+        places = range(order.group_start(group), order.group_start(group + 1))
+        assert all(order.group_of(place) == group for place in places)
+        assert {int(w) // block_windows for w in order.windows(group, 0, len(places))} == set(held)
+
+
+def test_any_part_of_a_group_is_computed_alone() -> None:
+    def order() -> EpochOrder:
+        return EpochOrder(10_000, block_windows=100, group_blocks=8, key=b"k")
+
+    at_once = order().windows(3, 0, 800)
+    assert np.array_equal(np.concatenate([order().windows(3, i, i + 50) for i in range(0, 800, 50)]), at_once)
+
+
+def test_without_groups_it_is_a_shuffle_of_everything() -> None:
+    """Of 1,000 windows in 100 blocks, two that follow each other are 333 apart on average; in one group of a block, ≤ 9."""
+    shuffled = np.array(whole(EpochOrder(1000, block_windows=10, group_blocks=None, key=b"k")))
+    assert 290 < np.abs(np.diff(shuffled)).mean() < 380
+    near = np.array(whole(EpochOrder(1000, block_windows=10, group_blocks=1, key=b"k"))).reshape(100, 10)
+    assert (near.max(axis=1) - near.min(axis=1)).max() == 9
+
+
+@given(n=st.integers(1, 5000), data=st.data())
+def test_the_inverse_of_a_permutation_finds_each_element(n: int, data: st.DataObject) -> None:
+    permutation = Permutation(n, b"key")
+    place = data.draw(st.integers(0, n - 1))
+    assert permutation.place(int(permutation(np.array([place]))[0])) == place
