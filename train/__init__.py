@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 from webtext.base.errors import missing_extra
 
 if TYPE_CHECKING:
+    from webtext.train.batches import TokenBatches as TokenBatches
     from webtext.train.checkpoint import load_model as load_model
     from webtext.train.loop import TrainResult as TrainResult
     from webtext.train.loop import train_model as train_model
     from webtext.train.model import GPT2 as GPT2
-    from webtext.train.model import GPT2Config as GPT2Config
     from webtext.train.settings import TrainSettings as TrainSettings
+    from webtext.train.shape import GPT2Config as GPT2Config
 
 _PUBLIC_NAMES = {
     "GPT2": "model",
-    "GPT2Config": "model",
+    "GPT2Config": "shape",
+    "TokenBatches": "batches",
     "TrainResult": "loop",
     "TrainSettings": "settings",
     "load_model": "checkpoint",

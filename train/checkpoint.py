@@ -7,6 +7,7 @@ Nothing is pickled: reading a checkpoint runs no code.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError
 from webtext.base.storage import no_space_is_an_error
+from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from webtext.train.model import GPT2, GPT2Config
+    from webtext.train.model import GPT2
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -41,8 +43,6 @@ class Checkpoint:
     @property
     def config(self) -> GPT2Config:
         """The shape of its model."""
-        from webtext.train.model import GPT2Config
-
         return GPT2Config(**self.state["config"])
 
     def tensors(self, name: str) -> dict[str, Tensor]:
@@ -109,12 +109,23 @@ def list_checkpoints(model_dir: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def prune_checkpoints(model_dir: Path, keep: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints, and what killed runs left."""
+def best_checkpoint(model_dir: Path) -> tuple[Path, float] | None:
+    """The checkpoint of lowest held-out loss and that loss, the later of equals; None where none was measured."""
+    measured = []
+    for path in list_checkpoints(model_dir):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # `open_checkpoint` tells
+            measured.append((path, float(json.loads((path / STATE).read_text())["validation_loss"])))
+    return min(reversed(measured), key=lambda found: found[1], default=None)
+
+
+def prune_checkpoints(model_dir: Path, keep: int | None, *, keep_best: bool) -> None:
+    """Remove all but the newest `keep` checkpoints and the best one, and what killed runs left."""
     for path in (model_dir / "checkpoints").glob(".step-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
+    best = best_checkpoint(model_dir) if keep_best else None
     for path in list_checkpoints(model_dir)[: -keep if keep else 0]:
-        shutil.rmtree(path, ignore_errors=True)
+        if best is None or path != best[0]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

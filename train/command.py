@@ -1,7 +1,9 @@
-"""`webtext train`: run, eval, sample, export. torch is loaded when a verb runs."""
+"""`webtext train`: plan, run, eval, sample, export. torch is loaded when a verb runs."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,18 +13,43 @@ from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
+from webtext.train.evaluate.table3 import TASKS
+from webtext.train.settings import EvalSettings, PlanSettings, SampleSettings, TrainSettings
+
+BETWEEN_TEXTS = "\n\n----\n\n"
 
 
 @click.group(name="train")
 def group() -> None:
-    """Train, evaluate, sample and export a GPT-2."""
+    """Plan, train, evaluate, sample and export a GPT-2."""
+
+
+@verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
+@click.argument("tokens", required=False)
+def plan(run: Run, settings: Mapping[str, Any], tokens: str | None) -> None:
+    """Say what `train run` with the same settings would take: memory, operations, time and cost.
+
+    TOKENS, a token set, tells the vocabulary and the number of passes.
+
+    \b
+      webtext train plan --model 1542M --processes 8 --memory-gib 80 --tokens-per-second 100000 --price 2
+      webtext train plan build/tokens --config build.toml --measured build/model
+
+    \b
+    Reads:  nothing, a token set, the metrics of an earlier run
+    Writes: nothing
+    """
+    from webtext.train.plan import plan_text, plan_training
+
+    answer = plan_training(settings["train"], settings["train.plan"], tokens)
+    run.console.result(answer.to_json(), plan_text(answer))
 
 
 @verb(group, "run", settings=TrainSettings, section="train")
 @click.argument("tokens")
+@click.option("--tokenizer", metavar="FILE", help="The one that packed TOKENS; for --sample-interval.")
 @click.option("--out", metavar="DIR", help="Folder for checkpoints and metrics.jsonl.")
-def run_(run: Run, settings: TrainSettings, tokens: str, out: str | None) -> None:
+def run_(run: Run, settings: TrainSettings, tokens: str, tokenizer: str | None, out: str | None) -> None:
     """Train a GPT-2 on the token set TOKENS; the same command again goes on where it stopped.
 
     \b
@@ -35,47 +62,85 @@ def run_(run: Run, settings: TrainSettings, tokens: str, out: str | None) -> Non
     """
     from webtext.train import train_model
 
-    result = train_model(tokens, need_out(out), settings, run)
+    result = train_model(tokens, need_out(out), settings, run, tokenizer=tokenizer)
     if _is_main_process():
-        loss = "" if result.validation_loss is None else f", held-out loss {result.validation_loss:.4f}"
-        text = f"step {result.step:,}: loss {result.loss:.4f}{loss} in {result.seconds:,.0f} s: '{result.checkpoint}'"
+        measured = {"loss": result.loss, "held-out loss": result.validation_loss}
+        losses = "".join(f", {name} {loss:.4f}" for name, loss in measured.items() if loss is not None)
+        skipped = f", {result.skipped_steps:,} skipped" if result.skipped_steps else ""
+        text = f"step {result.step:,}{skipped}{losses} in {result.seconds:,.0f} s: '{result.checkpoint}'"
         run.console.result(asdict(result), text)
 
 
 @verb(group, "eval", settings=EvalSettings, section="train.eval")
 @click.argument("model")
 @click.argument("data")
-@click.option("--tokenizer", metavar="FILE", help="Needed for a text file; gives bits per byte for a token set too.")
-@click.option("--out", metavar="DIR", help="Write evaluation.json there.")
-def eval_(run: Run, settings: EvalSettings, model: str, data: str, tokenizer: str | None, out: str | None) -> None:
-    """Held-out perplexity of MODEL on DATA: a token set's validation split, or a text file.
+@click.option("--task", type=click.Choice(TASKS), help="What set the file DATA is.  [default: text]")
+@click.option(
+    "--tokenizer", metavar="FILE", help="Of a file: the model's  [default: in its folder]; of a token set: bits."
+)
+@click.option(
+    "--detokenize/--no-detokenize", default=True, help="Take back the blanks of tokenised text; on by default."
+)
+@click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show beside.")
+@click.option("--out", metavar="DIR", help="Write evaluation.json, or evaluation-TASK.json, there.")
+def eval_(
+    run: Run,
+    settings: EvalSettings,
+    model: str,
+    data: str,
+    task: str | None,
+    tokenizer: str | None,
+    detokenize: bool,
+    overlap: str | None,
+    out: str | None,
+) -> None:
+    """Held-out perplexity of MODEL on DATA: a token set's validation split, an evaluation set's file, or any text.
 
     \b
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
-      webtext train eval build/model/export wikitext.txt --tokenizer tokenizer.json --stride 256
+      webtext train eval build/model/export wiki.test.tokens --task wikitext-103 --stride 256
+      webtext train eval build/model/export lambada_test.jsonl --task lambada --overlap build/overlap.json
 
     \b
-    Reads:  a trained or exported model, and a part set of tokens or a text file
-    Writes: DIR/evaluation.json, where --out is given
+    Reads:  a trained or exported model, and a part set of tokens or a file
+    Writes: DIR/evaluation.json, of a file DIR/evaluation-TASK.json, where --out is given
     """
+    target = None if out is None else Folder(need_out(out))
+    is_set = Folder(data).exists("manifest.json")
+    if is_set and (task or overlap):
+        name = "--task" if task else "--overlap"
+        raise ConfigError(f"'{data}' is a token set and {name} is given", f"name a text file, or leave {name} out")
     _plan(run, f"would measure '{model}' on '{data}'")
-    from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text, write_evaluation
+    if is_set:
+        from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text
 
-    answer = evaluate_model(model, data, settings, run, tokenizer=_tokenizer(tokenizer))
-    if out is not None:
-        write_evaluation(Folder(out), answer)
-    run.console.result(answer, perplexity_text(answer))
+        answer = evaluate_model(model, data, settings, run, tokenizer=_tokenizer(tokenizer))
+        text = perplexity_text(answer)
+    else:
+        from webtext.train.evaluate.zero_shot import evaluate_task, task_text
+
+        how = {"tokenizer": _tokenizer(tokenizer) or _tokenizer_of(model), "detokenize": detokenize}
+        answer = evaluate_task(model, task or "text", data, settings, run, overlap=overlap, **how)
+        text = task_text(answer)
+    if not _is_main_process():
+        return
+    if target is not None:
+        from webtext.train.evaluate.perplexity import write_evaluation
+
+        write_evaluation(target, answer)
+    run.console.result(answer, text)
 
 
 @verb(group, "sample", settings=SampleSettings, section="train.sample")
 @click.argument("model")
 @click.option("--tokenizer", metavar="FILE", help="The tokenizer of the model  [default: the one in its folder]")
-@click.option("--prompt", default="", help="How the text begins.")
-def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None, prompt: str) -> None:
-    """Draw a text from MODEL.
+@click.option("--prompt", "prompts", multiple=True, default=("",), help="How the text begins; repeatable.")
+def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None, prompts: tuple[str, ...]) -> None:
+    """Draw texts from MODEL, all at once; a single one is shown as it comes.
 
     \b
       webtext train sample build/model/export --prompt "The meaning of life is"
+      webtext train sample build/model/export --prompt One --prompt Two --samples 4 --top-k none --top-p 0.9 --json
 
     \b
     Reads:  a trained or exported model, and its tokenizer
@@ -83,7 +148,8 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
     """
     _plan(run, f"would draw {settings.max_tokens:,} tokens from '{model}'")
     from webtext.train import load_model
-    from webtext.train.sample import sample_text
+    from webtext.train.distributed import join_world
+    from webtext.train.sample import sample_texts, stream_text
 
     network = load_model(model)
     tok = _tokenizer(tokenizer) or _tokenizer_of(model)
@@ -92,8 +158,17 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
             f"the tokenizer has {tok.vocab_size:,} tokens, '{model}' {network.config.vocab_size:,}",
             "name the tokenizer that the model was trained with",
         )
-    text = sample_text(network, tok, prompt, settings)
-    run.console.result({"prompt": prompt, "text": text}, text)
+    begins = [prompt for prompt in prompts for _ in range(settings.samples)]
+    with join_world(settings.device) as world:
+        network = network.to(world.device)
+        if len(begins) == 1:
+            pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings))
+            texts, shown = [run.console.stream(pieces)], ""
+        else:
+            texts = sample_texts(network, tok, begins, settings)
+            shown = BETWEEN_TEXTS.join(texts)
+    rows = [{"prompt": prompt, "text": text} for prompt, text in zip(begins, texts, strict=True)]
+    run.console.result({"samples": rows}, shown)
 
 
 @verb(group, "export")

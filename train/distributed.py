@@ -42,11 +42,11 @@ class World:
             self.sum(torch.zeros(1, device=self.device))
 
     def replicate(self, module: nn.Module) -> nn.Module:
-        """The module with its gradients averaged over all processes at each backward pass."""
+        """The module with its gradients averaged over all processes at each backward pass, and held once: in the buckets."""
         if self.size == 1:
             return module
         devices = [self.device.index] if self.device.type == "cuda" else None
-        return nn.parallel.DistributedDataParallel(module, device_ids=devices)
+        return nn.parallel.DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
 
 
 @contextlib.contextmanager

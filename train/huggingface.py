@@ -17,7 +17,8 @@ from torch import Tensor
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 from webtext.train.checkpoint import write_tensors
-from webtext.train.model import GPT2, GPT2Config
+from webtext.train.model import GPT2
+from webtext.train.shape import GPT2Config
 
 WEIGHTS = "model.safetensors"
 _NORMS = {"ln_1": "attention_norm", "ln_2": "feed_forward_norm"}

@@ -10,11 +10,13 @@ from typing import Any
 
 from webtext.base.config import recipe_settings
 from webtext.base.console import Console
-from webtext.base.errors import DryRun, InputError, missing_extra
+from webtext.base.errors import ConfigError, DryRun, InputError, missing_extra
+from webtext.base.lineage import warn_if_stale
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
+from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint import Checkpoint, latest_checkpoint
 from webtext.train.settings import TrainSettings, difference
 
@@ -24,15 +26,16 @@ _SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """How a run ended. Losses are nats a token; the held-out ones are None without a validation split."""
+    """How a run ended. Losses are nats a token; None where there is none: no validation split, no update made."""
 
     checkpoint: str
     step: int
     tokens: int
     seconds: float
-    loss: float
+    loss: float | None
     validation_loss_before: float | None
     validation_loss: float | None
+    skipped_steps: int
     skipped: bool = False
 
     @classmethod
@@ -41,8 +44,12 @@ class TrainResult:
         return cls(checkpoint=str(checkpoint.path), step=checkpoint.step, skipped=skipped, **checkpoint.state["result"])
 
 
-def train_model(tokens: str, out: str, settings: TrainSettings, run: Run) -> TrainResult:
+def train_model(
+    tokens: str, out: str, settings: TrainSettings, run: Run, *, tokenizer: str | None = None
+) -> TrainResult:
     """Train a GPT-2 on the token set `tokens` and leave checkpoints and metrics.jsonl in `out`.
+
+    `tokenizer` is the file that packed the tokens, where `settings` ask for texts on the way.
 
     Goes on from the latest whole checkpoint, bit for bit as if it had not stopped when machine and processes are the
     same; a finished run is skipped. Under torchrun every process calls this; the first one writes.
@@ -61,10 +68,13 @@ def train_model(tokens: str, out: str, settings: TrainSettings, run: Run) -> Tra
             f"the train split of '{tokens}' has {train.n_tokens:,} tokens",
             f"a context of {settings.context:,} needs more: choose a shorter one, or pack more documents",
         )
+    texts = _tokenizer_for_texts(tokenizer, settings, train)
     model_dir = Folder(out).local_path()
     recipe = make_recipe(settings, train)
     with join_world(settings.device) as world:
         console = run.console if world.is_main else Console("quiet")
+        if world.is_main:
+            warn_if_stale(train.set, console)
         checkpoint = latest_checkpoint(model_dir, console.warn if world.is_main else console.say)
         if checkpoint is not None:
             _check_same_run(checkpoint, recipe, model_dir)
@@ -75,12 +85,24 @@ def train_model(tokens: str, out: str, settings: TrainSettings, run: Run) -> Tra
             console.say(_plan(settings, train, validation, checkpoint, world.size))
             raise DryRun
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
-            if world.is_main:
+            if world.is_main and train.set.folder.is_local:  # what is fetched is checked as it comes
                 train.set.verify()  # a flipped bit would train on, unseen, for days
-            trainer = Trainer(settings, recipe, train, validation, model_dir, world, console)
+            trainer = Trainer(settings, recipe, train, validation, model_dir, world, console, texts)
             if checkpoint is not None:
                 trainer.resume(checkpoint)
             return TrainResult.of(trainer.run(), skipped=False)
+
+
+def _tokenizer_for_texts(path: str | None, settings: TrainSettings, train: TokenShards) -> Tokenizer | None:
+    if settings.sample_interval is None:
+        return None
+    if path is None:
+        raise ConfigError(
+            f"sample_interval is {settings.sample_interval}, and no tokenizer is named", "add --tokenizer FILE"
+        )
+    tokenizer = Tokenizer.load(path)
+    train.check_tokenizer(tokenizer)
+    return tokenizer
 
 
 def make_recipe(settings: TrainSettings, train: TokenShards) -> Recipe:

@@ -13,75 +13,21 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from webtext.base.errors import ConfigError, InputError, did_you_mean
+from webtext.base.errors import InputError
+from webtext.train.cache import LayerCache
 from webtext.train.cross_entropy import linear_cross_entropy, token_losses
+from webtext.train.shape import GPT2Config
 
 EMBEDDING_STD = 0.02  # weights N(0, 0.02): GPT-2's published code (openai/gpt-2 src/model.py), as in GPT-1
 POSITION_STD = 0.01  # the same code starts the positions at half of it
-VOCAB_MULTIPLE = 128  # rows of the embedding matrix: whole tiles for matrix units
-
-# Table 2 of the paper, by its own names, and by the names that went round later (true parameter counts).
-_SHAPES = {
-    "117M": (12, 12, 768),
-    "345M": (24, 16, 1024),
-    "762M": (36, 20, 1280),
-    "1542M": (48, 25, 1600),
-}
-_ALIASES = {"124M": "117M", "355M": "345M", "774M": "762M", "1558M": "1542M"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GPT2Config:
-    """The shape of a model. `dropout` was 0.1 in GPT-1; with less than one pass over the data it only costs, so 0."""
-
-    n_layer: int = 12
-    n_head: int = 12
-    n_embd: int = 768
-    context: int = 1024
-    vocab_size: int = 50257
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("n_layer", "n_head", "n_embd", "context", "vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}", "it must be at least 1")
-        if self.n_embd % self.n_head:
-            raise ConfigError(
-                f"n_embd {self.n_embd} is no multiple of n_head {self.n_head}", "each head takes an equal share"
-            )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout}", "it must lie in [0, 1)")
-
-    @classmethod
-    def named(cls, name: str, **changes: Any) -> GPT2Config:
-        """One of the paper's four sizes, 117M (also 124M), 345M (355M), 762M (774M) or 1542M (1558M), with `changes`.
-
-        >>> GPT2Config.named("124M").n_parameters
-        124439808
-        """
-        shape = _SHAPES.get(_ALIASES.get(name, name))
-        if shape is None:
-            raise ConfigError(f"unknown model size '{name}'", did_you_mean(name, [*_SHAPES, *_ALIASES]))
-        n_layer, n_head, n_embd = shape
-        return cls(**{"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, **changes})
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of parameters, the shared embedding counted once and without its padding."""
-        block = 12 * self.n_embd**2 + 13 * self.n_embd
-        return (self.vocab_size + self.context) * self.n_embd + self.n_layer * block + 2 * self.n_embd
-
-    @property
-    def padded_vocab_size(self) -> int:
-        """Rows of the embedding matrix; the rows above `vocab_size` are zero and stay so."""
-        return math.ceil(self.vocab_size / VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
 
 class Attention(nn.Module):
@@ -96,13 +42,17 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.n_embd, config.n_embd)
         self.projection = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x_btc: Tensor) -> Tensor:
+    def forward(self, x_btc: Tensor, cache: LayerCache | None = None) -> Tensor:
         q_bhtd, k_bhtd, v_bhtd = (
             layer(x_btc).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
+        is_first = cache is None or cache.length == 0
+        assert is_first or x_btc.shape[1] == 1, "after the first tokens a cache takes one at a time"
+        if cache is not None:
+            k_bhtd, v_bhtd = cache.append(k_bhtd, v_bhtd)
         y_bhtd = functional.scaled_dot_product_attention(
-            q_bhtd, k_bhtd, v_bhtd, is_causal=True, dropout_p=self.dropout if self.training else 0.0
+            q_bhtd, k_bhtd, v_bhtd, is_causal=is_first, dropout_p=self.dropout if self.training else 0.0
         )
         return cast(Tensor, self.projection(y_bhtd.transpose(1, 2).flatten(2)))
 
@@ -130,8 +80,8 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x_btc: Tensor) -> Tensor:
-        x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc)))
+    def forward(self, x_btc: Tensor, cache: LayerCache | None = None) -> Tensor:
+        x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc), cache))
         return cast(Tensor, x_btc + self.dropout(self.feed_forward(self.feed_forward_norm(x_btc))))
 
 
@@ -146,6 +96,8 @@ class GPT2(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.final_norm = nn.LayerNorm(config.n_embd)
+        self.activation_checkpointing = False
+        """Keep only what goes into each block (Chen et al. 2016): the backward pass computes the rest once more."""
         self.initialize()
 
     @torch.no_grad()
@@ -161,22 +113,30 @@ class GPT2(nn.Module):
         self.token_embedding.weight[self.config.vocab_size :] = 0
         nn.init.normal_(self.position_embedding.weight, std=POSITION_STD)
 
-    def hidden(self, tokens_bt: Tensor) -> Tensor:
-        """The last layer's output after the final norm, [b, t, c]."""
-        length = tokens_bt.shape[-1]
+    def hidden(self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
+        """The last layer's output after the final norm, [b, t, c]; with caches, of tokens after those that they hold."""
+        start = caches[0].length if caches is not None else 0
+        length = start + tokens_bt.shape[-1]
         if length > self.config.context:
             raise InputError(f"{length} tokens do not fit a context of {self.config.context}", "pass fewer tokens")
         # The slice makes an id in the padding an error, as any other id out of range.
         vectors_btc = functional.embedding(tokens_bt, self.token_embedding.weight[: self.config.vocab_size])
-        x_btc = self.dropout(vectors_btc + self.position_embedding.weight[:length])
-        for block in self.blocks:
-            x_btc = block(x_btc)
+        x_btc = self.dropout(vectors_btc + self.position_embedding.weight[start:length])
+        recomputes = self.activation_checkpointing and self.training and torch.is_grad_enabled()
+        for i, block in enumerate(self.blocks):
+            cache = caches[i] if caches is not None else None
+            x_btc = checkpoint(block, x_btc, use_reentrant=False) if recomputes else block(x_btc, cache)
         return cast(Tensor, self.final_norm(x_btc))
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
         """Logits of the token after each position, [b, t, vocab_size]."""
         logits_btv = functional.linear(self.hidden(tokens_bt), self.token_embedding.weight)
         return logits_btv[..., : self.config.vocab_size]
+
+    def next_logits(self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
+        """Logits of the token after the last position alone, [b, vocab_size]; the tokens join the caches."""
+        hidden_bc = self.hidden(tokens_bt, caches)[:, -1]
+        return functional.linear(hidden_bc, self.token_embedding.weight)[:, : self.config.vocab_size]
 
     def loss(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
         """Mean cross-entropy in nats; the logits exist only a chunk at a time, the gradient comes with them."""

@@ -1,4 +1,4 @@
-"""Text from a model: one token after the other, drawn from the likeliest `top_k`."""
+"""Text from a model, token by token: several texts at once, each drawn from the likeliest tokens by a generator of its own."""
 
 from __future__ import annotations
 
@@ -6,42 +6,107 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from webtext.train.cache import empty_caches
 from webtext.train.model import GPT2
 from webtext.train.settings import SampleSettings
 
 
-@torch.no_grad()
 def sample_tokens(
     model: GPT2, prompt: Sequence[int], settings: SampleSettings, *, stop_id: int | None = None
 ) -> Iterator[int]:
-    """Tokens after `prompt`, which must not be empty; ends before `stop_id`.
+    """Tokens after `prompt`, which must not be empty; ends before `stop_id`."""
+    for (token,) in sample_batch(model, [prompt], settings, stop_id=stop_id):
+        if token is not None:
+            yield token
 
-    Each is drawn on the CPU from float32, so that one seed gives one text on any device that computes equal logits.
+
+@torch.no_grad()
+def sample_batch(
+    model: GPT2, prompts: Sequence[Sequence[int]], settings: SampleSettings, *, stop_id: int | None = None
+) -> Iterator[list[int | None]]:
+    """Step by step a token for each prompt, None for a text that has ended or whose prompt is still being read.
+
+    Text i is drawn with `seed + i`, on the CPU from float32: it is the text that this seed gives alone, on any device that
+    computes equal logits. Prompts, none of them empty, may differ in length: all are read as far as the shortest goes, and
+    then a longer one gives its own tokens for a while. Past the context the model sees the last `context` tokens.
     """
-    device = next(model.parameters()).device
-    generator = torch.Generator().manual_seed(settings.seed)
-    tokens = list(prompt)
-    for _ in range(settings.max_tokens):
-        window_bt = torch.tensor([tokens[-model.config.context :]], device=device)
-        logits_v = model(window_bt)[0, -1].float().cpu()
-        token = int(_draw(logits_v, settings, generator))
-        if token == stop_id:
-            return
-        tokens.append(token)
-        yield token
+    rows = [list(prompt) for prompt in prompts]
+    generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(rows))]
+    left = [settings.max_tokens] * len(rows)
+    length = min(len(row) for row in rows)
+    reader = _Reader(model, len(rows))
+    while any(left):
+        logits_bv = reader.next_logits([row[:length] for row in rows])
+        step: list[int | None] = []
+        for i, row in enumerate(rows):
+            token = None
+            if len(row) == length:
+                token = int(_draw(logits_bv[i], settings, generators[i])) if left[i] else None
+                left[i] = 0 if token in (None, stop_id) else left[i] - 1
+                row.append(0 if token is None else token)  # a text that has ended goes on as anything
+            step.append(None if token == stop_id else token)
+        length += 1
+        yield step
+
+
+def stream_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> Iterator[str]:
+    """The continuation of a prompt as it comes, in whole characters; an empty prompt begins a document."""
+    decoder = tokenizer.decode_stream()
+    start = [tokenizer.eot_id, *tokenizer.encode(prompt)]
+    for token in sample_tokens(model.eval(), start, settings, stop_id=tokenizer.eot_id):
+        yield decoder.push(token)
+    yield decoder.finish()
 
 
 def sample_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
-    """The prompt and its continuation; an empty prompt begins a document."""
-    start = [tokenizer.eot_id, *tokenizer.encode(prompt)]
-    tokens = sample_tokens(model.eval(), start, settings, stop_id=tokenizer.eot_id)
-    return prompt + str(tokenizer.decode(list(tokens)))
+    """The prompt and its continuation."""
+    return sample_texts(model, tokenizer, [prompt], settings)[0]
 
 
-def _draw(logits_v: torch.Tensor, settings: SampleSettings, generator: torch.Generator) -> torch.Tensor:
+def sample_texts(model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings) -> list[str]:
+    """Each prompt with its continuation, all drawn at once."""
+    starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
+    drawn: list[list[int]] = [[] for _ in prompts]
+    for step in sample_batch(model.eval(), starts, settings, stop_id=tokenizer.eot_id):
+        for tokens, token in zip(drawn, step, strict=True):
+            if token is not None:
+                tokens.append(token)
+    return [prompt + str(tokenizer.decode(tokens)) for prompt, tokens in zip(prompts, drawn, strict=True)]
+
+
+class _Reader:
+    """Reads only what is new, while the texts fit the context; past it all positions move, and the window is read anew."""
+
+    def __init__(self, model: GPT2, n_texts: int) -> None:
+        self._model = model
+        self._weight = model.final_norm.weight
+        self._caches = empty_caches(model.config, n_texts, self._weight)
+
+    def next_logits(self, tokens: list[list[int]]) -> Tensor:
+        """Logits [b, v] after each text, float32 on the CPU."""
+        tokens_bt, context = torch.tensor(tokens, device=self._weight.device), self._model.config.context
+        if tokens_bt.shape[1] > context:
+            logits_bv = self._model.next_logits(tokens_bt[:, -context:])
+        else:
+            logits_bv = self._model.next_logits(tokens_bt[:, self._caches[0].length :], self._caches)
+        return logits_bv.float().cpu()
+
+
+def _draw(logits_v: Tensor, settings: SampleSettings, generator: torch.Generator) -> Tensor:
     if settings.temperature == 0:
         return logits_v.argmax()
     if settings.top_k is not None and settings.top_k < len(logits_v):
-        logits_v[logits_v < logits_v.topk(settings.top_k).values[-1]] = -torch.inf
-    return torch.multinomial(torch.softmax(logits_v / settings.temperature, 0), 1, generator=generator)[0]
+        logits_v = logits_v.masked_fill(logits_v < logits_v.topk(settings.top_k).values[-1], -torch.inf)
+    probability_v = torch.softmax(logits_v / settings.temperature, 0)
+    if settings.top_p is not None:
+        probability_v = _nucleus(probability_v, settings.top_p)
+    return torch.multinomial(probability_v, 1, generator=generator)[0]
+
+
+def _nucleus(probability_v: Tensor, top_p: float) -> Tensor:
+    """Zero but for the fewest likeliest tokens that have `top_p` together (Holtzman et al. 2020, section 3.1)."""
+    sorted_v, order_v = probability_v.sort(descending=True, stable=True)
+    before_v = sorted_v.cumsum(0) - sorted_v
+    return probability_v.index_fill(0, order_v[before_v >= top_p], 0.0)

@@ -1,4 +1,4 @@
-"""The settings of training (`[train]`), of evaluation and of sampling; known without torch.
+"""The settings of training (`[train]`), of its plan, of evaluation and of sampling; known without torch.
 
 What the GPT-2 paper does not tell (its learning rates were "manually tuned") follows GPT-3, whose code base it shares:
 Brown et al. 2020, table 2.1 and appendix B, the 125M column.
@@ -7,16 +7,15 @@ Brown et al. 2020, table 2.1 and appendix B, the 125M column.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from webtext.train.model import GPT2Config
+from webtext.train.shape import GPT2Config
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+SCHEDULES = ("cosine", "wsd")
+ON_SPIKE = ("stop", "skip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +34,45 @@ class TrainSettings:
     learning_rate: float = setting(6e-4, "highest learning rate")
     min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest")
     warmup_steps: int = setting(700, "steps in which the learning rate grows linearly")
+    schedule: str = setting("cosine", "of the learning rate: cosine, or wsd (warm-up, stable, decay)")
+    decay_ratio: float = setting(0.2, "wsd: the last share of the steps, in which the learning rate falls")
     weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices")
     beta1: float = setting(0.9, "AdamW's decay of the mean gradient")
     beta2: float = setting(0.95, "AdamW's decay of the mean squared gradient")
     max_grad_norm: float | None = setting(1.0, "longer gradients are clipped to this norm; 'none' leaves them")
+    on_spike: str = setting(
+        "stop", "what a loss or gradient that is no number, or a spike, does: stop, or skip the update"
+    )
+    spike_sigmas: float | None = setting(
+        None, "a spike is so many standard deviations above the last 128 updates; 'none' knows no spikes"
+    )
     seed: int = setting(0, "of the first weights, the order of the sequences, and dropout")
     dtype: str = setting("auto", "of the matrix products: float32, bfloat16, or auto")
+    activation_checkpointing: bool = setting(
+        False, "keep only the blocks' inputs and compute the rest twice: less memory, more time", in_recipe=False
+    )
     device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
     eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False)
     eval_windows: int | None = setting(256, "held-out windows of one context each; 'none' takes all", in_recipe=False)
+    sample_interval: int | None = setting(
+        None, "steps between two texts of the model; needs a tokenizer", in_recipe=False
+    )
     checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False)
     keep_checkpoints: int | None = setting(2, "newest checkpoints that stay; 'none' keeps all", in_recipe=False)
+    keep_best: bool = setting(True, "the checkpoint of lowest held-out loss stays too", in_recipe=False)
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "microbatch_size", "steps", "context"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("threads", "eval_interval", "eval_windows", "checkpoint_interval", "keep_checkpoints"):
+        for name in (
+            "threads",
+            "eval_interval",
+            "eval_windows",
+            "sample_interval",
+            "checkpoint_interval",
+            "keep_checkpoints",
+        ):
             value = getattr(self, name)
             self._check(name, value is None or value >= 1, "at least 1, or none")
         self._check("learning_rate", self.learning_rate > 0, "above 0")
@@ -60,8 +81,11 @@ class TrainSettings:
         self._check("min_learning_rate_ratio", 0 <= self.min_learning_rate_ratio <= 1, "in [0, 1]")
         for name in ("beta1", "beta2", "dropout"):
             self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        self._check("decay_ratio", 0 <= self.decay_ratio <= 1, "in [0, 1]")
+        self._check("spike_sigmas", self.spike_sigmas is None or self.spike_sigmas > 0, "above 0, or none")
         self._check("warmup_steps", 0 <= self.warmup_steps < self.steps, f"0 or more and below steps = {self.steps}")
-        for name, known in (("dtype", DTYPES), ("device", DEVICES)):
+        words = {"dtype": DTYPES, "device": DEVICES, "schedule": SCHEDULES, "on_spike": ON_SPIKE}
+        for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is '{getattr(self, name)}'", did_you_mean(getattr(self, name), known))
 
@@ -71,8 +95,6 @@ class TrainSettings:
 
     def config(self, vocab_size: int) -> GPT2Config:
         """The model's shape for a vocabulary."""
-        from webtext.train.model import GPT2Config
-
         shape = {name: getattr(self, name) for name in ("n_layer", "n_head", "n_embd")}
         given = {name: value for name, value in shape.items() if value is not None}
         changes = {**given, "context": self.context, "dropout": self.dropout, "vocab_size": vocab_size}
@@ -91,13 +113,42 @@ class TrainSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
+    """On what a run is planned: devices, and a speed that was measured, told in one of three ways."""
+
+    processes: int = setting(1, "processes, each with a device of its own")
+    vocab_size: int = setting(50_257, "where no token set tells it")
+    memory_gib: float | None = setting(None, "memory of one device, GiB: says whether the run fits, and what would")
+    tokens_per_second: float | None = setting(None, "speed of all devices together")
+    peak_tflops: float | None = setting(None, "TFLOP/s of one device's matrix products; with mfu_ratio")
+    mfu_ratio: float | None = setting(None, "share of peak_tflops that the model's own operations reach")
+    measured: str | None = setting(None, "model folder of an earlier run: its FLOP/s a process")
+    price: float | None = setting(None, "of one device for one hour")
+
+    def __post_init__(self) -> None:
+        for name in ("processes", "vocab_size", "memory_gib", "tokens_per_second", "peak_tflops", "mfu_ratio"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}", "it must be above 0")
+        if self.mfu_ratio is not None and self.mfu_ratio > 1:
+            raise ConfigError(f"mfu_ratio is {self.mfu_ratio}", "it must be at most 1")
+        if self.price is not None and self.price < 0:
+            raise ConfigError(f"price is {self.price}", "it must be 0 or more")
+        ways = [name for name in ("tokens_per_second", "peak_tflops", "measured") if getattr(self, name) is not None]
+        if len(ways) > 1:
+            raise ConfigError(f"{' and '.join(ways)} all tell the speed", "give one of them")
+        if (self.peak_tflops is None) != (self.mfu_ratio is None):
+            raise ConfigError("peak_tflops and mfu_ratio tell a speed only together", "give both, or neither")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSettings:
     """How held-out text is measured: perplexities compare only at an equal unit, context and stride."""
 
     stride: int | None = setting(
         None, "tokens scored by each window; less than the context sees more  [default: context]"
     )
-    windows: int | None = setting(None, "windows that are scored, spread evenly  [default: all]")
+    windows: int | None = setting(None, "windows, or examples, that are scored, spread evenly  [default: all]")
     untrained: bool = setting(True, "also measure the model as it was before training")
     baselines: bool = setting(True, "also measure unigram and bigram tables of the training tokens")
     batch_size: int = setting(8, "windows at once", in_recipe=False)
@@ -119,15 +170,26 @@ class SampleSettings:
     max_tokens: int = setting(200, "tokens at most; an end-of-text ends earlier")
     temperature: float = setting(1.0, "below 1 is more likely text, 0 always the likeliest token")
     top_k: int | None = setting(40, "draw from this many likeliest tokens; 'none' from all")
-    seed: int = setting(0, "of the draws")
+    top_p: float | None = setting(
+        None, "draw from the fewest likeliest tokens that have this probability together; 'none' from all"
+    )
+    samples: int = setting(1, "texts for each prompt")
+    seed: int = setting(0, "of the draws; one more for each further text")
+    device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise ConfigError(f"max_tokens is {self.max_tokens}", "it must be at least 1")
+        if self.samples < 1:
+            raise ConfigError(f"samples is {self.samples}", "it must be at least 1")
         if not self.temperature >= 0:
             raise ConfigError(f"temperature is {self.temperature}", "it must be 0 or more")
         if self.top_k is not None and self.top_k < 1:
             raise ConfigError(f"top_k is {self.top_k}", "it must be at least 1, or none")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p is {self.top_p}", "it must be above 0 and at most 1, or none")
+        if self.device not in DEVICES:
+            raise ConfigError(f"device is '{self.device}'", f"known: {', '.join(DEVICES)}")
 
 
 def difference(recorded: dict[str, object], wanted: dict[str, object]) -> str:

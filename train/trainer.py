@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from webtext.base.console import Console
-from webtext.base.errors import RunFailed
+from webtext.base.errors import Interrupted
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.shards import Sampler, TokenShards
@@ -29,12 +29,17 @@ from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.distributed import World, compute_dtype
 from webtext.train.evaluate.perplexity import total_loss
 from webtext.train.evaluate.windows import Windows
+from webtext.train.guard import Guard
+from webtext.train.memory import memory_is_an_error
 from webtext.train.model import GPT2
 from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from webtext.train.sample import sample_text
 from webtext.train.schedule import learning_rate
-from webtext.train.settings import TrainSettings
+from webtext.train.settings import SampleSettings, TrainSettings
+from webtext.train.termination import Termination
 
 METRICS = "metrics.jsonl"
+SAMPLE_TOKENS = 64
 
 
 class _Loss(nn.Module):
@@ -60,11 +65,12 @@ class Trainer:
         model_dir: Path,
         world: World,
         console: Console,
+        tokenizer: Any = None,
     ) -> None:
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
-        self.world, self.console = world, console
+        self.world, self.console, self.tokenizer = world, console, tokenizer
         microbatch, self.accumulation = settings.accumulation(world.size)
         self.microbatch = microbatch
         self.sampler = Sampler(
@@ -81,18 +87,23 @@ class Trainer:
 
         torch.manual_seed(settings.seed)
         self.model = GPT2(settings.config(train.vocab_size)).to(world.device)
+        self.model.activation_checkpointing = settings.activation_checkpointing
         self.loss = world.replicate(_Loss(self.model))
         self.optimizer = make_optimizer(self.model, settings)
         self.dtype = compute_dtype(settings.dtype, world.device, self.model.config.n_embd)
+        self.guard = Guard(settings)
         self.step = 0
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
-        self.result |= {"tokens": 0, "seconds": 0.0}
+        self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0}
+        self._measured_at: int | None = None
+        self._must_end = False
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where `checkpoint` was written."""
         self.model.load_state_dict(checkpoint.tensors(MODEL))
         load_optimizer_tensors(self.model, self.optimizer, checkpoint.tensors(OPTIMIZER))
         self.sampler.load_state_dict(checkpoint.state["sampler"])
+        self.guard.load_state_dict(checkpoint.state["guard"])
         self.step = checkpoint.step
         self.result = dict(checkpoint.state["result"])
         self.console.say(f"train: going on from step {self.step:,} ('{checkpoint.path}')")
@@ -102,23 +113,33 @@ class Trainer:
                 self.console.say(f"train: {name} is {value} and was {was.get(name)}: equal up to rounding only")
 
     def run(self) -> Checkpoint:
-        """Train to the last step; returns the last checkpoint."""
+        """Train to the last step; returns the last checkpoint. Interrupted, once all is saved, after SIGTERM."""
         settings = self.settings
         with contextlib.ExitStack() as stack:
             stack.enter_context(no_space_is_an_error(str(self.model_dir / METRICS)))
             self._metrics = stack.enter_context(self._open_metrics())
+            self._termination = stack.enter_context(Termination.noticed())
             progress = stack.enter_context(self.console.progress(settings.steps, "train", "steps"))
             self._announce()
             if self.step == 0:
                 self._evaluate()
             progress.advance(self.step)
             while self.step < settings.steps:
-                note = self._train_step()
+                with memory_is_an_error(self.model.config, settings, self.world):
+                    note = self._train_step()
                 progress.advance(1, note)
                 if self._is_due(settings.eval_interval):
                     self._evaluate()
-                if self._is_due(settings.checkpoint_interval):
+                if settings.sample_interval is not None and self._is_due(settings.sample_interval):
+                    self._sample()
+                if self._is_due(settings.checkpoint_interval) or self._must_end:
                     saved = self._save()
+                if self._must_end and self.step < settings.steps:
+                    raise Interrupted(
+                        f"ended by SIGTERM after step {self.step:,}, saved as '{saved.path}'",
+                        "give the same command again to go on",
+                    )
+            self._tell_best()
         return saved
 
     def _is_due(self, interval: int | None) -> bool:
@@ -141,17 +162,29 @@ class Trainer:
             loss += part.detach()
         max_norm = settings.max_grad_norm or math.inf
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), max_norm))
-        value = float(self.world.sum(loss)) / self.world.size
-        self._check_finite(value, norm)
-        self.optimizer.step()
+        sums = self.world.sum(torch.stack([loss, loss.new_tensor(float(self._termination.asked))]))
+        total, n_asked = sums.tolist()
+        value = total / self.world.size
+        self._must_end = n_asked > 0  # one process was asked: all end after the same step
+        fault = self.guard.check(self.step + 1, value, norm)
+        if fault is None:
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
 
         seconds = time.perf_counter() - started
         n_tokens = settings.batch_size * settings.context
-        self.result |= {"loss": value, "tokens": self.result["tokens"] + n_tokens}
+        self.result["tokens"] += n_tokens
         self.result["seconds"] += seconds
-        row = {"step": self.step, "loss": value, "learning_rate": rate, "grad_norm": norm}
+        row: dict[str, Any] = {"step": self.step, "learning_rate": rate}
+        if fault is None:
+            self.result["loss"] = value
+            row |= {"loss": value, "grad_norm": norm}
+        else:
+            self.result["skipped_steps"] += 1
+            row["skipped"] = fault
+            tell = self.console.warn if self.world.is_main else self.console.say
+            tell(f"step {self.step:,} is skipped: {fault}")
         self._log(
             row | {"tokens_per_second": round(n_tokens / seconds, 1), "seconds": round(self.result["seconds"], 3)}
         )
@@ -168,25 +201,46 @@ class Trainer:
         if self.step == 0:
             self.result["validation_loss_before"] = mean
         self.result["validation_loss"] = mean
+        self._measured_at = self.step
         self._log({"step": self.step, "validation_loss": mean, "perplexity": math.exp(mean)})
         self.console.say(f"train: step {self.step:,}: held-out perplexity {math.exp(mean):,.2f} (loss {mean:.4f})")
+
+    def _sample(self) -> None:
+        """A text from its beginning, in metrics.jsonl and on stderr; drawn with the run's seed, the same at every step."""
+        if not self.world.is_main:
+            return
+        self.model.eval()
+        how = SampleSettings(max_tokens=SAMPLE_TOKENS, seed=self.settings.seed)
+        text = sample_text(self.model, self.tokenizer, "", how)
+        self.model.train()
+        self._log({"step": self.step, "sample": text})
+        self.console.say(f"train: step {self.step:,}: {text!r}")
 
     def _save(self) -> Checkpoint:
         state = {
             "recipe": self.recipe.to_json(),
             "recipe_hash": self.recipe.hash,
             "sampler": self.sampler.state_dict(),
+            "guard": self.guard.state_dict(),
+            "validation_loss": self.result["validation_loss"] if self._measured_at == self.step else None,
             "result": self.result,
             "environment": self._environment(),
         }
         if self.world.is_main:
             files = {MODEL: _tensors(self.model), OPTIMIZER: optimizer_tensors(self.model, self.optimizer)}
             saved = checkpoints.save_checkpoint(self.model_dir, self.step, self.model.config, files, state)
-            checkpoints.prune_checkpoints(self.model_dir, self.settings.keep_checkpoints)
+            checkpoints.prune_checkpoints(
+                self.model_dir, self.settings.keep_checkpoints, keep_best=self.settings.keep_best
+            )
         self.world.barrier()
         if not self.world.is_main:
             saved = checkpoints.open_checkpoint(self.model_dir / "checkpoints" / f"step-{self.step:06d}")
         return saved
+
+    def _tell_best(self) -> None:
+        best = checkpoints.best_checkpoint(self.model_dir)
+        if best is not None and best[0].name != f"step-{self.step:06d}":
+            self.console.say(f"train: the lowest held-out loss of a checkpoint is {best[1]:.4f}: '{best[0]}'")
 
     def _environment(self) -> dict[str, Any]:
         """What may change the rounding and nothing else."""
@@ -217,13 +271,6 @@ class Trainer:
 
     def _to_device(self, tokens: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(tokens.astype(np.int64, copy=False)).to(self.world.device, non_blocking=True)
-
-    def _check_finite(self, loss: float, norm: float) -> None:
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise RunFailed(
-                f"step {self.step + 1:,} has loss {loss} and gradient norm {norm}",
-                "lower learning_rate, or lengthen warmup_steps, and begin with another --out",
-            )
 
     def _open_metrics(self) -> AbstractContextManager[Any]:
         """metrics.jsonl, cut back to the step that the run goes on from."""

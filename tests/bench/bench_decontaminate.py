@@ -1,4 +1,4 @@
-"""Decontamination: native speed beside its Python twin, and memory of the tables.
+"""Decontamination: native speed beside its Python twin, memory of the tables, and the kept filter.
 
     python tests/bench/bench_decontaminate.py [DATA]
 
@@ -17,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 from real_data import first_argument, real_data
 
+from webtext.clean import _ngrams
 from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
+from webtext.clean.decontaminate.kept_filter import MAX_FALSE_POSITIVE, sizes
 from webtext.clean.dedup.sign import texts_of
 
 RUNS, CHARACTERS, DOCUMENT, TWIN = 5, 40_000_000, 4000, 1_000_000
@@ -48,6 +50,18 @@ def main() -> None:
         found = np.unique(examples.table.find(flat, offsets)[0])
         print(f"    native {native:8.1f} MB/s   Python twin {twin:6.2f} MB/s   native is {native / twin:.0f}x")
         print(f"    {len(found):,} of them in the documents")
+    hashes = _ngrams.hashes(flat, offsets, 8)
+    n_bits, probes = sizes(len(hashes), MAX_FALSE_POSITIVE)
+    bits = np.zeros(n_bits // 64, np.uint64)
+
+    def fill() -> None:
+        _ngrams.bloom_add(bits, _ngrams.hashes(flat, offsets, 8), probes)
+
+    filled = megabytes_per_second(fill, len(flat))
+    ask = megabytes_per_second(lambda: _ngrams.bloom_has(bits, hashes, probes), len(flat))
+    print(
+        f"kept filter of {len(hashes):,} 8-grams, {n_bits / 8e6:.1f} MB: filled at {filled:.1f} MB/s, asked at {ask:.1f} MB/s"
+    )
 
 
 def megabytes_per_second(work: Callable[[], object], n_bytes: int) -> float:

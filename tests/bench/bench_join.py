@@ -16,9 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from webtext.crawl.archives import Preference
-from webtext.crawl.cc_index import LinkJoin, open_index
-from webtext.crawl.pages_set import Link
+from webtext.crawl.archives.captures import Preference
+from webtext.crawl.archives.cc_index import LinkJoin, Lookup, open_index
+from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.pages.pages_set import Link
 
 ROW_GROUP = 100_000
 
@@ -65,7 +66,9 @@ def main() -> None:
         start = time.process_time()
         for i in range(n_links):
             number = i * n_rows // n_links
-            join.add(Link(link_id=f"{number:032x}", url=url_of(number), karma=3, split="train", voted=0))
+            url = url_of(number)
+            link = Link(link_id=f"{number:032x}", url=url, karma=3, split="train", voted=0)
+            join.add(Lookup(link, Visit(url=url, source="common-crawl", at=url)))
         added = time.process_time()
         join.choose(open_index([f"{folder}/index.parquet"]), Preference(None))
         chosen = time.process_time()

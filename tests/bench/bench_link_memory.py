@@ -23,8 +23,8 @@ from bench_links import PeakMemory
 from webtext.base.console import Console
 from webtext.base.engine import LocalEngine
 from webtext.base.run import Run
-from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.links import collect_links
+from webtext.crawl.links.collect import collect_links
+from webtext.crawl.links.settings import LinkSettings
 
 MILLIONS = (1.0, 4.0)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from protego import Protego
 from real_data import first_argument, real_data
 
-from webtext.crawl.robots import Robots
+from webtext.crawl.wishes.robots import Robots
 
 Judge = Callable[[str, str], bool]
 

@@ -55,8 +55,7 @@ def main() -> None:
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--datatrove", metavar="PYTHON", help="python of an environment with datatrove")
     arguments = parser.parse_args()
-    with lzma.open(real_data(arguments.data) / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
-        texts = [clean_text(json.loads(line)["text"]) for line in islice(file, 0, None, 10)]
+    texts = read_texts(real_data(arguments.data))
     flat, offsets = texts_of(pa.array(texts, pa.large_string()))
     print(f"{len(texts):,} documents of {sum(map(len, texts)) / len(texts):,.0f} characters")
     ours = statistics.median(cpu_seconds(lambda: _signals.measure(flat, offsets)) for _ in range(RUNS))
@@ -66,6 +65,12 @@ def main() -> None:
     print(f"the readable twin              {len(some) / twin:12,.0f}")
     if arguments.datatrove:
         compare(texts, _signals.measure(flat, offsets), ours, arguments.datatrove)
+
+
+def read_texts(data: Path) -> list[str]:
+    """Every tenth document."""
+    with lzma.open(data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
+        return [clean_text(json.loads(line)["text"]) for line in islice(file, 0, None, 10)]
 
 
 def compare(texts: list[str], measured: dict[str, Any], ours: float, python: str) -> None:

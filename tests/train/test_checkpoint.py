@@ -11,15 +11,22 @@ from safetensors import SafetensorError
 
 from webtext.base.errors import EnvironmentError_, InputError
 from webtext.train import checkpoint as checkpoints
-from webtext.train.checkpoint import Checkpoint, latest_checkpoint, list_checkpoints, prune_checkpoints, save_checkpoint
-from webtext.train.model import GPT2Config
+from webtext.train.checkpoint import (
+    Checkpoint,
+    best_checkpoint,
+    latest_checkpoint,
+    list_checkpoints,
+    prune_checkpoints,
+    save_checkpoint,
+)
+from webtext.train.shape import GPT2Config
 
 CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
 
 
-def save(model_dir: Path, step: int) -> Checkpoint:
+def save(model_dir: Path, step: int, validation_loss: float | None = None) -> Checkpoint:
     files = {"model.safetensors": {"weight": torch.full((3,), float(step))}}
-    return save_checkpoint(model_dir, step, CONFIG, files, {"recipe": {}})
+    return save_checkpoint(model_dir, step, CONFIG, files, {"recipe": {}, "validation_loss": validation_loss})
 
 
 def test_what_is_saved_is_read_back_from_files_that_say_what_they_are(tmp_path: Path) -> None:
@@ -39,11 +46,24 @@ def test_the_latest_is_decided_by_number_and_old_ones_go(tmp_path: Path) -> None
     latest = latest_checkpoint(tmp_path, pytest.fail)
     assert latest is not None
     assert latest.step == 1_000_000
-    prune_checkpoints(tmp_path, None)
+    prune_checkpoints(tmp_path, None, keep_best=True)
     assert len(list_checkpoints(tmp_path)) == 3
-    prune_checkpoints(tmp_path, 2)
+    prune_checkpoints(tmp_path, 2, keep_best=True)
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-999999", "step-1000000"]
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_the_best_stays_beside_the_newest(tmp_path: Path) -> None:
+    """Losses 3, 2, 2, none, 5: the later 2 is the best, and one without a measurement is not judged."""
+    assert best_checkpoint(tmp_path) is None
+    for step, loss in enumerate((3.0, 2.0, 2.0, None, 5.0), 1):
+        path = save(tmp_path, step, loss).path
+    (path.parent / "step-000006").mkdir()  # damaged: no state
+    assert best_checkpoint(tmp_path) == (tmp_path / "checkpoints/step-000003", 2.0)
+    prune_checkpoints(tmp_path, 3, keep_best=True)
+    assert [path.name[-1] for path in list_checkpoints(tmp_path)] == ["3", "4", "5", "6"]
+    prune_checkpoints(tmp_path, 3, keep_best=False)
+    assert [path.name[-1] for path in list_checkpoints(tmp_path)] == ["4", "5", "6"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "no json", "no state", "newer"])

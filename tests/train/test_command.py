@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from webtext.app.main import run
+from webtext.tokenizer import Tokenizer
 
 SHAPE = {"n-layer": 1, "n-head": 1, "n-embd": 16, "context": 16, "batch-size": 4, "steps": 5, "warmup-steps": 1}
 FLAGS = [word for name, value in SHAPE.items() for word in (f"--{name}", str(value))]
@@ -28,6 +29,27 @@ def test_run_eval_and_export_in_a_row(tokens: str, tmp_path: Path, capsys: pytes
     assert run(["train", "eval", export, tokens, "--json", "--no-baselines"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["perplexity"] == pytest.approx(answer["perplexity"], rel=1e-6)
+
+
+def test_a_run_shows_texts_on_its_way_and_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus, tokenizer = tmp_path / "text.txt", tmp_path / "tokenizer.json"
+    corpus.write_text("the cat sat on the mat, and the dog sat on the cat\n" * 200)
+    tokens, model = str(tmp_path / "tokens"), tmp_path / "model"
+    assert run(["tokenizer", "train", str(corpus), "--out", str(tokenizer), "--vocab-size", "280", "--quiet"]) == 0
+    Tokenizer.load(tokenizer).encode_numpy(corpus.read_text()).tofile(tmp_path / "train.bin")
+    convert = ["shards", "convert", str(tmp_path / "train.bin"), "--from", "nanogpt", "--tokenizer", str(tokenizer)]
+    assert run([*convert, "--out", tokens, "--quiet"]) == 0
+    command = ["train", "run", tokens, *FLAGS, "--dropout", "0.1", "--sample-interval", "2"]
+    assert run([*command, "--out", str(model)]) == 2
+    assert "sample_interval is 2, and no tokenizer is named\n  add --tokenizer FILE" in capsys.readouterr().err
+    assert run([*command, "--out", str(model), "--tokenizer", str(tokenizer)]) == 0
+    rows = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
+    texts = {row["step"]: row["sample"] for row in rows if "sample" in row}
+    assert list(texts) == [2, 4, 5]
+    assert repr(texts[5]) in capsys.readouterr().err
+    assert run([*command[:-2], "--out", str(tmp_path / "silent"), "--quiet"]) == 0
+    one, other = (folder / "checkpoints/step-000005/model.safetensors" for folder in (model, tmp_path / "silent"))
+    assert one.read_bytes() == other.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from webtext.app.main import run
 from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint import load_model
-from webtext.train.model import GPT2, GPT2Config
+from webtext.train.model import GPT2
+from webtext.train.shape import GPT2Config
 
 transformers = pytest.importorskip("transformers")
 CONFIG = GPT2Config(n_layer=3, n_head=4, n_embd=48, context=32, vocab_size=301)
@@ -120,7 +121,15 @@ def test_the_tokenizer_beside_the_model_is_loaded_by_transformers_and_by_sample(
     loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
     assert loaded.config.eos_token_id == tokenizer.eot_id
     assert run(["train", "sample", str(tmp_path), "--prompt", "the cat", "--max-tokens", "5"]) == 0
-    assert capsys.readouterr().out.startswith("the cat")
+    streamed = capsys.readouterr().out
+    assert streamed.startswith("the cat")
+    command = ["train", "sample", str(tmp_path), "--max-tokens", "5", "--prompt", "the cat"]
+    assert run([*command, "--prompt", "the", "--samples", "2"]) == 0
+    shown = capsys.readouterr().out.split("\n\n----\n\n")
+    assert (shown[0], len(shown)) == (streamed.removesuffix("\n"), 4)
+    assert run([*command, "--json"]) == 0
+    answer = {"samples": [{"prompt": "the cat", "text": shown[0]}]}
+    assert json.loads(capsys.readouterr().out) == answer
     assert run(["train", "sample", str(tmp_path / "nowhere")]) == 3
 
 

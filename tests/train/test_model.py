@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.train import cross_entropy
-from webtext.train.model import GPT2, GPT2Config
+from webtext.train.model import GPT2
+from webtext.train.shape import GPT2Config
 
 TINY = GPT2Config(n_layer=2, n_head=2, n_embd=16, context=8, vocab_size=50)
 
@@ -151,3 +152,22 @@ def test_bfloat16_autocast_stays_near_float32() -> None:
     rough.backward()  # type: ignore[no-untyped-call]
     assert rough.item() == pytest.approx(loss.item(), rel=1e-2)
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_activation_checkpointing_changes_no_bit_of_loss_or_gradients(dtype: torch.dtype) -> None:
+    """Dropout is on: the second computation must draw what the first drew."""
+    torch.manual_seed(3)
+    model = GPT2(GPT2Config(n_layer=3, n_head=2, n_embd=32, context=16, vocab_size=50, dropout=0.2))
+    tokens_bt = torch.randint(50, (4, 17))
+    answers = []
+    for recomputes in (False, True):
+        model.activation_checkpointing = recomputes
+        model.zero_grad()
+        torch.manual_seed(5)
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            loss = model.loss(tokens_bt[:, :-1], tokens_bt[:, 1:])
+        loss.backward()
+        answers.append([loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    assert len(answers[0]) == 1 + len(list(model.parameters()))
+    assert all(torch.equal(one, other) for one, other in zip(*answers, strict=True))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from webtext.train.model import GPT2, GPT2Config
+from webtext.train.model import GPT2
 from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from webtext.train.settings import TrainSettings
+from webtext.train.shape import GPT2Config
 
 TINY = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.train import GPT2, GPT2Config, TrainSettings, train_model
 from webtext.train.distributed import World
@@ -110,24 +110,6 @@ def test_training_falls_below_the_unigram_and_a_shorter_stride_sees_more(trained
     text = perplexity_text(answer)
     assert text.startswith("held-out perplexity per token, over 972 tokens\n  model before training")
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["model", "unigram", "interpolated", "model", "bits"]
-
-
-def test_a_text_file_is_measured_with_its_tokenizer(trained: tuple[str, str], tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text("01 03 07 15 ")
-    answer = evaluate_model(trained[1], str(text), EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
-    assert (answer["tokens"], answer["bytes"]) == (4, 12)
-    assert "bigram_perplexity" not in answer
-    with pytest.raises(ConfigError, match="add --tokenizer FILE"):
-        evaluate_model(trained[1], str(text), EvalSettings(), Run.quiet())
-    text.write_bytes(b"01 \xff")
-    with pytest.raises(InputError, match="is no UTF-8: byte 3"):
-        evaluate_model(trained[1], str(text), EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
-    with pytest.raises(InputError, match="is no token set"):
-        evaluate_model(trained[1], str(tmp_path), EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
-    text.write_text("")
-    with pytest.raises(InputError, match="holds no held-out tokens"):
-        evaluate_model(trained[1], str(text), EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
 
 
 def test_tokens_of_another_tokenizer_or_vocabulary_are_refused(

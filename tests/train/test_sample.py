@@ -1,4 +1,4 @@
-"""Drawing tokens: determinism, greed, the limit to the likeliest, and where it ends."""
+"""Drawing tokens: determinism, greed, the limits to the likeliest, many texts at once, and where it ends."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from webtext.train.model import GPT2, GPT2Config
-from webtext.train.sample import sample_text, sample_tokens
+from webtext.base.errors import InputError
+from webtext.train.cache import empty_caches
+from webtext.train.model import GPT2
+from webtext.train.sample import _draw, _nucleus, sample_batch, sample_text, sample_texts, sample_tokens, stream_text
 from webtext.train.settings import SampleSettings
+from webtext.train.shape import GPT2Config
 
 SETTINGS = SampleSettings(max_tokens=30)
 
@@ -54,16 +59,111 @@ def test_the_stop_token_ends_the_text_and_is_no_part_of_it(model: GPT2) -> None:
     assert list(sample_tokens(model, [1, 2], SETTINGS, stop_id=stop)) == tokens[: tokens.index(stop)]
 
 
-def test_a_text_is_the_prompt_and_its_continuation(model: GPT2) -> None:
-    class Letters:
-        eot_id = 39
+def read_anew(model: GPT2, prompt: list[int], settings: SampleSettings) -> list[int]:
+    """What `sample_tokens` draws, with all of the window computed for each token and no cache."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    tokens = list(prompt)
+    for _ in range(settings.max_tokens):
+        with torch.no_grad():
+            logits_v = model(torch.tensor([tokens[-model.config.context :]]))[0, -1]
+        tokens.append(int(_draw(logits_v, settings, generator)))
+    return tokens[len(prompt) :]
 
-        def encode(self, text: str) -> list[int]:
-            return [ord(letter) - ord("a") for letter in text]
 
-        def decode(self, ids: list[int]) -> str:
-            return "".join(chr(ord("a") + i) for i in ids)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("prompt", [[7], [1, 2, 3, 4, 5], list(range(30))])
+@pytest.mark.parametrize("shape", [(1, 1, 16), (3, 4, 32)])
+def test_the_cache_changes_no_token(shape: tuple[int, int, int], prompt: list[int], temperature: float) -> None:
+    """Before the context of 20 is full, on its last position, and past it; a prompt longer than it too."""
+    n_layer, n_head, n_embd = shape
+    torch.manual_seed(n_layer)
+    model = GPT2(GPT2Config(n_layer=n_layer, n_head=n_head, n_embd=n_embd, context=20, vocab_size=50)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)
+    settings = SampleSettings(max_tokens=28, temperature=temperature, seed=3)
+    assert list(sample_tokens(model, prompt, settings)) == read_anew(model, prompt, settings)
 
-    text = sample_text(model, Letters(), "bc", SETTINGS)
-    assert text.startswith("bc")
-    assert text[2:] == Letters().decode(list(sample_tokens(model, [39, 1, 2], SETTINGS, stop_id=39)))
+
+def test_caches_give_the_logits_of_the_whole(model: GPT2) -> None:
+    tokens_bt = torch.randint(40, (3, 8))
+    whole_btv = model(tokens_bt)
+    caches = empty_caches(model.config, 3, model.final_norm.weight)
+    with torch.no_grad():
+        assert torch.allclose(model.next_logits(tokens_bt[:, :5], caches), whole_btv[:, 4], atol=1e-5)
+        for t in range(5, 8):
+            assert torch.allclose(model.next_logits(tokens_bt[:, t : t + 1], caches), whole_btv[:, t], atol=1e-5)
+        with pytest.raises(InputError, match="9 tokens do not fit a context of 8"):
+            model.next_logits(tokens_bt[:, :1], caches)
+
+
+def test_each_text_of_a_batch_is_the_text_that_its_seed_gives_alone(model: GPT2) -> None:
+    """Prompts of different lengths, one longer than the context of 8; text i has the seed 5 + i."""
+    prompts = [[1, 2, 3], [4], list(range(12)), [4]]
+    settings = replace(SETTINGS, seed=5)
+    alone = [list(sample_tokens(model, p, replace(settings, seed=5 + i))) for i, p in enumerate(prompts)]
+    steps = list(sample_batch(model, prompts, settings))
+    assert [[token for token in row if token is not None] for row in zip(*steps, strict=True)] == alone
+    assert alone[1] != alone[3], "another seed"
+    stop = alone[0][10]
+    steps = list(sample_batch(model, prompts, settings, stop_id=stop))
+    together = [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
+    assert together == [tokens[: tokens.index(stop)] if stop in tokens else tokens for tokens in alone]
+
+
+@given(
+    weights=st.lists(st.floats(0.001, 1), min_size=1, max_size=20, unique=True),
+    top_p=st.floats(0.001, 1),
+)
+def test_a_nucleus_is_the_fewest_likeliest_tokens_that_have_top_p(weights: list[float], top_p: float) -> None:
+    probability_v = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+    kept_v = _nucleus(probability_v, top_p)
+    kept = kept_v > 0
+    assert torch.equal(kept_v[kept], probability_v[kept])
+    assert float(kept_v.sum()) >= top_p - 1e-9
+    assert float(kept_v.sum() - kept_v[kept].min()) < top_p + 1e-9, "one less would not do"
+    if not kept.all():
+        assert kept_v[kept].min() >= probability_v[~kept].max()
+
+
+def test_only_the_nucleus_is_drawn_after_temperature_and_top_k(model: GPT2) -> None:
+    settings = replace(SETTINGS, temperature=2.0, top_k=10, top_p=0.5)
+    logits_v = model(torch.tensor([[5]]))[0, -1].detach()
+    best = logits_v.topk(10)
+    probability = torch.softmax(best.values / 2.0, 0)
+    n = int((probability.cumsum(0) < 0.5).sum()) + 1
+    drawn = {next(sample_tokens(model, [5], replace(settings, seed=seed))) for seed in range(60)}
+    assert drawn == set(best.indices[:n].tolist())
+
+
+class Letters:
+    """A tokenizer of letters, whose decoder holds every second one back."""
+
+    eot_id = 39
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) - ord("a") for letter in text]
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(chr(ord("a") + i) for i in ids)
+
+    def decode_stream(self) -> Letters:
+        self.held: list[int] = []
+        return self
+
+    def push(self, token: int) -> str:
+        self.held.append(token)
+        return self.finish() if len(self.held) == 2 else ""
+
+    def finish(self) -> str:
+        text, self.held = self.decode(self.held), []
+        return text
+
+
+def test_a_text_is_the_prompt_and_its_continuation_as_it_comes_too(model: GPT2) -> None:
+    continuation = Letters().decode(list(sample_tokens(model, [39, 1, 2], SETTINGS, stop_id=39)))
+    assert sample_text(model, Letters(), "bc", SETTINGS) == "bc" + continuation
+    pieces = list(stream_text(model, Letters(), "bc", SETTINGS))
+    assert [piece for piece in pieces if piece] == [continuation[i : i + 2] for i in range(0, len(continuation), 2)]
+    both = sample_texts(model, Letters(), ["bc", ""], SETTINGS)
+    assert both == ["bc" + continuation, sample_text(model, Letters(), "", replace(SETTINGS, seed=1))]

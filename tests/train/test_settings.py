@@ -20,6 +20,10 @@ from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, 
         ({"eval_interval": 0}, "eval_interval is 0\nit must be at least 1, or none"),
         ({"max_grad_norm": 0.0}, "max_grad_norm is 0.0"),
         ({"dtype": "bfloat"}, "dtype is 'bfloat'\ndid you mean 'bfloat16'?"),
+        ({"schedule": "cosin"}, "schedule is 'cosin'\ndid you mean 'cosine'?"),
+        ({"on_spike": "ignore"}, "on_spike is 'ignore'"),
+        ({"spike_sigmas": 0.0}, "spike_sigmas is 0.0"),
+        ({"decay_ratio": 1.5}, "decay_ratio is 1.5\nit must be in [0, 1]"),
         ({"device": "tpu"}, "device is 'tpu'"),
     ],
 )
@@ -58,7 +62,17 @@ def test_impossible_evaluations_are_refused(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"max_tokens": 0}, {"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": 0}]
+    "change",
+    [
+        {"samples": 0},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"device": "x"},
+        {"max_tokens": 0},
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"top_k": 0},
+    ],
 )
 def test_impossible_samples_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from webtext.base.config import recipe_settings
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import InputError
 from webtext.base.progress import Progress
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
@@ -70,14 +70,14 @@ def total_loss(
 def evaluate_model(
     model_path: str, data: str, settings: EvalSettings, run: Run, *, tokenizer: Any = None
 ) -> dict[str, Any]:
-    """Measure the model at `model_path` on the validation split of a token set, or on a text file with a `tokenizer`.
+    """Measure the model at `model_path` on the validation split of a token set; with its `tokenizer`, per byte too.
 
     Computed in float32. Keys that hold a perplexity per token end in `perplexity` or `perplexity_before`.
     """
     model = load_model(model_path)
-    facts = _facts(Path(model_path))
-    held_out = _token_set(data, tokenizer) if Folder(data).exists("manifest.json") else _text_file(data, tokenizer)
-    _check_fits(model, facts, held_out, model_path, data)
+    facts = run_facts(Path(model_path))
+    held_out = _token_set(data, tokenizer)
+    check_fits(model, facts, held_out.vocab_size, held_out.tokenizer_hash, model_path, data)
     windows = Windows(
         held_out.streams,
         eot_id=held_out.eot_id,
@@ -86,7 +86,7 @@ def evaluate_model(
         limit=settings.windows,
     )
     if not len(windows):
-        raise InputError(f"'{data}' holds no held-out tokens", "pack more documents, or name a text file")
+        raise InputError(f"'{data}' holds no held-out tokens", "pack more documents")
     answer: dict[str, Any] = {
         "model": model_path,
         "step": facts.get("step"),
@@ -104,7 +104,7 @@ def evaluate_model(
                 loss, n_tokens = total_loss(one.to(world.device), windows, settings.batch_size, world, progress)
             answer |= {"tokens": n_tokens, f"perplexity{suffix}": math.exp(loss / n_tokens)}
             answer |= _per_byte(loss, suffix, windows, held_out.token_bytes)
-    if settings.baselines and Folder(data).exists("manifest.json"):
+    if settings.baselines:
         train = TokenShards(data, split="train")
         tables = count_baselines([train.tokens(i) for i in range(len(train))], windows, held_out.vocab_size)
         answer |= {"unigram_perplexity": tables.unigram_perplexity, "bigram_perplexity": tables.bigram_perplexity}
@@ -122,7 +122,7 @@ def evaluate_run(
     from webtext.train.sample import sample_text
 
     folder = Folder(model_dir)
-    facts = _facts(Path(model_dir))
+    facts = run_facts(Path(model_dir))
     parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
     if folder.exists("evaluation.json") and Folder(export).exists("config.json"):
@@ -140,8 +140,9 @@ def evaluate_run(
 
 
 def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
-    """Publish evaluation.json: whole or not at all."""
-    folder.write_bytes("evaluation.json", json.dumps(answer, indent=1, ensure_ascii=False).encode() + b"\n")
+    """Publish evaluation.json, or evaluation-TASK.json of a task: whole or not at all."""
+    name = f"evaluation-{answer['task']}.json" if "task" in answer else "evaluation.json"
+    folder.write_bytes(name, json.dumps(answer, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 def perplexity_text(answer: dict[str, Any]) -> str:
@@ -159,7 +160,7 @@ def perplexity_text(answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _facts(model_path: Path) -> dict[str, Any]:
+def run_facts(model_path: Path) -> dict[str, Any]:
     """What a checkpoint tells of its run; nothing for an exported folder."""
     from webtext.train.checkpoint import find_checkpoint
 
@@ -175,6 +176,19 @@ def _facts(model_path: Path) -> dict[str, Any]:
     }
 
 
+def check_fits(
+    model: GPT2, facts: dict[str, Any], vocab_size: int, tokenizer_hash: str, model_path: str, data: str
+) -> None:
+    """Refuse tokens of another vocabulary than the model's, or of another tokenizer than its run's."""
+    remedy = "name the tokens, or the tokenizer, that the model was trained with"
+    if model.config.vocab_size != vocab_size:
+        raise InputError(
+            f"'{model_path}' has a vocabulary of {model.config.vocab_size:,}, '{data}' one of {vocab_size:,}", remedy
+        )
+    if facts.get("tokenizer_hash", tokenizer_hash) != tokenizer_hash:
+        raise InputError(f"'{model_path}' was trained with another tokenizer than '{data}' is in", remedy)
+
+
 def _token_set(data: str, tokenizer: Any) -> HeldOut:
     shards = TokenShards(data, split="validation")
     if tokenizer is not None:
@@ -184,37 +198,10 @@ def _token_set(data: str, tokenizer: Any) -> HeldOut:
     return HeldOut(streams, shards.vocab_size, shards.eot_id, shards.tokenizer_hash, token_bytes)
 
 
-def _text_file(data: str, tokenizer: Any) -> HeldOut:
-    if Path(data).is_dir():
-        raise InputError(f"'{data}' is no token set (it has no manifest.json)", "name a token set or a text file")
-    if tokenizer is None:
-        raise ConfigError(f"'{data}' is text, and no tokenizer is named", "add --tokenizer FILE")
-    raw = Folder(Path(data).parent).read_bytes(Path(data).name)
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"'{data}' is no UTF-8: byte {error.start}", "convert it first") from None
-    stream = tokenizer.encode_numpy(text)
-    return HeldOut([stream], tokenizer.vocab_size, tokenizer.eot_id, tokenizer.hash, _token_bytes(tokenizer))
-
-
 def _token_bytes(tokenizer: Any) -> Tokens:
     special = set(tokenizer.special_tokens.values())
     sizes = [0 if i in special else len(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
     return np.array(sizes, np.int64)
-
-
-def _check_fits(model: GPT2, facts: dict[str, Any], held_out: HeldOut, model_path: str, data: str) -> None:
-    if model.config.vocab_size != held_out.vocab_size:
-        raise InputError(
-            f"'{model_path}' has a vocabulary of {model.config.vocab_size:,}, '{data}' one of {held_out.vocab_size:,}",
-            "name the tokens, or the tokenizer, that the model was trained with",
-        )
-    if facts.get("tokenizer_hash", held_out.tokenizer_hash) != held_out.tokenizer_hash:
-        raise InputError(
-            f"'{model_path}' was trained with another tokenizer than '{data}' is in",
-            "name the tokens, or the tokenizer, that the model was trained with",
-        )
 
 
 def _per_byte(loss: float, suffix: str, windows: Windows, token_bytes: Tokens | None) -> dict[str, Any]:

@@ -27,8 +27,7 @@ class Windows:
         self.stride = min(stride or context, context)
         self._ends = np.cumsum([-(-len(stream) // self.stride) for stream in streams], dtype=np.int64)
         total = int(self._ends[-1]) if len(streams) else 0
-        n = total if limit is None else min(limit, total)
-        self.numbers = np.unique(np.linspace(0, total - 1, n).round().astype(np.int64)) if n else np.empty(0, np.int64)
+        self.numbers = spread(total, limit)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -65,3 +64,9 @@ class Windows:
         for i in range(len(self)):
             tokens, n_scored = self.window(i)
             yield tokens[-n_scored - 1 : -1], tokens[-n_scored:]
+
+
+def spread(total: int, limit: int | None) -> npt.NDArray[np.int64]:
+    """The numbers below `total`, or `limit` of them at equal distances, the first and the last among them."""
+    n = total if limit is None else min(limit, total)
+    return np.unique(np.linspace(0, total - 1, n).round().astype(np.int64)) if n else np.empty(0, np.int64)

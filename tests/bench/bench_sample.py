@@ -1,0 +1,71 @@
+"""Tokens drawn from a small GPT-2, against transformers' generate with its cache: CPU seconds of one thread, interleaved.
+
+python tests/bench/bench_sample.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+import transformers
+
+from webtext.train import GPT2, GPT2Config
+from webtext.train.sample import sample_batch
+from webtext.train.settings import SampleSettings
+
+ROUNDS = 3
+CONFIG = GPT2Config(n_layer=4, n_head=4, n_embd=256, context=512, vocab_size=4096)
+N_TOKENS = 256
+GREEDY = SampleSettings(max_tokens=N_TOKENS, temperature=0.0)
+
+
+@torch.no_grad()
+def read_anew(model: GPT2, prompts: list[list[int]]) -> list[list[int]]:
+    rows = torch.tensor(prompts)
+    for _ in range(N_TOKENS):
+        rows = torch.cat([rows, model.next_logits(rows).argmax(1, keepdim=True)], dim=1)
+    return rows[:, 1:].tolist()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+    ours = GPT2(CONFIG).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        ours.to_huggingface(folder)
+        theirs = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    how = {"max_new_tokens": N_TOKENS, "min_new_tokens": N_TOKENS, "do_sample": False, "pad_token_id": 0}
+
+    def drawn_by_theirs(prompts: list[list[int]]) -> list[list[int]]:
+        ids = torch.tensor(prompts)
+        return theirs.generate(ids, attention_mask=torch.ones_like(ids), **how)[:, 1:].tolist()
+
+    def drawn_by_ours(prompts: list[list[int]]) -> list[list[int]]:
+        return [list(row) for row in zip(*sample_batch(ours, prompts, GREEDY), strict=True)]  # type: ignore[arg-type]
+
+    makers: dict[str, Callable[[list[list[int]]], list[list[int]]]] = {
+        "webtext": drawn_by_ours,
+        "webtext without a cache": lambda prompts: read_anew(ours, prompts),
+        "transformers": drawn_by_theirs,
+    }
+    for n_texts in (1, 8):
+        prompts = [[i] for i in range(1, n_texts + 1)]
+        seconds: dict[str, list[float]] = {name: [] for name in makers}
+        for _ in range(ROUNDS):
+            for name, make in makers.items():
+                started = time.process_time()
+                make(prompts)
+                seconds[name].append(time.process_time() - started)
+        for name, times in seconds.items():
+            print(
+                f"{n_texts} texts  {name:<25}{n_texts * N_TOKENS / statistics.median(times):>9,.0f} tokens a CPU second"
+            )
+
+
+if __name__ == "__main__":
+    main()

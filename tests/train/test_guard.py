@@ -1,0 +1,181 @@
+"""The guard, alone by worked numbers and in whole runs with a planted fault: stopping, skipping, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from webtext.base.errors import RunFailed
+from webtext.base.run import Run
+from webtext.train import TrainResult, TrainSettings, train_model
+from webtext.train import trainer as trainer_module
+from webtext.train.guard import MAX_SKIPS_IN_A_ROW, MIN_UPDATES, WINDOW, Guard
+from webtext.train.model import GPT2
+
+SETTINGS = TrainSettings(
+    n_layer=1,
+    n_head=1,
+    n_embd=16,
+    context=16,
+    batch_size=4,
+    microbatch_size=4,
+    steps=100,
+    warmup_steps=5,
+    learning_rate=1e-2,
+    eval_interval=None,
+    checkpoint_interval=50,
+    threads=1,
+    on_spike="skip",
+    spike_sigmas=6.0,
+)
+
+
+def filled(settings: TrainSettings, n: int = WINDOW) -> Guard:
+    """A guard that saw losses and norms of 3 and 5 in turn: mean 4, deviation 1."""
+    guard = Guard(settings)
+    for step in range(n):
+        assert guard.check(step, 3.0 + 2 * (step % 2), 3.0 + 2 * (step % 2)) is None
+    return guard
+
+
+@pytest.mark.parametrize(("loss", "norm", "name"), [(10.01, 4.0, "loss"), (4.0, 10.01, "gradient norm")])
+def test_a_spike_lies_above_the_mean_by_more_than_so_many_deviations(loss: float, norm: float, name: str) -> None:
+    """4 + 6 x 1 = 10 is none yet, 10.01 is one; from below nothing is."""
+    assert filled(SETTINGS).check(1, 10.0, 10.0) is None
+    assert filled(SETTINGS).check(1, -99.0, 0.0) is None
+    assert filled(SETTINGS).check(1, loss, norm) == f"the {name} is 10.01, and was 4 with a deviation of 1"
+
+
+def test_without_a_threshold_or_before_enough_updates_only_what_is_no_number_is_a_fault() -> None:
+    assert filled(replace(SETTINGS, spike_sigmas=None)).check(1, 1e9, 1e9) is None
+    assert filled(SETTINGS, MIN_UPDATES - 1).check(1, 1e9, 1e9) is None
+    for value in (math.nan, math.inf):
+        assert Guard(replace(SETTINGS, spike_sigmas=None)).check(1, value, 1.0) == f"the loss is {value}"
+
+
+def test_a_skipped_spike_is_no_part_of_what_is_normal() -> None:
+    guard = filled(SETTINGS)
+    for _ in range(MAX_SKIPS_IN_A_ROW):
+        assert guard.check(1, 1e9, 4.0) is not None
+    assert guard.check(2, 4.0, 4.0) is None
+    assert guard.check(3, 10.01, 4.0) is not None
+
+
+def test_too_many_skips_in_a_row_end_the_run() -> None:
+    guard = Guard(SETTINGS)
+    for step in range(MAX_SKIPS_IN_A_ROW):
+        guard.check(step, math.nan, 1.0)
+    with pytest.raises(RunFailed, match="step 99: the loss is nan, after 10 skipped steps in a row"):
+        guard.check(99, math.nan, 1.0)
+
+
+def test_a_guard_that_goes_on_judges_as_the_one_that_did_not_stop() -> None:
+    one = filled(SETTINGS)
+    one.check(1, math.nan, 1.0)
+    other = Guard(SETTINGS)
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert other.state_dict() == one.state_dict()
+    assert [one.check(2, value, 4.0) for value in (9.99, 10.2)] == [
+        other.check(2, value, 4.0) for value in (9.99, 10.2)
+    ]
+
+
+class Planted(GPT2):
+    """Its loss at the given calls, counted from 1, is multiplied."""
+
+    at: dict[int, float]
+    calls = 0
+
+    def loss(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
+        type(self).calls += 1
+        return super().loss(tokens_bt, targets_bt) * self.at.get(self.calls, 1.0)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, at: dict[int, float], calls: int = 0) -> None:
+    monkeypatch.setattr(trainer_module, "GPT2", type("Planted", (Planted,), {"at": at, "calls": calls}))
+
+
+def train(tokens: str, out: Path, settings: TrainSettings) -> TrainResult:
+    return train_model(tokens, str(out), settings, Run.quiet())
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in found if "learning_rate" in row]
+
+
+def test_planted_faults_are_skipped_told_and_learnt_around(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN at step 20, a hundred times the loss at step 80, a call a step."""
+    plant(monkeypatch, {20: math.nan, 80: 100.0})
+    result = train(tokens, tmp_path / "model", SETTINGS)
+    skipped = {row["step"]: row["skipped"] for row in rows(tmp_path / "model") if "skipped" in row}
+    assert skipped[20] == "the loss is nan"
+    assert skipped[80].startswith("the loss is ")
+    assert result.skipped_steps == len(skipped) == 2
+    assert result.loss is not None
+    assert result.loss < 4.0
+    warnings = capsys.readouterr().err.splitlines()
+    assert warnings[0] == "warning: step 20 is skipped: the loss is nan"
+    assert len(warnings) == 2
+
+
+def test_a_skipped_step_leaves_parameters_and_moments_as_they_were(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(SETTINGS, steps=12, checkpoint_interval=1, keep_checkpoints=None)
+    plant(monkeypatch, {12: math.inf})
+    train(tokens, tmp_path / "model", settings)
+    before, after = (tmp_path / f"model/checkpoints/step-0000{step}" for step in (11, 12))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (before / name).read_bytes() == (after / name).read_bytes()
+
+
+def test_a_planted_fault_stops_the_run_by_default_and_the_last_checkpoint_stays(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, {60: math.nan})
+    with pytest.raises(RunFailed, match=r"^step 60: the loss is nan\nlower learning_rate, .* on_spike = 'skip'"):
+        train(tokens, tmp_path / "model", replace(SETTINGS, on_spike="stop"))
+    assert [path.name for path in (tmp_path / "model/checkpoints").iterdir()] == ["step-000050"]
+
+
+def test_a_run_that_goes_on_skips_what_the_undisturbed_one_skips(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped at step 76 and goes on from 70, with the losses before as its measure."""
+    plant(monkeypatch, {80: 100.0})
+    settings = replace(SETTINGS, checkpoint_interval=10)
+    train(tokens, tmp_path / "whole", settings)
+    plant(monkeypatch, {80: 100.0})
+
+    class Stopped(Exception):
+        pass
+
+    def stop(self: Guard, step: int, loss: float, norm: float) -> str | None:
+        if step == 76:
+            raise Stopped
+        return check(self, step, loss, norm)
+
+    check = Guard.check
+    monkeypatch.setattr(Guard, "check", stop)
+    with pytest.raises(Stopped):
+        train(tokens, tmp_path / "stopped", settings)
+    monkeypatch.setattr(Guard, "check", check)
+    plant(monkeypatch, {80: 100.0}, calls=70)
+    train(tokens, tmp_path / "stopped", settings)
+    timeless = [
+        [{k: v for k, v in row.items() if k not in ("seconds", "tokens_per_second")} for row in rows(tmp_path / name)]
+        for name in ("whole", "stopped")
+    ]
+    assert timeless[0] == timeless[1]
+    assert any(row["step"] == 80 and "skipped" in row for row in timeless[0])
+    one, other = (tmp_path / name / "checkpoints/step-000100/optimizer.safetensors" for name in ("whole", "stopped"))
+    assert one.read_bytes() == other.read_bytes()

@@ -1,0 +1,188 @@
+"""What a run takes, by worked numbers, by the tensors that the real model keeps, and by real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from webtext.app.main import run
+from webtext.base.errors import ConfigError, InputError
+from webtext.train import cross_entropy
+from webtext.train.model import GPT2
+from webtext.train.optimizer import make_optimizer
+from webtext.train.plan import (
+    LOGITS_PER_CHUNK,
+    activation_bytes,
+    flops_per_token,
+    max_microbatch,
+    memory_of,
+    plan_text,
+    plan_training,
+    recomputed_flops_per_token,
+)
+from webtext.train.settings import PlanSettings, TrainSettings
+from webtext.train.shape import GPT2Config
+
+SMALL = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 16}
+GIB = 2**30
+
+
+def test_the_flops_of_a_token_are_those_of_palm() -> None:
+    """N = 50,257 x 768 + 12 (12 x 768^2 + 13 x 768) + 2 x 768 = 123,653,376; 6 N + 12 x 12 x 768 x 1,024."""
+    assert flops_per_token(GPT2Config.named("117M")) == 6 * 123_653_376 + 113_246_208
+    assert recomputed_flops_per_token(GPT2Config.named("117M")) == 24 * 12 * 768**2 + 4 * 12 * 768 * 1024
+
+
+def test_time_and_cost_follow_from_the_speed_that_is_given() -> None:
+    """1,000 steps of 512 x 1,024 tokens at 524,288 tokens/s are 1,000 seconds, on 8 devices at 3.6 an hour cost 8."""
+    settings = TrainSettings(steps=1000)
+    by_tokens = plan_training(settings, PlanSettings(processes=8, tokens_per_second=524_288.0, price=3.6))
+    assert by_tokens.seconds == pytest.approx(1000)
+    assert by_tokens.cost == pytest.approx(8.0)
+    peak = 524_288 * flops_per_token(by_tokens.config) / 8 / 0.5 / 1e12
+    by_peak = plan_training(settings, PlanSettings(processes=8, peak_tflops=peak, mfu_ratio=0.5))
+    assert by_peak.seconds == pytest.approx(1000)
+    unknown = plan_training(settings, PlanSettings(price=3.6))
+    assert (unknown.seconds, unknown.cost) == (None, None)
+    assert "time: not known" in plan_text(unknown)
+
+
+def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
+    """Bytes of all tensors that the model keeps for its backward pass, without weights and casts of weights.
+
+    Seven sequences tell them apart: all other sizes are powers of two.
+    """
+    config = settings.config(61)
+    model = GPT2(config)
+    model.activation_checkpointing = settings.activation_checkpointing
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    n_tokens = microbatch * settings.context
+    kept: dict[int, tuple[int, Tensor]] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights and tensor.numel() % n_tokens == 0:
+            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    casts = torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype != "float32")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), casts:
+        model.hidden(torch.randint(61, (microbatch, settings.context)))
+    return sum(n for n, _ in kept.values())
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str, n_layer: int) -> None:
+    settings = TrainSettings(**{**SMALL, "n_layer": n_layer}, dtype=dtype)
+    assert activation_bytes(settings.config(61), settings, 7) == kept_bytes(settings)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str) -> None:
+    settings = TrainSettings(**SMALL, dtype=dtype, activation_checkpointing=True)
+    config, n_tokens = settings.config(61), 7 * 16
+    products = 16 * 32 * 2 if dtype == "bfloat16" else 14 * 32 * 4
+    one_block = n_tokens * (2 * (4 * 32 + 8) + products + 4 * 2)
+    assert activation_bytes(config, settings, 7) == kept_bytes(settings) + one_block
+
+
+def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run() -> None:
+    settings = TrainSettings(**SMALL)
+    model = GPT2(settings.config(61))
+    optimizer = make_optimizer(model, settings)
+    model.loss(torch.randint(61, (2, 16)), torch.randint(61, (2, 16))).backward()
+    optimizer.step()
+    planned = memory_of(model.config, settings, 2)
+    assert planned.parameters == sum(p.nbytes for p in model.parameters())
+    assert planned.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+    moments = [state[kind] for state in optimizer.state.values() for kind in ("exp_avg", "exp_avg_sq")]
+    assert planned.optimizer == sum(moment.nbytes for moment in moments)
+    blocks = [p for name, p in model.named_parameters() if name.startswith("blocks") and "norm" not in name]
+    assert planned.cast_parameters == sum(2 * p.numel() for p in blocks)
+    assert cross_entropy.LOGITS_PER_CHUNK == LOGITS_PER_CHUNK
+
+
+def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> None:
+    settings = TrainSettings(batch_size=96, microbatch_size=12)
+    config = settings.config(50_257)
+    sizes = {size: memory_of(config, settings, size).total for size in (1, 2, 3, 4, 6, 12)}
+    assert max_microbatch(config, settings, 8, sizes[4]) == 4
+    assert max_microbatch(config, settings, 8, sizes[6] - 1) == 4
+    assert max_microbatch(config, settings, 8, 10**15) == 12
+    assert max_microbatch(config, settings, 8, sizes[1] - 1) is None
+    plan = plan_training(settings, PlanSettings(processes=8, memory_gib=(sizes[1] - 1) / GIB))
+    assert "does not fit into" in plan_text(plan)
+    assert "not even one sequence does: try --activation-checkpointing" in plan_text(plan)
+
+
+def test_less_is_planned_with_checkpointing_and_more_with_float32() -> None:
+    def activations(**change: Any) -> int:
+        settings = TrainSettings(model="345M", **change)
+        return activation_bytes(settings.config(50_257), settings, 8)
+
+    assert activations(activation_checkpointing=True) < activations() < activations(dtype="float32")
+    assert activations() < activations(dropout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"processes": 0}, "processes is 0"),
+        ({"mfu_ratio": 1.5, "peak_tflops": 1.0}, "mfu_ratio is 1.5"),
+        ({"mfu_ratio": 0.5}, "only together"),
+        ({"tokens_per_second": 1.0, "measured": "x"}, "tokens_per_second and measured all tell the speed"),
+        ({"price": -1.0}, "price is -1.0"),
+    ],
+)
+def test_an_impossible_plan_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PlanSettings(**given)
+
+
+def test_a_batch_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(ConfigError, match="does not divide into 3 processes"):
+        plan_training(TrainSettings(), PlanSettings(processes=3))
+
+
+def test_the_verb_plans_with_a_token_set_and_with_the_speed_of_an_earlier_run(
+    tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(tmp_path / "model")
+    shape = [
+        "--n-layer",
+        "1",
+        "--n-head",
+        "1",
+        "--n-embd",
+        "16",
+        "--context",
+        "16",
+        "--batch-size",
+        "4",
+        "--steps",
+        "5",
+    ]
+    flags = [*shape, "--warmup-steps", "1"]
+    assert run(["train", "run", tokens, "--out", model, *flags, "--quiet"]) == 0
+    assert run(["train", "plan", tokens, *flags, "--measured", model, "--processes", "2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["model"]["vocab_size"] == 61
+    assert answer["tokens"] == 5 * 4 * 16
+    assert answer["passes"] == 5 * 4 * 16 / 9720
+    rows = [json.loads(line) for line in (tmp_path / "model/metrics.jsonl").read_text().splitlines()]
+    speeds = sorted(row["tokens_per_second"] for row in rows if "loss" in row)
+    assert answer["tokens_per_second"] == pytest.approx(2 * speeds[2])
+    assert answer["seconds"] == pytest.approx(5 * 4 * 16 / (2 * speeds[2]))
+    assert run(["train", "plan", "--model", "1542M"]) == 0
+    assert capsys.readouterr().out.startswith("1,557,611,200 parameters")
+    assert run(["train", "plan", "--model", "1542m"]) == 2
+    assert "did you mean '1542M'?" in capsys.readouterr().err
+    (tmp_path / "model/metrics.jsonl").write_text("")
+    with pytest.raises(InputError, match="tells no speed"):
+        plan_training(TrainSettings(), PlanSettings(measured=model))

@@ -1,0 +1,93 @@
+"""SIGTERM to a real run: it saves, says how to go on, and what goes on is the run that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from webtext.app.main import run
+from webtext.train.termination import Termination
+
+SECONDS = 60.0
+FLAGS = (
+    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
+)
+MORE = "--checkpoint-interval none --eval-interval 50 --dtype float32 --dropout 0.1"
+
+
+def command(tokens: str, out: Path, steps: int) -> list[str]:
+    arguments = ["train", "run", tokens, "--out", str(out), "--steps", str(steps), *FLAGS.split(), *MORE.split()]
+    return ["-m", "webtext.app.main", *arguments]
+
+
+def wait_for_steps(process: subprocess.Popen[str], out: Path, n: int) -> None:
+    end = time.monotonic() + SECONDS
+    while not (out / "metrics.jsonl").exists() or len((out / "metrics.jsonl").read_bytes().splitlines()) < n:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def steps_and_losses(out: Path) -> list[tuple[int, float]]:
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row.get("loss", row.get("validation_loss"))) for row in rows]
+
+
+def test_a_terminated_run_saves_and_goes_on_as_if_undisturbed(tokens: str, tmp_path: Path) -> None:
+    out = tmp_path / "ended"
+    process = subprocess.Popen([sys.executable, *command(tokens, out, 200)], stderr=subprocess.PIPE, text=True)
+    wait_for_steps(process, out, 20)
+    process.send_signal(signal.SIGTERM)
+    _, talk = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130, talk
+    (saved,) = (out / "checkpoints").iterdir()
+    step = int(saved.name.removeprefix("step-"))
+    assert 0 < step < 200
+    assert talk.endswith(
+        f"error: ended by SIGTERM after step {step:,}, saved as '{saved}'\n  give the same command again to go on\n"
+    )
+    for folder in (out, tmp_path / "whole"):
+        assert run([*command(tokens, folder, 200)[2:], "--quiet"]) == 0
+    assert steps_and_losses(out) == steps_and_losses(tmp_path / "whole")
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (folder / "checkpoints/step-000200" / name for folder in (out, tmp_path / "whole"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_of_two_processes_both_end_after_the_same_step_when_one_is_asked(tokens: str, tmp_path: Path) -> None:
+    out = tmp_path / "two"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--local-addr", "127.0.0.1"]
+    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*torchrun, *rendezvous, *command(tokens, out, 100_000)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        wait_for_steps(process, out, 5)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        ranks = [int(pid) for pid in children if b"RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+        os.kill(ranks[0], signal.SIGTERM)
+        _, talk = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    (saved,) = (out / "checkpoints").iterdir()
+    assert talk.count(f"saved as '{saved}'") == 2, talk
+
+
+def test_the_handler_before_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Termination.noticed() as termination:
+        assert not termination.asked
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert termination.asked
+    assert signal.getsignal(signal.SIGTERM) is before

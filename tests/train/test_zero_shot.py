@@ -1,0 +1,330 @@
+"""`train eval` on evaluation sets: equal to Hugging Face's own model under the same protocol, in every unit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from webtext.app.main import run as command
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.run import Run
+from webtext.shards import TokenShards
+from webtext.tokenizer import Tokenizer
+from webtext.train import TrainSettings, load_model, train_model
+from webtext.train.distributed import World
+from webtext.train.evaluate.cloze import Cloze, read_cbt, score_clozes
+from webtext.train.evaluate.perplexity import evaluate_model
+from webtext.train.evaluate.table3 import SIZES, TABLE_3, TASKS
+from webtext.train.evaluate.zero_shot import evaluate_task, task_text
+from webtext.train.settings import EvalSettings
+
+CONTEXT, EOT = 64, 319
+WIKITEXT = ' \n = A Title = \n \n The cat \'s 1 @,@ 000 " two @-@ part " <unk> , it said . \n He was here . \n' * 8
+LAMBADA = [
+    "The cat sat on the mat and he said to the cat",
+    'He was here,\n\n"and she was there" said the cat\'s old friend Harlin',
+    "It isn't what they don't",
+]
+CBT_QUESTION = "21 `` It was the XXXXX , '' said he , `` was n't it ? ''\tcat\t\tdog|cat|friend|old"
+CBT = "\n".join([*(f"{i} The cat was n't here , said he ." for i in range(1, 21)), CBT_QUESTION, "", ""])
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([WIKITEXT, *LAMBADA, CBT] * 3, vocab_size=320, special_tokens=["<|endoftext|>"])
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> tuple[str, Any]:
+    """A random GPT2LMHeadModel of transformers, with large weights so that it is sure of what it says; its folder."""
+    torch.manual_seed(1)
+    shape = {"n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": CONTEXT, "vocab_size": tokenizer.vocab_size}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, initializer_range=0.2)).eval()
+    folder = tmp_path_factory.mktemp("theirs")
+    model.save_pretrained(folder)
+    return str(folder), model
+
+
+def their_loss(model: Any, tokens: list[int], n_scored: int) -> tuple[float, torch.Tensor]:
+    """-log p of the last tokens by transformers' logits, and the likeliest token at each of them."""
+    with torch.no_grad():
+        logits_tv = model(torch.tensor([tokens[:-1]])).logits[0, -n_scored:]
+    loss = torch.nn.functional.cross_entropy(logits_tv, torch.tensor(tokens[-n_scored:]), reduction="sum")
+    return loss.item(), logits_tv.argmax(-1)
+
+
+def their_stride_loss(model: Any, tokens: list[int], stride: int, eot: int = EOT, context: int = CONTEXT) -> float:
+    """The sliding window of transformers' documentation on perplexity: of each window the new tokens are scored."""
+    stream, total = [eot, *tokens], 0.0
+    for start in range(0, len(tokens), stride):
+        end = min(start + stride, len(tokens))
+        total += their_loss(model, stream[max(0, end - context) : end + 1], end - start)[0]
+    return total
+
+
+def values(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
+    return {(row["measure"], row["unit"]): row["value"] for row in answer["results"]}
+
+
+@pytest.mark.parametrize("stride", [None, 7])
+@pytest.mark.parametrize("task", ["wikitext-2", "text"])
+def test_running_text_is_scored_as_transformers_does(
+    task: str, stride: int | None, theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The paragraphs eight times over; where the text is de-tokenized the units are those of the original."""
+    file = tmp_path / "wiki.test.tokens"
+    file.write_text(WIKITEXT)
+    answer = evaluate_task(theirs[0], task, str(file), EvalSettings(stride=stride), Run.quiet(), tokenizer=tokenizer)
+    read = '\n= A Title =\n\nThe cat\'s 1,000 "two-part" <unk>, it said.\nHe was here.\n' * 8
+    tokens = tokenizer.encode(WIKITEXT if task == "text" else read)
+    assert len(tokens) > 2 * CONTEXT
+    loss = their_stride_loss(theirs[1], tokens, stride or CONTEXT)
+    assert tokenizer.eot_id == EOT
+    found = values(answer)
+    n_words, n_lines = 8 * 24, 8 * 5
+    assert found["perplexity", "token"] == pytest.approx(math.exp(loss / len(tokens)), rel=1e-5)
+    assert found["perplexity", "word"] == pytest.approx(math.exp(loss / n_words), rel=1e-5)
+    assert found["perplexity", "word or line end"] == pytest.approx(math.exp(loss / (n_words + n_lines)), rel=1e-5)
+    assert found["bits", "byte"] == pytest.approx(loss / math.log(2) / len(WIKITEXT.encode()), rel=1e-5)
+    assert answer["detokenizer"] == ("wikitext" if task != "text" else None)
+    assert answer["stride"] == (stride or CONTEXT)
+    assert ("paper" in answer) == (task != "text")
+
+
+def test_the_last_word_is_scored_as_transformers_does(
+    theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Besides, passages that end in a word that the model itself would say: some are right, the others are not."""
+    starts = [text[:n] for text in LAMBADA for n in range(8, len(text)) if text[n] == " "]
+    said = [(start, their_next_token(theirs[1], tokenizer, start)) for start in starts]
+    passages = LAMBADA + [start + token for start, token in said if token.startswith(" ") and token.strip()]
+    file = tmp_path / "lambada.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in passages))
+    answer = evaluate_task(
+        theirs[0], "lambada", str(file), EvalSettings(batch_size=3), Run.quiet(), tokenizer=tokenizer
+    )
+    total, n_tokens, whole, last = 0.0, 0, 0, 0
+    for text in passages:
+        before, _, word = text.rpartition(" ")
+        target = tokenizer.encode(f" {word}")
+        loss, likeliest = their_loss(theirs[1], [EOT, *tokenizer.encode(before), *target], len(target))
+        total, n_tokens = total + loss, n_tokens + len(target)
+        whole += likeliest.tolist() == target
+        last += likeliest.tolist()[-1] == target[-1]
+    found, n = values(answer), len(passages)
+    assert found["perplexity", "word"] == pytest.approx(math.exp(total / n), rel=1e-5)
+    assert found["perplexity", "token"] == pytest.approx(math.exp(total / n_tokens), rel=1e-5)
+    assert found["accuracy", "word"] == whole / n
+    assert 0 < whole < n
+    assert found["accuracy", "last token"] == last / n
+    assert answer["paper"]["accuracy"]["117M"] == 0.4599
+
+
+def their_next_token(model: Any, tokenizer: Tokenizer, before: str) -> str:
+    with torch.no_grad():
+        token = int(model(torch.tensor([[EOT, *tokenizer.encode(before)]])).logits[0, -1].argmax())
+    return tokenizer.decode([token])
+
+
+def test_choices_are_scored_as_transformers_does(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
+    file = tmp_path / "cbtest_CN_test_2500ext.txt"
+    others = ["dog", "friend", "old"]
+    file.write_text(CBT + "".join(CBT.replace("\tcat\t", f"\t{word}\t") for word in others))
+    answer = evaluate_task(theirs[0], "cbt-cn", str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
+    assert values(answer) == {("accuracy", "choice"): 0.25}  # the same question four times, each choice once right
+    losses = []
+    story = "The cat wasn't here, said he.\n" * 20
+    for word in ("dog", "cat", "friend", "old"):
+        target = tokenizer.encode(f' {word}," said he, "wasn\'t it?"')
+        tokens = [EOT, *tokenizer.encode(f'{story}"It was the'), *target]
+        losses.append(their_loss(theirs[1], tokens[-CONTEXT - 1 :], len(target)))
+    best = ("dog", "cat", "friend", "old")[min(range(4), key=lambda i: losses[i][0])]
+    file.write_text(CBT.replace("\tcat\t", f"\t{best}\t"))
+    answer = evaluate_task(theirs[0], "cbt-ne", str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
+    assert values(answer) == {("accuracy", "choice"): 1.0}
+    assert answer["detokenizer"] == "treebank"
+
+
+def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: Tokenizer) -> None:
+    """Each its own clozes, zeros for the other's: the sum over both is the whole."""
+
+    class Apart(World):
+        def sum(self, value: torch.Tensor) -> torch.Tensor:
+            return value
+
+    clozes = [Cloze(before, after) for before in ("He", "The cat sat on", "it") for after in (" was", " here .", " it")]
+    how = {"context": CONTEXT, "batch_size": 2, "predicts": True}
+    model, device = load_model(theirs[0]), torch.device("cpu")
+    whole, *parts = (
+        score_clozes(model, clozes, tokenizer, world=Apart(rank, size, device), **how)
+        for rank, size in ((0, 1), (0, 2), (1, 2))
+    )
+    assert (parts[0].loss + parts[1].loss).tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
+    assert (parts[0].n_tokens + parts[1].n_tokens).equal(whole.n_tokens)
+    assert (parts[0].last_likeliest | parts[1].last_likeliest).equal(whole.last_likeliest)
+    assert all((part.n_tokens > 0).sum() in (4, 5) for part in parts)
+
+
+def test_a_choice_is_split_before_the_word_left_out() -> None:
+    (choice,) = read_cbt(CBT.encode(), "f")
+    assert choice.answer == 1
+    assert [cloze.target for cloze in choice.clozes][:2] == [
+        ' dog," said he, "wasn\'t it?"',
+        ' cat," said he, "wasn\'t it?"',
+    ]
+    assert choice.clozes[0].before.endswith('he.\n"It was the')
+    (plain,) = read_cbt(CBT.encode(), "f", detokenize=False)
+    assert plain.clozes[3].target == " old , '' said he , `` was n't it ? ''"
+
+
+def test_part_of_a_set_is_told_as_part(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Two of the windows: what they hold of words is reckoned from their share of the tokens."""
+    file = tmp_path / "wiki.test.tokens"
+    file.write_text(WIKITEXT)
+    how = EvalSettings(windows=2, stride=20)
+    answer = evaluate_task(
+        theirs[0], "wikitext-103", str(file), how, Run.quiet(), tokenizer=tokenizer, detokenize=False
+    )
+    n_tokens = len(tokenizer.encode(WIKITEXT))
+    units = {row["unit"]: row["units"] for row in answer["results"]}
+    assert units["token"] == 20 + ((n_tokens - 1) % 20 + 1)
+    assert answer["scored_ratio"] == units["token"] / n_tokens
+    assert units["word"] == round(8 * 24 * answer["scored_ratio"])
+    assert answer["detokenizer"] is None
+    assert f"{answer['scored_ratio']:.2%} of its tokens scored" in task_text(answer)
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in LAMBADA))
+    answer = evaluate_task(theirs[0], "lambada", str(file), how, Run.quiet(), tokenizer=tokenizer)
+    assert answer["part"] == "2 of 3 passages"
+    assert answer["results"][0]["units"] == 2
+
+
+def test_what_the_corpus_shares_with_the_set_stands_beside(
+    theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    file, report = tmp_path / "wiki.test.tokens", tmp_path / "overlap.json"
+    file.write_text(WIKITEXT)
+    row = {"name": "wiki", "sha256": hashlib.sha256(WIKITEXT.encode()).hexdigest(), "overlap_ratio": 0.0125}
+    other = {"name": "other", "sha256": "0" * 64, "overlap_ratio": 0.5, "corpus_overlap_ratio": 0.5}
+    report.write_text(json.dumps({"overlap_words": 8, "sets": [other, row | {"corpus_overlap_ratio": None}]}))
+    how = {"tokenizer": tokenizer, "overlap": str(report)}
+    answer = evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
+    assert answer["overlap"]["name"] == "wiki"
+    text = task_text(answer).splitlines()
+    assert text[0] == "wikitext-2 (all): stride 64, context 64, de-tokenizer wikitext"
+    assert [line.split()[:2] for line in text[1:3]] == [["perplexity", "word"], ["perplexity", "word"]]
+    assert text[-2].endswith("perplexity: 117M 29.41, 345M 22.76, 762M 19.93, 1542M 18.34")
+    assert text[-1] == "  8-grams of the set in the documents 1.25%, in the corpus -"
+    file.write_text(WIKITEXT + WIKITEXT)
+    with pytest.raises(InputError, match="tells nothing of"):
+        evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    for damaged in ([], {"sets": [1]}, {"sets": [row | {"sha256": digest}], "overlap_words": 8}):
+        report.write_text(json.dumps(damaged))
+        with pytest.raises(InputError, match="is no overlap report"):
+            evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
+
+
+def test_a_loss_past_all_floats_is_no_number(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """One word of 2,000 letters: e to its loss is past the largest float, which JSON cannot say either."""
+    file = tmp_path / "text.txt"
+    file.write_text("zq" * 1000)
+    answer = evaluate_task(theirs[0], "text", str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
+    assert values(answer)["perplexity", "word"] is None
+    assert "inf" in task_text(answer)
+    json.dumps(answer, allow_nan=False)
+
+
+def test_table_3_has_every_task_of_the_paper() -> None:
+    """Ten columns over nine sets: LAMBADA has two. Larger models are better, save once: CBT-CN from 762M to 1542M."""
+    assert set(TASKS) == {"text", *TABLE_3}
+    columns = [(task, measure, row) for task, rows in TABLE_3.items() for measure, row in rows.items()]
+    assert len(columns) == 10
+    assert all(len(row) == len(SIZES) for _, _, row in columns)
+    worse = [task for task, measure, row in columns if list(row) != sorted(row, reverse=measure != "accuracy")]
+    assert worse == ["cbt-cn"]
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        ("wikitext-2", "no margin\n", "line 1 is not tokenised as wikitext is"),
+        ("text", "", "there is no text in the file"),
+        ("text8", "Upper", "is no text8: it holds b'U'"),
+        ("lambada", '{"text": "word"}\n', "line 1: no passage"),
+        ("lambada", '{"text": "two words"}\n[1]\n', "line 2: no passage"),
+        ("lambada", '{"text": "a ' + "zq" * 100 + '"}', "tokens are to be predicted together and the model's"),
+        ("lambada", "", "line 1: no passage"),
+        ("cbt-cn", "1 a\n3 b\n", "the question from line 1: sentence 2 is '3 b'"),
+        ("cbt-ne", "1 a\n", "its last line is '1 a'"),
+        ("cbt-ne", CBT.replace("\tcat\t", "\tcow\t"), "the answer 'cow' is none of 'dog|cat"),
+        ("cbt-ne", "", "holds no questions"),
+    ],
+)
+def test_a_file_that_is_not_such_a_set_is_refused(
+    task: str, text: str, message: str, theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        evaluate_task(theirs[0], task, str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
+    assert message in str(caught.value)
+
+
+def test_a_model_trained_here_is_worth_what_transformers_says(trained_model: tuple[str, str], tmp_path: Path) -> None:
+    """Held-out perplexity of a token set's validation split: two shards, a document's end after each."""
+    tokens, model = trained_model
+    answer = evaluate_model(model, tokens, EvalSettings(untrained=False, baselines=False), Run.quiet())
+    load_model(model).to_huggingface(tmp_path)
+    network = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
+    shards = TokenShards(tokens, split="validation")
+    streams = [shards.tokens(i).tolist() for i in range(len(shards))]
+    total = sum(their_stride_loss(network, stream, 32, shards.eot_id, 32) for stream in streams)
+    n = sum(map(len, streams))
+    assert n == answer["tokens"] == shards.n_tokens
+    assert answer["perplexity"] == pytest.approx(math.exp(total / n), rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained_model(tmp_path_factory: pytest.TempPathFactory, token_set_writer: Callable[..., str]) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("trained")
+    tokens = token_set_writer(folder / "tokens")
+    shape = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context": 32, "batch_size": 4, "steps": 20, "warmup_steps": 2}
+    train_model(tokens, str(folder / "model"), TrainSettings(**shape, learning_rate=1e-2, threads=1), Run.quiet())
+    return tokens, str(folder / "model")
+
+
+def test_the_verb_measures_files_and_names_what_does_not_go_together(
+    theirs: tuple[str, Any], tokenizer: Tokenizer, tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, saved = tmp_path / "wiki.test.tokens", str(tmp_path / "tokenizer.json")
+    file.write_text(WIKITEXT)
+    tokenizer.save(saved)
+    call = ["train", "eval", theirs[0], str(file), "--tokenizer", saved]
+    assert command([*call, "--task", "wikitext-2", "--out", str(tmp_path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "evaluation-wikitext-2.json").read_text()) == answer
+    for arguments, message in (
+        ([*call, "--out", ""], "no --out given"),
+        ([*call, "--task", "wiki"], "wikitext-2"),
+        (["train", "eval", theirs[0], str(file)], "holds no tokenizer.json"),
+        (["train", "eval", theirs[0], tokens, "--task", "ptb"], "is a token set and --task is given"),
+        (["train", "eval", theirs[0], tokens, "--overlap", "x"], "is a token set and --overlap is given"),
+        ([*call, "--stride", str(10**20)], "at most 64 bits"),
+        (["train", "sample", theirs[0], "--max-tokens", str(10**20)], "at most 64 bits"),
+    ):
+        assert command(arguments) == 2, arguments
+        assert message in capsys.readouterr().err
+
+
+def test_a_tokenizer_without_an_end_of_text_is_refused(theirs: tuple[str, Any], tmp_path: Path) -> None:
+    bare = Tokenizer.train(["a b"], vocab_size=256, special_tokens=[])
+    with pytest.raises(ConfigError, match="has no '<|endoftext|>'".replace("|", "[|]")):
+        evaluate_task(theirs[0], "text", "file", EvalSettings(), Run.quiet(), tokenizer=bare)

@@ -1,0 +1,211 @@
+"""`train eval` on evaluation sets and any text: one loss, and all that it may be divided by, beside the paper's Table 3.
+
+Every value is told with what decides it: unit, stride and de-tokenizer. Perplexity is exp(loss / units) and bits are
+loss / (ln 2 · units), the loss being that of the whole text in nats, whatever the tokenizer. So "word" is per word of the
+text as it was published, though the model reads it de-tokenized and in tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.run import Run
+from webtext.train.checkpoint import load_model
+from webtext.train.distributed import World, join_world
+from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_lambada, score_clozes
+from webtext.train.evaluate.detokenize import TREEBANK
+from webtext.train.evaluate.perplexity import check_fits, run_facts, total_loss
+from webtext.train.evaluate.table3 import SIZES, TABLE_3
+from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
+from webtext.train.evaluate.windows import Windows, spread
+from webtext.train.model import GPT2
+from webtext.train.settings import EvalSettings
+
+OVERLAPS = ("overlap_ratio", "corpus_overlap_ratio")
+BITS = ("byte", "character")
+LARGEST = 700  # nats a unit whose perplexity is still a float
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """A model on its device, and how it is asked."""
+
+    model: GPT2
+    tokenizer: Any
+    settings: EvalSettings
+    world: World
+    run: Run
+
+
+def evaluate_task(
+    model_path: str,
+    task: str,
+    path: str,
+    settings: EvalSettings,
+    run: Run,
+    *,
+    tokenizer: Any,
+    detokenize: bool = True,
+    overlap: str | None = None,
+) -> dict[str, Any]:
+    """Measure the model on a file of one of `table3.TASKS`, in float32.
+
+    `results` holds {"measure", "unit", "units", "value"} with "measure" perplexity, bits or accuracy, "units" what the
+    loss is divided by (or examples are counted); "paper" is Table 3's row by model size. `overlap` names an overlap.json
+    of `clean decontaminate` whose row for this very file (by SHA-256) is put beside.
+    """
+    if tokenizer.eot_id is None:
+        raise ConfigError("the tokenizer has no '<|endoftext|>'", "name the tokenizer that the model was trained with")
+    data = read_file(path)
+    answer: dict[str, Any] = {"model": model_path, "task": task, "data": path}
+    if overlap is not None:
+        answer["overlap"] = overlap_of(hashlib.sha256(data).hexdigest(), path, overlap)
+    judged: Callable[[_Judge], dict[str, Any]]
+    if task == "lambada":
+        judged = partial(_judge_words, clozes=read_lambada(data, path))
+    elif task in ("cbt-cn", "cbt-ne"):
+        form = TREEBANK.name if detokenize else None
+        judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize), detokenizer=form)
+    else:
+        judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
+    model = load_model(model_path)
+    facts = run_facts(Path(model_path))
+    check_fits(model, facts, tokenizer.vocab_size, tokenizer.hash, model_path, path)
+    with join_world(settings.device) as world:
+        answer |= judged(_Judge(model.to(world.device), tokenizer, settings, world, run))
+    answer |= {"step": facts.get("step"), "context": model.config.context}
+    paper = {measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()}
+    return answer | ({"paper": paper} if paper else {})
+
+
+def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
+    """What `report`, an overlap.json of `clean decontaminate`, says of the file with that hash."""
+    try:
+        told = json.loads(read_file(report))
+        for row in told["sets"]:
+            if row["sha256"] == sha256:
+                shares = {name: row[name] and float(row[name]) for name in OVERLAPS}
+                return {**row, **shares, "overlap_words": int(told["overlap_words"])}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"'{report}' is no overlap report ({error!r})", "name an overlap.json") from None
+    raise InputError(
+        f"'{report}' tells nothing of '{path}' (no set with its SHA-256)",
+        f"webtext clean decontaminate … --against {path}",
+    )
+
+
+def task_text(answer: Mapping[str, Any]) -> str:
+    """The results of `evaluate_task` as aligned lines, the paper's beside those of their measure."""
+    protocol = f"stride {answer['stride']:,}, " if "stride" in answer else ""
+    form = answer["detokenizer"] or "none"
+    part = answer["part"]
+    if answer.get("scored_ratio", 1) < 1:
+        part += f", {answer['scored_ratio']:.2%} of its tokens scored"
+    lines = [f"{answer['task']} ({part}): {protocol}context {answer['context']:,}, de-tokenizer {form}"]
+    for row in answer["results"]:
+        number = math.inf if row["value"] is None else row["value"]
+        value = f"{number:.2%}" if row["measure"] == "accuracy" else f"{number:,.3f}"
+        lines.append(f"  {row['measure']:<10}  {row['unit']:<16}  {row['units']:>12,}  {value:>14}")
+    for measure, values in answer.get("paper", {}).items():
+        shown = [f"{value:.2%}" if measure == "accuracy" else f"{value:g}" for value in values.values()]
+        pairs = ", ".join(f"{size} {value}" for size, value in zip(values, shown, strict=True))
+        lines.append(f"  paper, Table 3 (unit and stride not published), {measure}: {pairs}")
+    if "overlap" in answer:
+        row = answer["overlap"]
+        shares = [row[name] for name in OVERLAPS]
+        before, after = ("-" if share is None else f"{share:.2%}" for share in shares)
+        lines.append(f"  {row['overlap_words']}-grams of the set in the documents {before}, in the corpus {after}")
+    return "\n".join(lines)
+
+
+def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
+    tokenizer, settings = judge.tokenizer, judge.settings
+    stream = tokenizer.encode_numpy(text.text)
+    context = judge.model.config.context
+    windows = Windows(
+        [stream], eot_id=tokenizer.eot_id, context=context, stride=settings.stride, limit=settings.windows
+    )
+    if not len(windows):
+        raise InputError("there is no text in the file", "name another file")
+    with judge.run.console.progress(len(windows), "eval", "windows") as progress:
+        loss, n_tokens = total_loss(judge.model, windows, settings.batch_size, judge.world, progress)
+    # Of a part of the windows only its tokens are known; of other units it is taken to have as many a token as the whole.
+    scored_ratio = n_tokens / len(stream)
+    units = {unit: round(n * scored_ratio) for unit, n in text.units.items()} | {"token": n_tokens}
+    return {
+        "part": text.part,
+        "stride": windows.stride,
+        "detokenizer": text.detokenizer,
+        "scored_ratio": scored_ratio,
+        "loss": loss,
+        "results": [_result("bits" if unit in BITS else "perplexity", unit, n, loss) for unit, n in units.items() if n],
+    }
+
+
+def _judge_words(judge: _Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
+    numbers = spread(len(clozes), judge.settings.windows)
+    scores = _scores(judge, [clozes[i] for i in numbers], predicts=True)
+    n, loss = len(numbers), float(scores.loss.sum())
+    return {
+        "part": _part(n, len(clozes), "passages"),
+        "detokenizer": None,
+        "loss": loss,
+        "results": [
+            _result("perplexity", "word", n, loss),
+            _result("perplexity", "token", int(scores.n_tokens.sum()), loss),
+            _result("accuracy", "word", n, float(scores.all_likeliest.sum())),
+            _result("accuracy", "last token", n, float(scores.last_likeliest.sum())),
+        ],
+    }
+
+
+def _judge_choices(judge: _Judge, choices: Sequence[Choice], detokenizer: str | None) -> dict[str, Any]:
+    numbers = spread(len(choices), judge.settings.windows)
+    taken = [choices[i] for i in numbers]
+    scores = _scores(judge, [cloze for choice in taken for cloze in choice.clozes], predicts=False)
+    losses = iter(scores.loss.tolist())
+    n_right = 0
+    for choice in taken:
+        mine = [next(losses) for _ in choice.clozes]
+        n_right += mine.index(min(mine)) == choice.answer
+    return {
+        "part": _part(len(taken), len(choices), "questions"),
+        "detokenizer": detokenizer,
+        "results": [_result("accuracy", "choice", len(taken), n_right)],
+    }
+
+
+def _scores(judge: _Judge, clozes: Sequence[Cloze], *, predicts: bool) -> Scores:
+    with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
+        return score_clozes(
+            judge.model,
+            clozes,
+            judge.tokenizer,
+            context=judge.model.config.context,
+            batch_size=judge.settings.batch_size,
+            world=judge.world,
+            predicts=predicts,
+            progress=progress,
+        )
+
+
+def _part(n: int, total: int, what: str) -> str:
+    return "all" if n == total else f"{n:,} of {total:,} {what}"
+
+
+def _result(measure: str, unit: str, units: int, total: float) -> dict[str, Any]:
+    """`total` is the loss in nats, or for an accuracy how many examples are right; a value past all floats is None."""
+    value: float | None = total / units
+    if measure == "perplexity":
+        value = math.exp(total / units) if total / units < LARGEST else None
+    elif measure == "bits":
+        value = total / units / math.log(2)
+    return {"measure": measure, "unit": unit, "units": units, "value": value}

@@ -1,0 +1,277 @@
+"""What a training run would take, before it is begun: memory of one device, floating-point operations, time, cost.
+
+Arithmetic only, known without torch. Memory is what the tensors of `model.py`, `cross_entropy.py` and AdamW take, counted
+one by one at the end of a forward pass, when most are alive; what the allocator and the libraries add is not in it.
+Time needs a speed that somebody measured: none is assumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webtext.base.errors import InputError
+from webtext.train.checkpoint import find_checkpoint
+from webtext.train.settings import PlanSettings, TrainSettings
+from webtext.train.shape import GPT2Config
+
+LOGITS_PER_CHUNK = 2**25  # as in cross_entropy.py, which needs torch
+GIB = 2**30
+FLOAT32 = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes on one device, by what they are for."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    cast_parameters: int
+    activations: int
+    output_layer: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(dataclasses.astuple(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainPlan:
+    """A run in numbers. `speed` is model FLOP/s of all processes together; it, `seconds` and `cost` may be unknown."""
+
+    config: GPT2Config
+    settings: TrainSettings
+    processes: int
+    microbatch: int
+    accumulation: int
+    memory: Memory
+    memory_bytes: int | None
+    max_microbatch: int | None
+    speed: float | None
+    price: float | None
+    train_tokens: int | None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the whole run trains on."""
+        return self.settings.steps * self.settings.batch_size * self.settings.context
+
+    @property
+    def flops(self) -> int:
+        """Model FLOPs of the whole run."""
+        return self.tokens * flops_per_token(self.config)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it takes, without held-out measurements and checkpoints."""
+        return None if self.speed is None else self.flops / self.speed
+
+    @property
+    def cost(self) -> float | None:
+        """The price of all devices over that time, in the currency of `price`."""
+        return None if self.seconds is None or self.price is None else self.seconds / 3600 * self.processes * self.price
+
+    def to_json(self) -> dict[str, Any]:
+        """Bytes, FLOPs, tokens and seconds as plain numbers."""
+        per_token = flops_per_token(self.config)
+        recomputed = recomputed_flops_per_token(self.config) if self.settings.activation_checkpointing else 0
+        return {
+            "model": {**dataclasses.asdict(self.config), "parameters": self.config.n_parameters},
+            "processes": self.processes,
+            "microbatch_size": self.microbatch,
+            "accumulation": self.accumulation,
+            "tokens_per_step": self.settings.batch_size * self.settings.context,
+            "steps": self.settings.steps,
+            "tokens": self.tokens,
+            "passes": None if self.train_tokens is None else self.tokens / self.train_tokens,
+            "memory": {**dataclasses.asdict(self.memory), "total": self.memory.total},
+            "memory_of_device": self.memory_bytes,
+            "max_microbatch_size": self.max_microbatch,
+            "flops_per_token": per_token,
+            "recomputed_flops_per_token": recomputed,
+            "flops": self.flops,
+            "flops_per_second": self.speed,
+            "tokens_per_second": None if self.speed is None else self.speed / per_token,
+            "seconds": self.seconds,
+            "cost": self.cost,
+        }
+
+
+def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: str | None = None) -> TrainPlan:
+    """What `train run` with these settings takes; `tokens` is a token set, which knows its vocabulary and its length."""
+    vocab_size, train_tokens = plan.vocab_size, None
+    if tokens is not None:
+        from webtext.shards import TokenShards
+
+        train = TokenShards(tokens, split="train")
+        vocab_size, train_tokens = train.vocab_size, train.n_tokens
+    config = settings.config(vocab_size)
+    microbatch, accumulation = settings.accumulation(plan.processes)
+    memory_bytes = None if plan.memory_gib is None else int(plan.memory_gib * GIB)
+    return TrainPlan(
+        config=config,
+        settings=settings,
+        processes=plan.processes,
+        microbatch=microbatch,
+        accumulation=accumulation,
+        memory=memory_of(config, settings, microbatch),
+        memory_bytes=memory_bytes,
+        max_microbatch=None if memory_bytes is None else max_microbatch(config, settings, plan.processes, memory_bytes),
+        speed=_speed(config, plan),
+        price=plan.price,
+        train_tokens=train_tokens,
+    )
+
+
+def flops_per_token(config: GPT2Config) -> int:
+    """Floating-point operations of one token's forward and backward pass: 6 N + 12 L H Q T.
+
+    Chowdhery et al. 2022 (PaLM), appendix B, which defines MFU by it: N parameters that multiply (here all but the
+    positions, which are added; the shared embedding multiplies once, as the output layer), L layers, H heads of Q channels,
+    T positions, the masked half of attention counted too. Kaplan et al. 2020 leave the second term out (6 N D).
+
+    >>> flops_per_token(GPT2Config.named("124M"))
+    855166464
+    """
+    multiplied = config.n_parameters - config.context * config.n_embd
+    return 6 * multiplied + 12 * config.n_layer * config.n_embd * config.context
+
+
+def recomputed_flops_per_token(config: GPT2Config) -> int:
+    """What activation checkpointing adds: all blocks forward once more, 2 FLOPs a weight and 4 L H Q T of attention.
+
+    MFU does not count it (PaLM, appendix B), so checkpointing shows as a lower MFU.
+    """
+    blocks = 12 * config.n_layer * config.n_embd**2
+    return 2 * blocks + 4 * config.n_layer * config.n_embd * config.context
+
+
+def memory_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> Memory:
+    """Bytes on one device.
+
+    float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1), the blocks' weights
+    once more in bfloat16 for the products, and what the backward pass needs; dtype 'auto' counts as bfloat16.
+    """
+    n_stored = config.n_parameters + (config.padded_vocab_size - config.vocab_size) * config.n_embd
+    casts = settings.dtype != "float32"
+    matrices = 12 * config.n_layer * config.n_embd**2 + config.n_layer * 9 * config.n_embd
+    return Memory(
+        parameters=FLOAT32 * n_stored,
+        gradients=FLOAT32 * n_stored,
+        optimizer=2 * FLOAT32 * n_stored,
+        cast_parameters=2 * matrices if casts else 0,
+        activations=activation_bytes(config, settings, microbatch),
+        output_layer=_output_layer_bytes(config, casts, microbatch * settings.context),
+    )
+
+
+def activation_bytes(config: GPT2Config, settings: TrainSettings, microbatch: int) -> int:
+    """What `microbatch` sequences leave for the backward pass, up to the final norm, with flash attention.
+
+    A layer keeps, for each token: the inputs of both norms in float32 with their mean and scale; in the products' dtype the
+    inputs of query, key and value (three copies where they are cast), all three and their output with one float32 for
+    each head (Dao et al. 2022), the inputs of expand, GELU and contract (C, 4 C, 4 C). Checkpointed, it keeps its
+    input alone, and one layer at a time has all the rest. Dropout adds a byte for each channel of its three masks.
+    """
+    width, n_tokens = config.n_embd, microbatch * settings.context
+    casts = settings.dtype != "float32"
+    products = (16 if casts else 14) * width * (2 if casts else FLOAT32)
+    norms = 2 * (FLOAT32 * width + 2 * FLOAT32)
+    layer = norms + products + FLOAT32 * config.n_head + (2 * width if config.dropout else 0)
+    ends = FLOAT32 * width + 2 * FLOAT32 + 8 + (width if config.dropout else 0)  # final norm, token ids, mask
+    layers = config.n_layer * FLOAT32 * width + layer if settings.activation_checkpointing else config.n_layer * layer
+    return n_tokens * (layers + ends)
+
+
+def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, memory_bytes: int) -> int | None:
+    """The largest microbatch that divides a process's share of the batch and fits; None when one sequence does not."""
+    share = settings.batch_size // processes
+    fitting = (
+        size
+        for size in range(share, 0, -1)
+        if share % size == 0 and memory_of(config, settings, size).total <= memory_bytes
+    )
+    return next(fitting, None)
+
+
+def _output_layer_bytes(config: GPT2Config, casts: bool, n_tokens: int) -> int:
+    """The final norm's output and its gradient, the weight's gradient and cast, and one chunk of logits three times."""
+    table = config.padded_vocab_size * config.n_embd
+    logits = min(n_tokens * config.padded_vocab_size, LOGITS_PER_CHUNK)
+    chunk = logits * (2 * FLOAT32 + (2 if casts else 0))
+    return 2 * FLOAT32 * n_tokens * config.n_embd + FLOAT32 * table + (2 * table if casts else 0) + chunk
+
+
+def _speed(config: GPT2Config, plan: PlanSettings) -> float | None:
+    """Model FLOP/s of all processes together."""
+    if plan.tokens_per_second is not None:
+        return plan.tokens_per_second * flops_per_token(config)
+    if plan.peak_tflops is not None and plan.mfu_ratio is not None:
+        return plan.peak_tflops * 1e12 * plan.mfu_ratio * plan.processes
+    if plan.measured is not None:
+        return _measured_speed(Path(plan.measured)) * plan.processes
+    return None
+
+
+def _measured_speed(model_dir: Path) -> float:
+    """Model FLOP/s that one process of an earlier run reached: the median of its steps, by the shape it trained."""
+    checkpoint = find_checkpoint(model_dir)
+    try:
+        rows = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
+        speeds = [float(row["tokens_per_second"]) for row in rows if "tokens_per_second" in row]
+        processes = int(checkpoint.state["environment"]["processes"])
+        return statistics.median(speeds) * flops_per_token(checkpoint.config) / processes
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"'{model_dir / 'metrics.jsonl'}' tells no speed ({error!r})", "name the folder of a run that made steps"
+        ) from None
+
+
+def plan_text(plan: TrainPlan) -> str:
+    """A plan as aligned lines."""
+    config, settings, memory = plan.config, plan.settings, plan.memory
+    passes = "" if plan.train_tokens is None else f", {plan.tokens / plan.train_tokens:.2f} passes"
+    lines = [
+        f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
+        f"vocabulary {config.vocab_size:,}, context {config.context:,}",
+        f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {plan.tokens:,} tokens{passes}; processes: "
+        f"{plan.processes}, each {plan.accumulation} x {plan.microbatch} sequences a step",
+        "memory of one device, GiB",
+    ]
+    names = {"cast_parameters": "bfloat16 parameters", "output_layer": "output layer"}
+    rows = [(names.get(name, name), n) for name, n in dataclasses.asdict(memory).items()]
+    lines += [f"  {name:<20}{n / GIB:>9.2f}" for name, n in [*rows, ("total", memory.total)]]
+    if plan.memory_bytes is not None:
+        lines.append(_fit_text(plan, plan.memory_bytes))
+    lines.append(f"{flops_per_token(config) / 1e9:,.3f} GFLOP a token, {plan.flops:.3g} FLOP in all")
+    if settings.activation_checkpointing:
+        lines.append(f"  and {recomputed_flops_per_token(config) / 1e9:,.3f} GFLOP a token computed twice")
+    if plan.seconds is None or plan.speed is None:
+        lines.append("time: not known; give --tokens-per-second, --peak-tflops with --mfu-ratio, or --measured DIR")
+    else:
+        lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {_time_text(plan.seconds)}")
+    if plan.cost is not None:
+        lines.append(f"cost: {plan.cost:,.2f}")
+    return "\n".join(lines)
+
+
+def _fit_text(plan: TrainPlan, memory_bytes: int) -> str:
+    fits = "fits" if plan.memory.total <= memory_bytes else "does not fit"
+    if plan.max_microbatch is None:
+        most = "not even one sequence does"
+        more = "" if plan.settings.activation_checkpointing else ": try --activation-checkpointing"
+        return f"  it {fits} into {memory_bytes / GIB:.1f}; {most}{more}"
+    return f"  it {fits} into {memory_bytes / GIB:.1f}; the largest microbatch_size that does is {plan.max_microbatch}"
+
+
+def _time_text(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.0f} seconds"

@@ -1,0 +1,67 @@
+"""The shape of a GPT-2 and the paper's four sizes: Radford et al. 2019, table 2. Known without torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from webtext.base.errors import ConfigError, did_you_mean
+
+VOCAB_MULTIPLE = 128  # rows of the embedding matrix: whole tiles for matrix units
+
+# Table 2 of the paper, by its own names, and by the names that went round later (true parameter counts).
+_SHAPES = {
+    "117M": (12, 12, 768),
+    "345M": (24, 16, 1024),
+    "762M": (36, 20, 1280),
+    "1542M": (48, 25, 1600),
+}
+_ALIASES = {"124M": "117M", "355M": "345M", "774M": "762M", "1558M": "1542M"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPT2Config:
+    """The shape of a model. `dropout` was 0.1 in GPT-1; with less than one pass over the data it only costs, so 0."""
+
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    context: int = 1024
+    vocab_size: int = 50257
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("n_layer", "n_head", "n_embd", "context", "vocab_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", "it must be at least 1")
+        if self.n_embd % self.n_head:
+            raise ConfigError(
+                f"n_embd {self.n_embd} is no multiple of n_head {self.n_head}", "each head takes an equal share"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout is {self.dropout}", "it must lie in [0, 1)")
+
+    @classmethod
+    def named(cls, name: str, **changes: Any) -> GPT2Config:
+        """One of the paper's four sizes, 117M (also 124M), 345M (355M), 762M (774M) or 1542M (1558M), with `changes`.
+
+        >>> GPT2Config.named("124M").n_parameters
+        124439808
+        """
+        shape = _SHAPES.get(_ALIASES.get(name, name))
+        if shape is None:
+            raise ConfigError(f"unknown model size '{name}'", did_you_mean(name, [*_SHAPES, *_ALIASES]))
+        n_layer, n_head, n_embd = shape
+        return cls(**{"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, **changes})
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters, the shared embedding counted once and without its padding."""
+        block = 12 * self.n_embd**2 + 13 * self.n_embd
+        return (self.vocab_size + self.context) * self.n_embd + self.n_layer * block + 2 * self.n_embd
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the embedding matrix; the rows above `vocab_size` are zero and stay so."""
+        return math.ceil(self.vocab_size / VOCAB_MULTIPLE) * VOCAB_MULTIPLE
