@@ -5,6 +5,7 @@ Stages skip what is done, so the chain is the same for a first run, for a resume
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
         config.write(Path(layout.root))
     pages = _pages(config, layout, run)
     run.console.say(STAGE_TITLES["clean"])
-    sections = {name: config[f"clean.{name}"] for name in ("extract", "remove", "language", "rules", "dedup", "card")}
+    sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
     clean_pages(pages, layout.root, CleanSettings(**sections), run)
     run.console.say(STAGE_TITLES["tokenizer"])
     train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run)
@@ -78,7 +79,7 @@ def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
 
     layout = build(config, run)
     run.console.say(STAGE_TITLES["model"])
-    train_model(layout.tokens, layout.model, config["train"], run)
+    train_model(layout.tokens, layout.model, config["train"], run, tokenizer=layout.tokenizer)
     if run.dry_run:
         raise DryRun
     sections = (config["train.eval"], config["train.sample"])
@@ -87,7 +88,7 @@ def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
 
 def check_links(layout: Layout) -> None:
     """RunFailed when a dump of the build could not be read to its end: the rest is built, and nobody may overlook it."""
-    from webtext.crawl.links import check_dumps
+    from webtext.crawl.links.collect import check_dumps
 
     if Folder(layout.links).exists(MANIFEST):
         check_dumps(PartSet.open(layout.links, "links"))
@@ -95,8 +96,8 @@ def check_links(layout: Layout) -> None:
 
 def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     """The page sets to clean: those given, or the one fetched for the links."""
-    from webtext.crawl.fetch import fetch_pages
-    from webtext.crawl.links import collect_links
+    from webtext.crawl.fetch.run import fetch_pages
+    from webtext.crawl.links.collect import collect_links
 
     settings = config["build"]
     if settings.pages:

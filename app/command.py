@@ -30,13 +30,16 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     from webtext.app.chain import check_links
     from webtext.app.config import BuildConfig
     from webtext.app.report import write_report
+    from webtext.app.stale import stale_in
 
     layout = run_build(BuildConfig.read(config_path, overrides), run)
     if run.dry_run:
         run.console.say(f"all parts of '{layout.root}' are done")
         return
     path = write_report(layout.root)
-    run.console.result({"build": layout.root, "report": path}, f"built '{layout.root}'; the report: {path}")
+    changed = stale_in(layout)
+    text = "\n".join([f"built '{layout.root}'; the report: {path}", *changed])
+    run.console.result({"build": layout.root, "report": path, "stale": changed}, text)
     check_links(layout)
 
 
@@ -132,8 +135,9 @@ Writes: nothing
 @verb(inspect, "set", epilog=SET_EXAMPLES)
 @click.argument("folder")
 def inspect_set(run: Run, folder: str) -> None:
-    """The funnel, recipe and size of the part set in FOLDER; every byte is verified."""
+    """The funnel, recipe and size of the part set in FOLDER; every byte is verified, and what it was made from compared."""
     from webtext.base.console import funnel_text
+    from webtext.base.lineage import stale
     from webtext.base.partset import PartSet
 
     opened = PartSet.open(folder)
@@ -142,18 +146,21 @@ def inspect_set(run: Run, folder: str) -> None:
     text = funnel_text(
         f"{opened.kind}: {opened.records:,} records in {len(opened.parts):,} parts, all bytes as written", counts
     )
-    run.console.result({key: value for key, value in opened.manifest.items() if key != "parts"}, text)
+    changed = [str(each) for each in stale(opened)]
+    value = {key: value for key, value in opened.manifest.items() if key != "parts"} | {"stale": changed}
+    run.console.result(value, "\n".join([text, *changed]))
 
 
 @verb(inspect, "doc")
 @click.argument("build_folder", metavar="BUILD")
 @click.argument("url_or_id", metavar="URL|ID")
-def inspect_doc(run: Run, build_folder: str, url_or_id: str) -> None:
-    """Follow one URL or document id of BUILD: posts, page, document, decision, tokens.
+@click.option("--text", "with_text", is_flag=True, help="Also print the whole text of the document.")
+def inspect_doc(run: Run, build_folder: str, url_or_id: str, with_text: bool) -> None:
+    """Follow one URL or document id of BUILD: posts, page, document, each rule's value, decision, tokens.
 
     \b
       webtext inspect doc build http://example.com/
-      webtext inspect doc build 0f115db062b7c0dd030b16878c99dea5
+      webtext inspect doc build 0f115db062b7c0dd030b16878c99dea5 --text
 
     \b
     Reads:  the folder of a build
@@ -161,16 +168,19 @@ def inspect_doc(run: Run, build_folder: str, url_or_id: str) -> None:
     """
     from webtext.app.trace import Tracer
     from webtext.app.trace_text import trace_text
-    from webtext.base.urls import canonical_url
 
     tracer = Tracer(_build(build_folder))
-    url = canonical_url(url_or_id) if ":" in url_or_id else None
-    found = tracer.trace(url) if url else tracer.trace_document(url_or_id)
+    found = tracer.find(url_or_id)
     if found is None:
         raise InputError(
-            f"no document '{url_or_id}' in '{build_folder}'", "name a URL, or an id from the documents set"
+            f"no document '{url_or_id}' in '{build_folder}'",
+            "name a URL with http:// or https://, or an id from the documents set",
         )
-    run.console.result(found.to_json(), trace_text(found))
+    value, text = found.to_json(), trace_text(found)
+    if with_text and found.document is not None:
+        value["text"] = tracer.text(found.document["id"])
+        text += f"\n\n{value['text']}"
+    run.console.result(value, text)
 
 
 @verb(inspect, "token")
@@ -211,6 +221,7 @@ def inspect_token(run: Run, build_folder: str, place: str) -> None:
 CLUSTER_EXAMPLES = """\b
 Examples:
   webtext inspect cluster build 0f115db062b7c0dd030b16878c99dea5
+  webtext inspect cluster build http://example.com/
 
 \b
 Reads:  the folder of a build
@@ -220,19 +231,24 @@ Writes: nothing
 
 @verb(inspect, "cluster", epilog=CLUSTER_EXAMPLES)
 @click.argument("build_folder", metavar="BUILD")
-@click.argument("identifier", metavar="ID")
-def inspect_cluster(run: Run, build_folder: str, identifier: str) -> None:
-    """Show a document of BUILD beside all that were dropped as its duplicates; ID may be any of them."""
-    from webtext.app.trace import find_cluster
+@click.argument("url_or_id", metavar="URL|ID")
+def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
+    """Show a document of BUILD beside all that were dropped as its duplicates, each with its Jaccard similarity.
+
+    URL or ID may be that of any of them.
+    """
+    from webtext.app.trace import Tracer, find_cluster
     from webtext.app.trace_text import cluster_text
 
-    found = find_cluster(_build(build_folder), identifier)
+    trace = Tracer(_build(build_folder)).find(url_or_id)
+    found = find_cluster(build_folder, trace.document["id"]) if trace and trace.document else None
     if found is None:
         raise InputError(
-            f"no document '{identifier}' in '{build_folder}' has duplicates",
-            "name the id of one that was dropped as a duplicate (webtext inspect drop), or of one that stays",
+            f"no document '{url_or_id}' in '{build_folder}' has duplicates",
+            "name one that was dropped as a duplicate (webtext inspect drop), or one that stays",
         )
-    run.console.result({"kept": found.kept, "dropped": found.dropped}, cluster_text(found))
+    value = {"kept": found.kept, "decision": found.decision, "dropped": found.dropped}
+    run.console.result(value, cluster_text(found))
 
 
 DROP_EXAMPLES = """\b

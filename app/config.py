@@ -30,16 +30,17 @@ class BuildSettings:
 
 
 def settings_classes() -> dict[str, type]:
-    """Section -> settings class, for every component that `pretrain` runs."""
+    """Section -> settings class, for every component that `build` and `pretrain` run."""
     from webtext.clean.card_settings import CardSettings
+    from webtext.clean.decontaminate.settings import DecontaminationSettings
     from webtext.clean.dedup.settings import DedupSettings
     from webtext.clean.extract.body import ExtractSettings
     from webtext.clean.language import LanguageSettings
     from webtext.clean.removal_settings import RemovalSettings
     from webtext.clean.rules.thresholds import RuleSettings
-    from webtext.crawl.api_settings import ApiSettings
-    from webtext.crawl.fetch_settings import FetchSettings
-    from webtext.crawl.link_settings import LinkSettings
+    from webtext.crawl.apis.settings import ApiSettings
+    from webtext.crawl.fetch.settings import FetchSettings
+    from webtext.crawl.links.settings import LinkSettings
     from webtext.shards.settings import PackSettings
     from webtext.tokenizer.corpus import TokenizerSettings
     from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
@@ -54,6 +55,7 @@ def settings_classes() -> dict[str, type]:
         "clean.language": LanguageSettings,
         "clean.rules": RuleSettings,
         "clean.dedup": DedupSettings,
+        "clean.decontaminate": DecontaminationSettings,
         "clean.card": CardSettings,
         "tokenizer": TokenizerSettings,
         "shards": PackSettings,
@@ -63,12 +65,27 @@ def settings_classes() -> dict[str, type]:
     }
 
 
+def classes_of_other_verbs() -> dict[str, type]:
+    """Section -> settings class of the verbs that are called alone: they read the same file with `--config`."""
+    from webtext.crawl.apis.refresh_settings import RefreshSettings
+    from webtext.crawl.plan.settings import PlanSettings
+    from webtext.tokenizer.corpus import CountSettings
+    from webtext.train.settings import PlanSettings as TrainPlanSettings
+
+    return {
+        "crawl.refresh": RefreshSettings,
+        "crawl.plan": PlanSettings,
+        "tokenizer.count": CountSettings,
+        "train.plan": TrainPlanSettings,
+    }
+
+
 class BuildConfig:
     """All sections, resolved and checked: every unknown key was an error before anything ran."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         classes = settings_classes()
-        check_sections(table, classes)
+        check_sections(table, classes | classes_of_other_verbs())
         self._settings: dict[str, Any] = {
             name: from_table(cls, section_of(table, name), name) for name, cls in classes.items()
         }

@@ -24,11 +24,17 @@ def open_if_there(url: str, kind: str) -> PartSet | None:
 
 
 def find_rows(
-    opened: PartSet | None, key: str, wanted: Collection[str], columns: Sequence[str] | None = None
+    opened: PartSet | None,
+    key: str,
+    wanted: Collection[str],
+    columns: Sequence[str] | None = None,
+    *,
+    whole_text: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """The rows whose column `key` (a string, or a list of strings) holds one of `wanted`, in the order of the set.
 
-    A column `text` is cut to its start and called `text_start`. A set that is not there (None) holds no row.
+    A column `text` is cut to its start and called `text_start`, unless `whole_text`. A set that is not there (None)
+    holds no row.
     """
     if opened is None or not wanted:
         return
@@ -41,7 +47,8 @@ def find_rows(
         for batch in opened.batches(index, columns):
             first, last = np.searchsorted(hits, [start, start + len(batch)])
             if first < last:
-                yield from map(_shortened, batch.take(pa.array(hits[first:last] - start)).to_pylist())
+                rows = batch.take(pa.array(hits[first:last] - start)).to_pylist()
+                yield from rows if whole_text else map(_shortened, rows)
             start += len(batch)
 
 

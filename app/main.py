@@ -20,7 +20,7 @@ STAGES = {
     "clean": ("webtext.clean.command:group", "Pages to corpus: extract, judge, deduplicate."),
     "tokenizer": ("webtext.tokenizer.command:group", "Train and apply a byte-level BPE."),
     "shards": ("webtext.shards.command:group", "Pack a corpus into token shards; look into them."),
-    "train": ("webtext.train.command:group", "Train, evaluate, sample and export a GPT-2."),
+    "train": ("webtext.train.command:group", "Plan, train, evaluate, sample and export a GPT-2."),
     "build": ("webtext.app.command:build", "Links to tokens, all stages; skips what is done."),
     "pretrain": ("webtext.app.command:pretrain", "Build, then train and evaluate: the whole way."),
     "inspect": ("webtext.app.command:inspect", "Why a record is here, or is not."),

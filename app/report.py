@@ -16,6 +16,7 @@ from typing import Any
 from webtext.app.chain import Layout
 from webtext.app.lookup import find_rows, open_if_there
 from webtext.app.report_lengths import length_histogram
+from webtext.app.stale import stale_in
 from webtext.base.counts import Counts
 from webtext.base.errors import InputError
 from webtext.base.partset import RUN, PartSet
@@ -53,6 +54,7 @@ def make_report(root: str) -> dict[str, Any]:
         "title": Path(root).resolve().name,
         "stages": [_stage(name, opened) for name, opened in sets.items()],
         "alarms": _alarms(sets, clusters),
+        "stale": stale_in(layout),
         "dropped": reasons,
         "clusters": clusters,
         "failures": failures[:FAILURES_NAMED],

@@ -38,6 +38,7 @@ def render(report: Row) -> str:
     sections = [
         _header(report),
         *map(_alarm, report["alarms"]),
+        *map(_stale, report["stale"]),
         _funnel(report["stages"]),
         _training(report["training"]),
         _dropped(report["dropped"], report["lengths"]),
@@ -87,6 +88,10 @@ def _alarm(alarm: Row) -> str:
     )
     where = f"{alarm['ratio']:.0%} of what came into {escape(alarm['stage'])}"
     return f'<div class="alarm" role="alert"><b>Look here:</b> {what}, {where}.</div>'
+
+
+def _stale(sentence: str) -> str:
+    return f'<div class="alarm" role="alert"><b>Look here:</b> {escape(sentence)}</div>'
 
 
 def _funnel(stages: Sequence[Row]) -> str:

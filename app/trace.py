@@ -8,16 +8,24 @@ from typing import Any
 
 from webtext.app.chain import Layout
 from webtext.app.lookup import find_rows, open_if_there
+from webtext.app.trace_rules import rules_of
+from webtext.base.lineage import parents_of
+from webtext.base.partset import PartSet
 from webtext.base.schemas import link_id
+from webtext.base.urls import canonical_url
 
 Row = dict[str, Any]
+TWIN = ["id", "url", "text"]
+MEMBER = [*TWIN, "karma", "date", "split"]
 
 
 @dataclass(slots=True)
 class Trace:
     """One URL's way. `stage` is where it ended, `reason` why it went no further (None in the corpus).
 
-    `link` and `page` are those of the URL itself; `links` are all links that led to the document.
+    `link` and `page` are those of the URL itself; `links` are all links that led to the document. `twin` is the document
+    that the decision names: the one that stays, or with which this one goes. `others` are the ids of further documents of
+    the same URL, `rules` what each rule says of the document.
     """
 
     url: str
@@ -27,6 +35,9 @@ class Trace:
     page: Row | None = None
     document: Row | None = None
     decision: Row | None = None
+    twin: Row | None = None
+    others: list[str] = field(default_factory=list)
+    rules: list[Row] = field(default_factory=list)
     links: list[Row] = field(default_factory=list)
     tokens: list[Row] = field(default_factory=list)
 
@@ -42,8 +53,30 @@ class Tracer:
         layout = Layout(root)
         self._sets = {
             name: open_if_there(getattr(layout, name), name)
-            for name in ("links", "pages", "documents", "dropped", "corpus", "tokens")
+            for name in ("links", "pages", "documents", "signals", "dropped", "corpus", "tokens")
         }
+        self._sets["documents"] = documents = documents_of(layout)
+        if self._sets["pages"] is None and documents is not None:
+            self._sets["pages"] = next((each for each in parents_of(documents) if each.kind == "pages"), None)
+
+    def find(self, url_or_id: str) -> Trace | None:
+        """Follow what a URL or a document's id names; None where nothing has that id, or without links that URL.
+
+        A URL is a link's, in any spelling, or a document's own: that of the last redirect.
+        """
+        url = canonical_url(url_or_id) if "://" in url_or_id else None
+        if url is None:
+            return self._with_rules(self.trace_document(url_or_id))
+        found = self.trace(url)
+        at_url = [row["id"] for row in find_rows(self._sets["documents"], "url", {url_or_id, url}, ["id"])]
+        if found.document is None and at_url:
+            found = self.trace_document(at_url[0]) or found
+        if self._sets["links"] is None and not (found.document or found.page):  # of WARC files, or imported
+            reason = self._failure(url_or_id, url)
+            return Trace(url, "documents", reason) if reason else None
+        own = found.document["id"] if found.document else None
+        found.others = [identifier for identifier in at_url if identifier != own]
+        return self._with_rules(found)
 
     def trace(self, url: str) -> Trace:
         """Follow a canonical URL as far as it went."""
@@ -86,15 +119,29 @@ class Tracer:
         """Follow one document; None when none has this id."""
         return self.trace_documents([identifier]).get(identifier)
 
+    def _with_rules(self, trace: Trace | None) -> Trace | None:
+        if trace is not None and trace.document is not None:
+            trace.rules = rules_of(self._sets["signals"], self._sets["corpus"], trace.document["id"])
+        return trace
+
+    def text(self, identifier: str) -> str:
+        """The whole text of a document that was found."""
+        rows = find_rows(self._sets["documents"], "id", [identifier], ["id", "text"], whole_text=True)
+        return str(next(rows)["text"])
+
     def _by(self, name: str, key: str, wanted: Collection[str]) -> dict[str, Row]:
         return {row[key]: row for row in find_rows(self._sets[name], key, wanted)}
 
     def _ends(self, documents: Iterable[Row]) -> _Ends:
         documents = list(documents)
         identifiers = {row["id"] for row in documents}
+        decisions = self._by("dropped", "id", identifiers)
+        twins = {row["duplicate_of"] for row in decisions.values() if row["duplicate_of"]}
+        where = [self._sets["documents"], *earlier_corpora(self._sets["corpus"])]
         return _Ends(
             links=self._by("links", "link_id", {link for row in documents for link in row["link_ids"]}),
-            decisions=self._by("dropped", "id", identifiers),
+            decisions=decisions,
+            twins={row["id"]: row for each in reversed(where) for row in find_rows(each, "id", twins, TWIN)},
             kept={row["id"] for row in find_rows(self._sets["corpus"], "id", identifiers, ["id"])},
             tokens=self._by("tokens", "id", identifiers),
         )
@@ -105,13 +152,14 @@ class Tracer:
         if document is not None:
             trace.links = [ends.links[each] for each in document["link_ids"] if each in ends.links]
             trace.decision = ends.decisions.get(document["id"])
+            trace.twin = ends.twins.get((trace.decision or {}).get("duplicate_of") or "")
             tokens = ends.tokens.get(document["id"])
             trace.tokens = [tokens] if tokens else []
         return trace
 
     def _end(self, link: Row | None, page: Row | None, document: Row | None, ends: _Ends) -> tuple[str, str | None]:
         """Stage and reason: the first stage that did not hand it on."""
-        if document is None and link is None:
+        if document is None and link is None and page is None:
             return "links", "not_a_link"
         if document is None and page is None:
             return "pages", "not_fetched_yet"
@@ -123,6 +171,13 @@ class Tracer:
         if decision is not None:
             return "dropped", decision["reason"]
         return ("corpus", None) if document["id"] in ends.kept else ("documents", "not_judged_yet")
+
+    def _failure(self, *urls: str) -> str | None:
+        """Why the record of a URL could not be processed."""
+        documents = self._sets["documents"]
+        ends = tuple(f" {url}" for url in urls)
+        failures = (failure for part in (documents.parts if documents else ()) for failure in part.failures)
+        return next((failure.reason for failure in failures if failure.id.endswith(ends)), None)
 
     def _why_no_document(self, page: Row) -> str:
         """The failure that names this page's record; else the reasons for which extraction drops pages without a row."""
@@ -143,25 +198,62 @@ class _Ends:
 
     links: Mapping[str, Row]
     decisions: Mapping[str, Row]
+    twins: Mapping[str, Row]
     kept: set[str]
     tokens: Mapping[str, Row]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A document that stays, and the decisions over all that were dropped as its duplicates."""
+    """A document that stays, or that was removed on request, and the decisions over all that went for it.
+
+    `decision` is the one over the document itself where it was removed. What was dropped for a document that was itself
+    a mirror of it is among `dropped`.
+    """
 
     kept: Row
+    decision: Row | None
     dropped: list[Row]
 
 
 def find_cluster(root: str, identifier: str) -> Cluster | None:
-    """The cluster of a document, whether it is the one that stays or a duplicate; None when it has no duplicates."""
+    """The cluster of a document, whatever its place in it; None when nothing was dropped for it, nor it for another."""
     layout = Layout(root)
     dropped = open_if_there(layout.dropped, "dropped")
-    own = next((row for row in find_rows(dropped, "id", [identifier]) if row["duplicate_of"]), None)
-    stays = own["duplicate_of"] if own else identifier
-    members = list(find_rows(dropped, "duplicate_of", [stays]))
+    head, own = identifier, _decision(dropped, identifier)
+    above = {head}
+    while own is not None and own["duplicate_of"] and own["duplicate_of"] not in above:
+        head = own["duplicate_of"]
+        above.add(head)
+        own = _decision(dropped, head)
+    members: list[Row] = []
+    wanted, known = {head}, {head}
+    while wanted:
+        found = [row for row in find_rows(dropped, "duplicate_of", wanted) if row["id"] not in known]
+        members += found
+        wanted = {row["id"] for row in found}
+        known |= wanted
     corpus = open_if_there(layout.corpus, "corpus")
-    kept = next(find_rows(corpus, "id", [stays], ["id", "url", "karma", "date", "split", "text"]), None)
-    return Cluster(kept, members) if kept is not None and members else None
+    where = [corpus, *earlier_corpora(corpus)] if own is None else [documents_of(layout)]
+    kept = next((row for each in where for row in find_rows(each, "id", [head], MEMBER)), None)
+    if kept is None:  # it is in an earlier build that is not here
+        kept = dict.fromkeys(("url", "text_start", "characters", "karma", "date", "split")) | {"id": head}
+    return Cluster(kept, own, members) if members else None
+
+
+def documents_of(layout: Layout) -> PartSet | None:
+    """The documents of a build; where they were read from elsewhere, what its corpus says it was made from."""
+    documents = open_if_there(layout.documents, "documents")
+    corpus = open_if_there(layout.corpus, "corpus") if documents is None else None
+    parents = parents_of(corpus) if corpus is not None else iter(())
+    return documents or next((parent for parent in parents if parent.kind in ("documents", "corpus")), None)
+
+
+def earlier_corpora(corpus: PartSet | None) -> list[PartSet]:
+    """The corpora of earlier builds whose index this one was compared with."""
+    indexes = [parent for parent in parents_of(corpus) if parent.kind == "signatures"] if corpus is not None else []
+    return [earlier for index in indexes for earlier in parents_of(index)]
+
+
+def _decision(dropped: PartSet | None, identifier: str) -> Row | None:
+    return next(find_rows(dropped, "id", [identifier]), None)

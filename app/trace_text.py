@@ -10,26 +10,34 @@ from webtext.app.trace import Cluster, Trace
 
 LABEL_WIDTH = 10
 MAX_POSTS = 5
+MAX_OTHERS = 5
+NO_TEXT = "(the text of what was removed on request is not kept here)"
 
 
 def trace_text(trace: Trace) -> str:
     """Where it ended and why, then every station from the posts to the tokens."""
     reason = f": {trace.reason}" if trace.reason else ""
-    return "\n".join([f"{trace.url} ended in {trace.stage}{reason}", *_stations(trace)])
+    others = f"further documents of this URL: {', '.join(trace.others[:MAX_OTHERS])}"
+    more = f" and {len(trace.others) - MAX_OTHERS:,} more" if len(trace.others) > MAX_OTHERS else ""
+    lines = [f"{trace.url} ended in {trace.stage}{reason}", *_stations(trace)]
+    return "\n".join([*lines, others + more] if trace.others else lines)
 
 
 def cluster_text(cluster: Cluster) -> str:
-    """The document that stays, and below it each that was dropped for it, with the starts of their texts."""
-    kept = cluster.kept
+    """The document that stays, and below it each that was dropped for it, with Jaccard and the starts of their texts."""
+    kept, own = cluster.kept, cluster.decision
+    about = f"karma {kept['karma']}, {_day(kept['date'])}, {kept['split']}" if kept["split"] else "in an earlier build"
     n = len(cluster.dropped)
     lines = [
         f"{n:,} document{'s were' if n > 1 else ' was'} dropped as {'duplicates' if n > 1 else 'a duplicate'} of {kept['id']}",
-        *_member("stays", kept, f"karma {kept['karma']}, {_day(kept['date'])}, {kept['split']}"),
+        *_member("removed" if own or any(row["request"] for row in cluster.dropped) else "stays", kept, about),
     ]
+    if own:
+        lines.append(_line("", f"{own['reason']}{_requested(own)}"))
     for row in sorted(cluster.dropped, key=lambda row: (-(row["value"] or 0), row["id"])):
-        lines += _member(
-            "dropped", row, f"{row['reason']}: similarity {row['value']:.4g} (threshold {row['threshold']:.4g})"
-        )
+        to = "" if row["duplicate_of"] == kept["id"] else f" to {row['duplicate_of']}"
+        about = f"{row['reason']}: similarity {row['value']:.4g}{to} (threshold {row['threshold']:.4g})"
+        lines += _member("dropped", row, f"{row['id']}  {about}")
     return "\n".join(lines)
 
 
@@ -39,10 +47,11 @@ def dropped_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _dropped(row: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{row['reason']}{_measured(row)}  {row['url'] or row['id']}"
+    yield f"{row['reason']}{_measured(row)}{_requested(row)}  {row['url'] or row['id']}"
+    yield _line("", f"id {row['id']}")
     if row["duplicate_of"]:
         yield _line("", f"duplicate of {row['duplicate_of']}")
-    yield _line("", repr(row["text_start"]))
+    yield _line("", repr(row["text_start"]) if row["request"] is None else NO_TEXT)
 
 
 def _stations(trace: Trace) -> Iterator[str]:
@@ -64,13 +73,22 @@ def _stations(trace: Trace) -> Iterator[str]:
             yield _line("", f"redirected to {page['final_url']}")
     if trace.document:
         yield from _document(trace.document)
+    for i, rule in enumerate(trace.rules):
+        against = f"{'at least' if rule['bound'] == 'min' else 'at most'} {rule['threshold']:,.6g}"
+        verdict = f"drops: {rule['rule']}" if rule["drops"] else "passes"
+        yield _line("" if i else "rules", f"{rule['column']} {rule['value']:,.6g}, {against}: {verdict}")
     if trace.decision:
-        row = trace.decision
-        yield _line("dropped", f"{row['reason']}{_measured(row)}")
-        if row["duplicate_of"]:
-            yield _line("", f"duplicate of {row['duplicate_of']}")
+        yield from _decision(trace.decision, trace.twin)
     for row in trace.tokens:
         yield _line("tokens", f"{row['shard']}, {row['start']:,} to {row['start'] + row['length'] - 1:,}")
+
+
+def _decision(row: Mapping[str, Any], twin: Mapping[str, Any] | None) -> Iterator[str]:
+    yield _line("dropped", f"{row['reason']}{_measured(row)}{_requested(row)}")
+    if row["duplicate_of"]:
+        yield _line("", f"duplicate of {row['duplicate_of']}" + (f"  {twin['url'] or ''}" if twin else ""))
+    if twin:
+        yield _line("", repr(twin["text_start"]))
 
 
 def _document(row: Mapping[str, Any]) -> Iterator[str]:
@@ -82,7 +100,15 @@ def _document(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _member(label: str, row: Mapping[str, Any], about: str) -> list[str]:
-    return [_line(label, f"{row['url'] or row['id']}  {about}"), _line("", repr(row["text_start"]))]
+    lines = [_line(label, f"{row['url'] or row['id']}  {about}")]
+    if row["text_start"] is not None:
+        lines.append(_line("", NO_TEXT if row.get("request") is not None else repr(row["text_start"])))
+    return lines
+
+
+def _requested(row: Mapping[str, Any]) -> str:
+    """The line of a removal list that asked for it, where one did."""
+    return f", asked for as {row['request']!r}" if row["request"] is not None else ""
 
 
 def _measured(row: Mapping[str, Any]) -> str:

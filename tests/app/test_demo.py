@@ -23,10 +23,10 @@ from webtext.app.demo.run import summary, web_running
 from webtext.base.errors import EnvironmentError_
 from webtext.base.schemas import link_id, split_of
 from webtext.base.urls import canonical_url
-from webtext.crawl.dumps import RedditDump
-from webtext.crawl.karma import Judge
-from webtext.crawl.link_settings import LinkSettings
-from webtext.crawl.submission import Unreadable
+from webtext.crawl.links.dumps import RedditDump
+from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.links.submission import Unreadable
 
 MODULES = ("argparse", "json", "logging", "os", "pathlib", "queue", "random", "unittest.mock")
 PAGE = "<html><body><pre>{} is the page, and the words of the page are the text.</pre></body></html>"

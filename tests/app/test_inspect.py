@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from webtext.app.main import run
 from webtext.app.trace import Tracer
+
+from .conftest import IDS, TARGET_URLS, TEXTS
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "clean"))
+
+from warc_files import article, page, write_pages, write_warc  # noqa: E402
 
 
 @pytest.fixture
@@ -64,16 +71,128 @@ def test_a_cluster_shows_the_one_that_stays_beside_its_duplicates(
     out = capsys.readouterr().out
     assert out.startswith(f"1 document was dropped as a duplicate of {kept_id}\n  stays     http://kept.example/")
     assert "\n  dropped   http://copy.example/" in out
-    assert "exact_duplicate: similarity 1 (threshold 0.8)" in out
+    assert f"{IDS['copy']}  exact_duplicate: similarity 1 (threshold 0.8)" in out
+    for name in (IDS["copy"], "HTTP://copy.example", "http://moved.example/"):  # a member, its URL, a link to the other
+        assert run(["inspect", "cluster", str(written_build), name]) == 0
+        assert capsys.readouterr().out == out
+
+
+def test_a_duplicate_is_shown_beside_the_one_that_stays_and_with_its_whole_text(
+    written_build: Path, kept_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", "doc", str(written_build), "http://copy.example/", "--text"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        f"  dropped   exact_duplicate: 1 against 0.8\n            duplicate of {kept_id}  {TARGET_URLS['kept']}" in out
+    )
+    assert "  rules     n_words 320, at least 100: passes\n" in out
+    assert out.endswith(f"\n\n{TEXTS['copy']}\n")
+    assert run(["inspect", "doc", str(written_build), IDS["short"], "--text", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["rules"] == [
+        {"rule": "too_few_words", "column": "n_words", "value": 5, "bound": "min", "threshold": 100, "drops": True}
+    ]
+    assert (answer["text"], answer["decision"]["value"], answer["decision"]["threshold"]) == (TEXTS["short"], 5, 100)
+
+
+def test_a_documents_own_url_is_as_good_as_its_links(written_build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `inspect drop` prints: where the last redirect led, byte for byte."""
+    assert run(["inspect", "doc", str(written_build), TARGET_URLS["copy"]]) == 0
+    assert capsys.readouterr().out.startswith("http://copy.example/ ended in dropped: exact_duplicate\n")
+
+
+def test_a_cluster_that_was_removed_on_request_shows_for_which_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mirror with more karma would stay; its own duplicate goes for it, and all of them for the page that was named."""
+    words = article(1, 40).split()
+    texts = {
+        "asked": words,
+        "mirror": [*words, "with", "an", "end"],
+        "second": [*words, "with", "an", "end", "and", "one", "more"],
+    }
+    lines = [
+        {
+            "id": name,
+            "url": f"http://{name}.example/",
+            "text": " ".join(text),
+            "karma": {"mirror": 9}.get(name, 1),
+            "split": "train",
+        }
+        for name, text in texts.items()
+    ]
+    (tmp_path / "texts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "requests.txt").write_text("asked.example")
+    out = str(tmp_path / "out")
+    arguments = ["clean", "dedup", str(tmp_path / "texts.jsonl"), "--out", out, "--workers", "1"]
+    assert run([*arguments, "--remove", str(tmp_path / "requests.txt")]) == 0
+    capsys.readouterr()
+    for name in ("asked", "mirror", "second", "http://second.example/"):
+        assert run(["inspect", "cluster", out, name]) == 0
+        shown = capsys.readouterr().out
+        assert "  removed   http://asked.example/" in shown
+        assert "removed_on_request, asked for as 'asked.example'" in shown
+        assert "  dropped   http://mirror.example/  mirror  mirror_of_removed: similarity 0.9" in shown
+        assert "  dropped   http://second.example/  second  mirror_of_removed: similarity 0.9" in shown
+    assert run(["inspect", "doc", out, "mirror"]) == 0
+    assert (
+        ", asked for as 'asked.example'\n            duplicate of asked  http://asked.example/"
+        in capsys.readouterr().out
+    )
+    assert run(["inspect", "drop", out, "--reason", "removed_on_request"]) == 0
+    assert "is not kept here" in capsys.readouterr().out
+    # The documents lie elsewhere: what the corpus was made from is found by its run.json.
+    assert run(["clean", "dedup", f"{out}/documents", "--out", str(tmp_path / "again"), "--workers", "1"]) == 0
+    capsys.readouterr()
+    assert run(["inspect", "doc", str(tmp_path / "again"), "http://asked.example/"]) == 0
+    assert "duplicate of mirror  http://mirror.example/" in capsys.readouterr().out
 
 
 def test_drops_are_shown_with_value_and_threshold(written_build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", "drop", str(written_build), "--reason", "too_few_words"]) == 0
     assert capsys.readouterr().out == (
-        "too_few_words: 5 against 100  http://short.example/\n            'Too short <b>to be</b> kept.'\n"
+        f"too_few_words: 5 against 100  http://short.example/\n            id {IDS['short']}\n"
+        "            'Too short <b>to be</b> kept.'\n"
     )
     assert run(["inspect", "drop", str(written_build), "-n", "1", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["dropped"]) == 1
+
+
+def test_without_links_a_url_is_a_documents_a_pages_or_a_failed_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls = {name: f"http://{name}.example/" for name in ("kept", "deep", "gone", "unknown")}
+    deep = b"<html><body>" + b"<div>" * 300 + b"text"
+    write_warc(tmp_path / "some.warc.gz", [(urls["kept"], page(article(1, 40))), (urls["deep"], deep)])
+    pages = write_pages(
+        tmp_path / "pages",
+        [[{"url": urls["kept"], "body": page(article(1, 40))}, {"url": urls["deep"], "body": deep},
+          {"url": urls["gone"], "outcome": "failed"}]],
+    )  # fmt: skip
+    for given, out in ((str(tmp_path / "some.warc.gz"), "warc"), (pages.folder.url, "of-pages")):
+        assert run(["clean", "run", given, "--out", str(tmp_path / out), "--workers", "1"]) == 0
+        for name, end in (("kept", "corpus\n"), ("deep", "documents: too_deep\n")):
+            capsys.readouterr()
+            assert run(["inspect", "doc", str(tmp_path / out), urls[name]]) == 0
+            assert capsys.readouterr().out.startswith(f"{urls[name]} ended in {end}")
+        assert run(["inspect", "doc", str(tmp_path / out), urls["unknown"]]) == 3
+        assert "no document 'http://unknown.example/'" in capsys.readouterr().err
+    assert run(["inspect", "doc", str(tmp_path / "of-pages"), urls["gone"]]) == 0
+    assert capsys.readouterr().out.startswith(f"{urls['gone']} ended in pages: redirects_to_link\n")
+
+
+def test_a_mirror_of_what_an_earlier_build_removed_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": name, "text": article(1, 40)}))
+    (tmp_path / "requests.txt").write_text("id:old")
+    dedup = ["clean", "dedup", "--workers", "1", "--remove"]
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert run([*dedup, str(tmp_path / "requests.txt"), str(tmp_path / "old.jsonl"), "--out", first]) == 0
+    assert run([*dedup, f"{first}/dropped", str(tmp_path / "new.jsonl"), "--out", second]) == 0
+    capsys.readouterr()
+    assert run(["inspect", "cluster", second, "new"]) == 0
+    out = capsys.readouterr().out
+    assert "  removed   old  in an earlier build\n  dropped   new  new  mirror_of_removed: similarity 1" in out
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,28 @@ def test_a_cluster_is_found_from_either_side(written_build: Path) -> None:
     assert find_cluster(str(written_build), held["id"]) is None
 
 
+def test_a_duplicate_of_an_earlier_build_is_shown_beside_the_document_that_stays_there(tmp_path: Path) -> None:
+    from webtext.base.run import Run
+    from webtext.clean.dedup.settings import DedupSettings
+    from webtext.clean.pipeline import dedup_documents
+
+    run = Run.quiet(1)
+    for month, settings in (
+        ("october", DedupSettings(keep_index=str(tmp_path / "october" / "index"))),
+        ("november", DedupSettings(index=(str(tmp_path / "october" / "index"),))),
+    ):
+        (tmp_path / f"{month}.jsonl").write_text(f'{{"id": "{month} 1", "text": "The very same words."}}\n')
+        dedup_documents([str(tmp_path / f"{month}.jsonl")], str(tmp_path / month), settings, run)
+    run.engine.close()
+    trace = Tracer(str(tmp_path / "november")).trace_document("november 1")
+    assert trace is not None
+    assert trace.twin is not None
+    assert trace.twin["text_start"] == "The very same words."
+    cluster = find_cluster(str(tmp_path / "november"), "november 1")
+    assert cluster is not None
+    assert (cluster.kept["id"], [row["id"] for row in cluster.dropped]) == ("october 1", ["november 1"])
+
+
 @given(names=st.sets(st.sampled_from(["kept", "copy", "short", "held", "moved", "deep", "nobody"])))
 def test_rows_found_by_key_are_those_that_a_full_scan_finds(written_build: Path, names: set[str]) -> None:
     wanted = {link_id(HOST(name)) for name in names}

@@ -1,0 +1,36 @@
+"""What of a build was made from something that has changed since: sets by their parts' digests, the model by its tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from webtext.app.chain import Layout
+from webtext.app.lookup import open_if_there
+from webtext.base.lineage import stale
+from webtext.base.storage import Folder
+from webtext.train.checkpoint import STATE, list_checkpoints
+
+SETS = ("pages", "documents", "signals", "corpus", "dropped", "tokens")
+
+
+def stale_in(layout: Layout) -> list[str]:
+    """A sentence for each, in the order in which they were made; none where all is as it should be."""
+    sets = [open_if_there(getattr(layout, name), name) for name in SETS]
+    said = [str(each) for opened in sets if opened is not None for each in stale(opened)]
+    model = _model(layout)
+    return [*said, model] if model else said
+
+
+def _model(layout: Layout) -> str | None:
+    """Of a model that was trained on other tokens than those that lie here now."""
+    tokens, folder = open_if_there(layout.tokens, "tokens"), Folder(layout.model)
+    if tokens is None or not folder.is_local:
+        return None
+    checkpoints = list_checkpoints(Path(layout.model))
+    if not checkpoints:
+        return None
+    state = Folder(checkpoints[-1]).read_object(STATE)
+    trained_on = state.get("recipe", {}).get("settings", {}).get("tokens")
+    if trained_on == tokens.hash:
+        return None
+    return f"'{layout.model}' is stale: it was trained on other tokens than those in '{layout.tokens}'; train anew, elsewhere"

@@ -1,0 +1,37 @@
+"""What every rule of a build says of one document: the value that was measured, the threshold, whether it drops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webtext.app.lookup import find_rows
+from webtext.base.config import from_table
+from webtext.base.partset import PartSet
+from webtext.clean.rules.thresholds import RULES, RuleSettings
+
+
+def rules_of(signals: PartSet | None, corpus: PartSet | None, identifier: str) -> list[dict[str, Any]]:
+    """Row for row the rules of the corpus's recipe: rule, column, value, bound ('min' or 'max'), threshold, drops.
+
+    Empty where the build has no signals, or decided without rules.
+    """
+    settings = corpus.recipe["settings"].get("rules") if corpus is not None else None
+    row = next(find_rows(signals, "id", [identifier]), None)
+    if row is None or not isinstance(settings, dict):
+        return []
+    thresholds = from_table(RuleSettings, settings, "clean.rules").thresholds()
+    return [_said(row, reason, threshold) for reason, threshold in thresholds.items()]
+
+
+def _said(row: dict[str, Any], reason: str, threshold: float) -> dict[str, Any]:
+    rule = RULES[reason]
+    value = row[rule.column]
+    drops = value < threshold if rule.bound == "min" else value > threshold
+    return {
+        "rule": reason,
+        "column": rule.column,
+        "value": value,
+        "bound": rule.bound,
+        "threshold": threshold,
+        "drops": drops,
+    }

@@ -1,0 +1,86 @@
+"""A removal reaches what was made from the corpus: tokens and models say that they are stale, and `build` renews what it can."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from webtext.app.chain import Layout
+from webtext.app.main import run
+from webtext.app.report import make_report
+from webtext.app.stale import stale_in
+from webtext.base.partset import PartSet
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "clean"))
+
+from warc_files import article, page, write_pages  # noqa: E402
+
+CONFIG = """
+[build]
+pages = ["{pages}"]
+out = "{out}"
+[clean.remove]
+remove = [{remove}]
+[tokenizer]
+vocab_size = 300
+[train]
+n_layer = 1
+n_head = 1
+n_embd = 16
+context = 16
+batch_size = 2
+steps = 2
+warmup_steps = 1
+device = "cpu"
+"""
+
+
+def test_after_a_removal_tokens_and_model_are_stale_and_build_packs_the_tokens_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = write_pages(
+        tmp_path / "pages",
+        [[{"url": f"http://{i}{j}.example/", "body": page(article(3 * i + j, 40))} for j in (1, 2)] for i in (1, 2)],
+    ).folder.url
+    build, config, requests = tmp_path / "build", tmp_path / "build.toml", tmp_path / "requests.txt"
+    requests.write_text("21.example # a letter\n")
+    tokens = str(build / "tokens")
+
+    def built(remove: str) -> str:
+        config.write_text(CONFIG.format(pages=pages, out=build, remove=remove))
+        assert run(["build", str(config), "--workers", "1"]) == 0
+        return capsys.readouterr().out
+
+    built("")
+    assert run(["train", "run", tokens, "--out", str(build / "model"), "--config", str(config), "--workers", "1"]) == 0
+    capsys.readouterr()
+    assert stale_in(Layout(str(build))) == make_report(str(build))["stale"] == []
+
+    # The corpus alone is made anew: all that was made from it says so, and how to renew it.
+    arguments = ["clean", "run", pages, "--out", str(build), "--remove", str(requests), "--workers", "1"]
+    assert run(arguments) == 0
+    said = f"'{tokens}' is stale, and so is each model that was trained on it: 1 part of '{build / 'corpus'}' changed"
+    assert said in capsys.readouterr().out
+    for command in (["inspect", "set", tokens], ["shards", "info", tokens], ["shards", "verify", tokens]):
+        assert run(command) == 0
+        assert said in capsys.readouterr().out
+        assert run([*command, "--json"]) == 0
+        assert said in json.loads(capsys.readouterr().out)["stale"][0]
+    assert run(["train", "run", tokens, "--out", str(tmp_path / "other"), "--config", str(config)]) == 0
+    assert f"warning: {said}" in capsys.readouterr().err
+    assert run(["report", str(build)]) == 0
+    assert "is stale, and so is each model" in (build / "report.html").read_text()
+
+    # The chain packs the tokens anew; the model it leaves alone, and says so.
+    text = built(f'"{requests}"')
+    assert PartSet.open(str(build / "corpus")).counts.dropped == {"removed_on_request": 1}
+    assert f"'{build / 'model'}' is stale: it was trained on other tokens than those in '{tokens}'" in text
+    assert "changed since" not in text
+    assert len(stale_in(Layout(str(build)))) == 1
+    assert PartSet.open(tokens).records == 3
+    capsys.readouterr()
+    assert run(["shards", "info", tokens]) == 0
+    assert "stale" not in capsys.readouterr().out
