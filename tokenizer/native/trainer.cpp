@@ -12,7 +12,7 @@
 namespace webtext {
 namespace {
 
-// Reports progress now and then.
+// Reports progress: at its first look, and then now and then.
 class Watch {
  public:
   explicit Watch(const Progress& progress) : progress_(progress) {}
@@ -33,7 +33,7 @@ class Watch {
 
   const Progress& progress_;
   std::size_t done_ = 0;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now() - std::chrono::seconds(1);
 };
 
 // The number of a pair by its tokens: open addressing over numbers.
