@@ -30,7 +30,7 @@ def _model(layout: Layout) -> str | None:
     if not checkpoints:
         return None
     state = Folder(checkpoints[-1]).read_object(STATE)
-    trained_on = state.get("recipe", {}).get("settings", {}).get("tokens")
-    if trained_on == tokens.hash:
+    trained_on = state.get("recipe", {}).get("settings", {}).get("tokens", ())
+    if tokens.hash in trained_on:
         return None
     return f"'{layout.model}' is stale: it was trained on other tokens than those in '{layout.tokens}'; train anew, elsewhere"

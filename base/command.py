@@ -124,9 +124,26 @@ def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], An
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=help_)
     if words:
         type_ = _OrWord(type_, words)
+    if type_ == tuple[float, ...]:
+        return click.option(flag, field.name, type=_Numbers(), default=None, help=help_)
     if typing.get_origin(type_) is tuple:
         return click.option(flag, field.name, multiple=True, help=help_)
     return click.option(flag, field.name, type=type_, default=None, help=help_)
+
+
+class _Numbers(click.ParamType[Any]):
+    """Numbers with commas between them."""
+
+    name = "numbers"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "NUMBER,NUMBER,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return tuple(float(number) for number in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not numbers with commas between them, e.g. 0.7,0.3", param, ctx)
 
 
 class _OrWord(click.ParamType[Any]):
@@ -148,7 +165,7 @@ def _shown(default: Any) -> str:
     if default is None:
         return "off"
     if isinstance(default, tuple):
-        return ", ".join(default) or "none"
+        return ", ".join(map(str, default)) or "none"
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 

@@ -161,9 +161,11 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
     if isinstance(value, str) and value in words:
         return value
     if typing.get_origin(type_) is tuple:
-        if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        raise ConfigError(f"{place} = {value!r}: expected a list of strings")
+        item_type = typing.get_args(type_)[0]
+        if not isinstance(value, (list, tuple)):
+            kind = {str: "strings", float: "numbers"}[item_type]
+            raise ConfigError(f"{place} = {value!r}: expected a list of {kind}")
+        return tuple(_converted(item, item_type, place) for item in value)
     if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
         return float(value)
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):

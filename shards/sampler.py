@@ -167,7 +167,7 @@ class Sampler:
 def _check_sources(sources: Sequence[TokenShards], weights: Sequence[float] | None) -> None:
     if not sources or (weights is not None and len(weights) != len(sources)):
         raise ConfigError(
-            f"{len(sources)} token sets and {len(weights or ())} weights", "expected one weight for each token set"
+            f"token sets: {len(sources)}, weights: {len(weights or ())}", "expected one weight for each token set"
         )
     for other in sources[1:]:
         if other.tokenizer_hash != sources[0].tokenizer_hash:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ class TokenBatches(IterableDataset[Tensor]):
         self._pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
         self._taken = sampler.samples_consumed
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Generator[Tensor]:
         worker = get_worker_info()
         return self._read_ahead() if worker is None else self._share(worker.id, worker.num_workers)
 
@@ -56,14 +56,14 @@ class TokenBatches(IterableDataset[Tensor]):
         self.sampler.fill(batch.numpy())
         return batch
 
-    def _share(self, worker: int, n_workers: int) -> Iterator[Tensor]:
+    def _share(self, worker: int, n_workers: int) -> Generator[Tensor]:
         self._pin_memory = False  # the loader's own process pins
         self.sampler.skip(worker)
         while True:
             yield self._read()
             self.sampler.skip(n_workers - 1)
 
-    def _read_ahead(self) -> Iterator[Tensor]:
+    def _read_ahead(self) -> Generator[Tensor]:
         self.sampler.samples_consumed = self._taken
         ready: queue.Queue[tuple[Tensor, int] | BaseException] = queue.Queue(self._prefetch)
         stopped = threading.Event()

@@ -25,11 +25,11 @@ def group() -> None:
 
 
 @verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
-@click.argument("tokens", required=False)
-def plan(run: Run, settings: Mapping[str, Any], tokens: str | None) -> None:
+@click.argument("tokens", nargs=-1)
+def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None:
     """Say what `train run` with the same settings would take: memory, operations, time and cost.
 
-    TOKENS, a token set, tells the vocabulary and the number of passes.
+    TOKENS, token sets, tell the vocabulary and the number of passes over each.
 
     \b
       webtext train plan --model 1542M --processes 8 --memory-gib 80 --tokens-per-second 100000 --price 2
@@ -46,18 +46,21 @@ def plan(run: Run, settings: Mapping[str, Any], tokens: str | None) -> None:
 
 
 @verb(group, "run", settings=TrainSettings, section="train")
-@click.argument("tokens")
-@click.option("--tokenizer", metavar="FILE", help="The one that packed TOKENS; for --sample-interval.")
+@click.argument("tokens", nargs=-1, required=True)
+@click.option("--tokenizer", metavar="FILE", help="The one that packed TOKENS; another is refused.")
 @click.option("--out", metavar="DIR", help="Folder for checkpoints and metrics.jsonl.")
-def run_(run: Run, settings: TrainSettings, tokens: str, tokenizer: str | None, out: str | None) -> None:
+def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], tokenizer: str | None, out: str | None) -> None:
     """Train a GPT-2 on the token set TOKENS; the same command again goes on where it stopped.
+
+    Several sets of one tokenizer are mixed by --weights, without them by their sizes.
 
     \b
       webtext train run build/tokens --out build/model
+      webtext train run build/tokens books/tokens --weights 0.7,0.3 --out build/model
       torchrun --nproc-per-node 8 -m webtext.app.main train run build/tokens --out build/model
 
     \b
-    Reads:  a part set of tokens
+    Reads:  part sets of tokens
     Writes: DIR: checkpoints/step-*, metrics.jsonl
     """
     from webtext.train import train_model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from webtext.base.lineage import warn_if_stale
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint import Checkpoint, latest_checkpoint
 from webtext.train.settings import TrainSettings, difference
+from webtext.train.sources import Source, open_sources, source_uses
 
 CODE_VERSION = 1
 _SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded resolved, as the model's config
@@ -45,11 +45,11 @@ class TrainResult:
 
 
 def train_model(
-    tokens: str, out: str, settings: TrainSettings, run: Run, *, tokenizer: str | None = None
+    tokens: str | Sequence[str], out: str, settings: TrainSettings, run: Run, *, tokenizer: str | None = None
 ) -> TrainResult:
-    """Train a GPT-2 on the token set `tokens` and leave checkpoints and metrics.jsonl in `out`.
+    """Train a GPT-2 on the token set `tokens`, or on several mixed; leave checkpoints and metrics.jsonl in `out`.
 
-    `tokenizer` is the file that packed the tokens, where `settings` ask for texts on the way.
+    `tokenizer` is the file that packed the tokens, needed where `settings` ask for texts on the way; another is refused.
 
     Goes on from the latest whole checkpoint, bit for bit as if it had not stopped when machine and processes are the
     same; a finished run is skipped. Under torchrun every process calls this; the first one writes.
@@ -62,19 +62,19 @@ def train_model(
             raise missing_extra(str(error.name), "train") from None
         raise
 
-    train, validation = TokenShards(tokens, split="train"), TokenShards(tokens, split="validation")
-    if train.n_tokens <= settings.context:
-        raise InputError(
-            f"the train split of '{tokens}' has {train.n_tokens:,} tokens",
-            f"a context of {settings.context:,} needs more: choose a shorter one, or pack more documents",
-        )
-    texts = _tokenizer_for_texts(tokenizer, settings, train)
+    sources = open_sources(tokens)
+    n_tokens = settings.steps * settings.batch_size * settings.context
+    uses = source_uses(
+        sources, settings, n_tokens
+    )  # refuses what makes no order of samples, before anything is written
+    texts = _tokenizer_for_texts(tokenizer, settings, sources)
     model_dir = Folder(out).local_path()
-    recipe = make_recipe(settings, train)
+    recipe = make_recipe(settings, sources)
     with join_world(settings.device) as world:
         console = run.console if world.is_main else Console("quiet")
         if world.is_main:
-            warn_if_stale(train.set, console)
+            for source in sources:
+                warn_if_stale(source.train.set, console)
         checkpoint = latest_checkpoint(model_dir, console.warn if world.is_main else console.say)
         if checkpoint is not None:
             _check_same_run(checkpoint, recipe, model_dir)
@@ -82,34 +82,44 @@ def train_model(
                 console.say(f"train: all {settings.steps:,} steps are done ('{checkpoint.path}')")
                 return TrainResult.of(checkpoint, skipped=True)
         if run.dry_run:
-            console.say(_plan(settings, train, validation, checkpoint, world.size))
+            plan = _plan(settings, sources, checkpoint, world.size)
+            console.say(f"{plan}; {n_tokens:,} tokens, {'; '.join(map(str, uses))}")
             raise DryRun
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
-            if world.is_main and train.set.folder.is_local:  # what is fetched is checked as it comes
-                train.set.verify()  # a flipped bit would train on, unseen, for days
-            trainer = Trainer(settings, recipe, train, validation, model_dir, world, console, texts)
+            if world.is_main:
+                _verify(sources)
+            trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts)
             if checkpoint is not None:
                 trainer.resume(checkpoint)
             return TrainResult.of(trainer.run(), skipped=False)
 
 
-def _tokenizer_for_texts(path: str | None, settings: TrainSettings, train: TokenShards) -> Tokenizer | None:
-    if settings.sample_interval is None:
-        return None
+def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Sequence[Source]) -> Tokenizer | None:
+    """The tokenizer that was named; InputError when any source was packed with another."""
     if path is None:
+        if settings.sample_interval is None:
+            return None
         raise ConfigError(
             f"sample_interval is {settings.sample_interval}, and no tokenizer is named", "add --tokenizer FILE"
         )
     tokenizer = Tokenizer.load(path)
-    train.check_tokenizer(tokenizer)
+    for source in sources:
+        source.train.check_tokenizer(tokenizer)
     return tokenizer
 
 
-def make_recipe(settings: TrainSettings, train: TokenShards) -> Recipe:
+def _verify(sources: Sequence[Source]) -> None:
+    for source in sources:
+        if source.train.set.folder.is_local:  # what is fetched is checked as it comes
+            source.train.set.verify()  # a flipped bit would train on, unseen, for days
+
+
+def make_recipe(settings: TrainSettings, sources: Sequence[Source]) -> Recipe:
     """What decides the model: settings, its resolved shape, and the tokens."""
     chosen = {name: value for name, value in recipe_settings(settings).items() if name not in _SHAPE}
+    train = sources[0].train
     shape = asdict(settings.config(train.vocab_size))
-    data = {"tokens": train.hash, "tokenizer": train.tokenizer_hash}
+    data = {"tokens": [source.train.hash for source in sources], "tokenizer": train.tokenizer_hash}
     return Recipe(stage="train.run", code_version=CODE_VERSION, settings={**shape, **chosen, **data})
 
 
@@ -127,18 +137,9 @@ def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> 
         raise InputError(f"'{model_dir}' was begun by another version of the training code", remedy)
 
 
-def _plan(
-    settings: TrainSettings,
-    train: TokenShards,
-    validation: TokenShards,
-    checkpoint: Checkpoint | None,
-    n_processes: int,
-) -> str:
-    config = settings.config(train.vocab_size)
+def _plan(settings: TrainSettings, sources: Sequence[Source], checkpoint: Checkpoint | None, n_processes: int) -> str:
+    config = settings.config(sources[0].train.vocab_size)
     start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
-    tokens = settings.steps * settings.batch_size * settings.context
     return (
-        f"would train {config.n_parameters:,} parameters {start} to step {settings.steps:,}, processes: {n_processes}; "
-        f"{tokens:,} tokens, {tokens / train.n_tokens:.2f} passes over {train.n_tokens:,}; "
-        f"held out are {validation.n_tokens:,}"
+        f"would train {config.n_parameters:,} parameters {start} to step {settings.steps:,}, processes: {n_processes}"
     )

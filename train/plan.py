@@ -10,14 +10,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError
 from webtext.train.checkpoint import find_checkpoint
 from webtext.train.settings import PlanSettings, TrainSettings
 from webtext.train.shape import GPT2Config
+
+if TYPE_CHECKING:
+    from webtext.train.sources import SourceUse
 
 LOGITS_PER_CHUNK = 2**25  # as in cross_entropy.py, which needs torch
 GIB = 2**30
@@ -55,7 +59,7 @@ class TrainPlan:
     max_microbatch: int | None
     speed: float | None
     price: float | None
-    train_tokens: int | None
+    sources: Sequence[SourceUse]
 
     @property
     def tokens(self) -> int:
@@ -89,7 +93,7 @@ class TrainPlan:
             "tokens_per_step": self.settings.batch_size * self.settings.context,
             "steps": self.settings.steps,
             "tokens": self.tokens,
-            "passes": None if self.train_tokens is None else self.tokens / self.train_tokens,
+            "sources": [dataclasses.asdict(source) for source in self.sources],
             "memory": {**dataclasses.asdict(self.memory), "total": self.memory.total},
             "memory_of_device": self.memory_bytes,
             "max_microbatch_size": self.max_microbatch,
@@ -103,14 +107,16 @@ class TrainPlan:
         }
 
 
-def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: str | None = None) -> TrainPlan:
-    """What `train run` with these settings takes; `tokens` is a token set, which knows its vocabulary and its length."""
-    vocab_size, train_tokens = plan.vocab_size, None
-    if tokens is not None:
-        from webtext.shards import TokenShards
+def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[str] = ()) -> TrainPlan:
+    """What `train run` with these settings takes; `tokens` are token sets, which know their vocabulary and lengths."""
+    sources: Sequence[SourceUse] = ()
+    vocab_size = plan.vocab_size
+    if tokens:
+        from webtext.train.sources import open_sources, source_uses
 
-        train = TokenShards(tokens, split="train")
-        vocab_size, train_tokens = train.vocab_size, train.n_tokens
+        opened = open_sources(tokens)
+        vocab_size = opened[0].train.vocab_size
+        sources = source_uses(opened, settings, settings.steps * settings.batch_size * settings.context)
     config = settings.config(vocab_size)
     microbatch, accumulation = settings.accumulation(plan.processes)
     memory_bytes = None if plan.memory_gib is None else int(plan.memory_gib * GIB)
@@ -125,7 +131,7 @@ def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: str | Non
         max_microbatch=None if memory_bytes is None else max_microbatch(config, settings, plan.processes, memory_bytes),
         speed=_speed(config, plan),
         price=plan.price,
-        train_tokens=train_tokens,
+        sources=sources,
     )
 
 
@@ -236,12 +242,12 @@ def _measured_speed(model_dir: Path) -> float:
 def plan_text(plan: TrainPlan) -> str:
     """A plan as aligned lines."""
     config, settings, memory = plan.config, plan.settings, plan.memory
-    passes = "" if plan.train_tokens is None else f", {plan.tokens / plan.train_tokens:.2f} passes"
     lines = [
         f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
         f"vocabulary {config.vocab_size:,}, context {config.context:,}",
-        f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {plan.tokens:,} tokens{passes}; processes: "
+        f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {plan.tokens:,} tokens; processes: "
         f"{plan.processes}, each {plan.accumulation} x {plan.microbatch} sequences a step",
+        *(f"  {source}" for source in plan.sources),
         "memory of one device, GiB",
     ]
     names = {"cast_parameters": "bfloat16 parameters", "output_layer": "output layer"}

@@ -28,6 +28,11 @@ class TrainSettings:
     n_embd: int | None = setting(None, "width, instead of the named size's")
     context: int = setting(1024, "tokens a sequence")
     dropout: float = setting(0.0, "dropout ratio")
+    weights: tuple[float, ...] = setting(
+        (), "of the token sets in a mixture, in their order  [default: by their sizes]"
+    )
+    group_blocks: int | None = setting(64, "blocks of 64 MiB whose windows are shuffled together; 'none' takes all")
+    crosses_documents: bool = setting(True, "windows are cut across documents; else each lies inside one, filled up")
     batch_size: int = setting(512, "sequences a step, over all processes together")
     microbatch_size: int = setting(8, "sequences a device holds at once; the rest of the step's batch is accumulated")
     steps: int = setting(20_000, "optimizer steps")
@@ -72,6 +77,7 @@ class TrainSettings:
             "sample_interval",
             "checkpoint_interval",
             "keep_checkpoints",
+            "group_blocks",
         ):
             value = getattr(self, name)
             self._check(name, value is None or value >= 1, "at least 1, or none")
@@ -79,6 +85,7 @@ class TrainSettings:
         self._check("weight_decay", self.weight_decay >= 0, "0 or more")
         self._check("max_grad_norm", self.max_grad_norm is None or self.max_grad_norm > 0, "above 0, or none")
         self._check("min_learning_rate_ratio", 0 <= self.min_learning_rate_ratio <= 1, "in [0, 1]")
+        self._check("weights", all(weight > 0 for weight in self.weights), "above 0, one for each token set")
         for name in ("beta1", "beta2", "dropout"):
             self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         self._check("decay_ratio", 0 <= self.decay_ratio <= 1, "in [0, 1]")

@@ -11,11 +11,11 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,8 +23,8 @@ from webtext.base.console import Console
 from webtext.base.errors import Interrupted
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.storage import Folder, no_space_is_an_error
-from webtext.shards import Sampler, TokenShards
 from webtext.train import checkpoint as checkpoints
+from webtext.train.batches import TokenBatches
 from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.distributed import World, compute_dtype
 from webtext.train.evaluate.perplexity import total_loss
@@ -36,6 +36,7 @@ from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, opti
 from webtext.train.sample import sample_text
 from webtext.train.schedule import learning_rate
 from webtext.train.settings import SampleSettings, TrainSettings
+from webtext.train.sources import Source, make_sampler
 from webtext.train.termination import Termination
 
 METRICS = "metrics.jsonl"
@@ -53,6 +54,30 @@ class _Loss(nn.Module):
         return self.model.loss(tokens_bt, targets_bt)
 
 
+class _HeldOut:
+    """What the sources hold out, `eval_windows` windows of each, and how much each counts: as much as in training."""
+
+    def __init__(self, sources: Sequence[Source], parts: Sequence[int], settings: TrainSettings) -> None:
+        self._windows: dict[str, Windows] = {}
+        self._parts: dict[str, int] = {}
+        for source, part in zip(sources, parts, strict=True):
+            held = source.validation
+            streams = [held.tokens(i) for i in range(len(held))]
+            context, limit = settings.context, settings.eval_windows
+            windows = Windows(streams, eot_id=held.eot_id, context=context, stride=None, limit=limit)
+            if len(windows):
+                self._windows[source.name], self._parts[source.name] = windows, part
+
+    def losses(self, model: GPT2, batch_size: int, world: World) -> dict[str, float]:
+        """Mean loss a token of each source that holds anything out; the same in all processes."""
+        totals = {name: total_loss(model, windows, batch_size, world) for name, windows in self._windows.items()}
+        return {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
+
+    def mean(self, losses: dict[str, float]) -> float:
+        """The sources' losses, each weighed as in the mixture."""
+        return sum(self._parts[name] * loss for name, loss in losses.items()) / sum(self._parts.values())
+
+
 class Trainer:
     """One run of `settings.steps` steps; `recipe` is what a checkpoint is compared by."""
 
@@ -60,8 +85,7 @@ class Trainer:
         self,
         settings: TrainSettings,
         recipe: Recipe,
-        train: TokenShards,
-        validation: TokenShards,
+        sources: Sequence[Source],
         model_dir: Path,
         world: World,
         console: Console,
@@ -73,20 +97,12 @@ class Trainer:
         self.world, self.console, self.tokenizer = world, console, tokenizer
         microbatch, self.accumulation = settings.accumulation(world.size)
         self.microbatch = microbatch
-        self.sampler = Sampler(
-            train,
-            context=settings.context,
-            batch_size=microbatch,
-            seed=settings.seed,
-            rank=world.rank,
-            world_size=world.size,
-        )
-        streams = [validation.tokens(i) for i in range(len(validation))]
-        limit = settings.eval_windows
-        self.held_out = Windows(streams, eot_id=train.eot_id, context=settings.context, stride=None, limit=limit)
+        sampler = make_sampler(sources, settings, batch_size=microbatch, rank=world.rank, world_size=world.size)
+        self.batches = TokenBatches(sampler)
+        self.held_out = _HeldOut(sources, sampler.mixture.parts, settings)
 
         torch.manual_seed(settings.seed)
-        self.model = GPT2(settings.config(train.vocab_size)).to(world.device)
+        self.model = GPT2(settings.config(sources[0].train.vocab_size)).to(world.device)
         self.model.activation_checkpointing = settings.activation_checkpointing
         self.loss = world.replicate(_Loss(self.model))
         self.optimizer = make_optimizer(self.model, settings)
@@ -102,7 +118,7 @@ class Trainer:
         """Go on where `checkpoint` was written."""
         self.model.load_state_dict(checkpoint.tensors(MODEL))
         load_optimizer_tensors(self.model, self.optimizer, checkpoint.tensors(OPTIMIZER))
-        self.sampler.load_state_dict(checkpoint.state["sampler"])
+        self.batches.load_state_dict(checkpoint.state["sampler"])
         self.guard.load_state_dict(checkpoint.state["guard"])
         self.step = checkpoint.step
         self.result = dict(checkpoint.state["result"])
@@ -119,6 +135,7 @@ class Trainer:
             stack.enter_context(no_space_is_an_error(str(self.model_dir / METRICS)))
             self._metrics = stack.enter_context(self._open_metrics())
             self._termination = stack.enter_context(Termination.noticed())
+            self._next_batches = stack.enter_context(contextlib.closing(iter(self.batches)))
             progress = stack.enter_context(self.console.progress(settings.steps, "train", "steps"))
             self._announce()
             if self.step == 0:
@@ -154,7 +171,7 @@ class Trainer:
             group["lr"] = rate
         loss = torch.zeros((), device=self.world.device)
         for i in range(self.accumulation):
-            tokens_bt = self._to_device(next(self.sampler))
+            tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
             with self._averaging_gradients(i == self.accumulation - 1):
                 with self._autocast():
                     part: Tensor = self.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / self.accumulation
@@ -191,19 +208,23 @@ class Trainer:
         return f"loss {value:.3f}, rate {rate:.2e}, gradient {norm:.2f}, {n_tokens / seconds:,.0f} tokens/s"
 
     def _evaluate(self) -> None:
-        if not len(self.held_out):
-            return
         self.model.eval()
         with self._autocast():
-            loss, n_tokens = total_loss(self.model, self.held_out, self.microbatch, self.world)
+            losses = self.held_out.losses(self.model, self.microbatch, self.world)
         self.model.train()
-        mean = loss / n_tokens
+        if not losses:
+            return
+        mean = self.held_out.mean(losses)
         if self.step == 0:
             self.result["validation_loss_before"] = mean
         self.result["validation_loss"] = mean
         self._measured_at = self.step
-        self._log({"step": self.step, "validation_loss": mean, "perplexity": math.exp(mean)})
-        self.console.say(f"train: step {self.step:,}: held-out perplexity {math.exp(mean):,.2f} (loss {mean:.4f})")
+        of_sources = {"validation_losses": losses} if len(losses) > 1 else {}
+        self._log({"step": self.step, "validation_loss": mean, "perplexity": math.exp(mean), **of_sources})
+        each = "".join(f"; '{name}' {loss:.4f}" for name, loss in losses.items()) if of_sources else ""
+        self.console.say(
+            f"train: step {self.step:,}: held-out perplexity {math.exp(mean):,.2f} (loss {mean:.4f}{each})"
+        )
 
     def _sample(self) -> None:
         """A text from its beginning, in metrics.jsonl and on stderr; drawn with the run's seed, the same at every step."""
@@ -220,7 +241,7 @@ class Trainer:
         state = {
             "recipe": self.recipe.to_json(),
             "recipe_hash": self.recipe.hash,
-            "sampler": self.sampler.state_dict(),
+            "sampler": self.batches.state_dict(),
             "guard": self.guard.state_dict(),
             "validation_loss": self.result["validation_loss"] if self._measured_at == self.step else None,
             "result": self.result,
@@ -257,7 +278,8 @@ class Trainer:
         self.console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {self.settings.steps:,} steps of {self.settings.batch_size * config.context:,} tokens "
-            f"out of {self.sampler.shards.n_tokens:,}; {where['dtype']} on {where['device']}, processes: {self.world.size}"
+            f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
+            f"{where['device']}, processes: {self.world.size}"
         )
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -268,9 +290,6 @@ class Trainer:
         if isinstance(self.loss, nn.parallel.DistributedDataParallel) and not is_last:
             return self.loss.no_sync()
         return nullcontext()
-
-    def _to_device(self, tokens: np.ndarray[Any, Any]) -> Tensor:
-        return torch.from_numpy(tokens.astype(np.int64, copy=False)).to(self.world.device, non_blocking=True)
 
     def _open_metrics(self) -> AbstractContextManager[Any]:
         """metrics.jsonl, cut back to the step that the run goes on from."""

@@ -174,7 +174,9 @@ def test_the_verb_plans_with_a_token_set_and_with_the_speed_of_an_earlier_run(
     answer = json.loads(capsys.readouterr().out)
     assert answer["model"]["vocab_size"] == 61
     assert answer["tokens"] == 5 * 4 * 16
-    assert answer["passes"] == 5 * 4 * 16 / 9720
+    assert answer["sources"] == [
+        {"name": tokens, "tokens": 9720, "held_out_tokens": 972, "share": 1, "passes": 5 * 4 * 16 / 9720}
+    ]
     rows = [json.loads(line) for line in (tmp_path / "model/metrics.jsonl").read_text().splitlines()]
     speeds = sorted(row["tokens_per_second"] for row in rows if "loss" in row)
     assert answer["tokens_per_second"] == pytest.approx(2 * speeds[2])

@@ -1,0 +1,153 @@
+"""Several token sets mixed in one run: what each gives, what is held out, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run as webtext
+from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.run import Run
+from webtext.tokenizer import Tokenizer
+from webtext.train import TrainSettings, train_model
+from webtext.train.sources import make_sampler, open_sources, source_uses
+
+SETTINGS = TrainSettings(
+    n_layer=1,
+    n_head=1,
+    n_embd=16,
+    context=16,
+    batch_size=8,
+    microbatch_size=4,
+    steps=6,
+    warmup_steps=1,
+    eval_interval=3,
+    eval_windows=4,
+    threads=1,
+    weights=(3.0, 1.0),
+)
+
+
+@pytest.fixture
+def two(make_token_set: Callable[..., str]) -> list[str]:
+    """A set of 9,720 training tokens and one of 3,240."""
+    return [make_token_set("web"), make_token_set("books", train=20, validation=3)]
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_mixture_trains_and_tells_the_held_out_loss_of_each_set_and_their_weighted_mean(
+    two: list[str], tmp_path: Path
+) -> None:
+    result = train_model(two, str(tmp_path / "model"), SETTINGS, Run.quiet())
+    measured = [row for row in rows(tmp_path / "model") if "validation_loss" in row]
+    assert [row["step"] for row in measured] == [0, 3, 6]
+    for row in measured:
+        web, books = (row["validation_losses"][name] for name in two)
+        assert web != books
+        assert row["validation_loss"] == pytest.approx(0.75 * web + 0.25 * books)
+    assert result.validation_loss == measured[-1]["validation_loss"]
+    state = json.loads((Path(result.checkpoint) / "state.json").read_text())["sampler"]
+    assert state["samples_consumed"] == 6 * 8  # what was taken, not what was read ahead
+    assert state["order"]["weights"] == [3 << 18, 1 << 18]
+
+
+def test_a_set_that_holds_nothing_out_counts_in_training_alone(
+    make_token_set: Callable[..., str], tmp_path: Path
+) -> None:
+    names = [make_token_set("web"), make_token_set("books", train=20, validation=0)]
+    train_model(names, str(tmp_path / "model"), replace(SETTINGS, steps=2), Run.quiet())
+    assert all("validation_losses" not in row for row in rows(tmp_path / "model"))
+
+
+def test_each_set_gives_its_share_and_the_passes_over_it_follow(two: list[str]) -> None:
+    sources = open_sources(two)
+    uses = source_uses(sources, SETTINGS, 6 * 8 * 16)
+    assert [(use.name, use.tokens, use.share) for use in uses] == [(two[0], 9720, 0.75), (two[1], 3240, 0.25)]
+    assert [use.passes for use in uses] == pytest.approx([36 * 16 / 9720, 12 * 16 / 3240])
+    sampler = make_sampler(sources, SETTINGS, batch_size=8)
+    given = [sampler.source_of(sample)[0] for sample in range(48)]
+    assert (given.count(0), given.count(1)) == (36, 12)
+    by_size = source_uses(sources, replace(SETTINGS, weights=()), 6 * 8 * 16)
+    assert [use.share for use in by_size] == pytest.approx([0.75, 0.25], abs=0.01)
+
+
+def test_short_windows_inside_documents_count_as_windows(two: list[str]) -> None:
+    """Documents of 81 tokens are cut into windows of 32 targets: three of each, the last one short."""
+    settings = replace(SETTINGS, context=32, crosses_documents=False, weights=())
+    (use,) = source_uses(open_sources(two[:1]), settings, 360 * 32)
+    assert use.passes == pytest.approx(1)
+
+
+def test_other_weights_sets_or_groups_than_the_checkpoints_are_refused_by_name(two: list[str], tmp_path: Path) -> None:
+    out = str(tmp_path / "model")
+    train_model(two, out, SETTINGS, Run.quiet())
+    for change, message in (
+        ({"weights": (1.0, 1.0)}, r"weights is \[1.0, 1.0\] here and \[3.0, 1.0\] in the checkpoint"),
+        ({"group_blocks": None}, "group_blocks is None here and 64 in the checkpoint"),
+        ({"crosses_documents": False}, "crosses_documents is False here and True in the checkpoint"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train_model(two, out, replace(SETTINGS, **change), Run.quiet())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="was trained on other tokens"):
+        train_model(two[::-1], out, SETTINGS, Run.quiet())
+
+
+def test_what_makes_no_mixture_is_refused_before_anything_is_written(
+    two: list[str], make_token_set: Callable[..., str], tmp_path: Path
+) -> None:
+    foreign = make_token_set("foreign", tokenizer_hash="b" * 64)
+    for names, settings, kind, message in (
+        ([two[0], foreign], SETTINGS, InputError, "foreign' was packed with another tokenizer than '.*web'"),
+        (two[:1], SETTINGS, ConfigError, "token sets: 1, weights: 2"),
+        ([two[0], two[0]], SETTINGS, ConfigError, "are one token set"),
+        ([], SETTINGS, ConfigError, "no token set is named"),
+    ):
+        with pytest.raises(kind, match=message):
+            train_model(names, str(tmp_path / "model"), settings, Run.quiet())
+    with pytest.raises(ConfigError, match=r"weights is \(1.0, 0.0\)"):
+        replace(SETTINGS, weights=(1.0, 0.0))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_dry_run_tells_what_is_taken_from_each(
+    two: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run.quiet()
+    run.dry_run, run.console.mode = True, "human"
+    with pytest.raises(DryRun):
+        train_model(two, str(tmp_path / "model"), SETTINGS, run)
+    told = capsys.readouterr().err
+    assert f"768 tokens, 75.0% from '{two[0]}', 0.06 passes over 9,720, held out are 972; 25.0% from '{two[1]}'" in told
+
+
+def test_weights_come_from_the_command_line_or_from_the_config_file(
+    two: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "train.toml"
+    config.write_text("[train]\nweights = [1, 3]\n")
+    for how, shares in (["--weights", "0.7,0.3"], [0.7, 0.3]), (["--config", str(config)], [0.25, 0.75]):
+        assert webtext(["train", "plan", *two, *how, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert [source["share"] for source in answer["sources"]] == pytest.approx(shares, abs=1e-6)
+    assert webtext(["train", "plan", *two, "--weights", "0.7;0.3"]) == 2
+    assert "'0.7;0.3' is not numbers with commas between them" in capsys.readouterr().err
+    config.write_text("[train]\nweights = 1\n")
+    assert webtext(["train", "plan", *two, "--config", str(config)]) == 2
+    assert "[train] weights = 1: expected a list of numbers" in capsys.readouterr().err
+
+
+def test_a_named_tokenizer_is_compared_even_where_no_text_is_asked_for(tokens: str, tmp_path: Path) -> None:
+    other = Tokenizer.train(["some text"], vocab_size=257, special_tokens=["<|endoftext|>"])
+    other.save(tmp_path / "tokenizer.json")
+    settings = replace(SETTINGS, weights=())
+    with pytest.raises(InputError, match="was packed with tokenizer aaaaaaaaaaaa"):
+        train_model(tokens, str(tmp_path / "m"), settings, Run.quiet(), tokenizer=str(tmp_path / "tokenizer.json"))
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,87 @@
+"""The token sets that a run learns from: one, or several that are mixed, each with what it holds out.
+
+Several sets give samples in proportion to `weights`, or, without them, to their numbers of windows. Which set gives which
+sample, and that all were packed with one tokenizer, is the sampler's matter (`shards/sampler.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from webtext.base.errors import ConfigError
+from webtext.shards import Sampler, TokenShards
+from webtext.train.settings import TrainSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One token set, under the name that the user gave."""
+
+    name: str
+    train: TokenShards
+    validation: TokenShards
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUse:
+    """What a run takes from one source: `share` of its samples, so many passes over its tokens."""
+
+    name: str
+    tokens: int
+    held_out_tokens: int
+    share: float
+    passes: float
+
+    def __str__(self) -> str:
+        of = "" if self.share == 1 else f"{self.share:.1%} from '{self.name}', "
+        return f"{of}{self.passes:.2f} passes over {self.tokens:,}, held out are {self.held_out_tokens:,}"
+
+
+def open_sources(tokens: str | Sequence[str]) -> list[Source]:
+    """The named token sets. ConfigError when there is none, or one twice: its weight would be in doubt."""
+    names = [tokens] if isinstance(tokens, str) else list(tokens)
+    if not names:
+        raise ConfigError("no token set is named", "e.g. build/tokens")
+    sources = [Source(name, TokenShards(name, "train"), TokenShards(name, "validation")) for name in names]
+    hashes = [source.train.hash for source in sources]
+    for i, source in enumerate(sources):
+        if source.train.hash in hashes[:i]:
+            first = names[hashes.index(source.train.hash)]
+            raise ConfigError(
+                f"'{first}' and '{source.name}' are one token set", "name it once, and give it a larger weight"
+            )
+    return sources
+
+
+def make_sampler(
+    sources: Sequence[Source], settings: TrainSettings, *, batch_size: int = 1, rank: int = 0, world_size: int = 1
+) -> Sampler:
+    """The order in which a run sees the sources' training tokens; raises what Sampler raises."""
+    return Sampler(
+        [source.train for source in sources],
+        context=settings.context,
+        batch_size=batch_size,
+        seed=settings.seed,
+        rank=rank,
+        world_size=world_size,
+        weights=settings.weights or None,
+        crosses_documents=settings.crosses_documents,
+        group_blocks=settings.group_blocks,
+    )
+
+
+def source_uses(sources: Sequence[Source], settings: TrainSettings, n_tokens: int) -> list[SourceUse]:
+    """What a run that sees `n_tokens` (padding of short windows counted) takes from each source."""
+    sampler = make_sampler(sources, settings)
+    counts = sampler.mixture.counts(np.array([n_tokens // settings.context]))[:, 0].tolist()
+    parts = sampler.mixture.parts
+    uses = []
+    for source, stream, part, n_samples in zip(sources, sampler.streams, parts, counts, strict=True):
+        n_in_set = source.train.n_tokens
+        per_window = settings.context if settings.crosses_documents else n_in_set / stream.n_windows
+        passes = n_samples * per_window / n_in_set
+        uses.append(SourceUse(source.name, n_in_set, source.validation.n_tokens, part / sum(parts), passes))
+    return uses
