@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.errors import ConfigError, DryRun
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.table3 import TASKS
 from webtext.train.settings import EvalSettings, PlanSettings, SampleSettings, TrainSettings
 
+WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
 BETWEEN_TEXTS = "\n\n----\n\n"
 
 
@@ -156,11 +158,7 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
 
     network = load_model(model)
     tok = _tokenizer(tokenizer) or _tokenizer_of(model)
-    if tok.vocab_size != network.config.vocab_size:
-        raise InputError(
-            f"the tokenizer has {tok.vocab_size:,} tokens, '{model}' {network.config.vocab_size:,}",
-            "name the tokenizer that the model was trained with",
-        )
+    _check_tokenizer(network, model, tok, tokenizer)
     begins = [prompt for prompt in prompts for _ in range(settings.samples)]
     with join_world(settings.device) as world:
         network = network.to(world.device)
@@ -177,8 +175,9 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
 @verb(group, "export")
 @click.argument("model")
 @click.option("--tokenizer", metavar="FILE", help="Written beside the model, so that the folder is complete.")
+@click.option("--dtype", type=click.Choice(WRITTEN_DTYPES), default="float32", help="Of the weights; float32 is exact.")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-def export(run: Run, model: str, tokenizer: str | None, out: str | None) -> None:
+def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | None) -> None:
     """Write MODEL as a Hugging Face GPT-2 folder, which transformers loads with equal logits.
 
     \b
@@ -186,13 +185,21 @@ def export(run: Run, model: str, tokenizer: str | None, out: str | None) -> None
 
     \b
     Reads:  a trained model, and its tokenizer
-    Writes: DIR: config.json, model.safetensors, and the tokenizer's files
+    Writes: DIR: config.json, model.safetensors (beyond 5 GB in several files), and the tokenizer's files
     """
     target = need_out(out)
+    if Folder(target).exists("metrics.jsonl"):
+        raise ConfigError(f"'{target}' is the folder of a training run", f"choose another --out: {target}/export")
     _plan(run, f"would write '{model}' to '{target}'")
-    from webtext.train import load_model
+    import torch
 
-    load_model(model).to_huggingface(target, tokenizer=_tokenizer(tokenizer))
+    from webtext.train import load_model
+    from webtext.train.huggingface import write_huggingface
+
+    network, tok = load_model(model), _tokenizer(tokenizer)
+    if tok is not None:
+        _check_tokenizer(network, model, tok, tokenizer)
+    write_huggingface(network, target, tok, dtype=getattr(torch, dtype))
     run.console.result({"out": target}, f"wrote '{target}'")
 
 
@@ -214,6 +221,14 @@ def _tokenizer_of(model: str) -> Any:
     if not Folder(model).exists("tokenizer.json"):
         raise ConfigError(f"'{model}' holds no tokenizer.json", "add --tokenizer FILE")
     return _tokenizer(Folder(model).location("tokenizer.json"))
+
+
+def _check_tokenizer(network: Any, model: str, tokenizer: Any, path: str | None) -> None:
+    """Refuse a tokenizer of another vocabulary, or another than the run's where the model is a run's."""
+    from webtext.train.evaluate.perplexity import check_fits, run_facts
+
+    place = path or f"{model}/tokenizer.json"
+    check_fits(network, run_facts(Path(model)), tokenizer.vocab_size, tokenizer.hash, model, place)
 
 
 def _is_main_process() -> bool:

@@ -1,33 +1,41 @@
 """GPT-2 folders of Hugging Face transformers: read and written with safetensors only, never pickle.
 
-There the linear layers are 'Conv1D' (weights transposed, [in, out]) and query, key and value are one fused `c_attn`.
+There the linear layers are 'Conv1D' (weights transposed, [in, out]) and query, key and value are one fused `c_attn`. Weights
+lie in model.safetensors or, beyond `SHARD_BYTES`, in several files that model.safetensors.index.json lists. A folder is
+compared with its config.json name by name and shape by shape before anything is allocated.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
 from webtext.train.checkpoint import write_tensors
 from webtext.train.model import GPT2
 from webtext.train.shape import GPT2Config
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD_BYTES = 5 * 10**9
+"""The largest file of weights, but for a tensor that is larger alone; as transformers cut them for years."""
 _NORMS = {"ln_1": "attention_norm", "ln_2": "feed_forward_norm"}
 _LINEARS = {
-    "attn.c_proj": "attention.projection",
-    "mlp.c_fc": "feed_forward.expand",
-    "mlp.c_proj": "feed_forward.contract",
+    # theirs: (ours, in, out), both in widths
+    "attn.c_proj": ("attention.projection", 1, 1),
+    "mlp.c_fc": ("feed_forward.expand", 1, 4),
+    "mlp.c_proj": ("feed_forward.contract", 4, 1),
 }
 _FUSED = ("attention.query", "attention.key", "attention.value")
+_MASKS = (".attn.bias", ".attn.masked_bias")  # buffers of older versions, the same in every model
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # What the architecture fixes: a folder that says otherwise is another model.
 _FIXED = {
     "model_type": "gpt2",
@@ -40,34 +48,30 @@ _FIXED = {
 
 
 def read_huggingface(folder: str | os.PathLike[str]) -> GPT2:
-    """The model of a Hugging Face GPT-2 folder, in float32."""
+    """The model of a Hugging Face GPT-2 folder, in float32; weights of float16 or bfloat16 are widened."""
     place = Folder(folder)
     config = _read_config(place)
-    if not place.exists(WEIGHTS):
-        hint = f"convert the weights to one '{WEIGHTS}' first: pickled or split weights are not read"
-        raise InputError(f"no file '{place.location(WEIGHTS)}'", hint)
-    try:
-        theirs = load_file(place.local_path(WEIGHTS))
-    except SafetensorError as error:
-        raise InputError(
-            f"'{place.location(WEIGHTS)}' is no whole safetensors file ({error})", "copy it again"
-        ) from None
-    theirs = {name.removeprefix("transformer."): tensor.float() for name, tensor in theirs.items()}
-    with torch.device("meta"):
-        model = GPT2(config)
-    try:
+    with contextlib.ExitStack() as stack:
+        theirs = _Weights(place, stack)
+        theirs.check(config)
+        with torch.device("meta"):
+            model = GPT2(config)
         model.load_state_dict(_from_theirs(theirs, config), assign=True)
-    except (KeyError, RuntimeError) as error:
-        line = str(error).strip().splitlines()[-1].strip()
-        raise InputError(f"the tensors in '{place.url}' do not fit its config.json ({line})") from None
     return model.requires_grad_(True)
 
 
-def write_huggingface(model: GPT2, folder: str | os.PathLike[str], tokenizer: Any = None) -> None:
-    """Write `model` (and `tokenizer`, a `webtext.tokenizer.Tokenizer`); config.json appears last."""
+def write_huggingface(
+    model: GPT2,
+    folder: str | os.PathLike[str],
+    tokenizer: Any = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
+    """Write `model` (and `tokenizer`, a `webtext.tokenizer.Tokenizer`); config.json goes first and comes back last."""
     place = Folder(folder)
-    with place.scratch(WEIGHTS) as path:
-        write_tensors(path, _to_theirs(model))
+    place.remove("config.json")
+    _write_weights(place, model, dtype, shard_bytes)
     eot_id = model.config.vocab_size - 1
     if tokenizer is not None:
         eot_id = tokenizer.eot_id
@@ -75,8 +79,107 @@ def write_huggingface(model: GPT2, folder: str | os.PathLike[str], tokenizer: An
         tokenizer.save(place.local_path("tokenizer.json"))
         names = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.config.context}
         ends = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
-        _write_json(place, "tokenizer_config.json", {**names, **ends})
-    _write_json(place, "config.json", _their_config(model.config, eot_id))
+        _write_json(place, "tokenizer_config.json", {**names, **ends, "clean_up_tokenization_spaces": False})
+    _write_json(place, "config.json", _their_config(model.config, eot_id, dtype))
+
+
+class _Weights(Mapping[str, Tensor]):
+    """The tensors of a folder by name, without the prefix that some have; read one at a time, in float32."""
+
+    def __init__(self, place: Folder, stack: contextlib.ExitStack) -> None:
+        self._place = place.url
+        self._found: dict[str, tuple[Any, str]] = {}
+        for name in _weight_files(place):
+            location = place.location(name)
+            try:
+                file = stack.enter_context(safe_open(place.local_path(name), framework="pt"))
+            except SafetensorError as error:
+                raise InputError(f"'{location}' is no whole safetensors file ({error})", "copy it again") from None
+            for key in file.keys():  # noqa: SIM118 - it is no mapping
+                tensor = key.removeprefix("transformer.")
+                if tensor in self._found:
+                    raise InputError(f"'{location}' holds tensor '{tensor}' a second time", "copy the folder again")
+                self._found[tensor] = (file, key)
+
+    def __getitem__(self, name: str) -> Tensor:
+        file, key = self._found[name]
+        tensor: Tensor = file.get_tensor(key)
+        if tensor.dtype not in _FLOATS:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InputError(f"tensor '{name}' in '{self._place}' is {kind}", "expected float32, float16 or bfloat16")
+        return tensor.float()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def check(self, config: GPT2Config) -> None:
+        """InputError where a tensor is missing, of another shape, or none of a GPT-2; reads only headers."""
+        remedy = "the folder holds the config.json of another model, or not all of its weights"
+        known = {"lm_head.weight"}
+        for name, shape in _their_shapes(config):
+            if name not in self._found:
+                raise InputError(f"'{self._place}' holds no tensor '{name}', which its config.json asks for", remedy)
+            file, key = self._found[name]
+            found = file.get_slice(key).get_shape()
+            if found != shape:
+                raise InputError(f"tensor '{name}' in '{self._place}' is {found}, by its config.json {shape}", remedy)
+            known.add(name)
+        for name in self._found:
+            if name not in known and not name.endswith(_MASKS):
+                raise InputError(
+                    f"'{self._place}' holds tensor '{name}', which no GPT-2 of its config.json has", remedy
+                )
+        if "lm_head.weight" in self._found and not torch.equal(self["lm_head.weight"], self["wte.weight"]):
+            raise InputError(
+                f"the output layer of '{self._place}' is not its embedding: 'lm_head.weight' differs from 'wte.weight'",
+                "a GPT-2 shares the two; a model with two tables is another architecture",
+            )
+
+
+def _weight_files(place: Folder) -> list[str]:
+    """The names of the files of weights."""
+    if place.exists(WEIGHTS):
+        return [WEIGHTS]
+    if not place.exists(INDEX):
+        hint = "pickled weights are not read: save them with transformers' save_pretrained"
+        raise InputError(f"no file '{place.location(WEIGHTS)}'", hint)
+    location, names = place.location(INDEX), place.read_object(INDEX, "copy the folder again").get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise InputError(f"'{location}' has no weight_map of file names", "copy the folder again")
+    files = sorted(set(names.values()))
+    for name in files:
+        if os.path.basename(name) != name or not name.endswith(".safetensors"):
+            raise InputError(f"'{location}' names '{name}'", "expected safetensors files beside it")
+        if not place.exists(name):
+            raise InputError(f"no file '{place.location(name)}', which '{location}' names", "copy the folder again")
+    return files
+
+
+def _write_weights(place: Folder, model: GPT2, dtype: torch.dtype, shard_bytes: int) -> None:
+    groups: list[list[str]] = [[]]
+    n_bytes = total = 0
+    for name, shape in _their_shapes(model.config):
+        size = torch.Size(shape).numel() * dtype.itemsize
+        if groups[-1] and n_bytes + size > shard_bytes:
+            groups.append([])
+            n_bytes = 0
+        groups[-1].append(name)
+        n_bytes, total = n_bytes + size, total + size
+    files = [WEIGHTS]
+    if len(groups) > 1:
+        files = [f"model-{i:05d}-of-{len(groups):05d}.safetensors" for i in range(1, len(groups) + 1)]
+    for file, names in zip(files, groups, strict=True):
+        with place.scratch(file) as path:
+            write_tensors(path, {f"transformer.{name}": _to_theirs(model, name).to(dtype) for name in names})
+    if len(groups) == 1:
+        place.remove(INDEX)
+        return
+    weight_map = {f"transformer.{name}": file for file, names in zip(files, groups, strict=True) for name in names}
+    _write_json(place, INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+    place.remove(WEIGHTS)
 
 
 def _read_config(place: Folder) -> GPT2Config:
@@ -85,31 +188,47 @@ def _read_config(place: Folder) -> GPT2Config:
     for name, value in _FIXED.items():
         if raw.get(name, value) != value:
             raise InputError(f"'{location}' says {name} = {raw[name]!r}", f"a GPT-2 has {value!r}")
-    if raw.get("n_inner") not in (None, 4 * raw.get("n_embd", 0)):
-        raise InputError(f"'{location}' says n_inner = {raw['n_inner']}", "a GPT-2 has 4 n_embd, or null")
     try:
         sizes = {name: int(raw[name]) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
+        if raw.get("n_inner") not in (None, 4 * sizes["n_embd"]):
+            raise InputError(f"'{location}' says n_inner = {raw['n_inner']}", "a GPT-2 has 4 n_embd, or null")
         return GPT2Config(**sizes, context=int(raw["n_positions"]), dropout=float(raw.get("resid_pdrop", 0.0)))
     except KeyError as error:
         raise InputError(f"'{location}' has no {error}", "is this a GPT-2 folder?") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"'{location}' is damaged: {error}", "copy the folder again") from None
+    except ConfigError as error:
+        raise InputError(f"'{location}': {error.lines[0]}", *error.lines[1:]) from None
 
 
-def _their_config(config: GPT2Config, eot_id: int) -> dict[str, Any]:
+def _their_config(config: GPT2Config, eot_id: int, dtype: torch.dtype) -> dict[str, Any]:
     dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout)
     sizes = {name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
     context = {"n_positions": config.context, "n_ctx": config.context}
     ends = {"bos_token_id": eot_id, "eos_token_id": eot_id}
-    more = {"architectures": ["GPT2LMHeadModel"], "initializer_range": 0.02, "torch_dtype": "float32"}
+    kind = str(dtype).removeprefix("torch.")
+    more = {"architectures": ["GPT2LMHeadModel"], "initializer_range": 0.02, "torch_dtype": kind}
     return {**_FIXED, **sizes, **context, **dropout, **ends, **more}
 
 
-def _from_theirs(theirs: dict[str, Tensor], config: GPT2Config) -> dict[str, Tensor]:
-    embedding_vc = theirs["wte.weight"]
+def _their_shapes(config: GPT2Config) -> Iterator[tuple[str, list[int]]]:
+    """Names and shapes of a folder's tensors, in the order in which they are written."""
+    width = config.n_embd
+    yield "wte.weight", [config.vocab_size, width]
+    yield "wpe.weight", [config.context, width]
+    for i in range(config.n_layer):
+        for name in _NORMS:
+            yield from ((f"h.{i}.{name}.{kind}", [width]) for kind in ("weight", "bias"))
+        for name, n_in, n_out in (("attn.c_attn", 1, 3), *((name, n, m) for name, (_, n, m) in _LINEARS.items())):
+            yield f"h.{i}.{name}.weight", [n_in * width, n_out * width]
+            yield f"h.{i}.{name}.bias", [n_out * width]
+    yield from ((f"ln_f.{kind}", [width]) for kind in ("weight", "bias"))
+
+
+def _from_theirs(theirs: Mapping[str, Tensor], config: GPT2Config) -> dict[str, Tensor]:
     padding = torch.zeros(config.padded_vocab_size - config.vocab_size, config.n_embd)
     ours = {
-        "token_embedding.weight": torch.cat([embedding_vc, padding]),
+        "token_embedding.weight": torch.cat([theirs["wte.weight"], padding]),
         "position_embedding.weight": theirs["wpe.weight"],
     }
     for kind in ("weight", "bias"):
@@ -117,7 +236,7 @@ def _from_theirs(theirs: dict[str, Tensor], config: GPT2Config) -> dict[str, Ten
         for i in range(config.n_layer):
             for their_name, our_name in _NORMS.items():
                 ours[f"blocks.{i}.{our_name}.{kind}"] = theirs[f"h.{i}.{their_name}.{kind}"]
-            for their_name, our_name in _LINEARS.items():
+            for their_name, (our_name, _, _) in _LINEARS.items():
                 ours[f"blocks.{i}.{our_name}.{kind}"] = theirs[f"h.{i}.{their_name}.{kind}"].t().contiguous()
             fused = theirs[f"h.{i}.attn.c_attn.{kind}"]
             for our_name, part in zip(_FUSED, fused.chunk(3, dim=-1), strict=True):
@@ -125,22 +244,21 @@ def _from_theirs(theirs: dict[str, Tensor], config: GPT2Config) -> dict[str, Ten
     return ours
 
 
-def _to_theirs(model: GPT2) -> dict[str, Tensor]:
-    ours = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in model.state_dict().items()}
-    theirs = {
-        "wte.weight": ours["token_embedding.weight"][: model.config.vocab_size].contiguous(),
-        "wpe.weight": ours["position_embedding.weight"],
-    }
-    for kind in ("weight", "bias"):
-        theirs[f"ln_f.{kind}"] = ours[f"final_norm.{kind}"]
-        for i in range(model.config.n_layer):
-            for their_name, our_name in _NORMS.items():
-                theirs[f"h.{i}.{their_name}.{kind}"] = ours[f"blocks.{i}.{our_name}.{kind}"]
-            for their_name, our_name in _LINEARS.items():
-                theirs[f"h.{i}.{their_name}.{kind}"] = ours[f"blocks.{i}.{our_name}.{kind}"].t().contiguous()
-            parts = [ours[f"blocks.{i}.{our_name}.{kind}"].t() for our_name in _FUSED]
-            theirs[f"h.{i}.attn.c_attn.{kind}"] = torch.cat(parts, dim=-1).contiguous()
-    return {f"transformer.{name}": tensor for name, tensor in theirs.items()}
+@torch.no_grad()
+def _to_theirs(model: GPT2, name: str) -> Tensor:
+    """One of the tensors of `_their_shapes`."""
+    part, _, kind = name.rpartition(".")
+    if not part.startswith("h."):
+        ends = {"wte": model.token_embedding, "wpe": model.position_embedding, "ln_f": model.final_norm}
+        tensor: Tensor = getattr(ends[part], kind)
+        return tensor[: model.config.vocab_size].contiguous().cpu() if part == "wte" else tensor.cpu()
+    _, i, part = part.split(".", 2)
+    block = model.blocks[int(i)]
+    if part == "attn.c_attn":
+        return torch.cat([getattr(block.get_submodule(one), kind).t() for one in _FUSED], dim=-1).contiguous().cpu()
+    ours = _NORMS[part] if part in _NORMS else _LINEARS[part][0]
+    weight: Tensor = getattr(block.get_submodule(ours), kind)
+    return weight.t().contiguous().cpu()
 
 
 def _write_json(place: Folder, name: str, value: dict[str, Any]) -> None:

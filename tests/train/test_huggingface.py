@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from webtext.app.main import run
 from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint import load_model
+from webtext.train.huggingface import write_huggingface
 from webtext.train.model import GPT2
 from webtext.train.shape import GPT2Config
 
@@ -81,8 +84,14 @@ def test_export_and_import_give_the_same_parameters(tmp_path: Path) -> None:
         ({"activation_function": "relu"}, "says activation_function = 'relu'"),
         ({"n_inner": 7}, "says n_inner = 7"),
         ({"n_layer": None}, "has no 'n_layer'"),
-        ({"n_layer": 9}, "do not fit its config.json"),
-        ({"vocab_size": 9}, "do not fit its config.json"),
+        ({"n_layer": 9}, "holds no tensor 'h.3.ln_1.weight', which its config.json asks for"),
+        ({"n_layer": 10**9}, "holds no tensor 'h.3.ln_1.weight'"),
+        ({"n_layer": 2}, r"holds tensor 'h\.2\..*', which no GPT-2 of its config.json has"),
+        ({"vocab_size": 9}, r"tensor 'wte.weight' in .* is \[301, 48\], by its config.json \[9, 48\]"),
+        ({"n_head": 5}, "config.json': n_embd 48 is no multiple of n_head 5"),
+        ({"n_positions": 0}, "config.json': context is 0"),
+        ({"n_embd": float("inf")}, "config.json' is damaged"),
+        ({"tie_word_embeddings": False}, "says tie_word_embeddings = False"),
     ],
 )
 def test_a_folder_of_another_model_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -94,6 +103,52 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path, change: dict[str, 
         GPT2.from_huggingface(tmp_path)
 
 
+def save(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_every_way_in_which_transformers_names_a_gpt2s_tensors_is_read(tmp_path: Path) -> None:
+    """Without the prefix, with the causal masks and the output layer that older versions wrote, in half precision."""
+    model = random_model()
+    model.to_huggingface(tmp_path)
+    theirs = load_file(tmp_path / "model.safetensors")
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in theirs.items()}
+    masks = {f"h.{i}.attn.{name}": torch.ones(1, 1, 32, 32) for i in range(3) for name in ("bias", "masked_bias")}
+    save(tmp_path, {**bare, **masks, "lm_head.weight": bare["wte.weight"].clone()})
+    tokens = torch.randint(CONFIG.vocab_size, (2, 32))
+    assert torch.equal(GPT2.from_huggingface(tmp_path).eval()(tokens), model(tokens))
+    for dtype in (torch.float16, torch.bfloat16):
+        save(tmp_path, {name: tensor.to(dtype) for name, tensor in theirs.items()})
+        again = GPT2.from_huggingface(tmp_path)
+        assert {parameter.dtype for parameter in again.parameters()} == {torch.float32}
+        assert torch.equal(again.position_embedding.weight, model.position_embedding.weight.to(dtype).float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_large_model_is_written_in_several_files_as_transformers_reads_and_writes_them(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    """Files of at most 40,000 bytes, but for a tensor that is larger; then one file again, and none of the others."""
+    model = random_model().to(dtype).float()
+    write_huggingface(model, tmp_path, dtype=dtype, shard_bytes=40_000)
+    sizes = {file.name: file.stat().st_size for file in tmp_path.glob("*.safetensors")}
+    assert len(sizes) > 4
+    assert "model.safetensors" not in sizes
+    assert all(size < 40_000 + 48 * 301 * 4 for size in sizes.values())
+    tokens = torch.randint(CONFIG.vocab_size, (2, 32))
+    theirs, report = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    assert theirs.dtype == dtype
+    assert (theirs.float().eval()(tokens).logits - model(tokens)).abs().max() < TOLERANCE
+    assert torch.equal(GPT2.from_huggingface(tmp_path).eval()(tokens), model(tokens))
+    theirs.save_pretrained(tmp_path / "theirs", max_shard_size="40KB")
+    assert (tmp_path / "theirs/model.safetensors.index.json").exists()
+    assert torch.equal(GPT2.from_huggingface(tmp_path / "theirs").eval()(tokens), model(tokens))
+    model.to_huggingface(tmp_path)
+    assert not (tmp_path / "model.safetensors.index.json").exists()
+    assert torch.equal(GPT2.from_huggingface(tmp_path).eval()(tokens), model(tokens))
+
+
 def test_missing_or_cut_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file .*config.json"):
         GPT2.from_huggingface(tmp_path)
@@ -103,7 +158,7 @@ def test_missing_or_cut_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no whole safetensors file"):
         GPT2.from_huggingface(tmp_path)
     weights.unlink()
-    with pytest.raises(InputError, match="pickled or split weights are not read"):
+    with pytest.raises(InputError, match="pickled weights are not read"):
         GPT2.from_huggingface(tmp_path)
 
 
@@ -115,11 +170,16 @@ def test_the_tokenizer_beside_the_model_is_loaded_by_transformers_and_by_sample(
     model = GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=16, context=16, vocab_size=tokenizer.vocab_size))
     model.to_huggingface(tmp_path, tokenizer=tokenizer)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    text = "the cat\n\nsat on Zoë's mat"
-    assert theirs.encode(text) == tokenizer.encode(text)
-    assert theirs.eos_token_id == tokenizer.eot_id
-    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    every_byte = bytes(range(128)).decode() + "".join(chr(0x80 + 64 * i + i) for i in range(30)) + "\U0010ffff  'S 's"
+    for text in ("the cat\n\nsat on Zoë's mat", every_byte, "the mat<|endoftext|>the cat <|endoftext|>", ""):
+        ids = tokenizer.encode(text, allowed_special="all")
+        assert theirs.encode(text) == ids
+        assert theirs.decode(ids) == text
+    assert (theirs.eos_token_id, len(theirs)) == (tokenizer.eot_id, tokenizer.vocab_size)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert loaded.config.eos_token_id == tokenizer.eot_id
+    batch = theirs(["the cat sat", "on the mat"], return_tensors="pt", padding=False, return_token_type_ids=False)
+    assert (loaded(**batch).logits - model(batch["input_ids"])).abs().max() < TOLERANCE
     assert run(["train", "sample", str(tmp_path), "--prompt", "the cat", "--max-tokens", "5"]) == 0
     streamed = capsys.readouterr().out
     assert streamed.startswith("the cat")
@@ -141,3 +201,89 @@ def test_a_damaged_config_is_named(data: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(InputError, match=r"config\.json"):
         load_model(tmp_path)
+
+
+HOSTILE = {
+    "a header longer than the file": struct.pack("<Q", 2**62) + b"{}",
+    "a header longer than any": struct.pack("<Q", 2**27) + b"{" + b" " * 200,
+    "no JSON": struct.pack("<Q", 4) + b"{{{{",
+    "overlapping tensors": '{"wte.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},'
+    '"wpe.weight":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}',
+    "a tensor past the end": '{"wte.weight":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}',
+    "a size past all numbers": '{"wte.weight":{"dtype":"F32","shape":[4294967296,4294967296,9],"data_offsets":[0,12]}}',
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_safetensors_header_is_refused(name: str, tmp_path: Path) -> None:
+    random_model().to_huggingface(tmp_path)
+    data = HOSTILE[name]
+    if isinstance(data, str):
+        data = struct.pack("<Q", len(data)) + data.encode() + bytes(12)
+    (tmp_path / "model.safetensors").write_bytes(data)
+    with pytest.raises(InputError, match=r"model\.safetensors' is no whole safetensors file"):
+        GPT2.from_huggingface(tmp_path)
+
+
+def test_tensors_that_are_no_gpt2s_are_named(tmp_path: Path) -> None:
+    random_model().to_huggingface(tmp_path)
+    theirs = load_file(tmp_path / "model.safetensors")
+    embedding = theirs["transformer.wte.weight"]
+    for change, message in (
+        ({"lm_head.weight": embedding + 1}, "'lm_head.weight' differs from 'wte.weight'\na GPT-2 shares the two"),
+        ({"lm_head.bias": torch.zeros(3)}, "holds tensor 'lm_head.bias', which no GPT-2"),
+        ({"wte.weight": embedding.clone()}, "holds tensor 'wte.weight' a second time"),
+        (
+            {"transformer.h.0.attn.c_attn.weight": torch.zeros(144, 48)},
+            r"is \[144, 48\], by its config.json \[48, 144\]",
+        ),
+        ({"transformer.h.1.ln_1.bias": torch.zeros(48, dtype=torch.int8)}, "is int8\nexpected float32"),
+    ):
+        save(tmp_path, {**theirs, **change})
+        with pytest.raises(InputError, match=message):
+            GPT2.from_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({}, "has no weight_map of file names"),
+        ({"weight_map": {"wte.weight": 1}}, "has no weight_map of file names"),
+        ({"weight_map": {"wte.weight": "../other/model.safetensors"}}, "names '../other/model.safetensors'"),
+        ({"weight_map": {"wte.weight": "pytorch_model.bin"}}, "names 'pytorch_model.bin'"),
+        ({"weight_map": {"wte.weight": "model-2.safetensors"}}, "no file .*model-2.safetensors', which"),
+        ({"weight_map": {"wte.weight": "model-1.safetensors"}}, "holds no tensor 'h.1.ln_1.weight'"),
+        ({"weight_map": {"a": "model-1.safetensors", "b": "model-3.safetensors"}}, "a second time"),
+    ],
+)
+def test_an_index_that_leads_nowhere_is_named(index: dict[str, object], message: str, tmp_path: Path) -> None:
+    random_model().to_huggingface(tmp_path)
+    theirs = load_file(tmp_path / "model.safetensors")
+    part = {name: tensor for name, tensor in theirs.items() if ".h.1." not in name}
+    for name in ("model-1.safetensors", "model-3.safetensors"):
+        save_file(part, tmp_path / name)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=message):
+        GPT2.from_huggingface(tmp_path)
+
+
+def test_an_export_goes_neither_into_a_run_nor_beside_another_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A config.json among the checkpoints would be taken for the model from then on."""
+    model, other = tmp_path / "model", tmp_path / "other.json"
+    random_model().to_huggingface(model)
+    Tokenizer.train(["the cat sat"], vocab_size=260).save(other)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").touch()
+    for arguments, code, message in (
+        (["--out", str(tmp_path / "run")], 2, "is the folder of a training run"),
+        (["--out", str(tmp_path / "new"), "--tokenizer", str(other)], 3, "has a vocabulary of 301, "),
+    ):
+        assert run(["train", "export", str(model), *arguments]) == code
+        assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other.json", "run"]
+    assert run(["train", "export", str(model), "--out", str(tmp_path / "half"), "--dtype", "bfloat16"]) == 0
+    assert json.loads((tmp_path / "half/config.json").read_text())["torch_dtype"] == "bfloat16"

@@ -186,7 +186,7 @@ def check_fits(
             f"'{model_path}' has a vocabulary of {model.config.vocab_size:,}, '{data}' one of {vocab_size:,}", remedy
         )
     if facts.get("tokenizer_hash", tokenizer_hash) != tokenizer_hash:
-        raise InputError(f"'{model_path}' was trained with another tokenizer than '{data}' is in", remedy)
+        raise InputError(f"'{model_path}' was trained with another tokenizer than that of '{data}'", remedy)
 
 
 def _token_set(data: str, tokenizer: Any) -> HeldOut:
