@@ -43,7 +43,8 @@ class TokenDocument:
 class TokenShards:
     """The shards of one split of a token set ("train" or "validation").
 
-    Opening checks the manifest, sizes and headers, not the tokens: `verify` reads every byte. A split without documents
+    Opening checks the manifest, sizes and headers; tokens are checked when they are first read, and `verify` reads every
+    byte. A split without documents
     opens with `len(shards) == 0`. Shards follow each other as the parts of the corpus did. Of a set at a URL, `read` and
     a sampler fetch the ranges they need; `tokens` and `file` fetch whole shards and keep them in memory.
     """
@@ -100,7 +101,7 @@ class TokenShards:
         return sum(header.n_documents for header in self.headers)
 
     def tokens(self, i: int) -> Tokens:
-        """The i-th shard of the split without its header: u16 or u32, memory-mapped, read-only."""
+        """The i-th shard of the split without its header: u16 or u32, memory-mapped, read-only; not checked, unlike `read`."""
         return self.file(i).tokens
 
     def file(self, i: int) -> ShardFile:
@@ -111,7 +112,11 @@ class TokenShards:
 
     def index(self, i: int) -> npt.NDArray[np.uint64]:
         """Where the documents of the i-th shard start in it, then its number of tokens."""
-        return self.file(i).index if self.remote is None else self.remote.index(i)
+        if self.remote is not None:
+            return self.remote.index(i)
+        file = self.file(i)
+        file.checks.check(file.header.index_offset, file.header.checksums_offset)
+        return file.index
 
     @cached_property
     def document_bounds(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -142,12 +147,12 @@ class TokenShards:
     def read(self, start: int, length: int) -> Tokens:
         """Tokens start … start+length of the whole split, as if its shards were one; past the end it goes on at the start.
 
-        A view of the map when they lie in one shard of a local set, else a copy, checked against its checksums.
+        A view of the map when they lie in one shard of a local set, else a copy; of blocks that are whole, else ShardCorrupt.
         """
         if self.remote is not None:
             found = [self.remote.tokens(*piece) for piece in self.pieces(start, length)]
         else:
-            found = [self._opened[shard].tokens[begin:end] for shard, begin, end in self.pieces(start, length)]
+            found = [self._opened[shard].read(begin, end) for shard, begin, end in self.pieces(start, length)]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def document(self, i: int) -> TokenDocument:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,8 @@ import numpy.typing as npt
 
 from webtext.base.errors import NetworkError
 from webtext.base.storage import Folder
-from webtext.shards.format import HEADER_BYTES, ShardHeader, Tokens, corrupt
+from webtext.shards.checksums import compare_block
+from webtext.shards.format import HEADER_BYTES, ShardHeader, Tokens
 
 ATTEMPTS = 4
 FIRST_WAIT_SECONDS = 0.5
@@ -64,10 +64,8 @@ class RemoteShards:
             self._checksums[shard] = np.frombuffer(table, "<u4")
         for block in range(first, last + 1):
             at = (block - first) * size
-            found, written = zlib.crc32(data[at : at + size]), int(self._checksums[shard][block])
-            if found != written:
-                why = f"it was altered there or on its way: {written:08x} was written"
-                corrupt(location, f"checksum of block {block:,}", f"{found:08x}", why)
+            fault = "it was altered there or on its way"
+            compare_block(location, header, block, data[at : at + size], self._checksums[shard], fault)
         return data[start - begin : stop - begin]
 
     def _header(self, name: str) -> ShardHeader:

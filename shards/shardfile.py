@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import InputError
+from webtext.shards.checksums import BlockChecks
 from webtext.shards.format import BLOCK_BYTES, HEADER_BYTES, ShardHeader, Tokens, corrupt, token_dtype
 
 
@@ -94,7 +95,11 @@ class ShardWriter:
 
 
 class ShardFile:
-    """One token file: memory-mapped read-only, or in memory. Opening checks the header, not the tokens: see `verify.py`."""
+    """One token file: memory-mapped read-only, or in memory.
+
+    Opening checks the header. `checks` compares blocks with their checksums when they are first read; whoever takes
+    `tokens` or `index` as they are asks it first, or reads what may be altered.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         try:
@@ -123,6 +128,19 @@ class ShardFile:
         if self.index[0] != 0 or self.index[-1] != self.header.n_tokens:
             bounds = f"{self.index[0]} to {self.index[-1]}"
             corrupt(location, "range of the document index", bounds, f"expected 0 to {self.header.n_tokens}")
+        written = self.map(np.dtype("<u4"), self.header.checksums_offset, self.header.n_blocks)
+        self.checks = BlockChecks(location, header, data, written)
+
+    def read(self, start: int, stop: int) -> Tokens:
+        """Tokens start … stop-1, of blocks that are whole; a view."""
+        size = self.header.dtype.itemsize
+        self.checks.check(HEADER_BYTES + start * size, HEADER_BYTES + stop * size)
+        return self.tokens[start:stop]
+
+    def are_due(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether tokens starts[i] … stops[i]-1 lie in a block that nobody compared with its checksum yet, for each i."""
+        size = self.header.dtype.itemsize
+        return self.checks.are_due(HEADER_BYTES + starts * size, HEADER_BYTES + stops * size)
 
     def document(self, i: int) -> Tokens:
         """The tokens of the shard's i-th document, its closing end-of-text token included."""

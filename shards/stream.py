@@ -18,6 +18,7 @@ from webtext.shards.format import HEADER_BYTES, Tokens
 from webtext.shards.order import EpochOrder, Indices
 from webtext.shards.reader import TokenShards
 from webtext.shards.resident import Range, Resident, memory_bytes, read_ahead
+from webtext.shards.shardfile import ShardFile
 from webtext.shards.windows import DocumentWindows, RingWindows, Windows
 
 ORDER_VERSION = 2
@@ -93,6 +94,7 @@ class WindowStream:
         self._held: tuple[int, int] | None = None  # epoch and group whose blocks are held
         self._first = self._stop = 0  # samples whose places are known
         self._places: list[Any] = []  # of each: an array, start and stop in it; or block, position and length
+        self._due: dict[int, tuple[ShardFile, int, int]] = {}  # samples whose checksums are to be compared first
         self._resident: Resident[Any]
         if shards.remote is None:
             self._resident = Resident(_PageCache(shards), n_threads=1)
@@ -125,6 +127,11 @@ class WindowStream:
                 self._enter(self._locate(first + done))
             at = first + done - self._first
             places = self._places[at : at + len(rows) - done]
+            if self._due:
+                for sample in range(first + done, first + done + len(places)):
+                    if sample in self._due:
+                        file, start, stop = self._due.pop(sample)
+                        file.read(start, stop)
             copy(places, out, rows[done : done + len(places)])
             done += len(places)
 
@@ -155,11 +162,26 @@ class WindowStream:
                     for extent in here:
                         self._resident.get(extent)
         self._first, self._stop = chunk.first, chunk.first + len(chunk.windows)
+        self._due = self._not_compared(chunk) if self.shards.remote is None else {}
         if self.shards.remote is None:
             self._places = self._mapped(chunk)
         else:
             columns = (chunk.windows // self.block_windows, chunk.starts, chunk.lengths)
             self._places = list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def _not_compared(self, chunk: _Chunk) -> dict[int, tuple[ShardFile, int, int]]:
+        """The samples that lie in blocks which nobody compared yet: where groups are read ahead there are none."""
+        shards = self.shards.shard_starts.searchsorted(chunk.starts, side="right") - 1
+        due = {}
+        for shard in np.unique(shards).tolist():
+            file = self.shards.file(shard)
+            if file.checks.n_unchecked:
+                places = np.flatnonzero(shards == shard)
+                starts = chunk.starts[places] - self.shards.shard_starts[shard]
+                stops = np.minimum(starts + chunk.lengths[places], file.header.n_tokens)
+                for i in np.flatnonzero(file.are_due(starts, stops)).tolist():
+                    due[chunk.first + int(places[i])] = (file, int(starts[i]), int(stops[i]))
+        return due
 
     def _mapped(self, chunk: _Chunk) -> list[tuple[Tokens, int, int]]:
         """The samples' arrays, and where they lie in them: a shard's own, but for windows that lie in several shards."""
@@ -202,7 +224,7 @@ class WindowStream:
 
 
 class _PageCache:
-    """Brings a range of mapped tokens into the page cache."""
+    """Brings a range of mapped tokens into the page cache, and compares its checksums."""
 
     def __init__(self, shards: TokenShards) -> None:
         self._shards = shards
@@ -210,7 +232,9 @@ class _PageCache:
     def __call__(self, wanted: Range) -> None:
         for shard, start, stop in self._shards.pieces(*wanted):
             size = self._shards.token_dtype.itemsize
-            read_ahead(self._shards.file(shard).location, HEADER_BYTES + start * size, (stop - start) * size)
+            file = self._shards.file(shard)
+            read_ahead(file.location, HEADER_BYTES + start * size, (stop - start) * size)
+            file.read(start, stop)
 
 
 class _Read:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 
 import numpy as np
 
+from webtext.shards.checksums import compare_block
 from webtext.shards.format import HEADER_BYTES, Tokens, corrupt
 from webtext.shards.shardfile import ShardFile
 
@@ -31,10 +31,7 @@ def _verify_blocks(shard: ShardFile) -> None:
     for block in range(header.n_blocks):
         at = HEADER_BYTES + block * header.block_bytes
         data = shard.map(np.dtype("u1"), at, min(header.block_bytes, header.checksums_offset - at))
-        found = zlib.crc32(data.data)
-        if found != written[block]:
-            field = f"checksum of block {block:,} (bytes {at:,} to {at + len(data) - 1:,})"
-            corrupt(shard.location, field, f"{found:08x}", f"the file was altered: {written[block]:08x} was written")
+        compare_block(shard.location, header, block, data.data, written)
 
 
 def _verify_index(shard: ShardFile) -> None:

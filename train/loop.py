@@ -86,8 +86,6 @@ def train_model(
             console.say(f"{plan}; {n_tokens:,} tokens, {'; '.join(map(str, uses))}")
             raise DryRun
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
-            if world.is_main:
-                _verify(sources)
             trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts)
             if checkpoint is not None:
                 trainer.resume(checkpoint)
@@ -106,12 +104,6 @@ def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Seq
     for source in sources:
         source.train.check_tokenizer(tokenizer)
     return tokenizer
-
-
-def _verify(sources: Sequence[Source]) -> None:
-    for source in sources:
-        if source.train.set.folder.is_local:  # what is fetched is checked as it comes
-            source.train.set.verify()  # a flipped bit would train on, unseen, for days
 
 
 def make_recipe(settings: TrainSettings, sources: Sequence[Source]) -> Recipe:

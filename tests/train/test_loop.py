@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
+from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed, ShardCorrupt
+from webtext.base.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train import TrainResult, TrainSettings, load_model, train_model
@@ -219,3 +221,36 @@ def test_a_second_run_on_the_same_folder_is_refused(tokens: str, tmp_path: Path)
     with Folder(tmp_path / "model").held(), pytest.raises(InputError, match="another run is writing"):
         train(tokens, tmp_path / "model")
     assert not list((tmp_path / "model").iterdir())
+
+
+def test_a_flipped_bit_in_a_token_file_ends_the_run_which_goes_on_when_it_is_mended(
+    tokens: str, tmp_path: Path
+) -> None:
+    undisturbed = train(tokens, tmp_path / "undisturbed")
+    out = tmp_path / "model"
+    shutil.rmtree(Path(train(tokens, out).checkpoint))  # what is left is step 30
+    shard = Path(tokens) / "train-00001.tok"
+    whole = shard.read_bytes()
+    replace_file(shard, whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+    with pytest.raises(ShardCorrupt, match=r"train-00001\.tok': checksum of block 0 .*") as caught:
+        train(tokens, out)
+    assert "then the same command goes on" in caught.value.lines[2]
+    replace_file(shard, whole)
+    assert train(tokens, out).loss == undisturbed.loss
+    assert metrics(out) == metrics(tmp_path / "undisturbed")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """By rename: a file that shrinks under a map kills whoever reads it."""
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").rename(path)
+
+
+def test_a_run_hashes_no_token_file(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a terabyte that would be hours before each start."""
+
+    def hashing(*_: object) -> None:
+        raise AssertionError("a whole file was hashed")
+
+    monkeypatch.setattr(PartSet, "_verify_file", hashing)
+    assert train(tokens, tmp_path / "model", replace(SETTINGS, steps=6)).step == 6

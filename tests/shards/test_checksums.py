@@ -1,0 +1,204 @@
+"""Blocks are compared with their checksums when they are first read, each once; opening costs the same for any size."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webtext.base.errors import ShardCorrupt
+from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.shards import Sampler, TokenShards, checksums, stream
+from webtext.shards.shardfile import ShardFile, ShardWriter
+
+from .range_server import serving
+from .test_format import edit, write
+
+CHECKED = 512  # bytes of a checksummed block: 256 tokens
+FACTS: dict[str, Any] = {"vocab_size": 50_257, "eot_id": 50_256, "tokenizer_hash": "ab" * 32}
+OPTIONS: dict[str, Any] = {"context": 16, "batch_size": 4, "seed": 1, "block_bytes": 2048, "group_blocks": 2}
+Compared = Counter[tuple[str, int]]
+
+
+def make_set(folder: Path, n_shards: int, documents: int = 200) -> str:
+    """Shards of 100 tokens a document, two bytes each."""
+    tokens = SetWriter(str(folder), "tokens", Recipe(stage="test", code_version=1, settings=FACTS))
+    parts, random = [], np.random.default_rng(0)
+    for number in range(n_shards):
+        with tokens.part(number, key=str(number)) as part:
+            with ShardWriter(part.attach(f"train-{number:05d}.tok"), **FACTS, block_bytes=CHECKED) as shard:
+                for _ in range(documents):
+                    shard.append(random.integers(0, 50_000, 99, np.uint16))
+            parts.append(part.publish())
+    tokens.seal(parts)
+    return str(folder)
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Compared:
+    """How often each block of each file is compared from now on."""
+    counts: Compared = Counter()
+    compare = checksums.compare_block
+
+    def counting(location: str, header: Any, block: int, *rest: Any) -> None:
+        counts[Path(location).name, block] += 1
+        compare(location, header, block, *rest)
+
+    monkeypatch.setattr(checksums, "compare_block", counting)
+    return counts
+
+
+@pytest.fixture
+def no_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are larger than the memory that they may fill."""
+    monkeypatch.setattr(stream, "memory_bytes", lambda: 0)
+
+
+def flip(location: str, token: int) -> None:
+    at = 256 + 2 * token
+    edit(Path(location), at, bytes([Path(location).read_bytes()[at] ^ 4]))
+
+
+def end_reading(sampler: Sampler) -> None:
+    """What is read ahead ends with the block at hand."""
+    resident = sampler.streams[0]._resident
+    resident.close()
+    for thread in resident._threads:
+        thread.join()
+
+
+def test_a_block_is_compared_when_it_is_first_read_and_no_more(tmp_path: Path, compared: Compared) -> None:
+    """Blocks of 64 bytes: tokens 0 to 31, 32 to 63, …"""
+    file = ShardFile(write(tmp_path / "a.tok", [[1] * 100]))
+    assert not compared
+    for _ in range(2):
+        assert file.read(30, 34).tolist() == [1] * 4
+        assert compared == {("a.tok", 0): 1, ("a.tok", 1): 1}
+    assert file.are_due(np.array([0, 63, 64]), np.array([64, 65, 65])).tolist() == [False, True, True]
+    file.read(0, 96)
+    assert file.checks.n_unchecked == 1  # that of the last tokens and the document index
+    file.checks.check(file.header.index_offset, file.header.checksums_offset)
+    assert (file.checks.n_unchecked, set(compared.values())) == (0, {1})
+    assert file.are_due(np.array([0]), np.array([101])).tolist() == [False]
+
+
+def test_the_altered_block_is_named_with_what_to_do_and_read_once_it_is_mended(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tok", [[1] * 100])
+    edit(path, 400, b"\x07")
+    file = ShardFile(path)
+    assert file.read(0, 64).tolist() == [1] * 64
+    with pytest.raises(ShardCorrupt, match=r"a\.tok': checksum of block 2 \(bytes 384 to 447\)") as caught:
+        file.read(60, 70)
+    assert "copy the file from where it is whole" in caught.value.lines[2]
+    edit(path, 400, b"\x01")
+    assert ShardFile(path).read(60, 70).tolist() == [1] * 10
+
+
+@pytest.mark.parametrize("crosses_documents", [True, False])
+def test_each_block_is_compared_once_in_many_epochs(
+    tmp_path: Path, compared: Compared, crosses_documents: bool
+) -> None:
+    shards = TokenShards(make_set(tmp_path / "set", 3))
+    sampler = Sampler(shards, **OPTIONS, crosses_documents=crosses_documents)
+    for _ in range(2 * sampler.n_windows // 4 + 9):
+        next(sampler)
+    end_reading(sampler)
+    assert set(compared.values()) == {1}
+    of_tokens = {(name, block) for name in shards.names for block in range(40_000 // CHECKED)}
+    assert of_tokens <= compared.keys()
+
+
+@pytest.mark.usefixtures("no_read_ahead")
+def test_without_read_ahead_the_same_windows_come_and_each_block_is_compared_once(
+    tmp_path: Path, compared: Compared
+) -> None:
+    shards = TokenShards(make_set(tmp_path / "set", 3))
+    plain = np.concatenate([shards.tokens(i) for i in range(3)])
+    sampler = Sampler(shards, **OPTIONS | {"group_blocks": None})
+    first = [sampler.streams[0].place(sample)[0] for sample in range(4)]
+    assert np.array_equal(next(sampler), [np.take(plain, range(at, at + 17), mode="wrap") for at in first])
+    assert (
+        len(compared) <= 8 + 6
+    )  # four windows, each in at most two blocks; three that lie in two shards, known before
+    for _ in range(2 * sampler.n_windows // 4):
+        next(sampler)
+    assert set(compared.values()) == {1}
+
+
+@pytest.mark.usefixtures("no_read_ahead")
+def test_a_flipped_bit_is_found_before_its_window_is_given_and_the_state_is_that_of_the_batch_before(
+    tmp_path: Path,
+) -> None:
+    folder = make_set(tmp_path / "set", 2)
+    reference = Sampler(TokenShards(folder), **OPTIONS)
+    place = reference.streams[0].place(4 * 100)[0]  # of the first window of batch 100
+    shard, at = reference.shards.place(place)
+    location = str(reference.shards.file(shard).location)
+    flip(location, at + 1)
+    sampler = Sampler(TokenShards(folder), **OPTIONS)
+    given: list[Any] = []
+    with pytest.raises(ShardCorrupt, match=rf"{Path(location).name}': checksum of block {2 * (at + 1) // CHECKED} "):
+        given.extend(itertools.islice(sampler, 101))
+    state = sampler.state_dict()
+    assert state["samples_consumed"] == 4 * len(given)
+    flip(location, at + 1)
+    again = Sampler(TokenShards(folder), **OPTIONS)
+    again.load_state_dict(state)
+    rest = [next(again) for _ in range(101 - len(given))]
+    assert all(np.array_equal(batch, next(reference)) for batch in [*given, *rest])
+
+
+def test_single_reads_and_document_indexes_are_compared_too(tmp_path: Path) -> None:
+    folder = make_set(tmp_path / "set", 1)
+    shards = TokenShards(folder)
+    index_offset = shards.headers[0].index_offset
+    edit(Path(shards.file(0).location), index_offset + 8, b"\x07")
+    with pytest.raises(ShardCorrupt, match="checksum of block"):
+        TokenShards(folder).index(0)
+    flip(shards.file(0).location, 300)
+    with pytest.raises(ShardCorrupt, match="checksum of block 1 "):
+        TokenShards(folder).read(290, 20)
+
+
+@pytest.mark.parametrize("sample", [0, 4 * 123])
+def test_a_restart_reads_the_blocks_of_two_groups_whatever_the_size_of_the_set(
+    tmp_path: Path, compared: Compared, monkeypatch: pytest.MonkeyPatch, sample: int
+) -> None:
+    """Groups of two blocks of 2,048 bytes: two groups with the token at each block's end touch at most 4 · 6 checked blocks."""
+
+    def no_hashing(*_: object) -> None:
+        raise AssertionError("a whole file was hashed")
+
+    sets = [make_set(tmp_path / "small", 1, documents=400), make_set(tmp_path / "large", 6, documents=400)]
+    monkeypatch.setattr(PartSet, "_verify_file", no_hashing)
+    most = []
+    for folder in sets:
+        compared.clear()
+        sampler = Sampler(TokenShards(folder), **OPTIONS)
+        sampler.load_state_dict(sampler.state_dict() | {"samples_consumed": sample})
+        next(sampler)
+        end_reading(sampler)
+        most.append(compared.total())
+    assert max(most) <= 24, most
+
+
+def test_a_restart_on_a_remote_set_fetches_as_many_bytes_whatever_its_size(tmp_path: Path) -> None:
+    """Headers and tables of checksums aside: 256 bytes a file, and 4 a block of the files that are read."""
+    fetched: list[int] = []
+    for name, n_shards in (("small", 1), ("large", 6)):
+        with serving(Path(make_set(tmp_path / name, n_shards, documents=400))) as server:
+            shards = TokenShards(server.url)
+            server.asked.clear()
+            sampler = Sampler(shards, **OPTIONS)
+            sampler.load_state_dict(sampler.state_dict() | {"samples_consumed": 500})
+            next(sampler)
+            end_reading(sampler)
+            tables = {header.checksums_offset for header in shards.headers}
+            fetched.append(sum(stop - start for _, start, stop in list(server.asked) if start not in tables))
+    assert all(0 < n <= 24 * CHECKED for n in fetched)
