@@ -1,23 +1,25 @@
 """The output layer and its cross-entropy together, a chunk of positions at a time.
 
-At GPT-2's vocabulary the logits of one batch are its largest tensor by far. Here they live for one chunk: the forward pass
-computes a chunk's logits, its loss and already its gradient, so that nothing is kept or computed twice.
+At GPT-2's vocabulary the logits of one batch are its largest tensor by far. Here they live for one chunk, in the dtype of
+the model: the forward pass turns them where they lie into their gradient, so that nothing is kept or computed twice.
+On a CPU the softmax takes a few rows at a time, which stay in its cache while they are float32.
 
 Shape suffixes as in `model.py`: n position, c channel, v vocabulary (padded).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-LOGITS_PER_CHUNK = 2**25
-"""128 MiB of float32 logits: large enough for full-speed matrix products, small beside the activations."""
-CACHED_ROWS, CACHED_LOGITS = 256, 2**21
-"""On a CPU, if so many rows of logits lie in its cache they are the chunk: 1.4x at 4,096 tokens of 256 channels, bfloat16."""
+LOGITS_PER_CHUNK = 2**26
+"""128 MiB of bfloat16 logits: large enough for full-speed matrix products, small beside the activations."""
+LOGITS_PER_BLOCK = 2**19
+"""2 MiB of float32 logits, a share of the cache of a CPU."""
 
 
 def linear_cross_entropy(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
@@ -31,37 +33,36 @@ def linear_cross_entropy(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor
 @torch.no_grad()
 def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
     """-log softmax(hidden @ weight.T)[target] of each position, [n], in float32 or better; without gradient."""
-    weight_vc = weight_vc.to(_compute_dtype(hidden_nc))
-    dtype = torch.promote_types(hidden_nc.dtype, torch.float32)
-    losses_n = torch.empty(len(targets_n), dtype=dtype, device=hidden_nc.device)
+    losses_n = torch.empty(len(targets_n), dtype=_sum_dtype(hidden_nc), device=hidden_nc.device)
     for rows in _chunks(len(targets_n), weight_vc):
-        logits_nv = _chunk_logits(hidden_nc[rows], weight_vc, vocab_size)
-        losses_n[rows] = -_picked(torch.log_softmax(logits_nv, dim=1), targets_n[rows])
+        logits_nv = hidden_nc[rows] @ weight_vc.T
+        for block in _blocks(rows, logits_nv):
+            log_probability_nv = _log_softmax(logits_nv[_within(block, rows)], vocab_size)
+            losses_n[block] = -_picked(log_probability_nv, targets_n[block])
     return losses_n
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
-        n = len(targets_n)
-        cast_weight_vc = weight_vc.to(_compute_dtype(hidden_nc))
-        loss = torch.zeros((), device=hidden_nc.device, dtype=torch.promote_types(hidden_nc.dtype, torch.float32))
+        loss = torch.zeros((), device=hidden_nc.device, dtype=_sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)
-        grad_weight_vc = torch.zeros_like(weight_vc)
-        minus_one_n1 = torch.full((n, 1), -1, device=hidden_nc.device, dtype=loss.dtype)
-        for rows in _chunks(n, weight_vc):
-            logits_nv = _chunk_logits(hidden_nc[rows], cast_weight_vc, vocab_size)
-            log_probability_nv = torch.log_softmax(logits_nv, dim=1)
-            loss -= _picked(log_probability_nv, targets_n[rows]).sum()
-            # d loss / d logits = softmax - one hot, all divided by n at the end
-            slope_nv = log_probability_nv.exp_()
-            slope_nv.scatter_add_(1, targets_n[rows, None], minus_one_n1[: len(slope_nv)])
-            slope_nv = slope_nv.to(cast_weight_vc.dtype)
-            grad_hidden_nc[rows] = slope_nv @ cast_weight_vc
-            grad_weight_vc += slope_nv.T @ hidden_nc[rows].to(cast_weight_vc.dtype)
+        grad_weight_vc: Tensor | None = None
+        chunks = list(_chunks(len(targets_n), weight_vc))
+        for rows in chunks:
+            logits_nv = hidden_nc[rows] @ weight_vc.T
+            for block in _blocks(rows, logits_nv):
+                loss -= _to_slopes(logits_nv[_within(block, rows)], targets_n[block], vocab_size)
+            slopes_nv = logits_nv
+            torch.mm(slopes_nv, weight_vc, out=grad_hidden_nc[rows])
+            part_vc = slopes_nv.T @ hidden_nc[rows]
+            if grad_weight_vc is None:  # several chunks are summed in float32 or better
+                grad_weight_vc = part_vc if len(chunks) == 1 else part_vc.to(loss.dtype)
+            else:
+                grad_weight_vc += part_vc
         ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)
-        ctx.n = n
-        return loss / n
+        ctx.n = len(targets_n)
+        return loss / len(targets_n)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -70,23 +71,42 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return grad_hidden_nc.mul_(scale), grad_weight_vc.mul_(scale), None, None
 
 
-def _compute_dtype(hidden_nc: Tensor) -> torch.dtype:
-    device = hidden_nc.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_nc.dtype
+def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
+    """Sum of the targets' log-probabilities; writes n times the loss's gradient, softmax - one hot, over the logits."""
+    log_probability_nv = _log_softmax(logits_nv, vocab_size)
+    total: Tensor = _picked(log_probability_nv, targets_n).sum()
+    slopes_nv = log_probability_nv.exp_()
+    slopes_nv.scatter_add_(1, targets_n[:, None], slopes_nv.new_full((len(targets_n), 1), -1))
+    logits_nv.copy_(slopes_nv)
+    return total
+
+
+def _log_softmax(logits_nv: Tensor, vocab_size: int) -> Tensor:
+    logits_nv[:, vocab_size:] = -torch.inf
+    return torch.log_softmax(logits_nv, dim=1, dtype=_sum_dtype(logits_nv))
+
+
+def _sum_dtype(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _chunks(n: int, weight_vc: Tensor) -> Iterator[slice]:
-    n_rows = len(weight_vc)
-    fits_cache = weight_vc.device.type == "cpu" and CACHED_ROWS * n_rows <= CACHED_LOGITS
-    size = CACHED_ROWS if fits_cache else max(1, LOGITS_PER_CHUNK // n_rows)
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    """Equal slices of n rows, as few as may be."""
+    most = max(1, LOGITS_PER_CHUNK // len(weight_vc))
+    return _slices(0, n, max(1, math.ceil(n / max(1, math.ceil(n / most)))))
 
 
-def _chunk_logits(hidden_nc: Tensor, weight_vc: Tensor, vocab_size: int) -> Tensor:
-    logits_nv = hidden_nc.to(weight_vc.dtype) @ weight_vc.T
-    logits_nv = logits_nv.to(torch.promote_types(logits_nv.dtype, torch.float32))
-    logits_nv[:, vocab_size:] = -torch.inf
-    return logits_nv
+def _blocks(rows: slice, logits_nv: Tensor) -> Iterator[slice]:
+    on_cpu = logits_nv.device.type == "cpu"
+    return _slices(rows.start, rows.stop, max(1, LOGITS_PER_BLOCK // logits_nv.shape[1]) if on_cpu else len(logits_nv))
+
+
+def _slices(start: int, stop: int, size: int) -> Iterator[slice]:
+    return (slice(i, min(i + size, stop)) for i in range(start, stop, size))
+
+
+def _within(block: slice, rows: slice) -> slice:
+    return slice(block.start - rows.start, block.stop - rows.start)
 
 
 def _picked(log_probability_nv: Tensor, targets_n: Tensor) -> Tensor:

@@ -12,8 +12,6 @@ from torch import Tensor, distributed, nn
 
 from webtext.base.errors import ConfigError, EnvironmentError_
 
-MIN_BFLOAT16_WIDTH_ON_CPU = 128
-"""One step of 2 layers, 4,096 tokens: float32 / bfloat16 = 1.3 at width 128, 1.5 at 256, 1.6 at 6 layers of 384."""
 _ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
 
 
@@ -70,14 +68,3 @@ def join_world(device: str) -> Iterator[World]:
     finally:
         if joins:
             distributed.destroy_process_group()
-
-
-def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtype:
-    """The dtype of matrix products: 'auto' is bfloat16 where the machine multiplies it faster than float32."""
-    if setting != "auto":
-        return torch.bfloat16 if setting == "bfloat16" else torch.float32
-    if device.type == "cuda":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        fast = n_embd >= MIN_BFLOAT16_WIDTH_ON_CPU and torch.cpu._is_avx512_bf16_supported()
-    return torch.bfloat16 if fast else torch.float32

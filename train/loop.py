@@ -20,13 +20,16 @@ from webtext.train.checkpoint import Checkpoint, latest_checkpoint
 from webtext.train.settings import TrainSettings, difference
 from webtext.train.sources import Source, open_sources, source_uses
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 _SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded resolved, as the model's config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """How a run ended. Losses are nats a token; None where there is none: no validation split, no update made."""
+    """How a run ended. Losses are nats a token; None where there is none: no validation split, no update made.
+
+    `mfu_ratio` and `memory_bytes` are those of `meter.Speed`, of all steps together and the most of any.
+    """
 
     checkpoint: str
     step: int
@@ -36,6 +39,8 @@ class TrainResult:
     validation_loss_before: float | None
     validation_loss: float | None
     skipped_steps: int
+    mfu_ratio: float
+    memory_bytes: int
     skipped: bool = False
 
     @classmethod

@@ -23,9 +23,9 @@ from webtext.train.shape import GPT2Config
 if TYPE_CHECKING:
     from webtext.train.sources import SourceUse
 
-LOGITS_PER_CHUNK = 2**25  # as in cross_entropy.py, which needs torch
+LOGITS_PER_CHUNK = 2**26  # as in cross_entropy.py, which needs torch
 GIB = 2**30
-FLOAT32 = 4
+FLOAT32, BFLOAT16 = 4, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,17 +161,16 @@ def recomputed_flops_per_token(config: GPT2Config) -> int:
 def memory_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> Memory:
     """Bytes on one device.
 
-    float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1), the blocks' weights
-    once more in bfloat16 for the products, and what the backward pass needs; dtype 'auto' counts as bfloat16.
+    float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1), all weights
+    once more in bfloat16, and what the backward pass needs; dtype 'auto' counts as bfloat16.
     """
     n_stored = config.n_parameters + (config.padded_vocab_size - config.vocab_size) * config.n_embd
     casts = settings.dtype != "float32"
-    matrices = 12 * config.n_layer * config.n_embd**2 + config.n_layer * 9 * config.n_embd
     return Memory(
         parameters=FLOAT32 * n_stored,
         gradients=FLOAT32 * n_stored,
         optimizer=2 * FLOAT32 * n_stored,
-        cast_parameters=2 * matrices if casts else 0,
+        cast_parameters=BFLOAT16 * n_stored if casts else 0,
         activations=activation_bytes(config, settings, microbatch),
         output_layer=_output_layer_bytes(config, casts, microbatch * settings.context),
     )
@@ -180,18 +179,17 @@ def memory_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> M
 def activation_bytes(config: GPT2Config, settings: TrainSettings, microbatch: int) -> int:
     """What `microbatch` sequences leave for the backward pass, up to the final norm, with flash attention.
 
-    A layer keeps, for each token: the inputs of both norms in float32 with their mean and scale; in the products' dtype the
-    inputs of query, key and value (three copies where they are cast), all three and their output with one float32 for
-    each head (Dao et al. 2022), the inputs of expand, GELU and contract (C, 4 C, 4 C). Checkpointed, it keeps its
-    input alone, and one layer at a time has all the rest. Dropout adds a byte for each channel of its three masks.
+    A layer keeps, for each token, in the run's dtype: the inputs of both norms with their mean and scale, the input of query,
+    key and value, all three and their output with one float32 for each head (Dao et al. 2022), the inputs of expand, GELU
+    and contract (C, 4 C, 4 C). Checkpointed, it keeps its input alone, and one layer at a time has all the rest. Dropout
+    adds a byte for each channel of its three masks.
     """
     width, n_tokens = config.n_embd, microbatch * settings.context
-    casts = settings.dtype != "float32"
-    products = (16 if casts else 14) * width * (2 if casts else FLOAT32)
-    norms = 2 * (FLOAT32 * width + 2 * FLOAT32)
-    layer = norms + products + FLOAT32 * config.n_head + (2 * width if config.dropout else 0)
-    ends = FLOAT32 * width + 2 * FLOAT32 + 8 + (width if config.dropout else 0)  # final norm, token ids, mask
-    layers = config.n_layer * FLOAT32 * width + layer if settings.activation_checkpointing else config.n_layer * layer
+    size = FLOAT32 if settings.dtype == "float32" else BFLOAT16
+    norm = size * width + 2 * size
+    layer = 2 * norm + 14 * size * width + FLOAT32 * config.n_head + (2 * width if config.dropout else 0)
+    ends = norm + 8 + (width if config.dropout else 0)  # final norm, token ids, mask
+    layers = config.n_layer * size * width + layer if settings.activation_checkpointing else config.n_layer * layer
     return n_tokens * (layers + ends)
 
 
@@ -207,11 +205,11 @@ def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, 
 
 
 def _output_layer_bytes(config: GPT2Config, casts: bool, n_tokens: int) -> int:
-    """The final norm's output and its gradient, the weight's gradient and cast, and one chunk of logits three times."""
+    """The final norm's output and its gradient, the weight's gradient, and one chunk of logits with its softmax."""
     table = config.padded_vocab_size * config.n_embd
+    size = BFLOAT16 if casts else FLOAT32
     logits = min(n_tokens * config.padded_vocab_size, LOGITS_PER_CHUNK)
-    chunk = logits * (2 * FLOAT32 + (2 if casts else 0))
-    return 2 * FLOAT32 * n_tokens * config.n_embd + FLOAT32 * table + (2 * table if casts else 0) + chunk
+    return 2 * size * n_tokens * config.n_embd + FLOAT32 * table + logits * (size + FLOAT32)
 
 
 def _speed(config: GPT2Config, plan: PlanSettings) -> float | None:

@@ -11,8 +11,10 @@ import contextlib
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +26,24 @@ from webtext.base.errors import Interrupted
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.train import checkpoint as checkpoints
+from webtext.train.allocator import keep_freed_memory
 from webtext.train.batches import TokenBatches
 from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
-from webtext.train.distributed import World, compute_dtype
+from webtext.train.distributed import World
 from webtext.train.evaluate.perplexity import total_loss
 from webtext.train.evaluate.windows import Windows
 from webtext.train.guard import Guard
 from webtext.train.memory import memory_is_an_error
+from webtext.train.meter import Meter
 from webtext.train.model import GPT2
 from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from webtext.train.precision import cast_parameters, compute_dtype
 from webtext.train.sample import sample_text
 from webtext.train.schedule import learning_rate
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.sources import Source, make_sampler
 from webtext.train.termination import Termination
+from webtext.train.update import Reading, gradient_norm, is_fault, update
 
 METRICS = "metrics.jsonl"
 SAMPLE_TOKENS = 64
@@ -52,6 +58,16 @@ class _Loss(nn.Module):
 
     def forward(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
         return self.model.loss(tokens_bt, targets_bt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """An update that the device has yet to make: its loss, gradient norm and how many processes are asked to end."""
+
+    step: int
+    rate: float
+    n_tokens: int
+    reading: Reading
 
 
 class _HeldOut:
@@ -93,6 +109,8 @@ class Trainer:
     ) -> None:
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
+        if world.device.type == "cpu":
+            keep_freed_memory()
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
         self.world, self.console, self.tokenizer = world, console, tokenizer
         microbatch, self.accumulation = settings.accumulation(world.size)
@@ -110,9 +128,13 @@ class Trainer:
         self.guard = Guard(settings)
         self.step = 0
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
-        self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0}
+        self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": 0.0, "memory_bytes": 0}
         self._measured_at: int | None = None
         self._must_end = False
+        self.steps_ahead = 1 if world.device.type == "cuda" else 0
+        """Steps that may be queued before the result of an earlier one is read, so that the device never waits."""
+        self._queued: deque[_Queued] = deque()
+        self.meter = Meter(self.model.config, world, self.dtype)
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where `checkpoint` was written."""
@@ -141,10 +163,12 @@ class Trainer:
             if self.step == 0:
                 self._evaluate()
             progress.advance(self.step)
+            self._clock = time.perf_counter()
             while self.step < settings.steps:
                 with memory_is_an_error(self.model.config, settings, self.world):
-                    note = self._train_step()
-                progress.advance(1, note)
+                    self._queue_step()
+                    while len(self._queued) > (0 if self._is_any_due() or self._must_end else self.steps_ahead):
+                        progress.advance(1, self._settle(self._queued.popleft()))
                 if self._is_due(settings.eval_interval):
                     self._evaluate()
                 if settings.sample_interval is not None and self._is_due(settings.sample_interval):
@@ -156,60 +180,71 @@ class Trainer:
                         f"ended by SIGTERM after step {self.step:,}, saved as '{saved.path}'",
                         "give the same command again to go on",
                     )
+                if not self._queued:
+                    self._clock = time.perf_counter()  # the steps' own time: measurements and checkpoints are left out
             self._tell_best()
         return saved
+
+    def _is_any_due(self) -> bool:
+        settings = self.settings
+        return any(map(self._is_due, (settings.eval_interval, settings.sample_interval, settings.checkpoint_interval)))
 
     def _is_due(self, interval: int | None) -> bool:
         return self.step == self.settings.steps or (interval is not None and self.step % interval == 0)
 
-    def _train_step(self) -> str:
-        """One update; returns its line for the progress bar."""
-        settings, started = self.settings, time.perf_counter()
+    def _queue_step(self) -> None:
+        """Give the device one update to make. On a GPU nothing here waits for it."""
+        settings = self.settings
         torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
         rate = learning_rate(settings, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = torch.zeros((), device=self.world.device)
-        for i in range(self.accumulation):
-            tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
-            with self._averaging_gradients(i == self.accumulation - 1):
-                with self._autocast():
+        with cast_parameters(self.model, self.dtype):
+            for i in range(self.accumulation):
+                tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
+                with self._averaging_gradients(i == self.accumulation - 1):
                     part: Tensor = self.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / self.accumulation
-                part.backward()  # type: ignore[no-untyped-call]
-            loss += part.detach()
-        max_norm = settings.max_grad_norm or math.inf
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), max_norm))
-        sums = self.world.sum(torch.stack([loss, loss.new_tensor(float(self._termination.asked))]))
-        total, n_asked = sums.tolist()
-        value = total / self.world.size
-        self._must_end = n_asked > 0  # one process was asked: all end after the same step
-        fault = self.guard.check(self.step + 1, value, norm)
-        if fault is None:
-            self.optimizer.step()
+                    part.backward()  # type: ignore[no-untyped-call]
+                loss += part.detach()
+        asked = torch.full_like(loss, float(self._termination.asked))
+        total, n_asked = self.world.sum(torch.stack([loss, asked]))
+        mean, norm = total / self.world.size, gradient_norm(self.model)
+        fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
+        update(self.optimizer, norm, settings.max_grad_norm, fault)
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-
-        seconds = time.perf_counter() - started
         n_tokens = settings.batch_size * settings.context
-        self.result["tokens"] += n_tokens
+        self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
+
+    def _settle(self, queued: _Queued) -> str:
+        """Read how an update went, judge it and log it; returns its line for the progress bar."""
+        loss, norm, n_asked = queued.reading.read()
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        self._must_end = self._must_end or n_asked > 0  # one process was asked: all end after the same step
+        fault = self.guard.check(queued.step, loss, norm)
+        self.result["tokens"] += queued.n_tokens
         self.result["seconds"] += seconds
-        row: dict[str, Any] = {"step": self.step, "learning_rate": rate}
+        row: dict[str, Any] = {"step": queued.step, "learning_rate": queued.rate}
         if fault is None:
-            self.result["loss"] = value
-            row |= {"loss": value, "grad_norm": norm}
+            self.result["loss"] = loss
+            row |= {"loss": loss, "grad_norm": norm}
         else:
             self.result["skipped_steps"] += 1
             row["skipped"] = fault
             tell = self.console.warn if self.world.is_main else self.console.say
-            tell(f"step {self.step:,} is skipped: {fault}")
-        self._log(
-            row | {"tokens_per_second": round(n_tokens / seconds, 1), "seconds": round(self.result["seconds"], 3)}
-        )
-        return f"loss {value:.3f}, rate {rate:.2e}, gradient {norm:.2f}, {n_tokens / seconds:,.0f} tokens/s"
+            tell(f"step {queued.step:,} is skipped: {fault}")
+        speed = self.meter.measure(queued.n_tokens, seconds)
+        overall = self.meter.measure(self.result["tokens"], self.result["seconds"])
+        most = max(speed.memory_bytes, self.result["memory_bytes"])
+        self.result |= {"mfu_ratio": overall.mfu_ratio, "memory_bytes": most}
+        self._log(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})
+        return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
 
     def _evaluate(self) -> None:
         self.model.eval()
-        with self._autocast():
+        with torch.no_grad(), cast_parameters(self.model, self.dtype):
             losses = self.held_out.losses(self.model, self.microbatch, self.world)
         self.model.train()
         if not losses:
@@ -281,9 +316,6 @@ class Trainer:
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
             f"{where['device']}, processes: {self.world.size}"
         )
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.world.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def _averaging_gradients(self, is_last: bool) -> AbstractContextManager[Any]:
         """Only the last backward pass of a step sends gradients around."""

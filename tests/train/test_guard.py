@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import Tensor
 
-from webtext.base.errors import RunFailed
+from webtext.base.errors import Interrupted, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainResult, TrainSettings, train_model
 from webtext.train import trainer as trainer_module
 from webtext.train.guard import MAX_SKIPS_IN_A_ROW, MIN_UPDATES, WINDOW, Guard
 from webtext.train.model import GPT2
+from webtext.train.schedule import learning_rate
+from webtext.train.trainer import Trainer
 
 SETTINGS = TrainSettings(
     n_layer=1,
@@ -36,6 +40,9 @@ SETTINGS = TrainSettings(
 )
 
 
+CLOCKED = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")  # what no run repeats
+
+
 def filled(settings: TrainSettings, n: int = WINDOW) -> Guard:
     """A guard that saw losses and norms of 3 and 5 in turn: mean 4, deviation 1."""
     guard = Guard(settings)
@@ -47,14 +54,15 @@ def filled(settings: TrainSettings, n: int = WINDOW) -> Guard:
 @pytest.mark.parametrize(("loss", "norm", "name"), [(10.01, 4.0, "loss"), (4.0, 10.01, "gradient norm")])
 def test_a_spike_lies_above_the_mean_by_more_than_so_many_deviations(loss: float, norm: float, name: str) -> None:
     """4 + 6 x 1 = 10 is none yet, 10.01 is one; from below nothing is."""
-    assert filled(SETTINGS).check(1, 10.0, 10.0) is None
-    assert filled(SETTINGS).check(1, -99.0, 0.0) is None
-    assert filled(SETTINGS).check(1, loss, norm) == f"the {name} is 10.01, and was 4 with a deviation of 1"
+    assert filled(SETTINGS).check(WINDOW + 1, 10.0, 10.0) is None
+    assert filled(SETTINGS).check(WINDOW + 1, -99.0, 0.0) is None
+    assert filled(SETTINGS).check(WINDOW + 1, loss, norm) == f"the {name} is 10.01, and was 4 with a deviation of 1"
 
 
 def test_without_a_threshold_or_before_enough_updates_only_what_is_no_number_is_a_fault() -> None:
-    assert filled(replace(SETTINGS, spike_sigmas=None)).check(1, 1e9, 1e9) is None
-    assert filled(SETTINGS, MIN_UPDATES - 1).check(1, 1e9, 1e9) is None
+    assert filled(replace(SETTINGS, spike_sigmas=None)).check(WINDOW + 1, 1e9, 1e9) is None
+    assert filled(SETTINGS, MIN_UPDATES - 1).check(WINDOW, 1e9, 1e9) is None
+    assert filled(SETTINGS, MIN_UPDATES).check(WINDOW, 1e9, 1e9) is not None
     for value in (math.nan, math.inf):
         assert Guard(replace(SETTINGS, spike_sigmas=None)).check(1, value, 1.0) == f"the loss is {value}"
 
@@ -62,9 +70,20 @@ def test_without_a_threshold_or_before_enough_updates_only_what_is_no_number_is_
 def test_a_skipped_spike_is_no_part_of_what_is_normal() -> None:
     guard = filled(SETTINGS)
     for _ in range(MAX_SKIPS_IN_A_ROW):
-        assert guard.check(1, 1e9, 4.0) is not None
-    assert guard.check(2, 4.0, 4.0) is None
-    assert guard.check(3, 10.01, 4.0) is not None
+        assert guard.check(WINDOW + 1, 1e9, 4.0) is not None
+    assert guard.check(WINDOW + 2, 4.0, 4.0) is None
+    assert guard.check(WINDOW + 3, 10.01, 4.0) is not None
+
+
+def test_a_steps_limits_do_not_know_the_step_before_it_nor_whether_it_was_checked() -> None:
+    """The device compares by them while the step before is still under way; in float32, so they are rounded to it."""
+    early = filled(SETTINGS)
+    late = filled(SETTINGS)
+    late.check(WINDOW, 3.3, 4.4)
+    assert early.limits(WINDOW + 1) == late.limits(WINDOW + 1) == (10.0, 10.0)
+    assert late.limits(WINDOW + 2) != (10.0, 10.0)
+    assert all(limit == float(np.float32(limit)) for limit in late.limits(WINDOW + 2))
+    assert Guard(SETTINGS).limits(1) == (math.inf, math.inf)
 
 
 def test_too_many_skips_in_a_row_end_the_run() -> None:
@@ -77,12 +96,12 @@ def test_too_many_skips_in_a_row_end_the_run() -> None:
 
 def test_a_guard_that_goes_on_judges_as_the_one_that_did_not_stop() -> None:
     one = filled(SETTINGS)
-    one.check(1, math.nan, 1.0)
+    one.check(WINDOW + 1, math.nan, 1.0)
     other = Guard(SETTINGS)
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert other.state_dict() == one.state_dict()
-    assert [one.check(2, value, 4.0) for value in (9.99, 10.2)] == [
-        other.check(2, value, 4.0) for value in (9.99, 10.2)
+    assert [one.check(WINDOW + 2, value, 4.0) for value in (9.99, 10.2)] == [
+        other.check(WINDOW + 2, value, 4.0) for value in (9.99, 10.2)
     ]
 
 
@@ -172,10 +191,63 @@ def test_a_run_that_goes_on_skips_what_the_undisturbed_one_skips(
     plant(monkeypatch, {80: 100.0}, calls=70)
     train(tokens, tmp_path / "stopped", settings)
     timeless = [
-        [{k: v for k, v in row.items() if k not in ("seconds", "tokens_per_second")} for row in rows(tmp_path / name)]
+        [{k: v for k, v in row.items() if k not in CLOCKED} for row in rows(tmp_path / name)]
         for name in ("whole", "stopped")
     ]
     assert timeless[0] == timeless[1]
     assert any(row["step"] == 80 and "skipped" in row for row in timeless[0])
     one, other = (tmp_path / name / "checkpoints/step-000100/optimizer.safetensors" for name in ("whole", "stopped"))
     assert one.read_bytes() == other.read_bytes()
+
+
+def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where the host queues a step before it knows how the one before went."""
+    run = Trainer.run
+
+    def run_late(self: Trainer) -> Any:
+        self.steps_ahead = 1
+        return run(self)
+
+    monkeypatch.setattr(Trainer, "run", run_late)
+
+
+def test_results_that_are_read_a_step_late_change_no_bit(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NaN at step 20, a spike at step 80, dropout on; then a SIGTERM at step 38, which ends the run a step later."""
+    settings = replace(SETTINGS, dropout=0.1, eval_interval=25)
+    plant(monkeypatch, {20: math.nan, 80: 100.0})
+    train(tokens, tmp_path / "at once", settings)
+    read_late(monkeypatch)
+    plant(monkeypatch, {20: math.nan, 80: 100.0})
+    train(tokens, tmp_path / "late", settings)
+
+    def rate_and_term(settings: TrainSettings, step: int) -> float:
+        if step == 37:
+            signal.raise_signal(signal.SIGTERM)
+        return learning_rate(settings, step)
+
+    plant(monkeypatch, {20: math.nan})
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module, "learning_rate", rate_and_term)
+        with pytest.raises(Interrupted, match="after step 39"):
+            train(tokens, tmp_path / "ended", settings)
+    plant(monkeypatch, {80: 100.0}, calls=39)
+    train(tokens, tmp_path / "ended", settings)
+    names = ("at once", "late", "ended")
+    timeless = [[{k: v for k, v in row.items() if k not in CLOCKED} for row in rows(tmp_path / name)] for name in names]
+    assert [row["step"] for row in timeless[0] if "skipped" in row] == [20, 80]
+    assert timeless[0] == timeless[1] == timeless[2]
+    saved = [tmp_path / name / "checkpoints/step-000100/optimizer.safetensors" for name in names]
+    assert len({path.read_bytes() for path in saved}) == 1
+
+
+def test_a_fault_that_is_read_late_stops_the_run_at_its_step_all_the_same(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_late(monkeypatch)
+    plant(monkeypatch, {60: math.nan})
+    with pytest.raises(RunFailed, match=r"^step 60: the loss is nan"):
+        train(tokens, tmp_path / "model", replace(SETTINGS, on_spike="stop"))
+    assert [path.name for path in (tmp_path / "model/checkpoints").iterdir()] == ["step-000050"]
+    assert rows(tmp_path / "model")[-1]["step"] == 59

@@ -1,0 +1,62 @@
+"""A step's last part, decided and done on the device: clip the gradients, judge them, update the parameters or leave them.
+
+The host waits for nothing here. What it wants to know it copies behind the device's work (`Reading`) and reads when the
+next step is already queued.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NO_ZERO = 1e-6  # added to the norm, as torch.nn.utils.clip_grad_norm_ does
+
+
+class Reading:
+    """Numbers that a device is still computing: copied to the host behind its work, waited for only when they are read."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        self._values = values
+        if values.is_cuda:
+            self._values = torch.empty_like(values, device="cpu", pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def read(self) -> list[float]:
+        """The numbers."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [float(value) for value in self._values.tolist()]
+
+
+def gradient_norm(model: nn.Module) -> Tensor:
+    """The Euclidean norm of all gradients together, a scalar on their device."""
+    return nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+
+
+def is_fault(loss: Tensor, norm: Tensor, limits: tuple[float, float]) -> Tensor:
+    """1.0 where loss or norm is no finite number or lies above its limit, else 0.0: a float32 scalar on their device."""
+    fine = loss.isfinite() & norm.isfinite() & (loss <= limits[0]) & (norm <= limits[1])
+    return (~fine).float()
+
+
+def update(optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float | None, fault: Tensor) -> None:
+    """One step of `optimizer` by gradients clipped to `max_norm`; where `fault` is 1 all stays as it is.
+
+    torch's fused optimizers divide by `grad_scale` and heed `found_inf` as they go (the contract of torch.amp.GradScaler).
+    For another one the gradients are divided first, and the host waits for the decision.
+    """
+    scale = ((norm + NO_ZERO) / (max_norm or torch.inf)).clamp(min=1.0).float()
+    parts: tuple[Any, ...] = getattr(optimizer, "parts", (optimizer,))
+    for part in parts:
+        if part.defaults.get("fused"):
+            part.grad_scale, part.found_inf = scale, fault
+            part.step()
+        elif not fault.item():
+            gradients = [p.grad for group in part.param_groups for p in group["params"] if p.grad is not None]
+            torch._foreach_div_(gradients, scale)
+            part.step()
