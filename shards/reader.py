@@ -17,6 +17,7 @@ from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.partset import PartSet
 from webtext.shards.format import SPLITS, ShardHeader, Tokens, corrupt, shard_place, token_dtype
 from webtext.shards.remote import RemoteShards
+from webtext.shards.shard_tokens import Read, ShardTokens, keeping_blocks
 from webtext.shards.shardfile import ShardFile
 from webtext.shards.verify import verify_shard
 
@@ -104,6 +105,14 @@ class TokenShards:
         """The i-th shard of the split without its header: u16 or u32, memory-mapped, read-only; not checked, unlike `read`."""
         return self.file(i).tokens
 
+    def streams(self) -> list[ShardTokens]:
+        """Each shard as a sequence of tokens that are read as they are sliced: memory stays bounded, at a URL as well."""
+        read: Read = self.read
+        if self.remote is not None:
+            read = keeping_blocks(self.read, self.n_tokens, self.token_dtype.itemsize)
+        starts = self.shard_starts.tolist()
+        return [ShardTokens(read, start, header.n_tokens) for start, header in zip(starts, self.headers, strict=False)]
+
     def file(self, i: int) -> ShardFile:
         """The i-th shard with its header and document index."""
         if i not in self._opened:
@@ -153,6 +162,8 @@ class TokenShards:
             found = [self.remote.tokens(*piece) for piece in self.pieces(start, length)]
         else:
             found = [self._opened[shard].read(begin, end) for shard, begin, end in self.pieces(start, length)]
+        if not found:
+            return np.empty(0, self.token_dtype)
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def document(self, i: int) -> TokenDocument:

@@ -78,9 +78,8 @@ class _HeldOut:
         self._parts: dict[str, int] = {}
         for source, part in zip(sources, parts, strict=True):
             held = source.validation
-            streams = [held.tokens(i) for i in range(len(held))]
             context, limit = settings.context, settings.eval_windows
-            windows = Windows(streams, eot_id=held.eot_id, context=context, stride=None, limit=limit)
+            windows = Windows(held.streams(), eot_id=held.eot_id, context=context, stride=None, limit=limit)
             if len(windows):
                 self._windows[source.name], self._parts[source.name] = windows, part
 

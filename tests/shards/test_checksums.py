@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,16 @@ OPTIONS: dict[str, Any] = {"context": 16, "batch_size": 4, "seed": 1, "block_byt
 Compared = Counter[tuple[str, int]]
 
 
-def make_set(folder: Path, n_shards: int, documents: int = 200) -> str:
+def make_set(folder: Path, n_shards: int, documents: int = 200, splits: Sequence[str] = ("train",)) -> str:
     """Shards of 100 tokens a document, two bytes each."""
     tokens = SetWriter(str(folder), "tokens", Recipe(stage="test", code_version=1, settings=FACTS))
     parts, random = [], np.random.default_rng(0)
     for number in range(n_shards):
         with tokens.part(number, key=str(number)) as part:
-            with ShardWriter(part.attach(f"train-{number:05d}.tok"), **FACTS, block_bytes=CHECKED) as shard:
-                for _ in range(documents):
-                    shard.append(random.integers(0, 50_000, 99, np.uint16))
+            for split in splits:
+                with ShardWriter(part.attach(f"{split}-{number:05d}.tok"), **FACTS, block_bytes=CHECKED) as shard:
+                    for _ in range(documents):
+                        shard.append(random.integers(0, 50_000, 99, np.uint16))
             parts.append(part.publish())
     tokens.seal(parts)
     return str(folder)

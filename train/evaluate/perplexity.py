@@ -27,7 +27,7 @@ from webtext.shards import TokenShards
 from webtext.train.baseline import count_baselines
 from webtext.train.checkpoint import load_model
 from webtext.train.distributed import World, join_world
-from webtext.train.evaluate.windows import Tokens, Windows
+from webtext.train.evaluate.windows import Tokens, TokenSequence, Windows
 from webtext.train.model import GPT2
 from webtext.train.settings import EvalSettings, SampleSettings
 
@@ -45,7 +45,7 @@ class Judged(Protocol):
 class HeldOut:
     """What a model is measured on: token streams, and their bytes of text where that is known."""
 
-    streams: Sequence[Tokens]
+    streams: Sequence[TokenSequence]
     vocab_size: int
     eot_id: int
     tokenizer_hash: str
@@ -106,7 +106,7 @@ def evaluate_model(
             answer |= _per_byte(loss, suffix, windows, held_out.token_bytes)
     if settings.baselines:
         train = TokenShards(data, split="train")
-        tables = count_baselines([train.tokens(i) for i in range(len(train))], windows, held_out.vocab_size)
+        tables = count_baselines(train.streams(), windows, held_out.vocab_size)
         answer |= {"unigram_perplexity": tables.unigram_perplexity, "bigram_perplexity": tables.bigram_perplexity}
     return answer
 
@@ -193,9 +193,8 @@ def _token_set(data: str, tokenizer: Any) -> HeldOut:
     shards = TokenShards(data, split="validation")
     if tokenizer is not None:
         shards.check_tokenizer(tokenizer)
-    streams = [shards.tokens(i) for i in range(len(shards))]
     token_bytes = _token_bytes(tokenizer) if tokenizer is not None else None
-    return HeldOut(streams, shards.vocab_size, shards.eot_id, shards.tokenizer_hash, token_bytes)
+    return HeldOut(shards.streams(), shards.vocab_size, shards.eot_id, shards.tokenizer_hash, token_bytes)
 
 
 def _token_bytes(tokenizer: Any) -> Tokens:

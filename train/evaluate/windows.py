@@ -7,7 +7,7 @@ A stream (a shard, a text) is read as if an end-of-text stood before it, so its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,24 @@ import numpy.typing as npt
 Tokens = npt.NDArray[Any]
 
 
+class TokenSequence(Protocol):
+    """An array of tokens, or what reads them as they are sliced."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, place: Any, /) -> Any: ...
+
+
 class Windows:
     """The windows over `streams`; with `limit`, that many of them, spread evenly."""
 
     def __init__(
-        self, streams: Sequence[Tokens], *, eot_id: int, context: int, stride: int | None, limit: int | None = None
+        self,
+        streams: Sequence[TokenSequence],
+        *,
+        eot_id: int,
+        context: int,
+        stride: int | None,
+        limit: int | None = None,
     ) -> None:
         self.streams = streams
         self.eot_id = eot_id
