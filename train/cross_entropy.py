@@ -33,8 +33,8 @@ def linear_cross_entropy(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor
 @torch.no_grad()
 def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
     """-log softmax(hidden @ weight.T)[target] of each position, [n], in float32 or better; without gradient."""
-    losses_n = torch.empty(len(targets_n), dtype=_sum_dtype(hidden_nc), device=hidden_nc.device)
-    for rows in _chunks(len(targets_n), weight_vc):
+    losses_n = torch.empty(len(targets_n), dtype=sum_dtype(hidden_nc), device=hidden_nc.device)
+    for rows in chunk_rows(len(targets_n), weight_vc):
         logits_nv = hidden_nc[rows] @ weight_vc.T
         for block in _blocks(rows, logits_nv):
             log_probability_nv = _log_softmax(logits_nv[_within(block, rows)], vocab_size)
@@ -45,10 +45,10 @@ def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
-        loss = torch.zeros((), device=hidden_nc.device, dtype=_sum_dtype(hidden_nc))
+        loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)
         grad_weight_vc: Tensor | None = None
-        chunks = list(_chunks(len(targets_n), weight_vc))
+        chunks = list(chunk_rows(len(targets_n), weight_vc))
         for rows in chunks:
             logits_nv = hidden_nc[rows] @ weight_vc.T
             for block in _blocks(rows, logits_nv):
@@ -83,14 +83,15 @@ def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
 
 def _log_softmax(logits_nv: Tensor, vocab_size: int) -> Tensor:
     logits_nv[:, vocab_size:] = -torch.inf
-    return torch.log_softmax(logits_nv, dim=1, dtype=_sum_dtype(logits_nv))
+    return torch.log_softmax(logits_nv, dim=1, dtype=sum_dtype(logits_nv))
 
 
-def _sum_dtype(x: Tensor) -> torch.dtype:
+def sum_dtype(x: Tensor) -> torch.dtype:
+    """What sums of such numbers are taken in: float32 or better."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _chunks(n: int, weight_vc: Tensor) -> Iterator[slice]:
+def chunk_rows(n: int, weight_vc: Tensor) -> Iterator[slice]:
     """Equal slices of n rows, as few as may be."""
     most = max(1, LOGITS_PER_CHUNK // len(weight_vc))
     return _slices(0, n, max(1, math.ceil(n / max(1, math.ceil(n / most)))))

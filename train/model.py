@@ -85,13 +85,24 @@ class Block(nn.Module):
         return cast(Tensor, x_btc + self.dropout(self.feed_forward(self.feed_forward_norm(x_btc))))
 
 
+class TokenEmbedding(nn.Embedding):
+    """Vectors of tokens; an id in the padding is an error, as any other id out of range."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__(config.padded_vocab_size, config.n_embd)
+        self.vocab_size = config.vocab_size
+
+    def forward(self, tokens_bt: Tensor) -> Tensor:
+        return functional.embedding(tokens_bt, self.weight[: self.vocab_size])
+
+
 class GPT2(nn.Module):
     """The language model: `model(tokens_bt)` gives next-token logits."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.config = config
-        self.token_embedding = nn.Embedding(config.padded_vocab_size, config.n_embd)
+        self.token_embedding = TokenEmbedding(config)
         self.position_embedding = nn.Embedding(config.context, config.n_embd)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
@@ -115,18 +126,24 @@ class GPT2(nn.Module):
 
     def hidden(self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
         """The last layer's output after the final norm, [b, t, c]; with caches, of tokens after those that they hold."""
-        start = caches[0].length if caches is not None else 0
+        x_btc = self.embed(tokens_bt, caches[0].length if caches is not None else 0)
+        return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches)))
+
+    def embed(self, tokens_bt: Tensor, start: int = 0) -> Tensor:
+        """What goes into the first block: the vectors of the tokens and of their positions from `start` on, [b, t, c]."""
         length = start + tokens_bt.shape[-1]
         if length > self.config.context:
             raise InputError(f"{length} tokens do not fit a context of {self.config.context}", "pass fewer tokens")
-        # The slice makes an id in the padding an error, as any other id out of range.
-        vectors_btc = functional.embedding(tokens_bt, self.token_embedding.weight[: self.config.vocab_size])
-        x_btc = self.dropout(vectors_btc + self.position_embedding.weight[start:length])
+        positions_t = torch.arange(start, length, device=tokens_bt.device)
+        return cast(Tensor, self.dropout(self.token_embedding(tokens_bt) + self.position_embedding(positions_t)))
+
+    def through_blocks(self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
+        """What comes out of the last block, [b, t, c]."""
         recomputes = self.activation_checkpointing and self.training and torch.is_grad_enabled()
-        for i, block in enumerate(self.blocks):
+        for i, block in enumerate(self.blocks.children()):
             cache = caches[i] if caches is not None else None
             x_btc = checkpoint(block, x_btc, use_reentrant=False) if recomputes else block(x_btc, cache)
-        return cast(Tensor, self.final_norm(x_btc))
+        return x_btc
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
         """Logits of the token after each position, [b, t, vocab_size]."""
