@@ -39,7 +39,8 @@ def double(context: PartContext, task: PartTask) -> None:
         else:
             kept.write([row])
             kept.counts.keep()
-    time.sleep(task.payload.get("seconds", 0.0))
+    if task.index in task.payload.get("endless", ()):
+        time.sleep(600)
     if task.payload.get("breaks"):
         raise RuntimeError("the part breaks")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +24,8 @@ HERE = str(Path(__file__).parent)
 sys.path.append(HERE)
 import worker_functions as work  # noqa: E402
 
-SMALL = Limits(record_seconds=1, memory_bytes=300 << 20)
-PATIENCE = 20.0
+SMALL = Limits(record_seconds=60, memory_bytes=300 << 20)  # no record is a minute of work on any machine
+PATIENCE = 120.0  # a guard, no measure
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +60,33 @@ def heard() -> Heard:
     return Heard()
 
 
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], float]], None]:
+    """Gives the engine another clock, in seconds: so a test says itself how long a record lasts, and no busy machine does."""
+    return lambda clock: monkeypatch.setattr("webtext.base.engine.time", SimpleNamespace(monotonic=clock))
+
+
 def test_three_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
-    engine: LocalEngine, heard: Heard
+    heard: Heard, tmp_path: Path, set_clock: Callable[[Callable[[], float]], None]
 ) -> None:
-    failures = heard.map(engine, work.process, [["a", "segfault", "b", "hang", "c", "eat", "d"], ["e", "f"]])
+    """The clock goes while the record that hangs is at hand, a second a reading, and stands still otherwise."""
+    hangs, seconds = tmp_path / "hangs", itertools.count(1.0)
+    now = [0.0]
+
+    def clock() -> float:
+        if hangs.exists() and (0, 3) not in heard.set_aside:
+            now[0] = next(seconds)
+        return now[0]
+
+    set_clock(clock)
+    tasks = [["a", "segfault", "b", f"hang {hangs}", "c", "eat", "d"], ["e", "f"]]
+    with LocalEngine(1, Limits(record_seconds=3, memory_bytes=SMALL.memory_bytes)) as engine:
+        failures = heard.map(engine, work.process, tasks)
     assert failures == []
     assert heard.results == {0: ["A", "B", "C", "D"], 1: ["E", "F"]}
     assert heard.set_aside == {
         (0, 1): "signal 11",
-        (0, 3): "no progress for 1 s",
+        (0, 3): "no progress for 3 s",
         (0, 5): "memory above 300 MiB",
     }
 
@@ -102,14 +122,23 @@ def test_a_record_that_survives_alone_but_kills_its_part_twice_is_set_aside(engi
     assert heard.set_aside == {(0, 1): "exit status 3"}
 
 
-def test_kill_9_of_a_worker_from_outside_costs_nothing(heard: Heard) -> None:
+def test_kill_9_of_a_worker_from_outside_costs_nothing(heard: Heard, tmp_path: Path) -> None:
+    """Killed while it is on a record, which would last for ever, had it not been begun before."""
+    begun = tmp_path / "begun"
     with LocalEngine(1) as engine:
         heard.map(engine, work.pid_of_worker, [None])
-        killed = threading.Timer(0.5, os.kill, (heard.results.pop(0), signal.SIGKILL))
-        killed.start()
-        assert heard.map(engine, work.process, [["a", "wait 1", "b"]]) == []
-        assert killed.finished.is_set()
-    assert heard.results == {0: ["A", "WAIT 1", "B"]}
+        worker = heard.results.pop(0)
+
+        def kill() -> None:
+            while not begun.exists():
+                time.sleep(0.01)
+            os.kill(worker, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        assert heard.map(engine, work.process, [["a", f"hang_once {begun}", "b"]]) == []
+        killer.join()
+    assert heard.results == {0: ["A", f"hang_once {begun}".upper(), "B"]}
     assert heard.set_aside == {}
 
 
@@ -139,9 +168,23 @@ def test_retries_of_a_part_are_bounded(heard: Heard, monkeypatch: pytest.MonkeyP
     assert len(heard.set_aside) == 3
 
 
-def test_time_is_counted_for_one_record_not_for_the_part(engine: LocalEngine, heard: Heard) -> None:
-    assert heard.map(engine, work.work_slowly, [1.6]) == []
-    assert heard.results == {0: 20}
+def test_time_is_counted_for_one_record_not_for_the_part(
+    heard: Heard, tmp_path: Path, set_clock: Callable[[Callable[[], float]], None]
+) -> None:
+    """The clock gives each of five records a second and a half at most, and waits for the next where they are used up."""
+    now = [0.0]
+
+    def clock() -> float:
+        with open(tmp_path / "readings", "ab") as readings:
+            readings.write(b".")
+        now[0] = min(now[0] + 0.25, 1.5 * len(list(tmp_path.glob("record-*"))))
+        return now[0]
+
+    set_clock(clock)
+    with LocalEngine(1, Limits(record_seconds=2)) as engine:
+        assert heard.map(engine, work.work_under_the_engine_s_eyes, [str(tmp_path)]) == []
+    assert heard.results == {0: 5}
+    assert (tmp_path / "begun").read_bytes() == b".", "its worker was killed, and it was begun again"
 
 
 def test_an_exception_fails_its_part_alone_with_one_line(
@@ -189,7 +232,7 @@ def test_an_error_in_on_done_ends_the_running_workers(tmp_path: Path) -> None:
 
     before = set(children_of(os.getpid()))
     with LocalEngine(2) as engine, pytest.raises(RuntimeError, match="cannot publish"):
-        engine.map(work.process, [["wait 0.5"], ["wait 50"]], on_done=refuse)
+        engine.map(work.process, [["wait 0.5"], ["wait 500"]], on_done=refuse)
     assert set(children_of(os.getpid())) <= before
 
 

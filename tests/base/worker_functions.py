@@ -29,7 +29,9 @@ def harm(record: str) -> None:
     if kind == "segfault":
         ctypes.string_at(0)
     elif kind == "hang":
-        time.sleep(60)
+        if argument:
+            Path(argument).touch()
+        time.sleep(600)
     elif kind == "eat":
         eaten = []
         while True:
@@ -41,6 +43,9 @@ def harm(record: str) -> None:
     elif kind == "exit_once" and not Path(argument).exists():
         Path(argument).touch()
         os._exit(3)
+    elif kind == "hang_once" and not Path(argument).exists():
+        Path(argument).touch()
+        time.sleep(600)
     elif kind == "wait":
         time.sleep(float(argument))
 
@@ -68,13 +73,22 @@ def die_at_every_record(journal: Journal, n_records: int) -> None:
         os._exit(3)
 
 
-def work_slowly(journal: Journal, seconds: float) -> int:
-    """Many quick records that together take longer than one record may."""
+def work_under_the_engine_s_eyes(journal: Journal, folder: str) -> int:
+    """Five records, each noted in `folder`, and each lasting until the engine has read its clock six times."""
+    with open(Path(folder) / "begun", "ab") as begun:
+        begun.write(b".")
     n_done = 0
-    for _ in journal.watch(enumerate(range(20))):
-        time.sleep(seconds / 20)
+    for _, record in journal.watch(enumerate(range(5))):
+        (Path(folder) / f"record-{record}").touch()
+        until = readings(folder) + 6
+        while readings(folder) < until:
+            time.sleep(0.005)
         n_done += 1
     return n_done
+
+
+def readings(folder: str) -> int:
+    return (Path(folder) / "readings").stat().st_size
 
 
 def raise_error(journal: Journal, kind: str) -> str:
@@ -104,7 +118,7 @@ def meet(journal: Journal, own_and_other: tuple[str, str]) -> bool:
     """True if the other task was running at the same time."""
     own, other = map(Path, own_and_other)
     own.touch()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not other.exists():
         if time.monotonic() > deadline:
             return False
@@ -114,7 +128,7 @@ def meet(journal: Journal, own_and_other: tuple[str, str]) -> bool:
 
 def announce_and_sleep(journal: Journal, folder: str) -> None:
     (Path(folder) / str(os.getpid())).touch()
-    time.sleep(60)
+    time.sleep(600)
 
 
 def surroundings(journal: Journal, task: object) -> dict[str, object]:
