@@ -16,7 +16,7 @@ import pytest
 
 from webtext.base.partset import PartSet
 
-SECONDS = 60.0  # to wait for anything before a test gives up
+SECONDS = 300.0  # to wait for anything before a test gives up
 PROSE = "<p>It was a page of plain words that somebody had read and voted for, number {}, line {}.</p>"
 
 

@@ -16,7 +16,7 @@ from webtext.app.main import STAGES, cli, run
 def webtext(
     *arguments: str, code: str = "from webtext.app.main import main; main()"
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
 
 
 def test_help_lists_every_command_and_imports_no_stage() -> None:
@@ -124,7 +124,7 @@ main()
 
 def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m webtext.app.main --help | true"
-    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
     assert answer.stderr == ""
 
 
@@ -168,7 +168,7 @@ def test_a_closed_stream_is_silence_and_no_error(closed: str, tmp_path: Path) ->
     line = (
         f"{sys.executable} -m webtext.app.main tokenizer train text.txt --vocab-size 257 --out t.json --json {closed}"
     )
-    answer = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert json.loads((tmp_path / "t.json").read_text())["model"]["type"] == "BPE"
 
@@ -180,7 +180,7 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
         f"{webtext} train text.txt --vocab-size 257 --out t.json && {webtext} encode text.txt --tokenizer t.json | true"
     )
     answer = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {line}"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        ["bash", "-c", f"set -o pipefail; {line}"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert (answer.returncode, answer.stderr) == (0, "")
 

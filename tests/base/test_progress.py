@@ -41,7 +41,7 @@ def on_a_terminal(code: str) -> tuple[str, str]:
             break
         shown += block
     os.close(ours)
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=300)
     assert process.returncode == 0, shown.decode()
     return shown.decode(), stdout
 

@@ -35,7 +35,7 @@ def test_the_example_stage_runs(tmp_path: Path) -> None:
     code = "\n".join(re.findall(r"```python\n(.*?)```", (REPOSITORY / "base/README.md").read_text(), re.DOTALL))
     (tmp_path / "example.py").write_text(IMPORTS + code + USE)
     answer = subprocess.run(
-        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert answer.stdout == "QUIET 1\n", answer.stderr
 

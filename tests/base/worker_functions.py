@@ -40,12 +40,9 @@ def harm(record: str) -> None:
         bytearray(1 << 40)
     elif kind == "exit":
         os._exit(3)
-    elif kind == "exit_once" and not Path(argument).exists():
+    elif kind.endswith("_once") and not Path(argument).exists():
         Path(argument).touch()
-        os._exit(3)
-    elif kind == "hang_once" and not Path(argument).exists():
-        Path(argument).touch()
-        time.sleep(600)
+        harm(kind.removesuffix("_once"))
     elif kind == "wait":
         time.sleep(float(argument))
 

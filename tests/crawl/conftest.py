@@ -40,6 +40,8 @@ class LocalWeb:
     def __init__(self, hosts: Sequence[str] = HOSTS) -> None:
         self._hosts = hosts
         self.requests: list[Request] = []
+        self.hold_after: int | None = None
+        """While this is a number, that request and the later ones get no answer: whoever asks does not get any further."""
         self.port = 0
         self._servers: list[asyncio.Server] = []
         self._answers: dict[tuple[str, str], bytes | Answer] = {}
@@ -105,6 +107,9 @@ class LocalWeb:
                 host, path = writer.get_extra_info("sockname")[0], head[0].split(" ")[1]
                 headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
                 self.requests.append(Request(time.monotonic(), host, path, headers))
+                number = len(self.requests)
+                while self.hold_after is not None and number >= self.hold_after:
+                    await asyncio.sleep(0.005)
                 answer = self.answer(host, path)
                 if isinstance(answer, bytes):
                     writer.write(answer)
@@ -227,10 +232,13 @@ Rows = dict[str, dict[str, Any]]
 
 @pytest.fixture
 def settings_for(web: LocalWeb) -> Callable[..., FetchSettings]:
-    """Settings with small limits that open the local web and nothing else."""
+    """Settings with small limits that open the local web and nothing else.
+
+    The limits on time are long ones: a test that wants them to pass sets its own, and asks only for what is to be late.
+    """
 
     def make(**changes: Any) -> FetchSettings:
-        limits = {"max_bytes": 100_000, "total_seconds": 1.0, "connect_seconds": 1.0}
+        limits = {"max_bytes": 100_000, "total_seconds": 60.0, "connect_seconds": 60.0}
         limits |= {"delay": 0.0, "max_delay": 0.0, "retries": 0, "max_host_failures": 1000}
         return FetchSettings(**{**limits, "allow_address": (f"127.0.0.0/8:{web.port}",), **changes})
 

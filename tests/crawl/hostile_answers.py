@@ -9,6 +9,9 @@ from functools import cache
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 MiB = 2**20
+NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False}
+IN_A_SECOND = {"total_seconds": 1.0, **NO_ROBOTS}
+"""Settings for a crawl of nothing but what is to be late: robots.txt may be too, on a busy machine, and is not obeyed."""
 
 
 def redirect(location: str | bytes, *headers: str) -> bytes:
@@ -33,7 +36,8 @@ async def endless(writer: asyncio.StreamWriter) -> None:
 
 
 async def body_drip(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"Content-Length: 1000\r\n\r\n")
+    """Would be whole after three hours."""
+    writer.write(HEAD + b"Content-Length: 100000\r\n\r\n")
     while True:
         writer.write(b"x")
         await writer.drain()
@@ -106,7 +110,7 @@ async def endless_chunk_extension(writer: asyncio.StreamWriter) -> None:
 
 
 async def silence(writer: asyncio.StreamWriter) -> None:
-    await asyncio.sleep(30)
+    await asyncio.sleep(600)
 
 
 async def reset(writer: asyncio.StreamWriter) -> None:

@@ -40,6 +40,8 @@ class LocalApis:
         self.trouble: list[tuple[int, dict[str, str]]] = []
         self.headers: dict[str, str] = {}
         self.before_answer: Callable[[], None] = lambda: None
+        self.hold_after: int | None = None
+        """While this is a number, that request and the later ones get no answer: whoever asks does not get any further."""
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -53,7 +55,7 @@ class LocalApis:
             "reddit_user": "example_name",
             "contact": "you@example.org",
             "requests_per_minute": 60_000.0,
-            "answer_seconds": 2.0,
+            "answer_seconds": 60.0,
             "allow_address": (f"127.0.0.1:{self.port}",),
             "reddit_url": here,
             "reddit_token_url": f"{here}/api/v1/access_token",
@@ -101,6 +103,9 @@ class LocalApis:
     async def _get(self, request: web.Request) -> web.Response:
         self.requests.append(Asked(request.path, dict(request.query), dict(request.headers)))
         self.before_answer()
+        number = len(self.requests)
+        while self.hold_after is not None and number >= self.hold_after:
+            await asyncio.sleep(0.005)
         if self.trouble:
             status, headers = self.trouble.pop(0)
             return web.Response(status=status, headers=headers)

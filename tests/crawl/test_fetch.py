@@ -26,7 +26,7 @@ from webtext.crawl.fetch.run import FetchSettings
 sys.path.insert(0, str(Path(__file__).parent))
 
 import hostile_answers as hostile  # noqa: E402
-from hostile_answers import HEAD  # noqa: E402
+from hostile_answers import HEAD, NO_ROBOTS  # noqa: E402
 
 MakeLinks = Callable[..., str]
 
@@ -35,11 +35,13 @@ def test_a_page_is_stored_and_its_row_says_where(
     crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url = web.page("/a?b=c", "<html>words</html>")
+    before, begun = int(time.time()), time.monotonic()
     row = crawl(make_links([url]), tmp_path / "pages")[url]
+    after, seconds = time.time(), time.monotonic() - begun
     assert (row["outcome"], row["reason"], row["status"], row["final_url"]) == ("fetched", None, 200, url)
     assert (row["redirects"], row["source"], row["karma"], row["voted"]) == ([], "web", 5, 1)
-    assert abs(row["captured"] - time.time()) < 60
-    assert 0 <= row["milliseconds"] < 1000
+    assert before <= row["captured"] <= after
+    assert 0 <= row["milliseconds"] <= 1000 * seconds + 1
     member = (tmp_path / "pages" / row["warc_file"]).read_bytes()[row["warc_offset"] :][: row["warc_length"]]
     assert b"<html>words</html>" in gzip.decompress(member)
     assert bodies(tmp_path / "pages") == {url: b"<html>words</html>"}
@@ -108,9 +110,6 @@ def plant_bad_pages(web: Any) -> dict[str, str]:
         web.plant("/long-line", HEAD + b"X: " + b"y" * 100_000 + b"\r\n\r\n"): "bad_response",
         web.plant("/coded", HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"): "bad_response",
         web.plant("/endless", hostile.endless, host=2): "too_large",
-        web.plant("/body-drip", hostile.body_drip, host=3): "timed_out",
-        web.plant("/header-drip", hostile.header_drip, host=4): "timed_out",
-        web.plant("/silence", hostile.silence, host=5): "timed_out",
         web.plant("/header-bomb", hostile.million_headers, host=6): "bad_response",
         web.plant("/reset", hostile.reset, host=7): "connection_failed",
         web.plant("/cut-short", cut_short, host=8): "connection_failed",
@@ -124,25 +123,17 @@ def plant_bad_pages(web: Any) -> dict[str, str]:
         web.redirect("/to-script", "javascript:alert(1)"): "bad_redirect",
         web.redirect("/loop", "/loop?again"): "redirect_loop",
         "http://no-such-name.invalid/": "dns_failed",
-        f"http://127.0.0.8:{free_port()}/": "address_not_public",
+        "http://127.0.0.8:9/": "address_not_public",
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_every_bad_page_is_a_counted_reason(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     bad = plant_bad_pages(web)
     web.redirect("/loop?again", "/loop?more")
     web.redirect("/loop?more", "/loop?again")
-    start = time.monotonic()
     links = make_links(list(bad))
     rows = crawl(links, tmp_path / "pages", contact="test@example.org")
     assert {url: row["reason"] for url, row in rows.items()} == bad
-    assert time.monotonic() - start < 10
     assert {row["outcome"] for row in rows.values()} == {"failed", "refused"}
     assert all(row["warc_file"] is None for row in rows.values())
     counts = PartSet.open(str(tmp_path / "pages"), "pages").counts
@@ -152,12 +143,13 @@ def test_every_bad_page_is_a_counted_reason(crawl: Any, web: Any, make_links: Ma
 
 
 def test_a_port_where_nobody_listens_is_a_failed_connection(crawl: Any, make_links: MakeLinks, tmp_path: Path) -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/"
-    [row] = crawl(make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",), **NO_ROBOTS).values()
-    assert row["reason"] == "connection_failed"
-    [row] = crawl(make_links([url]), tmp_path / "pages2", allow_address=("127.0.0.1",)).values()
-    assert (row["outcome"], row["reason"]) == ("refused", "robots_unreachable")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and does not listen: nobody else may meanwhile
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/"
+        [row] = crawl(make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",), **NO_ROBOTS).values()
+        assert row["reason"] == "connection_failed"
+        [row] = crawl(make_links([url]), tmp_path / "pages2", allow_address=("127.0.0.1",)).values()
+        assert (row["outcome"], row["reason"]) == ("refused", "robots_unreachable")
 
 
 @pytest.fixture
@@ -189,9 +181,6 @@ def tls_server(tmp_path: Path) -> Iterator[tuple[int, Path, list[bytes]]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, daemon=True).start()
         yield listener.getsockname()[1], certificate, received
-
-
-NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False}
 
 
 def test_a_page_over_tls_is_fetched_only_when_its_certificate_is_vouched_for(

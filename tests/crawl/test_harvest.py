@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import os
 import random
 import resource
 import signal
@@ -187,7 +186,7 @@ def test_it_waits_as_long_as_it_is_told(apis: LocalApis, tmp_path: Path) -> None
 def test_a_limit_that_opens_after_hours_ends_the_run_and_keeps_the_answers(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
     apis.headers = {"X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "7200"}
-    with pytest.raises(NetworkError, match="not to be asked for 7,[12]00 s"):
+    with pytest.raises(NetworkError, match="not to be asked for 7,(200|1..) s"):
         harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert len(apis.requests) == 1
     apis.headers = {}
@@ -287,17 +286,16 @@ def test_killed_at_any_moment_it_asks_again_for_no_answer_that_is_there(apis: Lo
     command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(out)]
     command += apis.options(part_seconds=0.0)
     generator = random.Random(7)
-    apis.before_answer = lambda: time.sleep(0.1)  # so that there is a moment to kill it in
     for _ in range(4):
         asked = len(apis.requests)
-        until = asked + generator.randint(1, 2)
+        apis.hold_after = asked + generator.randint(1, 2)
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        while process.poll() is None and len(apis.requests) < until:
+        while process.poll() is None and len(apis.requests) < apis.hold_after:
             time.sleep(0.005)
         process.kill()
         assert process.wait() == -signal.SIGKILL
-        os.sync()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+        apis.hold_after = None
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
     assert len(apis.requests) <= 10 + 4
     (folder,) = (tmp_path / "harvest").iterdir()
     records = lines([str(path) for path in sorted(folder.glob("*.zst"))])
@@ -309,12 +307,13 @@ def test_ctrl_c_keeps_every_answer(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(1000)]
     command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(tmp_path / "links")]
     command += apis.options()
-    apis.before_answer = lambda: time.sleep(0.2)  # so that there is a moment to interrupt it in
+    apis.hold_after = 4
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while process.poll() is None and len(apis.requests) < 4:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(300) == 130
+    apis.hold_after = None
     interrupted = len(apis.requests)
     found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert len(found) == 2
@@ -345,7 +344,7 @@ def test_rate_limit_headers_that_are_none_are_passed_over(remaining: str, reset:
     async def turn() -> None:
         pace = Pace(None)
         pace.heard({"X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset})
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             await pace.turn()
 
     asyncio.run(turn())

@@ -105,7 +105,9 @@ def test_a_robots_file_that_is_hostile_itself_forbids_or_is_cut(outcomes: Any, w
     web.redirect("/robots.txt", "http://10.0.0.1/robots.txt", host=1)
     web.plant("/robots.txt", hostile.body_drip, host=2)
     web.plant("/robots.txt", huge, host=3)
-    plan = {"redirects to a private address": answer(), "drips": answer(), "is huge": answer()}
+    plan = {"redirects to a private address": answer(), "": web.page("/", host=4), "is huge": answer()}
     rows = outcomes(plan, **CONTACT)
-    assert [row["reason"] for row in rows.values()] == ["robots_unreachable", "robots_unreachable", "robots_disallowed"]
+    assert [row["reason"] for row in rows.values()] == ["robots_unreachable", None, "robots_disallowed"]
+    drips = outcomes({"drips": web.page("/", host=2)}, out="drips", total_seconds=1.0, **CONTACT)
+    assert drips["drips"]["reason"] == "robots_unreachable"
     assert web.paths(1) == web.paths(2) == web.paths(3) == []

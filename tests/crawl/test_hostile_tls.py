@@ -21,11 +21,10 @@ from cryptography.x509.oid import NameOID
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from hostile_answers import answer, redirect  # noqa: E402
+from hostile_answers import IN_A_SECOND, NO_ROBOTS, answer, redirect  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("wire")
 
-NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False}
 NOW = datetime.datetime.now(datetime.UTC)
 DAY = datetime.timedelta(days=1)
 
@@ -105,7 +104,7 @@ def serve(wire: Any) -> Iterator[Serve]:
                     held.append(connection)
                     continue
                 try:
-                    connection.settimeout(5)
+                    connection.settimeout(60)
                     with context.wrap_socket(connection, server_side=True) as secured:
                         received.append(secured.recv(2000))
                         secured.sendall(reply.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
@@ -130,7 +129,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
 
 def crawl_over_tls(outcomes: Any, ports: dict[str, int], **changes: Any) -> Any:
     plan = {name: f"https://127.0.0.1:{port}/{i}" for i, (name, port) in enumerate(ports.items())}
-    return outcomes(plan, allow_address=("127.0.0.1",), **NO_ROBOTS, **changes)
+    return outcomes(plan, allow_address=("127.0.0.1",), **{**NO_ROBOTS, **changes})
 
 
 def test_a_certificate_that_is_vouched_for_is_accepted(outcomes: Any, serve: Serve, authority: Authority) -> None:
@@ -157,7 +156,7 @@ def test_nothing_is_asked_over_a_connection_that_cannot_be_verified(
         "a chain of more than 100 KB": authority.context("chain", chain=400),
     }
     servers = {name: serve(context) for name, context in contexts.items()}
-    rows = crawl_over_tls(outcomes, {name: port for name, (port, _) in servers.items()}, total_seconds=10.0)
+    rows = crawl_over_tls(outcomes, {name: port for name, (port, _) in servers.items()})
     assert {name: row["reason"] for name, row in rows.items()} == dict.fromkeys(contexts, "tls_failed")
     assert [b"".join(received) for _, received in servers.values()] == [b""] * len(servers)
     assert "expired" in rows["expired"]["cause"]
@@ -165,7 +164,7 @@ def test_nothing_is_asked_over_a_connection_that_cannot_be_verified(
 
 def test_a_handshake_that_stalls_ends_in_time(outcomes: Any, serve: Serve, authority: Authority) -> None:
     port, _ = serve(None)
-    rows = crawl_over_tls(outcomes, {"stalls": port})
+    rows = crawl_over_tls(outcomes, {"stalls": port}, **IN_A_SECOND)
     assert rows["stalls"]["reason"] == "timed_out"
 
 

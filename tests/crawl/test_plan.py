@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,11 +84,13 @@ def test_what_a_crawl_measured_gives_that_crawls_own_size(
     urls += [web.redirect("/moved", "/else"), web.url("/missing")]
     web.page("/else")
     links = PartSet.open(make_links(urls), "links")
+    begun = time.monotonic()
     crawl(links.folder.url, tmp_path / "pages")
+    seconds = time.monotonic() - begun
     pages = PartSet.open(str(tmp_path / "pages"), "pages")
     found = measured(pages, BY_HAND)
     assert (found.page_ratio, found.requests_per_link) == (0.8, 1.2)
-    assert 0 <= found.answer_seconds < 5
+    assert 0 <= found.answer_seconds <= seconds
     assert (found.delay, found.concurrency) == (BY_HAND.delay, BY_HAND.concurrency)
     plan = make_plan(links, BY_HAND, FETCH, pages)
     warc_bytes = sum(file.stat().st_size for file in (tmp_path / "pages").glob("*.warc.gz"))

@@ -247,15 +247,15 @@ def test_killed_on_the_way_it_goes_on(apis: LocalApis, collected: MakeLinks, tmp
     out = tmp_path / "out"
     command = [sys.executable, "-m", "webtext.app.main", "crawl", "refresh", links, "--out", str(out)]
     command += apis.options(part_seconds=0.0)
-    apis.before_answer = lambda: time.sleep(0.1)  # so that there is a moment to kill it in
     for until in (3, 6):
+        apis.hold_after = until
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         while process.poll() is None and len(apis.requests) < until:
             time.sleep(0.005)
         process.kill()
         assert process.wait() == -signal.SIGKILL
-    apis.before_answer = lambda: None
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+    apis.hold_after = None
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
     assert len(apis.requests) <= 9 + 2
     undisturbed = refreshed(links, apis, tmp_path / "other")
     assert PartSet.open(str(out / "links"), "links").records == undisturbed.links.records == 900

@@ -90,7 +90,7 @@ def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_demo:
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("The dog chased the other dogs.\nThe cat watched the dogs.\n" * 50)
     for code in blocks("python"):
-        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=300)
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -23,7 +23,7 @@ class Fetcher:
 
     def __call__(self, wanted: Range) -> str:
         self.begun.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(300)
         self.fetched.append(wanted)
         if wanted == (7, 7):
             raise OSError("gone")
@@ -50,13 +50,13 @@ def test_each_range_is_fetched_once_in_the_order_given(fetcher: Fetcher) -> None
 def test_what_is_waited_for_goes_before_what_is_only_held(fetcher: Fetcher) -> None:
     held = Resident(fetcher, n_threads=1)
     held.hold([(0, 1)] + [(n, 1) for n in range(1, 9)])
-    assert fetcher.begun.wait(10)
+    assert fetcher.begun.wait(300)
     waiter = threading.Thread(target=held.get, args=((8, 1),))
     waiter.start()
     while held._waiting[0] != (8, 1):  # the thread at the gate has one range in hand
         waiter.join(0.01)
     fetcher.gate.set()
-    waiter.join(10)
+    waiter.join(300)
     held.get((7, 1))
     assert fetcher.fetched.index((8, 1)) == 1
     held.close()

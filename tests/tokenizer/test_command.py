@@ -85,7 +85,7 @@ sys.exit(run(["tokenizer", sys.argv[1], "text.txt", "--out", "new/x" + sys.argv[
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
@@ -249,7 +249,7 @@ assert run(["tokenizer", "train", "text.txt", "--out", "t.json", "--vocab-size",
 assert run(["tokenizer", "encode", "text.txt", "--tokenizer", "t.json", "--out", "ids.npy", "--quiet"]) == 0
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, check=True, timeout=300, capture_output=True, text=True)
     for package in ("pyarrow", "zstandard"):
         assert (
             f"the package '{package}' is not installed\n  install it with: pip install 'webtext[build]'" in done.stderr

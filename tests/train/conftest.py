@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,27 @@ def write_token_set(folder: Path, *, tokenizer_hash: str = "a" * 64, train: int 
             made.append(part.publish())
     tokens.seal(made)
     return str(folder)
+
+
+WAITS = """
+import sys, time
+from webtext.train.trainer import Trainer
+train_step = Trainer._train_step
+def step_and_wait(self):
+    note = train_step(self)
+    while self.step >= int(sys.argv[1]) and not self._termination.asked:
+        time.sleep(0.005)
+    return note
+Trainer._train_step = step_and_wait
+from webtext.app.main import run
+sys.exit(run(sys.argv[2:]))
+"""
+
+
+@pytest.fixture(scope="session")
+def run_that_waits() -> Callable[[int, list[str]], list[str]]:
+    """The command of a run of webtext that goes on after that step only when SIGTERM has come: no machine outruns a test."""
+    return lambda step, arguments: [sys.executable, "-c", WAITS, str(step), *arguments]
 
 
 @pytest.fixture(scope="session")

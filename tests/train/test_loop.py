@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +75,19 @@ def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path) -> None:
         assert one == pytest.approx(other, abs=1e-5)
 
 
-def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(tokens: str, tmp_path: Path) -> None:
+def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
+    tokens: str, tmp_path: Path, run_that_waits: Callable[[int, list[str]], list[str]]
+) -> None:
     """Dropout is on, so that random numbers would show; losses and the last checkpoint's bytes must be equal."""
     settings = replace(SETTINGS, steps=160, dropout=0.1, eval_interval=20, checkpoint_interval=20)
     train(tokens, tmp_path / "undisturbed", settings)
     out = tmp_path / "killed"
-    script = (
-        "import sys; from webtext.base.run import Run; from webtext.train import TrainSettings, train_model\n"
-        f"train_model({tokens!r}, {str(out)!r}, {settings!r}, Run.quiet())"
-    )
-    moments = sorted(random.Random(os.urandom(8)).sample(range(25, 150), 2))
+    chosen = {name: value for name, value in asdict(settings).items() if value != getattr(TrainSettings(), name)}
+    flags = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    command = run_that_waits(155, ["train", "run", tokens, "--out", str(out), "--quiet", *flags])
+    moments = sorted(random.Random(7).sample(range(25, 150), 2))
     for moment in moments:
-        process = subprocess.Popen([sys.executable, "-c", script])
+        process = subprocess.Popen(command)
         while process.poll() is None and (not (out / "metrics.jsonl").exists() or last_step(out) < moment):
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
