@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,10 +74,9 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
     assert (scrubbed == text) == (n == 0)
 
 
+@pytest.mark.usefixtures("linear_time")
 @pytest.mark.parametrize(
     "text", ["a" * 3_000_000, "a@" * 300_000, "a.b-" * 500_000 + "@", "8." * 1_000_000, "a@b." * 200_000]
 )
 def test_hostile_texts_are_scrubbed_in_linear_time(text: str) -> None:
-    start = time.process_time()
     scrub(text)
-    assert time.process_time() - start < 60

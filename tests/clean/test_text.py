@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import time
-
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -36,7 +35,6 @@ def test_surrogates_that_make_a_pair_become_the_character_and_lone_ones_are_repl
     assert clean_text("a\ud83db") == "a\ufffdb"
 
 
+@pytest.mark.usefixtures("linear_time")
 def test_a_million_blanks_inside_a_line_take_linear_time() -> None:
-    started = time.process_time()
     assert clean_text("a" + " " * 1_000_000 + "b").endswith("b")
-    assert time.process_time() - started < 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -141,7 +140,10 @@ def test_whole_pieces_are_merged_from_bytes_under_dropout(small: Tokenizer) -> N
 @pytest.mark.parametrize("character", ["a", "ab", " ", "="])
 @pytest.mark.parametrize("p", [0.1, 0.9])
 def test_a_piece_of_a_million_characters_takes_no_quadratic_time(gpt2: Tokenizer, character: str, p: float) -> None:
-    """Time for n characters and for 4 n: four times as much, with room for noise, where a quadratic rule takes 16."""
+    """Time for n characters and for 16 n: sixteen times as much, where a quadratic rule takes 256 times.
+
+    Other processes make a measurement longer, never shorter: one good one of several is enough.
+    """
 
     def seconds(n: int) -> float:
         text = character * (n // len(character))
@@ -149,8 +151,8 @@ def test_a_piece_of_a_million_characters_takes_no_quadratic_time(gpt2: Tokenizer
         gpt2.encode_numpy(text, dropout=p, seed=2)
         return time.process_time() - start
 
-    few, many = (statistics.median(seconds(n) for _ in range(3)) for n in (100_000, 400_000))
-    assert many < 9 * few + 0.05
+    few = min(seconds(62_500) for _ in range(3))
+    assert any(seconds(1_000_000) < 64 * few + 0.05 for _ in range(9))
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])

@@ -174,23 +174,28 @@ def test_counts_of_2_to_the_63_are_refused() -> None:
         counts_of({b"ab": 1 << 61, b"cd": 1 << 61})
 
 
+@pytest.mark.usefixtures("linear_time")
 @pytest.mark.parametrize("letters", [b"a", b"ab", b"0123456789"])
 def test_a_piece_of_a_megabyte_is_learned_in_linear_time(letters: bytes) -> None:
     """Quadratic time would take hours."""
     piece = bytes(random.Random(0).choices(letters, k=1_000_000))
-    started = time.process_time()
     merges = _trainer.train(counts_of({piece: 1}), 20_000)
-    assert time.process_time() - started < 3
     doublings_and_rests = 19 + (10**6).bit_count() - 1  # a million is the sum of seven powers of two
     assert len(merges) == (doublings_and_rests if letters == b"a" else 20_000 - 256)
 
 
 def test_a_signal_stops_training_at_once_and_breaks_nothing() -> None:
-    """Both while pieces are read (at once) and while pairs merge (after 0.3 s); the counts are as good as before."""
-    piece = bytes(random.Random(0).choices(b"abcdefgh", k=3_000_000))
+    """Both while pieces are read and while pairs merge; the counts are as good as before.
+
+    "At once" is long before the end: within a quarter of the CPU time that all of training takes on this machine.
+    """
+    piece = bytes(random.Random(0).choices(b"abcdefgh", k=2_000_000))
     counts = counts_of({piece: 1, b"xy": 2})
     expected = _trainer.train(counts, 300)
-    for seconds in (0.001, 0.3):
+    started = time.process_time()
+    _trainer.train(counts, 1_000_000)
+    whole = time.process_time() - started
+    for seconds in (0.001, whole / 4):
         signalled = []
 
         def interrupt(signum: int, frame: object, signalled: list[float] = signalled) -> None:
@@ -199,11 +204,10 @@ def test_a_signal_stops_training_at_once_and_breaks_nothing() -> None:
 
         before = signal.signal(signal.SIGPROF, interrupt)
         try:
-            started = time.process_time()
             signal.setitimer(signal.ITIMER_PROF, seconds)
             with pytest.raises(KeyboardInterrupt):
                 _trainer.train(counts, 1_000_000)
-            assert time.process_time() - started < seconds + 0.2
+            assert time.process_time() - signalled[0] < whole / 4
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, before)
