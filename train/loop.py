@@ -17,6 +17,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint import Checkpoint, latest_checkpoint
+from webtext.train.schedule import total_tokens
 from webtext.train.settings import TrainSettings, difference
 from webtext.train.sources import Source, open_sources, source_uses
 
@@ -68,10 +69,9 @@ def train_model(
         raise
 
     sources = open_sources(tokens)
-    n_tokens = settings.steps * settings.batch_size * settings.context
     uses = source_uses(
-        sources, settings, n_tokens
-    )  # refuses what makes no order of samples, before anything is written
+        sources, settings, total_tokens(settings)
+    )  # refuses what makes no order, before anything is written
     texts = _tokenizer_for_texts(tokenizer, settings, sources)
     model_dir = Folder(out).local_path()
     recipe = make_recipe(settings, sources)
@@ -88,7 +88,7 @@ def train_model(
                 return TrainResult.of(checkpoint, skipped=True)
         if run.dry_run:
             plan = _plan(settings, sources, checkpoint, world.size)
-            console.say(f"{plan}; {n_tokens:,} tokens, {'; '.join(map(str, uses))}")
+            console.say(f"{plan}; {total_tokens(settings):,} tokens, {'; '.join(map(str, uses))}")
             raise DryRun
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
             trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts)

@@ -20,12 +20,13 @@ def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World
     try:
         yield
     except torch.OutOfMemoryError:
-        microbatch, accumulation = settings.accumulation(world.size)
+        microbatch, _ = settings.accumulation(world.size)
         most = microbatch - 1
         if world.device.type == "cuda":
             n_bytes = torch.cuda.get_device_properties(world.device).total_memory
             most = min(most, max_microbatch(config, settings, world.size, n_bytes) or 1)
-        smaller = [size for size in range(1, most + 1) if microbatch * accumulation % size == 0]
+        share = settings.first_batch_size // world.size
+        smaller = [size for size in range(1, most + 1) if share % size == 0]
         choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
         if not settings.activation_checkpointing:
             choices.append("activation_checkpointing = true")

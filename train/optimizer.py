@@ -1,41 +1,90 @@
-"""AdamW (Loshchilov & Hutter 2019), fused, and its state as named tensors for a checkpoint.
+"""What updates the parameters: AdamW for all of them, or Muon for the hidden matrices and AdamW for the rest.
 
-Weight decay applies to "all non bias or gain weights" (Radford et al. 2018, section 4.1), so to every matrix, the
-embeddings among them, and to no bias and no norm.
+AdamW (Loshchilov & Hutter 2019) is torch's, fused. Weight decay applies to "all non bias or gain weights" (Radford et al.
+2018, section 4.1), so to every matrix, the embeddings among them, and to no bias and no norm.
+
+Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) is torch's too: it sets the singular values of the momentum, with
+Nesterov's look ahead, near 1 by Newton-Schulz steps in bfloat16. Embeddings, biases and norms keep AdamW, as its authors
+say. An update is scaled by 0.2 sqrt(max(rows, columns)), which gives it the size that AdamW's have, so that one learning
+rate and one weight decay serve both (Liu et al. 2025, arXiv 2502.16982, section 2.2).
+
+Muon needs the whole matrix and its whole gradient. Under DistributedDataParallel every process has them and does the same
+work; where matrices are sharded they must be gathered first. Query, key and value are matrices of their own, as it wants.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from webtext.train.settings import TrainSettings
 
-_STATE = ("step", "exp_avg", "exp_avg_sq")
+
+class Together(torch.optim.Optimizer):
+    """Optimizers of different parameters as one: the groups and the states of all, a step of each."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self.parts = parts
+        for part in parts:
+            part.state = self.state
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update all parameters by their gradients."""
+        assert closure is None
+        for part in self.parts:
+            part.step()
 
 
-def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
-    """The optimizer of a run; the learning rate is set at every step."""
-    parameters = list(model.parameters())
+def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
+    """The optimizer of a run; `set_learning_rate` comes before every step."""
+    hidden = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
+    by_muon = {id(weight) for weight in hidden} if settings.optimizer == "muon" else set()
+    rest = [p for p in model.parameters() if id(p) not in by_muon]
     groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for p in rest if p.dim() >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0},
     ]
     betas = (settings.beta1, settings.beta2)
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, fused=True)
+    adamw = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, fused=True)
+    if settings.optimizer == "adamw":
+        return adamw
+    muon = torch.optim.Muon(
+        hidden,
+        lr=settings.muon_learning_rate or settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        momentum=settings.muon_momentum,
+        ns_steps=settings.newton_schulz_steps,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    return Together(adamw, muon)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainSettings, rate: float) -> None:
+    """Make `rate` AdamW's, and Muon's the same share of its own highest."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+        if "ns_steps" in group and settings.muon_learning_rate is not None:
+            group["lr"] = rate * (settings.muon_learning_rate / settings.learning_rate)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state, each tensor named "PARAMETER.KIND"."""
+    """The optimizer's state, each tensor named "PARAMETER.KIND": step, exp_avg and exp_avg_sq, or momentum_buffer."""
     return {
-        f"{name}.{kind}": optimizer.state[parameter][kind].detach().cpu().contiguous()
+        f"{name}.{kind}": tensor.detach().cpu().contiguous()
         for name, parameter in model.named_parameters()
-        for kind in _STATE
+        for kind, tensor in optimizer.state[parameter].items()
     }
 
 
 def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """The inverse of `optimizer_tensors`; the learning rate is no part of it."""
-    for name, parameter in model.named_parameters():
-        state = {kind: tensors[f"{name}.{kind}"].to(parameter.device).clone() for kind in _STATE}
-        optimizer.state[parameter] = state
+    parameters = dict(model.named_parameters())
+    for parameter in parameters.values():
+        optimizer.state[parameter] = {}
+    for key, tensor in tensors.items():
+        name, _, kind = key.rpartition(".")
+        parameter = parameters[name]
+        optimizer.state[parameter][kind] = tensor.to(parameter.device).clone()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError
 from webtext.train.checkpoint import find_checkpoint
+from webtext.train.schedule import total_tokens
 from webtext.train.settings import PlanSettings, TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -64,7 +65,7 @@ class TrainPlan:
     @property
     def tokens(self) -> int:
         """Tokens that the whole run trains on."""
-        return self.settings.steps * self.settings.batch_size * self.settings.context
+        return total_tokens(self.settings)
 
     @property
     def flops(self) -> int:
@@ -116,7 +117,7 @@ def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[
 
         opened = open_sources(tokens)
         vocab_size = opened[0].train.vocab_size
-        sources = source_uses(opened, settings, settings.steps * settings.batch_size * settings.context)
+        sources = source_uses(opened, settings, total_tokens(settings))
     config = settings.config(vocab_size)
     microbatch, accumulation = settings.accumulation(plan.processes)
     memory_bytes = None if plan.memory_gib is None else int(plan.memory_gib * GIB)
@@ -161,15 +162,16 @@ def recomputed_flops_per_token(config: GPT2Config) -> int:
 def memory_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> Memory:
     """Bytes on one device.
 
-    float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1), all weights
-    once more in bfloat16, and what the backward pass needs; dtype 'auto' counts as bfloat16.
+    float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1) or Muon's one, all
+    weights once more in bfloat16, and what the backward pass needs; dtype 'auto' counts as bfloat16.
     """
     n_stored = config.n_parameters + (config.padded_vocab_size - config.vocab_size) * config.n_embd
     casts = settings.dtype != "float32"
+    moments = 2 * n_stored - (12 * config.n_layer * config.n_embd**2 if settings.optimizer == "muon" else 0)
     return Memory(
         parameters=FLOAT32 * n_stored,
         gradients=FLOAT32 * n_stored,
-        optimizer=2 * FLOAT32 * n_stored,
+        optimizer=FLOAT32 * moments,
         cast_parameters=BFLOAT16 * n_stored if casts else 0,
         activations=activation_bytes(config, settings, microbatch),
         output_layer=_output_layer_bytes(config, casts, microbatch * settings.context),
@@ -194,8 +196,8 @@ def activation_bytes(config: GPT2Config, settings: TrainSettings, microbatch: in
 
 
 def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, memory_bytes: int) -> int | None:
-    """The largest microbatch that divides a process's share of the batch and fits; None when one sequence does not."""
-    share = settings.batch_size // processes
+    """The largest microbatch that divides a process's share of the first batch and fits; None when one sequence does not."""
+    share = settings.first_batch_size // processes
     fitting = (
         size
         for size in range(share, 0, -1)
@@ -240,10 +242,12 @@ def _measured_speed(model_dir: Path) -> float:
 def plan_text(plan: TrainPlan) -> str:
     """A plan as aligned lines."""
     config, settings, memory = plan.config, plan.settings, plan.memory
+    ramp = f"{settings.first_batch_size:,} to " if settings.batch_ramp_steps else ""
+    sizes = f"{ramp}{settings.batch_size:,}"
     lines = [
         f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
         f"vocabulary {config.vocab_size:,}, context {config.context:,}",
-        f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {plan.tokens:,} tokens; processes: "
+        f"{settings.steps:,} steps of {sizes} sequences, {plan.tokens:,} tokens; processes: "
         f"{plan.processes}, each {plan.accumulation} x {plan.microbatch} sequences a step",
         *(f"  {source}" for source in plan.sources),
         "memory of one device, GiB",

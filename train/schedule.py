@@ -1,7 +1,14 @@
-"""The learning rate over a run: linear warm-up, then half a cosine, or a stable rate with a decay at the end.
+"""The learning rate and the batch size over a run.
+
+The rate: linear warm-up, then half a cosine, or a stable rate with a decay at the end.
 
 Cosine: Radford et al. 2018, section 4.1; Brown et al. 2020, appendix B. Warm-up, stable, decay: Hu et al. 2024 (MiniCPM),
 section 4; the decay is 1 - sqrt over the last fifth, the cooldown of Haegele et al. 2024, section 3.
+
+The batch: full at once, or doubling up to it. Early gradients point one way in every sequence, so small batches lose nothing
+and leave more updates to the same tokens (McCandlish et al. 2018; Merrill et al. 2025, arXiv 2505.23971, measure that the
+critical batch size starts near 0). Equally many steps of each size grow it in proportion to the tokens seen, as Brown et al.
+2020, appendix B, do. The rate is a function of the update's number, whatever its batch.
 """
 
 from __future__ import annotations
@@ -23,6 +30,30 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     height = _cosine(settings, step) if settings.schedule == "cosine" else _stable_then_decay(settings, step)
     floor = settings.min_learning_rate_ratio
     return settings.learning_rate * (floor + (1 - floor) * height)
+
+
+def batch_size(settings: TrainSettings, step: int) -> int:
+    """Sequences of update `step`, counted from 0, over all processes together.
+
+    >>> settings = TrainSettings(batch_size=512, batch_ramp_start=64, batch_ramp_steps=3000)
+    >>> [batch_size(settings, step) for step in (0, 999, 1000, 2000, 3000, 19_999)]
+    [64, 64, 128, 256, 512, 512]
+    """
+    if step >= settings.batch_ramp_steps:
+        return settings.batch_size
+    n_sizes = (settings.batch_size // settings.first_batch_size).bit_length() - 1
+    return settings.first_batch_size << (step * n_sizes // settings.batch_ramp_steps)
+
+
+def sequences_before(settings: TrainSettings, step: int) -> int:
+    """Sequences of all updates before `step`: where the sampler stands."""
+    ramp = sum(batch_size(settings, i) for i in range(min(step, settings.batch_ramp_steps)))
+    return ramp + max(0, step - settings.batch_ramp_steps) * settings.batch_size
+
+
+def total_tokens(settings: TrainSettings) -> int:
+    """Tokens that the whole run trains on."""
+    return sequences_before(settings, settings.steps) * settings.context
 
 
 def _cosine(settings: TrainSettings, step: int) -> float:

@@ -14,6 +14,7 @@ from webtext.train.shape import GPT2Config
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "wsd")
 ON_SPIKE = ("stop", "skip")
 
@@ -34,9 +35,19 @@ class TrainSettings:
     group_blocks: int | None = setting(64, "blocks of 64 MiB whose windows are shuffled together; 'none' takes all")
     crosses_documents: bool = setting(True, "windows are cut across documents; else each lies inside one, filled up")
     batch_size: int = setting(512, "sequences a step, over all processes together")
+    batch_ramp_start: int | None = setting(
+        None, "sequences of the first steps; the batch doubles from them to batch_size  [default: batch_size]"
+    )
+    batch_ramp_steps: int = setting(0, "steps of batches smaller than batch_size, equally many of each size")
     microbatch_size: int = setting(8, "sequences a device holds at once; the rest of the step's batch is accumulated")
     steps: int = setting(20_000, "optimizer steps")
+    optimizer: str = setting("adamw", "adamw, or muon: Muon for the hidden matrices and AdamW for the rest")
     learning_rate: float = setting(6e-4, "highest learning rate")
+    muon_learning_rate: float | None = setting(
+        None, "highest learning rate of Muon, whose updates have AdamW's size  [default: learning_rate]"
+    )
+    muon_momentum: float = setting(0.95, "Muon's decay of the mean gradient")
+    newton_schulz_steps: int = setting(5, "of Muon: each brings the update's singular values nearer to 1")
     min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest")
     warmup_steps: int = setting(700, "steps in which the learning rate grows linearly")
     schedule: str = setting("cosine", "of the learning rate: cosine, or wsd (warm-up, stable, decay)")
@@ -68,7 +79,7 @@ class TrainSettings:
     keep_best: bool = setting(True, "the checkpoint of lowest held-out loss stays too", in_recipe=False)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "microbatch_size", "steps", "context"):
+        for name in ("batch_size", "microbatch_size", "steps", "context", "newton_schulz_steps"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in (
             "threads",
@@ -86,12 +97,22 @@ class TrainSettings:
         self._check("max_grad_norm", self.max_grad_norm is None or self.max_grad_norm > 0, "above 0, or none")
         self._check("min_learning_rate_ratio", 0 <= self.min_learning_rate_ratio <= 1, "in [0, 1]")
         self._check("weights", all(weight > 0 for weight in self.weights), "above 0, one for each token set")
-        for name in ("beta1", "beta2", "dropout"):
+        self._check(
+            "muon_learning_rate", self.muon_learning_rate is None or self.muon_learning_rate > 0, "above 0, or none"
+        )
+        for name in ("beta1", "beta2", "muon_momentum", "dropout"):
             self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         self._check("decay_ratio", 0 <= self.decay_ratio <= 1, "in [0, 1]")
         self._check("spike_sigmas", self.spike_sigmas is None or self.spike_sigmas > 0, "above 0, or none")
         self._check("warmup_steps", 0 <= self.warmup_steps < self.steps, f"0 or more and below steps = {self.steps}")
-        words = {"dtype": DTYPES, "device": DEVICES, "schedule": SCHEDULES, "on_spike": ON_SPIKE}
+        self._check_batch_ramp()
+        words = {
+            "optimizer": OPTIMIZERS,
+            "dtype": DTYPES,
+            "device": DEVICES,
+            "schedule": SCHEDULES,
+            "on_spike": ON_SPIKE,
+        }
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is '{getattr(self, name)}'", did_you_mean(getattr(self, name), known))
@@ -99,6 +120,30 @@ class TrainSettings:
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise ConfigError(f"{name} is {getattr(self, name)}", f"it must be {expected}")
+
+    def _check_batch_ramp(self) -> None:
+        start, n_steps = self.batch_ramp_start, self.batch_ramp_steps
+        if start is None:
+            self._check("batch_ramp_steps", n_steps == 0, "0 where batch_ramp_start is not set")
+            return
+        quotient = self.batch_size // max(1, start)
+        is_power = start >= 1 and quotient >= 2 and quotient & (quotient - 1) == 0
+        self._check(
+            "batch_ramp_start",
+            is_power and start * quotient == self.batch_size,
+            f"batch_size {self.batch_size} halved once or more",
+        )
+        n_sizes = quotient.bit_length() - 1
+        self._check(
+            "batch_ramp_steps",
+            n_sizes <= n_steps < self.steps,
+            f"at least {n_sizes}, a step of each smaller size, and below steps = {self.steps}",
+        )
+
+    @property
+    def first_batch_size(self) -> int:
+        """Sequences of the first step: every later step has a multiple of them."""
+        return self.batch_ramp_start or self.batch_size
 
     def config(self, vocab_size: int) -> GPT2Config:
         """The model's shape for a vocabulary."""
@@ -108,15 +153,19 @@ class TrainSettings:
         return GPT2Config.named(self.model, **changes)
 
     def accumulation(self, world_size: int) -> tuple[int, int]:
-        """Sequences of one microbatch, and microbatches of one step, for each of `world_size` processes."""
-        share, rest = divmod(self.batch_size, world_size)
+        """Sequences of one microbatch, and microbatches of a full step, for each of `world_size` processes.
+
+        The microbatch divides the first step's share and is the same in all: the shapes of a run do not change.
+        """
+        share, rest = divmod(self.first_batch_size, world_size)
         microbatch = min(self.microbatch_size, share)
         if rest or share % microbatch:
             raise ConfigError(
-                f"batch_size {self.batch_size} does not divide into {world_size} processes x microbatches of {microbatch}",
+                f"{'batch_size' if self.batch_ramp_start is None else 'batch_ramp_start'} {self.first_batch_size} does not "
+                f"divide into {world_size} processes x microbatches of {microbatch}",
                 "choose a microbatch_size that does",
             )
-        return microbatch, share // microbatch
+        return microbatch, self.batch_size // (world_size * microbatch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

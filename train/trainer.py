@@ -36,10 +36,10 @@ from webtext.train.guard import Guard
 from webtext.train.memory import memory_is_an_error
 from webtext.train.meter import Meter
 from webtext.train.model import GPT2
-from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors, set_learning_rate
 from webtext.train.precision import cast_parameters, compute_dtype
 from webtext.train.sample import sample_text
-from webtext.train.schedule import learning_rate
+from webtext.train.schedule import batch_size, learning_rate, total_tokens
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.sources import Source, make_sampler
 from webtext.train.termination import Termination
@@ -112,7 +112,7 @@ class Trainer:
             keep_freed_memory()
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
         self.world, self.console, self.tokenizer = world, console, tokenizer
-        microbatch, self.accumulation = settings.accumulation(world.size)
+        microbatch, _ = settings.accumulation(world.size)
         self.microbatch = microbatch
         sampler = make_sampler(sources, settings, batch_size=microbatch, rank=world.rank, world_size=world.size)
         self.batches = TokenBatches(sampler)
@@ -196,14 +196,15 @@ class Trainer:
         settings = self.settings
         torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
         rate = learning_rate(settings, self.step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_learning_rate(self.optimizer, settings, rate)
+        n_sequences = batch_size(settings, self.step)
+        accumulation = n_sequences // (self.microbatch * self.world.size)
         loss = torch.zeros((), device=self.world.device)
         with cast_parameters(self.model, self.dtype):
-            for i in range(self.accumulation):
+            for i in range(accumulation):
                 tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
-                with self._averaging_gradients(i == self.accumulation - 1):
-                    part: Tensor = self.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / self.accumulation
+                with self._averaging_gradients(i == accumulation - 1):
+                    part: Tensor = self.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / accumulation
                     part.backward()  # type: ignore[no-untyped-call]
                 loss += part.detach()
         asked = torch.full_like(loss, float(self._termination.asked))
@@ -213,7 +214,7 @@ class Trainer:
         update(self.optimizer, norm, settings.max_grad_norm, fault)
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        n_tokens = settings.batch_size * settings.context
+        n_tokens = n_sequences * settings.context
         self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
 
     def _settle(self, queued: _Queued) -> str:
@@ -225,7 +226,7 @@ class Trainer:
         fault = self.guard.check(queued.step, loss, norm)
         self.result["tokens"] += queued.n_tokens
         self.result["seconds"] += seconds
-        row: dict[str, Any] = {"step": queued.step, "learning_rate": queued.rate}
+        row: dict[str, Any] = {"step": queued.step, "tokens": self.result["tokens"], "learning_rate": queued.rate}
         if fault is None:
             self.result["loss"] = loss
             row |= {"loss": loss, "grad_norm": norm}
@@ -311,7 +312,7 @@ class Trainer:
         config, where = self.model.config, self._environment()
         self.console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
-            f"{config.vocab_size:,}), {self.settings.steps:,} steps of {self.settings.batch_size * config.context:,} tokens "
+            f"{config.vocab_size:,}), {self.settings.steps:,} steps, {total_tokens(self.settings):,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
             f"{where['device']}, processes: {self.world.size}"
         )

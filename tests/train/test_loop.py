@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import signal
@@ -61,13 +62,30 @@ def test_a_run_learns_and_its_metrics_say_so(tokens: str, tmp_path: Path) -> Non
     rows = metrics(tmp_path / "model")
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, 41))
     assert [row["step"] for row in rows if "perplexity" in row] == [0, 10, 20, 30, 40]
-    assert rows[-2].keys() == {"step", "loss", "learning_rate", "grad_norm"}
+    assert rows[-2].keys() == {"step", "tokens", "loss", "learning_rate", "grad_norm"}
     assert [path.name for path in sorted((tmp_path / "model/checkpoints").iterdir())] == ["step-000030", "step-000040"]
 
 
-def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path) -> None:
+RAMP: dict[str, Any] = {"batch_ramp_start": 2, "batch_ramp_steps": 5}
+
+
+def test_a_batch_ramp_counts_and_averages_what_each_step_saw(tokens: str, tmp_path: Path) -> None:
+    """Steps of 2, 2, 2, 4, 4 and then 8 sequences: metrics and sampler count them."""
+    settings = replace(SETTINGS, **RAMP, steps=8, eval_interval=None, checkpoint_interval=None, learning_rate=1e-9)
+    result = train(tokens, tmp_path / "model", settings)
+    rows = [row for row in metrics(tmp_path / "model") if "loss" in row]
+    assert [row["tokens"] // 32 for row in rows] == [2, 4, 6, 10, 14, 22, 30, 38]
+    assert result.tokens == 38 * 32
+    state = json.loads((Path(result.checkpoint) / "state.json").read_text())
+    assert state["sampler"]["samples_consumed"] == 38
+    # Untrained, every sequence of 60 words costs about ln 60 nats a token: a sum over microbatches would show.
+    assert [row["loss"] for row in rows] == [pytest.approx(math.log(60), rel=0.1)] * 8
+
+
+@pytest.mark.parametrize("ramp", [{}, {"batch_ramp_start": 4, "batch_ramp_steps": 5}])
+def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path, ramp: dict[str, Any]) -> None:
     """The same eight sequences make a step, whether two, four or all of them are held at once."""
-    settings = replace(SETTINGS, steps=10, eval_interval=None, checkpoint_interval=None)
+    settings = replace(SETTINGS, steps=10, eval_interval=None, checkpoint_interval=None, **ramp)
     for size in (2, 8):
         train(tokens, tmp_path / str(size), replace(settings, microbatch_size=size))
     pairs = zip(metrics(tmp_path / "2"), metrics(tmp_path / "8"), strict=True)
@@ -75,11 +93,14 @@ def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path) -> None:
         assert one == pytest.approx(other, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "how", [{}, {"optimizer": "muon", "schedule": "wsd", "batch_ramp_start": 2, "batch_ramp_steps": 100}]
+)
 def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
-    tokens: str, tmp_path: Path, run_that_waits: Callable[[int, list[str]], list[str]]
+    tokens: str, tmp_path: Path, how: dict[str, Any], run_that_waits: Callable[[int, list[str]], list[str]]
 ) -> None:
     """Dropout is on, so that random numbers would show; losses and the last checkpoint's bytes must be equal."""
-    settings = replace(SETTINGS, steps=160, dropout=0.1, eval_interval=20, checkpoint_interval=20)
+    settings = replace(SETTINGS, steps=160, dropout=0.1, eval_interval=20, checkpoint_interval=20, **how)
     train(tokens, tmp_path / "undisturbed", settings)
     out = tmp_path / "killed"
     chosen = {name: value for name, value in asdict(settings).items() if value != getattr(TrainSettings(), name)}

@@ -1,11 +1,14 @@
-"""Which parameters decay, and that the optimizer's state survives a checkpoint."""
+"""Which parameters decay, what Muon does to a matrix, and that the optimizer's state survives a checkpoint."""
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 
 from webtext.train.model import GPT2
-from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors, set_learning_rate
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -29,15 +32,80 @@ def test_weights_decay_and_biases_and_gains_do_not() -> None:
     assert all("bias" in names[id(p)] or "norm" in names[id(p)] for p in spared["params"])
 
 
-def test_a_restored_optimizer_makes_the_same_update() -> None:
+def test_muon_takes_the_hidden_matrices_and_adamw_all_else() -> None:
+    model = GPT2(TINY)
+    optimizer = make_optimizer(model, TrainSettings(optimizer="muon"))
+    updated(model, optimizer, 1)
+    kinds = {name: set(optimizer.state[p]) for name, p in model.named_parameters()}
+    muon = {name for name, kind in kinds.items() if kind == {"momentum_buffer"}}
+    layers = ("attention.query", "attention.key", "attention.value", "attention.projection")
+    assert muon == {f"blocks.0.{layer}.weight" for layer in (*layers, "feed_forward.expand", "feed_forward.contract")}
+    assert all(kinds[name] == {"step", "exp_avg", "exp_avg_sq"} for name in kinds.keys() - muon)
+
+
+def test_muons_update_has_singular_values_near_one_and_the_size_of_adamws() -> None:
+    """0.2 sqrt(max(rows, columns)) times an orthogonal matrix: entries of root mean square 0.2, whatever the shape.
+
+    Newton-Schulz with Jordan's coefficients leaves singular values in about [0.7, 1.2]; those that start below a
+    thousandth of the largest stay smaller, so the median and the largest are looked at.
+    """
+    settings = TrainSettings(optimizer="muon", weight_decay=0.0, learning_rate=1.0)
+    for rows, columns in ((64, 64), (256, 64), (64, 256)):
+        layer = torch.nn.Linear(columns, rows, bias=False)
+        before = layer.weight.detach().clone()
+        layer.weight.grad = torch.randn(rows, columns, generator=torch.Generator().manual_seed(3))
+        make_optimizer(layer, settings).step()
+        update = before - layer.weight.detach()
+        values = torch.linalg.svdvals(update) / (0.2 * math.sqrt(max(rows, columns)))
+        assert 0.6 < values.median() < 1.25, (rows, columns)
+        assert values.max() < 1.3, (rows, columns)
+        assert update.square().mean().sqrt() == pytest.approx(0.2, rel=0.2), (rows, columns)
+
+
+def test_muons_update_is_newton_schulz_of_the_gradient_with_nesterov_momentum() -> None:
+    """Against the paper's recursion in float64: rounding to bfloat16 apart, the step is that of the formula."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(48, 32, bias=False)
+    settings = TrainSettings(optimizer="muon", muon_learning_rate=0.01, weight_decay=0.1)
+    optimizer = make_optimizer(layer, settings)
+    set_learning_rate(optimizer, settings, settings.learning_rate)
+    weight, momentum = layer.weight.detach().double(), torch.zeros(32, 48, dtype=torch.float64)
+    for _ in range(3):
+        gradient = torch.randn(32, 48)
+        layer.weight.grad = gradient.clone()
+        optimizer.step()
+        momentum = 0.95 * momentum + 0.05 * gradient.double()
+        x = 0.95 * momentum + 0.05 * gradient.double()
+        x = x / x.norm()
+        for _ in range(5):
+            gram = x @ x.T
+            x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+        weight = weight * (1 - 0.01 * 0.1) - 0.01 * 0.2 * math.sqrt(48) * x
+        assert (layer.weight.double() - weight).norm() < 0.02 * 0.01 * 0.2 * math.sqrt(48) * x.norm() * 3
+
+
+def test_muons_rate_keeps_its_ratio_to_adamws() -> None:
+    settings = TrainSettings(optimizer="muon", learning_rate=0.002, muon_learning_rate=0.01)
+    optimizer = make_optimizer(GPT2(TINY), settings)
+    set_learning_rate(optimizer, settings, 0.001)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.001, 0.001, pytest.approx(0.005)]
+    plain = TrainSettings(optimizer="muon", learning_rate=0.002)
+    optimizer = make_optimizer(GPT2(TINY), plain)
+    set_learning_rate(optimizer, plain, 0.001)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.001] * 3
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_restored_optimizer_makes_the_same_update(name: str) -> None:
     torch.manual_seed(5)
     model = GPT2(TINY)
-    optimizer = make_optimizer(model, TrainSettings())
+    settings = TrainSettings(optimizer=name)
+    optimizer = make_optimizer(model, settings)
     updated(model, optimizer, 1)
     saved = {name: tensor.clone() for name, tensor in optimizer_tensors(model, optimizer).items()}
     twin = GPT2(TINY)
     twin.load_state_dict(model.state_dict())
-    other = make_optimizer(twin, TrainSettings())
+    other = make_optimizer(twin, settings)
     load_optimizer_tensors(twin, other, saved)
     updated(model, optimizer, 2)
     updated(twin, other, 2)

@@ -53,6 +53,17 @@ def test_time_and_cost_follow_from_the_speed_that_is_given() -> None:
     assert "time: not known" in plan_text(unknown)
 
 
+def test_a_batch_ramp_takes_fewer_tokens() -> None:
+    """1,000 steps each of 64, 128 and 256 sequences, then 1,000 of 512: 960,000 sequences of 1,024 tokens."""
+    settings = TrainSettings(steps=4000, batch_ramp_start=64, batch_ramp_steps=3000)
+    plan = plan_training(settings, PlanSettings(processes=8))
+    assert plan.tokens == 960_000 * 1024
+    assert plan.flops == 960_000 * 1024 * flops_per_token(plan.config)
+    assert (plan.microbatch, plan.accumulation) == (8, 8)
+    assert "4,000 steps of 64 to 512 sequences, 983,040,000 tokens" in plan_text(plan)
+    assert max_microbatch(plan.config, settings, 8, 10**15) == 8
+
+
 def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
     """Bytes of all tensors that the model keeps for its backward pass, without weights and casts of weights.
 
@@ -93,8 +104,9 @@ def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str
     assert activation_bytes(config, settings, 7) == kept_bytes(settings) + one_block
 
 
-def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run() -> None:
-    settings = TrainSettings(**SMALL)
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(name: str) -> None:
+    settings = TrainSettings(**SMALL, optimizer=name)
     model = GPT2(settings.config(61))
     optimizer = make_optimizer(model, settings)
     model.loss(torch.randint(61, (2, 16)), torch.randint(61, (2, 16))).backward()
@@ -102,7 +114,7 @@ def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run()
     planned = memory_of(model.config, settings, 2)
     assert planned.parameters == sum(p.nbytes for p in model.parameters())
     assert planned.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    moments = [state[kind] for state in optimizer.state.values() for kind in ("exp_avg", "exp_avg_sq")]
+    moments = [moment for state in optimizer.state.values() for kind, moment in state.items() if kind != "step"]
     assert planned.optimizer == sum(moment.nbytes for moment in moments)
     assert planned.cast_parameters == sum(2 * p.numel() for p in model.parameters())
     assert cross_entropy.LOGITS_PER_CHUNK == LOGITS_PER_CHUNK

@@ -31,10 +31,12 @@ def test_there_is_one_for_a_toy_for_one_gpu_and_for_each_size_on_eight() -> None
     assert RECIPES == [
         "gpt2-124M-1gpu",
         "gpt2-124M-8gpu",
+        "gpt2-124M-fast",
         "gpt2-1558M-8gpu",
         "gpt2-355M-8gpu",
         "gpt2-774M-8gpu",
         "toy-cpu",
+        "toy-cpu-fast",
     ]
 
 
@@ -46,7 +48,7 @@ def test_a_recipe_loads_and_plans(name: str, capsys: pytest.CaptureFixture[str])
     assert answer["memory"]["total"] == plan_training(settings, plan).memory.total
     if name.startswith("gpt2"):
         _, size, devices = name.split("-")
-        assert (settings.model, plan.processes) == (size, int(devices.removesuffix("gpu")))
+        assert (settings.model, plan.processes) == (size, 1 if devices == "1gpu" else 8)
         assert answer["tokens_per_step"] == 512 * 1024
         assert answer["microbatch_size"] * answer["accumulation"] * plan.processes == 512
         assert answer["memory"]["total"] < GPU_MEMORY
@@ -54,9 +56,22 @@ def test_a_recipe_loads_and_plans(name: str, capsys: pytest.CaptureFixture[str])
         assert answer["model"]["parameters"] < 10**7 + 50_257 * 128
 
 
-def test_the_toy_recipe_trains(tokens: str, tmp_path: Path) -> None:
-    recipe = str(FOLDER / "toy-cpu.toml")
+@pytest.mark.parametrize(("fast", "plain"), [("gpt2-124M-fast", "gpt2-124M-8gpu"), ("toy-cpu-fast", "toy-cpu")])
+def test_a_fast_recipe_is_the_plain_ones_model_and_batch_at_065_of_its_tokens(fast: str, plain: str) -> None:
+    ours, theirs = (plan_training(*read(name)) for name in (fast, plain))
+    assert ours.config == theirs.config
+    assert ours.settings.batch_size == theirs.settings.batch_size
+    assert 0.6 < ours.tokens / theirs.tokens <= 0.65
+    assert (ours.settings.optimizer, ours.settings.schedule) == ("muon", "wsd")
+    assert ours.settings.first_batch_size < ours.settings.batch_size
+
+
+@pytest.mark.parametrize("name", ["toy-cpu", "toy-cpu-fast"])
+def test_the_toy_recipes_train(name: str, tokens: str, tmp_path: Path) -> None:
+    recipe = str(FOLDER / f"{name}.toml")
     less = ["--n-embd", "16", "--context", "16", "--batch-size", "4", "--steps", "3", "--warmup-steps", "1"]
+    if name == "toy-cpu-fast":
+        less += ["--batch-ramp-start", "2", "--batch-ramp-steps", "1"]
     command = ["train", "run", tokens, "--out", str(tmp_path / "toy"), "--config", recipe, *less, "--quiet"]
     assert run([*command, "--microbatch-size", "4", "--threads", "1"]) == 0
     assert (tmp_path / "toy" / METRICS).exists()

@@ -1,4 +1,4 @@
-"""The learning rate by its worked values and its shape."""
+"""The learning rate and the batch size by their worked values and their shapes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.train.schedule import learning_rate
+from webtext.base.errors import ConfigError
+from webtext.train.schedule import batch_size, learning_rate, sequences_before
 from webtext.train.settings import TrainSettings
 
 
@@ -24,6 +25,11 @@ def test_wsd_stays_at_the_highest_rate_and_falls_in_the_last_share_of_the_steps(
     )
     expected = {0: 0.1, 9: 1.0, 10: 1.0, 83: 1.0, 87: 0.55, 99: 0.1}
     assert {step: round(learning_rate(settings, step), 12) for step in expected} == expected
+    to_zero = TrainSettings(
+        schedule="wsd", learning_rate=1.0, warmup_steps=10, steps=100, min_learning_rate_ratio=0.0, decay_ratio=0.16
+    )
+    expected = {83: 1.0, 87: 0.5, 98: round(1 - (15 / 16) ** 0.5, 12), 99: 0.0}
+    assert {step: round(learning_rate(to_zero, step), 12) for step in expected} == expected
     constant = TrainSettings(schedule="wsd", learning_rate=1.0, warmup_steps=10, steps=100, decay_ratio=0.0)
     assert {learning_rate(constant, step) for step in range(10, 100)} == {1.0}
 
@@ -50,3 +56,43 @@ def test_it_never_rises_after_the_warm_up_nor_leaves_its_bounds(
     assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
     if more > 1:
         assert rates[-1] == pytest.approx(2.0 * ratio)
+
+
+def test_the_batch_doubles_and_each_size_has_equally_many_steps() -> None:
+    """From 8 to 64 in 9 steps: three of 8, of 16 and of 32, then 64; 3 x (8 + 16 + 32) = 168 sequences before it."""
+    settings = TrainSettings(batch_size=64, batch_ramp_start=8, batch_ramp_steps=9, steps=20, warmup_steps=0)
+    assert [batch_size(settings, step) for step in range(11)] == [8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64]
+    assert [sequences_before(settings, step) for step in (0, 1, 9, 20)] == [0, 8, 168, 168 + 11 * 64]
+    plain = TrainSettings(batch_size=64, steps=20, warmup_steps=0)
+    assert {batch_size(plain, step) for step in range(20)} == {64}
+    assert sequences_before(plain, 20) == 20 * 64
+
+
+@given(start=st.integers(1, 12), doublings=st.integers(1, 6), more=st.integers(0, 100), world_size=st.integers(1, 4))
+def test_every_batch_is_whole_microbatches_of_every_process(
+    start: int, doublings: int, more: int, world_size: int
+) -> None:
+    n_steps = doublings + more
+    settings = TrainSettings(
+        batch_size=start << doublings,
+        batch_ramp_start=start,
+        batch_ramp_steps=n_steps,
+        microbatch_size=4,
+        steps=n_steps + 5,
+        warmup_steps=0,
+    )
+    sizes = [batch_size(settings, step) for step in range(settings.steps)]
+    assert sizes == sorted(sizes)
+    assert set(sizes) == {start << k for k in range(doublings + 1)}
+    assert sizes[n_steps:] == [settings.batch_size] * 5
+    assert [sequences_before(settings, step) for step in range(settings.steps)] == [
+        sum(sizes[:step]) for step in range(settings.steps)
+    ]
+    try:
+        microbatch, accumulation = settings.accumulation(world_size)
+    except ConfigError:
+        share = start // world_size
+        assert start % world_size or share % min(4, share)
+    else:
+        assert all(size % (microbatch * world_size) == 0 for size in sizes)
+        assert microbatch * accumulation * world_size == settings.batch_size

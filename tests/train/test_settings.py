@@ -25,6 +25,16 @@ from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, 
         ({"spike_sigmas": 0.0}, "spike_sigmas is 0.0"),
         ({"decay_ratio": 1.5}, "decay_ratio is 1.5\nit must be in [0, 1]"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"optimizer": "moun"}, "optimizer is 'moun'\ndid you mean 'muon'?"),
+        ({"muon_learning_rate": 0.0}, "muon_learning_rate is 0.0\nit must be above 0"),
+        ({"muon_momentum": 1.0}, "muon_momentum is 1.0"),
+        ({"newton_schulz_steps": 0}, "newton_schulz_steps is 0"),
+        ({"batch_ramp_steps": 5}, "batch_ramp_steps is 5\nit must be 0 where batch_ramp_start is not set"),
+        ({"batch_ramp_start": 96, "batch_ramp_steps": 9}, "batch_ramp_start is 96\nit must be batch_size 512 halved"),
+        ({"batch_ramp_start": 512, "batch_ramp_steps": 9}, "batch_ramp_start is 512\nit must be batch_size 512 halved"),
+        ({"batch_ramp_start": 0, "batch_ramp_steps": 9}, "batch_ramp_start is 0\nit must be batch_size 512 halved"),
+        ({"batch_ramp_start": 64, "batch_ramp_steps": 2}, "batch_ramp_steps is 2\nit must be at least 3, a step of"),
+        ({"batch_ramp_start": 64, "batch_ramp_steps": 20_000}, "batch_ramp_steps is 20000\nit must be at least 3"),
     ],
 )
 def test_an_impossible_setting_is_named_with_its_bounds(change: dict[str, Any], message: str) -> None:
@@ -41,6 +51,14 @@ def test_the_default_step_is_half_a_million_tokens_on_any_number_of_processes() 
     assert settings.accumulation(128) == (4, 1)
     with pytest.raises(ConfigError, match="does not divide into 3 processes"):
         settings.accumulation(3)
+
+
+def test_a_ramps_first_batch_decides_the_microbatch() -> None:
+    """64 sequences on 8 processes are 8 each, so microbatches of 8, of which a full step has 8."""
+    settings = TrainSettings(batch_ramp_start=64, batch_ramp_steps=3000, microbatch_size=16)
+    assert [settings.accumulation(n) for n in (1, 8)] == [(16, 32), (8, 8)]
+    with pytest.raises(ConfigError, match="batch_ramp_start 64 does not divide into 48 processes"):
+        settings.accumulation(48)
 
 
 def test_a_named_size_may_be_changed_in_part() -> None:
