@@ -20,26 +20,33 @@ from copy import copy
 from typing import Any
 
 from lxml import etree
-from trafilatura.baseline import baseline, html2txt
 from trafilatura.core import (
     ESCALATION_ACCEPT_RATIO,
     ESCALATION_JUSTEXT_RATIO,
     ESCALATION_MAX_LENGTH,
     ESCALATION_PAGE_SHARE,
 )
-from trafilatura.external import SANITIZED_XPATH, compare_extraction, justext_rescue
-from trafilatura.htmlprocessing import convert_tags, prune_unwanted_nodes, tree_cleaning
-from trafilatura.main_extractor import extract_content
-from trafilatura.readability_lxml import Document as Readability
+from trafilatura.external import SANITIZED_XPATH
+from trafilatura.htmlprocessing import convert_tags, prune_unwanted_nodes
 from trafilatura.settings import Extractor
 from trafilatura.xml import delete_element, xmltotxt
-from trafilatura.xpaths import RAW_TREE_PRUNE_XPATH, REMOVE_COMMENTS_AND_LISTS_XPATH
+from trafilatura.xpaths import RAW_TREE_PRUNE_XPATH
+
+from webtext.clean.extract.trafilatura_twin import (
+    REMOVE_COMMENTS_AND_LISTS,
+    baseline,
+    compare_extraction,
+    extract_content,
+    html2txt,
+    justext_rescue,
+    remove_unlikely_candidates,
+    tree_cleaning,
+)
 
 _FORUM = "DiscussionForumPosting"  # schema.org: what is elsewhere a comment is here the page
 _PRUNED_FIRST = ("mvp-post-add", "infinite-scroll", "infinitescroll", "elementor-share-buttons")
 _COMMENTS = ("article-comments", "post-comments", "comol", "disqus_thread", "dsq-comments")
 _COMMENT = re.compile(r"""omment(?!ary)(?<=["'=][Cc]omment)""")  # the letters first: they are looked for fastest
-_UNREAD = etree.XPath("//script[not(@type='application/ld+json')] | //style")
 _UNCLEAN = etree.XPath(SANITIZED_XPATH)
 _PARAGRAPH_TEXT = etree.XPath("boolean(.//p//text())")
 _N_TABLES = etree.XPath("count(.//table)")
@@ -56,21 +63,19 @@ def main_text(tree: Any, html: str, *, fast: bool = False) -> str:
     if any(name in html for name in _PRUNED_FIRST):
         tree = prune_unwanted_nodes(tree, RAW_TREE_PRUNE_XPATH)
     if _FORUM not in html and (_COMMENT.search(html) or any(name in html for name in _COMMENTS)):
-        tree = prune_unwanted_nodes(tree, REMOVE_COMMENTS_AND_LISTS_XPATH)
-    for element in _UNREAD(tree):  # once, not in each copy; JSON-LD is read where all else fails
-        delete_element(element)
-    working = copy(tree)
-    etree.strip_elements(working, "script", with_tail=False)
-    n_page = _n_characters(working)
-    body, text = extract_content(convert_tags(tree_cleaning(working, options), options), options)
+        tree = prune_unwanted_nodes(tree, REMOVE_COMMENTS_AND_LISTS)
+    for element in list(tree.iter("script", "style")):  # once, not in each copy; JSON-LD is read where all else fails
+        if element.tag == "style" or element.get("type") != "application/ld+json":
+            delete_element(element)
+    body, text = extract_content(lambda: convert_tags(tree_cleaning(copy(tree), options), options), options)
+    n_page = _n_characters(tree)
     if not fast:
         body, text = _compared(tree, body, text, n_page, options)
     if len(text) < options.min_extracted_size:
         dump, dump_text, length = baseline(tree)
         if length > len(text):
             body, text = dump, dump_text
-    most = n_page + 2 * int(_N_ELEMENTS(tree))  # the measure below puts blanks around blocks
-    if len(text) < min(ESCALATION_MAX_LENGTH, ESCALATION_PAGE_SHARE * most):
+    if len(text) < ESCALATION_MAX_LENGTH and len(text) < ESCALATION_PAGE_SHARE * (n_page + 2 * int(_N_ELEMENTS(tree))):
         body, text = _retried(tree, body, text, options)
     return xmltotxt(body, False) if len(text) >= options.min_output_size else ""
 
@@ -88,14 +93,20 @@ def _compared(tree: Any, body: Any, text: str, n_page: int, options: Extractor) 
         return body, text
     raw = copy(tree)
     etree.strip_elements(raw, "script", with_tail=False)
-    Readability(raw).remove_unlikely_candidates()  # the first thing it does, and again later
+    remove_unlikely_candidates(raw)  # the first thing it does, and again later
     if _n_characters(raw) <= 2 * len(text):
         return body, text
     return compare_extraction(tree_cleaning(copy(tree), options), raw, body, text, options)
 
 
 def _n_characters(tree: Any) -> int:
-    return len(" ".join(tree.text_content().split()))
+    """Characters of the page's text, runs of white space as one; at least as many as there are without scripts."""
+    scripts = sum(_n_of_text(element.text or "") for element in tree.iter("script"))
+    return _n_of_text(tree.text_content()) - scripts
+
+
+def _n_of_text(text: str) -> int:
+    return len(" ".join(text.split()))
 
 
 def _retried(tree: Any, body: Any, text: str, options: Extractor) -> tuple[Any, str]:
@@ -104,7 +115,7 @@ def _retried(tree: Any, body: Any, text: str, options: Extractor) -> tuple[Any, 
         return body, text
     recall = _options(fast=options.fast, recall=True)
     cleaned = tree_cleaning(copy(tree), recall)
-    found, found_text = extract_content(convert_tags(copy(cleaned), recall), recall)
+    found, found_text = extract_content(lambda: convert_tags(copy(cleaned), recall), recall)
     if not options.fast:
         found, found_text = compare_extraction(cleaned, copy(tree), found, found_text, recall)
         by_justext, justext_text = justext_rescue(copy(tree), options)

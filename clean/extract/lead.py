@@ -27,7 +27,11 @@ LONG_LINE = 80
 """In characters: the first line of so many, title aside, begins the main text."""
 LEVELS = 4  # of elements whose names are looked at; further up they are of layout
 
-_TEXTS = etree.XPath("//body//text()[not(parent::script or parent::style or parent::noscript or parent::template)]")
+_SHOWN = "//body//text()[not(parent::script or parent::style or parent::noscript or parent::template)]"
+_TEXTS, _NODES = (
+    etree.XPath(_SHOWN, smart_strings=False),
+    etree.XPath(_SHOWN),
+)  # nodes know their elements, and cost more
 _BLOCKS = frozenset(
     (
         "p",
@@ -62,12 +66,14 @@ def with_lead(text: str, tree: Any, metadata: Metadata) -> str:
     missing = [each for each in missing if each in everything]
     if not missing:
         return text
-    nodes = _TEXTS(tree)
-    words = [_letters(node) for node in nodes]
+    words = ["".join(text.split()) for text in _TEXTS(tree)]
     page = "".join(words)
     lines = text.split("\n")
     place, end = _beginning(lines, named, page)
-    starts = list(accumulate(map(len, words), initial=0))
+    missing = [each for each in missing if each in page[:end]]
+    if not missing:
+        return text
+    nodes, starts = _NODES(tree), list(accumulate(map(len, words), initial=0))
     for beginning in missing:
         for match in islice(re.finditer(re.escape(beginning), page[:end]), MAX_PLACES):
             lead = _paragraph(nodes[bisect_right(starts, match.start()) - 1], beginning)
