@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,11 +94,34 @@ def small_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.environ.get("PYTEST_XDIST_WORKER"):
         root = root.parent
     folder = root / "small-demo"
-    with open(root / "small-demo.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the other test processes wait here for the one that makes it
+    with held(root / "small-demo.lock"):  # the other test processes wait here for the one that makes it
         if not (folder / "build" / "report.html").is_file():
-            _make_small_demo(folder)
+            with _the_demo_s_port():
+                _make_small_demo(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def small_web(small_demo: Path) -> Iterator[int]:
+    """The port of the small demo's web, which answers while the tests of a module run: one module at a time has it."""
+    from webtext.app.demo.run import web_running
+
+    port = int((small_demo / "port").read_text())
+    with _the_demo_s_port(), web_running(small_demo / "web", port):
+        yield port
+
+
+def _the_demo_s_port() -> contextlib.AbstractContextManager[None]:
+    """Demos take the same port wherever it is free: all tests of this machine take turns, those of other runs too."""
+    return held(Path(tempfile.gettempdir()) / f"webtext-tests-demo-port-{os.getuid()}.lock")
+
+
+@contextlib.contextmanager
+def held(lock_file: Path) -> Iterator[None]:
+    """Holds a lock among processes; a process that is killed lets go of it."""
+    with open(lock_file, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _make_small_demo(folder: Path) -> None:

@@ -19,7 +19,7 @@ import zstandard
 from webtext.app.chain import Layout
 from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, make_plan
-from webtext.app.demo.run import check_fates, web_running
+from webtext.app.demo.run import check_fates
 from webtext.app.trace import Tracer
 from webtext.base.partset import PartSet
 
@@ -144,18 +144,19 @@ def test_a_changed_rule_redoes_what_it_touches_and_nothing_else(build: Path, tmp
     assert (copy / "documents" / "manifest.json").stat().st_mtime_ns == documents
 
 
-def test_a_dump_that_was_cut_short_is_built_and_not_overlooked(small_demo: Path, tmp_path: Path) -> None:
+def test_a_dump_that_was_cut_short_is_built_and_not_overlooked(
+    small_demo: Path, small_web: int, tmp_path: Path
+) -> None:
     with open(small_demo / "RS_2017-01.zst", "rb") as file:
         lines = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(file).read()
     (tmp_path / "RS_2017-01.xz").write_bytes(lzma.compress(lines)[:-64])
     config = tmp_path / "build.toml"
-    contact = f'allow_address = ["127.0.0.0/28:{(small_demo / "port").read_text()}"]\ndelay = 0.02\n'
+    contact = f'allow_address = ["127.0.0.0/28:{small_web}"]\ndelay = 0.02\n'
     config.write_text(
         f'[build]\nlinks = ["{tmp_path}/RS_2017-01.xz"]\nout = "{tmp_path}/build"\n[crawl.fetch]\n{contact}'
         "[tokenizer]\nvocab_size = 400\n"
     )
-    with web_running(small_demo / "web", int((small_demo / "port").read_text())):
-        answer = subprocess.run(webtext("build", str(config), "--quiet"), capture_output=True, text=True, timeout=300)
+    answer = subprocess.run(webtext("build", str(config), "--quiet"), capture_output=True, text=True, timeout=300)
     assert answer.returncode == 1
     assert "RS_2017-01.xz': truncated_stream" in answer.stderr
     assert PartSet.open(str(tmp_path / "build" / "tokens")).records > 0

@@ -9,12 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from webtext.app.demo.run import web_running
 from webtext.app.main import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,13 +33,12 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def folder(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(small_demo: Path, small_web: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: a dump that votes for pages of the small web, which is up."""
     here = tmp_path_factory.mktemp("readme")
     shutil.copy(small_demo / "RS_2017-01.zst", here / "RS_2017-01.zst")
     (here / "build.toml").write_text(blocks("toml")[0])
-    with web_running(small_demo / "web", int((small_demo / "port").read_text())):
-        yield here
+    return here
 
 
 def smaller(command: list[str], port: int) -> list[str]:
@@ -68,8 +65,7 @@ def smaller(command: list[str], port: int) -> list[str]:
     return [sys.executable, "-m", "webtext.app.main", *command[1:], *extra]
 
 
-def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_demo: Path) -> None:
-    port = int((small_demo / "port").read_text())
+def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_web: int) -> None:
     ran = []
     for line in COMMANDS:
         command = shlex.split(line)
@@ -78,7 +74,7 @@ def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_demo:
             continue
         environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
         answer = subprocess.run(
-            smaller(command, port), cwd=folder, capture_output=True, text=True, timeout=300, env=environment
+            smaller(command, small_web), cwd=folder, capture_output=True, text=True, timeout=300, env=environment
         )
         assert answer.returncode == 0, f"{line}\n{answer.stderr[-3000:]}"
         ran.append(line)
