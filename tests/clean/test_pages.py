@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,36 @@ def test_real_warc_files_of_others_are_read_to_the_end(shared_data: Path, tmp_pa
     assert documents.counts.failed == {"record_cut_short": 1}
 
 
+class ClockOfHanging:
+    """The engine's clock: a second passes with each reading while the page that hangs is at hand, and none otherwise."""
+
+    def __init__(self, hangs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self._hangs = hangs
+        self._causes: list[str] = []
+        self._monkeypatch = monkeypatch
+        monkeypatch.setenv("WEBTEXT_TEST_HANGS", str(hangs))
+        monkeypatch.setattr("webtext.base.engine.time", self)
+
+    def listen_to(self, engine: LocalEngine) -> None:
+        """Hear what the engine sets aside."""
+        map_ = engine.map
+
+        def heard(*arguments: Any, on_set_aside: Callable[[int, int, str], None], **more: Any) -> Any:
+            def note(index: int, position: int, cause: str) -> None:
+                self._causes.append(cause)
+                on_set_aside(index, position, cause)
+
+            return map_(*arguments, on_set_aside=note, **more)
+
+        self._monkeypatch.setattr(engine, "map", heard)
+
+    def monotonic(self) -> float:
+        """The name by which the engine asks."""
+        self.now += self._hangs.exists() and "no progress for 3 s" not in self._causes
+        return self.now
+
+
 def test_pages_that_segfault_hang_eat_memory_or_raise_cost_only_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +203,9 @@ def test_pages_that_segfault_hang_eat_memory_or_raise_cost_only_themselves(
     write_warc(tmp_path / "a.warc.gz", answers, content_type="text/plain")
     monkeypatch.setattr(stage, "_extract_part", warc_files.extract_with_killers)
     limits = Limits(record_seconds=3, memory_bytes=400 << 20)
+    clock = ClockOfHanging(tmp_path / "hangs", monkeypatch)
     with LocalEngine(workers=1, limits=limits, quiet=True) as engine:
+        clock.listen_to(engine)
         killed = Run(engine, Console("quiet"))
         documents = extract_documents([str(tmp_path / "a.warc.gz")], str(tmp_path / "out"), SETTINGS, killed)
     assert [row["url"] for row in rows(documents)] == [f"http://{name}.example/" for name in ("good", "fine", "last")]

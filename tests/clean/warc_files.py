@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -107,7 +108,8 @@ def extract_with_killers(context: PartContext, task: PartTask) -> None:
         if b"SEGFAULT" in body:
             ctypes.string_at(0)
         elif b"HANG" in body:
-            time.sleep(60)
+            Path(os.environ["WEBTEXT_TEST_HANGS"]).touch()
+            time.sleep(600)
         elif b"EAT" in body:
             eaten = []
             while True:
