@@ -22,12 +22,20 @@ LOGITS_PER_BLOCK = 2**19
 """2 MiB of float32 logits, a share of the cache of a CPU."""
 
 
-def linear_cross_entropy(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
-    """Mean over n of -log softmax(hidden @ weight.T)[target], rows of weight from `vocab_size` on left out."""
+def linear_cross_entropy(
+    hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, counted_n: Tensor | None = None
+) -> Tensor:
+    """Mean over n of -log softmax(hidden @ weight.T)[target], rows of weight from `vocab_size` on left out.
+
+    With `counted_n` the mean is over the positions where it is true, at least one.
+    """
+    if counted_n is not None:  # a hidden vector of zeros gives the weight no gradient, and gets none
+        hidden_nc = hidden_nc * counted_n[:, None]
     if torch.is_grad_enabled():
-        loss: Tensor = _LinearCrossEntropy.apply(hidden_nc, weight_vc, targets_n, vocab_size)  # type: ignore[no-untyped-call]
+        loss: Tensor = _LinearCrossEntropy.apply(hidden_nc, weight_vc, targets_n, vocab_size, counted_n)  # type: ignore[no-untyped-call]
         return loss
-    return token_losses(hidden_nc, weight_vc, targets_n, vocab_size).mean()
+    losses_n = token_losses(hidden_nc, weight_vc, targets_n, vocab_size)
+    return losses_n.mean() if counted_n is None else (losses_n * counted_n).sum() / counted_n.sum()
 
 
 @torch.no_grad()
@@ -44,7 +52,14 @@ def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        hidden_nc: Tensor,
+        weight_vc: Tensor,
+        targets_n: Tensor,
+        vocab_size: int,
+        counted_n: Tensor | None,
+    ) -> Tensor:
         loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)
         grad_weight_vc: Tensor | None = None
@@ -52,7 +67,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for rows in chunks:
             logits_nv = hidden_nc[rows] @ weight_vc.T
             for block in _blocks(rows, logits_nv):
-                loss -= _to_slopes(logits_nv[_within(block, rows)], targets_n[block], vocab_size)
+                picked_n = _to_slopes(logits_nv[_within(block, rows)], targets_n[block], vocab_size)
+                loss -= (picked_n if counted_n is None else picked_n * counted_n[block]).sum()
             slopes_nv = logits_nv
             torch.mm(slopes_nv, weight_vc, out=grad_hidden_nc[rows])
             part_vc = slopes_nv.T @ hidden_nc[rows]
@@ -61,24 +77,25 @@ class _LinearCrossEntropy(torch.autograd.Function):
             else:
                 grad_weight_vc += part_vc
         ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)
-        ctx.n = len(targets_n)
-        return loss / len(targets_n)
+        ctx.n = len(targets_n) if counted_n is None else counted_n.sum()
+        mean: Tensor = loss / ctx.n
+        return mean
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
         scale = grad_outputs[0] / ctx.n
-        return grad_hidden_nc.mul_(scale), grad_weight_vc.mul_(scale), None, None
+        return grad_hidden_nc.mul_(scale), grad_weight_vc.mul_(scale), None, None, None
 
 
 def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
-    """Sum of the targets' log-probabilities; writes n times the loss's gradient, softmax - one hot, over the logits."""
+    """The targets' log-probabilities, [n]; writes n times the loss's gradient, softmax - one hot, over the logits."""
     log_probability_nv = _log_softmax(logits_nv, vocab_size)
-    total: Tensor = _picked(log_probability_nv, targets_n).sum()
+    picked_n: Tensor = _picked(log_probability_nv, targets_n)
     slopes_nv = log_probability_nv.exp_()
     slopes_nv.scatter_add_(1, targets_n[:, None], slopes_nv.new_full((len(targets_n), 1), -1))
     logits_nv.copy_(slopes_nv)
-    return total
+    return picked_n
 
 
 def _log_softmax(logits_nv: Tensor, vocab_size: int) -> Tensor:

@@ -42,7 +42,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.n_embd, config.n_embd)
         self.projection = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x_btc: Tensor, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Tensor | None = None) -> Tensor:
         q_bhtd, k_bhtd, v_bhtd = (
             layer(x_btc).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -52,7 +52,12 @@ class Attention(nn.Module):
         if cache is not None:
             k_bhtd, v_bhtd = cache.append(k_bhtd, v_bhtd)
         y_bhtd = functional.scaled_dot_product_attention(
-            q_bhtd, k_bhtd, v_bhtd, is_causal=is_first, dropout_p=self.dropout if self.training else 0.0
+            q_bhtd,
+            k_bhtd,
+            v_bhtd,
+            attn_mask=mask_b1tt,
+            is_causal=is_first and mask_b1tt is None,
+            dropout_p=self.dropout if self.training else 0.0,
         )
         return cast(Tensor, self.projection(y_bhtd.transpose(1, 2).flatten(2)))
 
@@ -80,8 +85,8 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x_btc: Tensor, cache: LayerCache | None = None) -> Tensor:
-        x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc), cache))
+    def forward(self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Tensor | None = None) -> Tensor:
+        x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc), cache, mask_b1tt=mask_b1tt))
         return cast(Tensor, x_btc + self.dropout(self.feed_forward(self.feed_forward_norm(x_btc))))
 
 
@@ -124,10 +129,19 @@ class GPT2(nn.Module):
         self.token_embedding.weight[self.config.vocab_size :] = 0
         nn.init.normal_(self.position_embedding.weight, std=POSITION_STD)
 
-    def hidden(self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
-        """The last layer's output after the final norm, [b, t, c]; with caches, of tokens after those that they hold."""
+    def hidden(
+        self,
+        tokens_bt: Tensor,
+        caches: Sequence[LayerCache] | None = None,
+        documents_bt: Tensor | None = None,
+    ) -> Tensor:
+        """The last layer's output after the final norm, [b, t, c]; with caches, of tokens after those that they hold.
+
+        With `documents_bt` (without caches) tokens attend to those before them that have the same number.
+        """
         x_btc = self.embed(tokens_bt, caches[0].length if caches is not None else 0)
-        return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches)))
+        mask_b1tt = None if documents_bt is None else _document_mask(documents_bt)
+        return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
 
     def embed(self, tokens_bt: Tensor, start: int = 0) -> Tensor:
         """What goes into the first block: the vectors of the tokens and of their positions from `start` on, [b, t, c]."""
@@ -137,12 +151,17 @@ class GPT2(nn.Module):
         positions_t = torch.arange(start, length, device=tokens_bt.device)
         return cast(Tensor, self.dropout(self.token_embedding(tokens_bt) + self.position_embedding(positions_t)))
 
-    def through_blocks(self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
+    def through_blocks(
+        self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None, mask_b1tt: Tensor | None = None
+    ) -> Tensor:
         """What comes out of the last block, [b, t, c]."""
         recomputes = self.activation_checkpointing and self.training and torch.is_grad_enabled()
         for i, block in enumerate(self.blocks.children()):
             cache = caches[i] if caches is not None else None
-            x_btc = checkpoint(block, x_btc, use_reentrant=False) if recomputes else block(x_btc, cache)
+            if recomputes:
+                x_btc = checkpoint(block, x_btc, None, mask_b1tt, use_reentrant=False)
+            else:
+                x_btc = block(x_btc, cache, mask_b1tt)
         return x_btc
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
@@ -155,17 +174,30 @@ class GPT2(nn.Module):
         hidden_bc = self.hidden(tokens_bt, caches)[:, -1]
         return functional.linear(hidden_bc, self.token_embedding.weight)[:, : self.config.vocab_size]
 
-    def loss(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
-        """Mean cross-entropy in nats; the logits exist only a chunk at a time, the gradient comes with them."""
-        hidden_nc = self.hidden(tokens_bt).flatten(0, 1)
+    def loss(
+        self,
+        tokens_bt: Tensor,
+        targets_bt: Tensor,
+        documents_bt: Tensor | None = None,
+        counted_bt: Tensor | None = None,
+    ) -> Tensor:
+        """Mean cross-entropy in nats; the logits exist only a chunk at a time, the gradient comes with them.
+
+        `documents_bt` as in `hidden`; where `counted_bt` is false, a target counts nothing.
+        """
+        hidden_nc = self.hidden(tokens_bt, documents_bt=documents_bt).flatten(0, 1)
+        counted_n = None if counted_bt is None else counted_bt.flatten()
         return linear_cross_entropy(
-            hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size
+            hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size, counted_n
         )
 
     @torch.no_grad()
-    def log_likelihood(self, tokens_bt: Tensor) -> Tensor:
-        """Natural log-probability of each token after the first, given those before it: [b, t - 1]."""
-        hidden_nc = self.hidden(tokens_bt[:, :-1]).flatten(0, 1)
+    def log_likelihood(self, tokens_bt: Tensor, documents_bt: Tensor | None = None) -> Tensor:
+        """Natural log-probability of each token after the first, given those before it: [b, t - 1].
+
+        `documents_bt` as in `hidden`, of all tokens but the last.
+        """
+        hidden_nc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt).flatten(0, 1)
         targets_n = tokens_bt[:, 1:].flatten()
         losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_n, self.config.vocab_size)
         return -losses_n.view(tokens_bt.shape[0], -1)
@@ -182,3 +214,9 @@ class GPT2(nn.Module):
         from webtext.train.huggingface import write_huggingface
 
         write_huggingface(self, folder, tokenizer)
+
+
+def _document_mask(documents_bt: Tensor) -> Tensor:
+    """True where a query (last but one dimension) may attend to a key: not after it, and of its document."""
+    same_btt = documents_bt[:, :, None] == documents_bt[:, None, :]
+    return same_btt.tril()[:, None]

@@ -34,6 +34,7 @@ class TrainSettings:
     )
     group_blocks: int | None = setting(64, "blocks of 64 MiB whose windows are shuffled together; 'none' takes all")
     crosses_documents: bool = setting(True, "windows are cut across documents; else each lies inside one, filled up")
+    document_masks: bool = setting(False, "tokens attend to their own document alone, where a window holds several")
     batch_size: int = setting(512, "sequences a step, over all processes together")
     batch_ramp_start: int | None = setting(
         None, "sequences of the first steps; the batch doubles from them to batch_size  [default: batch_size]"
@@ -106,6 +107,11 @@ class TrainSettings:
         self._check("spike_sigmas", self.spike_sigmas is None or self.spike_sigmas > 0, "above 0, or none")
         self._check("warmup_steps", 0 <= self.warmup_steps < self.steps, f"0 or more and below steps = {self.steps}")
         self._check_batch_ramp()
+        if self.document_masks and not self.crosses_documents:
+            raise ConfigError(
+                "document_masks is true and crosses_documents false: each window holds one document",
+                "leave one of them as it is by default",
+            )
         words = {
             "optimizer": OPTIMIZERS,
             "dtype": DTYPES,

@@ -30,9 +30,10 @@ from webtext.train.allocator import keep_freed_memory
 from webtext.train.batches import TokenBatches
 from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.distributed import World
-from webtext.train.evaluate.perplexity import total_loss
+from webtext.train.evaluate.perplexity import Judged, total_loss
 from webtext.train.evaluate.windows import Windows
 from webtext.train.guard import Guard
+from webtext.train.loss import MaskedLikelihood, TrainingLoss
 from webtext.train.memory import memory_is_an_error
 from webtext.train.meter import Meter
 from webtext.train.model import GPT2
@@ -47,17 +48,6 @@ from webtext.train.update import Reading, gradient_norm, is_fault, update
 
 METRICS = "metrics.jsonl"
 SAMPLE_TOKENS = 64
-
-
-class _Loss(nn.Module):
-    """The model as a function to its loss: what DistributedDataParallel must wrap to see the backward pass."""
-
-    def __init__(self, model: GPT2) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
-        return self.model.loss(tokens_bt, targets_bt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +73,7 @@ class _HeldOut:
             if len(windows):
                 self._windows[source.name], self._parts[source.name] = windows, part
 
-    def losses(self, model: GPT2, batch_size: int, world: World) -> dict[str, float]:
+    def losses(self, model: Judged, batch_size: int, world: World) -> dict[str, float]:
         """Mean loss a token of each source that holds anything out; the same in all processes."""
         totals = {name: total_loss(model, windows, batch_size, world) for name, windows in self._windows.items()}
         return {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
@@ -121,7 +111,8 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.model = GPT2(settings.config(sources[0].train.vocab_size)).to(world.device)
         self.model.activation_checkpointing = settings.activation_checkpointing
-        self.loss = world.replicate(_Loss(self.model))
+        self.objective = TrainingLoss(self.model, settings, sources[0].train.eot_id)
+        self.loss = world.replicate(self.objective)
         self.optimizer = make_optimizer(self.model, settings)
         self.dtype = compute_dtype(settings.dtype, world.device, self.model.config.n_embd)
         self.guard = Guard(settings)
@@ -199,7 +190,7 @@ class Trainer:
         set_learning_rate(self.optimizer, settings, rate)
         n_sequences = batch_size(settings, self.step)
         accumulation = n_sequences // (self.microbatch * self.world.size)
-        loss = torch.zeros((), device=self.world.device)
+        loss, share = torch.zeros((2,), device=self.world.device)
         with cast_parameters(self.model, self.dtype):
             for i in range(accumulation):
                 tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
@@ -207,9 +198,14 @@ class Trainer:
                     part: Tensor = self.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / accumulation
                     part.backward()  # type: ignore[no-untyped-call]
                 loss += part.detach()
+                share += self.objective.counted_share(tokens_bt[:, :-1])
         asked = torch.full_like(loss, float(self._termination.asked))
-        total, n_asked = self.world.sum(torch.stack([loss, asked]))
-        mean, norm = total / self.world.size, gradient_norm(self.model)
+        total, shares, n_asked = self.world.sum(torch.stack([loss, share, asked]))
+        shares = shares / accumulation  # as many as there are processes, where no window is padded
+        if self.objective.pads:  # a mean over the targets of the whole step, not of each microbatch
+            gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+            torch._foreach_mul_(gradients, self.world.size / shares)
+        mean, norm = total / shares, gradient_norm(self.model)
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
         update(self.optimizer, norm, settings.max_grad_norm, fault)
         self.optimizer.zero_grad(set_to_none=True)
@@ -245,7 +241,9 @@ class Trainer:
     def _evaluate(self) -> None:
         self.model.eval()
         with torch.no_grad(), cast_parameters(self.model, self.dtype):
-            losses = self.held_out.losses(self.model, self.microbatch, self.world)
+            eot_id = self.batches.sampler.shards.eot_id
+            judged = MaskedLikelihood(self.model, eot_id) if self.settings.document_masks else self.model
+            losses = self.held_out.losses(judged, self.microbatch, self.world)
         self.model.train()
         if not losses:
             return

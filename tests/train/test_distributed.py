@@ -19,8 +19,8 @@ FLAGS = "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 8 --microb
 MORE = "--learning-rate 0.01 --eval-interval 6 --checkpoint-interval 6 --threads 1 --quiet --dtype float32"
 
 
-def command(tokens: str, out: Path) -> list[str]:
-    return ["-m", "webtext.app.main", "train", "run", tokens, "--out", str(out), *FLAGS.split(), *MORE.split()]
+def command(tokens: str, out: Path, *more: str) -> list[str]:
+    return ["-m", "webtext.app.main", "train", "run", tokens, "--out", str(out), *FLAGS.split(), *MORE.split(), *more]
 
 
 def losses(out: Path) -> list[float]:
@@ -28,13 +28,17 @@ def losses(out: Path) -> list[float]:
     return [row.get("loss", row.get("validation_loss")) for row in rows]
 
 
-def test_two_processes_lose_what_one_loses(tokens: str, tmp_path: Path) -> None:
-    """Four microbatches a step for one process, two for each of two: sums in another order, so 1e-5 in float32."""
+@pytest.mark.parametrize("windows", ["--crosses-documents", "--no-crosses-documents"])
+def test_two_processes_lose_what_one_loses(tokens: str, tmp_path: Path, windows: str) -> None:
+    """Four microbatches a step for one process, two for each of two: sums in another order, so 1e-5 in float32.
+
+    Windows inside documents are padded, so that the processes have unequal numbers of targets.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, *command(tokens, tmp_path / "one")], check=True, env=environment)
+    subprocess.run([sys.executable, *command(tokens, tmp_path / "one", windows)], check=True, env=environment)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--local-addr", "127.0.0.1"]
     rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    subprocess.run([*torchrun, *rendezvous, *command(tokens, tmp_path / "two")], check=True, env=environment)
+    subprocess.run([*torchrun, *rendezvous, *command(tokens, tmp_path / "two", windows)], check=True, env=environment)
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == 12 + 3
     assert two == pytest.approx(one, abs=1e-5)

@@ -28,6 +28,7 @@ from webtext.train.baseline import count_baselines
 from webtext.train.checkpoint import load_model
 from webtext.train.distributed import World, join_world
 from webtext.train.evaluate.windows import Tokens, TokenSequence, Windows
+from webtext.train.loss import MaskedLikelihood
 from webtext.train.model import GPT2
 from webtext.train.settings import EvalSettings, SampleSettings
 
@@ -94,14 +95,18 @@ def evaluate_model(
         "context": model.config.context,
         "stride": windows.stride,
     }
+    if facts.get("document_masks"):
+        answer["document_masks"] = True  # measured as it was trained, which an exported folder does not tell
     with join_world(settings.device) as world:
         judged = {"": model}
         if settings.untrained and "seed" in facts:
             torch.manual_seed(facts["seed"])
             judged["_before"] = GPT2(model.config).eval()
         for suffix, one in judged.items():
+            one.to(world.device)
+            judge = MaskedLikelihood(one, held_out.eot_id) if "document_masks" in answer else one
             with run.console.progress(len(windows), f"eval{suffix.replace('_', ' ')}", "windows") as progress:
-                loss, n_tokens = total_loss(one.to(world.device), windows, settings.batch_size, world, progress)
+                loss, n_tokens = total_loss(judge, windows, settings.batch_size, world, progress)
             answer |= {"tokens": n_tokens, f"perplexity{suffix}": math.exp(loss / n_tokens)}
             answer |= _per_byte(loss, suffix, windows, held_out.token_bytes)
     if settings.baselines:
@@ -173,6 +178,7 @@ def run_facts(model_path: Path) -> dict[str, Any]:
         "files": state["files"],
         "seed": settings["seed"],
         "tokenizer_hash": settings["tokenizer"],
+        "document_masks": settings["document_masks"],
     }
 
 

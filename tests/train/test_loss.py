@@ -1,0 +1,189 @@
+"""Document masks and padding: what attends to what, which targets count, and a step's mean over all of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from webtext.base.errors import ConfigError
+from webtext.base.run import Run
+from webtext.shards import document_numbers
+from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
+from webtext.train.cross_entropy import linear_cross_entropy
+from webtext.train.evaluate.perplexity import evaluate_model
+from webtext.train.loss import MaskedLikelihood, TrainingLoss, counted_targets, documents_of
+from webtext.train.settings import EvalSettings
+
+EOT = 60
+CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=16, context=24, vocab_size=61, dropout=0.0)
+SETTINGS = TrainSettings(
+    n_layer=1,
+    n_head=2,
+    n_embd=16,
+    context=32,
+    batch_size=8,
+    microbatch_size=4,
+    steps=5,
+    warmup_steps=1,
+    eval_interval=None,
+    threads=1,
+    dtype="float32",
+)
+
+
+@pytest.fixture
+def model() -> GPT2:
+    torch.manual_seed(0)
+    made = GPT2(CONFIG)
+    for parameter in made.parameters():  # far from the small numbers of the start, so that a leak would show
+        torch.nn.init.normal_(parameter, std=0.3)
+    return made.eval()
+
+
+def packed(*lengths: int) -> torch.Tensor:
+    """One window [1, t] of documents of these lengths, their end-of-text included."""
+    random = np.random.default_rng(1)
+    return torch.tensor([[token for n in lengths for token in (*random.integers(0, EOT, n - 1), EOT)]])
+
+
+def masked_logits(model: GPT2, tokens_bt: torch.Tensor) -> torch.Tensor:
+    hidden_btc = model.hidden(tokens_bt, documents_bt=documents_of(tokens_bt, EOT))
+    return functional.linear(hidden_btc, model.token_embedding.weight)[..., : CONFIG.vocab_size]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_documents_are_numbered_as_the_shards_number_them(tokens: list[int]) -> None:
+    window = np.array([tokens])
+    numbers = documents_of(torch.from_numpy(window), eot_id=3)
+    assert numbers.tolist() == document_numbers(window, eot_id=3).tolist()
+    counted = counted_targets(torch.from_numpy(window[:, :-1]), eot_id=3)
+    assert counted.tolist() == (document_numbers(window, eot_id=3)[:, 1:] == 0).tolist()
+
+
+def test_the_first_document_of_a_window_has_the_logits_that_it_has_alone(model: GPT2) -> None:
+    tokens_bt = packed(7, 5, 12)
+    whole = masked_logits(model, tokens_bt)
+    assert torch.allclose(whole[:, :7], model(tokens_bt[:, :7]), atol=1e-5)
+    assert not torch.allclose(whole[:, 7:], model(tokens_bt)[:, 7:], atol=1e-2)
+
+
+def test_a_later_document_has_the_logits_of_a_model_whose_positions_begin_there(model: GPT2) -> None:
+    tokens_bt = packed(7, 5, 12)
+    whole = masked_logits(model, tokens_bt)
+    for start, stop in ((7, 12), (12, 24)):
+        shifted = GPT2(CONFIG).eval()
+        shifted.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            shifted.position_embedding.weight.copy_(model.position_embedding.weight.roll(-start, 0))
+        assert torch.allclose(whole[:, start:stop], shifted(tokens_bt[:, start:stop]), atol=1e-5)
+
+
+def test_masked_gradients_are_those_of_the_documents_one_by_one(model: GPT2) -> None:
+    """The loss of a window is the mean of its documents' losses, each with the positions that it has there."""
+    tokens_bt, targets_bt = packed(7, 5, 12), packed(7, 5, 12).roll(-1, 1)
+    model.loss(tokens_bt, targets_bt, documents_of(tokens_bt, EOT)).backward()  # type: ignore[no-untyped-call]
+    together = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    model.zero_grad()
+    for start, stop in ((0, 7), (7, 12), (12, 24)):
+        alone = torch.full_like(tokens_bt, -1)
+        alone[:, start:stop] = 0  # all others are documents of one another: only this stretch is looked at
+        counted = alone == 0
+        loss = model.loss(tokens_bt, targets_bt, alone, counted) * (stop - start) / 24
+        loss.backward()  # type: ignore[no-untyped-call]
+    apart = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(together, apart, strict=True))
+
+
+def test_activation_checkpointing_computes_masked_gradients_once_more_the_same(model: GPT2) -> None:
+    tokens_bt = packed(7, 5, 12)
+    gradients = []
+    for recomputes in (False, True):
+        model.train().activation_checkpointing = recomputes
+        model.zero_grad()
+        loss = model.loss(tokens_bt, tokens_bt.roll(-1, 1), documents_of(tokens_bt, EOT))
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_a_masked_likelihood_is_that_of_the_masked_logits(model: GPT2) -> None:
+    tokens_bt = packed(7, 5, 12)
+    logits = masked_logits(model, tokens_bt)[:, :-1]
+    expected = torch.log_softmax(logits, -1).gather(2, tokens_bt[:, 1:, None])[..., 0]
+    found = MaskedLikelihood(model, EOT).log_likelihood(tokens_bt)
+    assert torch.allclose(found, expected, atol=1e-4)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40).filter(any))
+def test_uncounted_targets_change_neither_loss_nor_gradient(counted: list[bool]) -> None:
+    """Against torch's cross-entropy with ignore_index."""
+    n, torch_generator = len(counted), torch.Generator().manual_seed(0)
+    hidden = torch.randn(n, 8, generator=torch_generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(20, 8, generator=torch_generator, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(0, 17, (n,), generator=torch_generator)
+    counted_n = torch.tensor(counted)
+    ours = linear_cross_entropy(hidden, weight, targets, 17, counted_n)
+    ours_grad = torch.autograd.grad(ours, (hidden, weight))
+    theirs = functional.cross_entropy((hidden @ weight.T)[:, :17], targets.where(counted_n, -100), ignore_index=-100)
+    theirs_grad = torch.autograd.grad(theirs, (hidden, weight))
+    assert torch.allclose(ours, theirs)
+    assert all(torch.allclose(one, other) for one, other in zip(ours_grad, theirs_grad, strict=True))
+    with torch.no_grad():
+        assert torch.allclose(linear_cross_entropy(hidden, weight, targets, 17, counted_n), theirs)
+
+
+def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2) -> None:
+    """Two microbatches with 2 and 11 targets: their shares make the mean over 13."""
+    settings = replace(SETTINGS, context=12, crosses_documents=False)
+    objective = TrainingLoss(model, settings, EOT)
+    windows = [packed(3, *[1] * 10), packed(12, 1)]
+    parts = [objective(window[:, :-1], window[:, 1:]) for window in windows]
+    shares = [objective.counted_share(window[:, :-1]) for window in windows]
+    assert [round(12 * float(share)) for share in shares] == [2, 11]
+    losses = [-model.log_likelihood(window)[0] for window in windows]
+    mean = (losses[0][:2].sum() + losses[1][:11].sum()) / 13
+    assert (sum(parts) / sum(shares)).item() == pytest.approx(mean.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("change", [{"crosses_documents": False}, {"document_masks": True}])
+def test_a_run_of_such_windows_is_the_same_for_any_microbatch(
+    tokens: str, tmp_path: Path, change: dict[str, bool]
+) -> None:
+    """Documents of 81 tokens in windows of 32: every third is padded to a half. Gradients of microbatches, which have
+    unequal numbers of targets, add up to the step's."""
+    rows = []
+    for size in (1, 8):
+        settings = replace(SETTINGS, microbatch_size=size, **change)  # type: ignore[arg-type]
+        train_model(tokens, str(tmp_path / str(size)), settings, Run.quiet())
+        lines = (tmp_path / str(size) / "metrics.jsonl").read_text().splitlines()
+        rows.append([(row["loss"], row["grad_norm"]) for row in map(json.loads, lines) if "loss" in row])
+    assert len(rows[0]) == 5
+    assert np.allclose(rows[0], rows[1], atol=1e-5)
+
+
+def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, document_masks=True, eval_windows=None)
+    result = train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
+    assert result.validation_loss is not None
+    answer = evaluate_model(
+        str(tmp_path / "model"), tokens, EvalSettings(baselines=False, untrained=False), Run.quiet()
+    )
+    assert answer["document_masks"] is True
+    assert answer["perplexity"] == pytest.approx(np.exp(result.validation_loss), rel=1e-5)
+    load_model(tmp_path / "model").to_huggingface(tmp_path / "export")
+    plain = evaluate_model(str(tmp_path / "export"), tokens, EvalSettings(baselines=False), Run.quiet())
+    assert "document_masks" not in plain
+    assert plain["perplexity"] != pytest.approx(answer["perplexity"], rel=1e-5)
+
+
+def test_masks_in_windows_of_one_document_are_refused() -> None:
+    with pytest.raises(ConfigError, match="each window holds one document"):
+        replace(SETTINGS, document_masks=True, crosses_documents=False)

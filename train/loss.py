@@ -1,0 +1,67 @@
+"""What of a window attends to what, and which targets count: the model as a function from windows to its loss.
+
+A window may hold several documents, each closed by an end-of-text, or one and then padding (`shards/windows.py`). With
+document masks a token attends to its own document alone; an end-of-text belongs to the document that it closes, and its
+target, the first token of the next one, counts. Positions run on through the window, masked or not: GPT-2's are absolute,
+and each is trained on all of a corpus. In windows that do not cross documents every target after the first end-of-text is
+padding and counts nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from webtext.train.model import GPT2
+from webtext.train.settings import TrainSettings
+
+
+def documents_of(tokens_bt: Tensor, eot_id: int) -> Tensor:
+    """Which document of its window each token belongs to, [b, t]: `document_numbers` of shards, on the tokens' device."""
+    ends_bt = (tokens_bt == eot_id).long()
+    return ends_bt.cumsum(1) - ends_bt
+
+
+def counted_targets(tokens_bt: Tensor, eot_id: int) -> Tensor:
+    """Whether the target after each input token is one, [b, t], in windows of one document each: no end-of-text before."""
+    return (tokens_bt == eot_id).cumsum(1) == 0
+
+
+class TrainingLoss(nn.Module):
+    """Sum of the counted targets' losses in nats, divided by the number of all targets, padding too.
+
+    That divisor is the same for all microbatches; `counted_share` times it is the right one for what they sum up to.
+    DistributedDataParallel wraps this module to see the backward pass.
+    """
+
+    def __init__(self, model: GPT2, settings: TrainSettings, eot_id: int) -> None:
+        super().__init__()
+        self.model = model
+        self.pads = not settings.crosses_documents
+        self._masks = settings.document_masks
+        self._eot_id = eot_id
+
+    def forward(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
+        documents_bt = documents_of(tokens_bt, self._eot_id) if self._masks else None
+        if not self.pads:
+            return self.model.loss(tokens_bt, targets_bt, documents_bt)
+        counted_bt = counted_targets(tokens_bt, self._eot_id)
+        return self.model.loss(tokens_bt, targets_bt, documents_bt, counted_bt) * counted_bt.float().mean()
+
+    def counted_share(self, tokens_bt: Tensor) -> Tensor:
+        """The share of a microbatch's targets that count, a scalar on its device."""
+        if not self.pads:
+            return torch.ones((), device=tokens_bt.device)
+        return counted_targets(tokens_bt, self._eot_id).float().mean()
+
+
+class MaskedLikelihood:
+    """A model that is judged as it was trained: with document masks."""
+
+    def __init__(self, model: GPT2, eot_id: int) -> None:
+        self._model = model
+        self._eot_id = eot_id
+
+    def log_likelihood(self, tokens_bt: Tensor) -> Tensor:
+        """As GPT2's, where a token sees its own document alone."""
+        return self._model.log_likelihood(tokens_bt, documents_of(tokens_bt[:, :-1], self._eot_id))
