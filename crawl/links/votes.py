@@ -6,10 +6,11 @@ its record is there, which is published last and names the very bytes and the re
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
@@ -29,7 +30,7 @@ from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources import link_source
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.links.submission import LinkSource, SiftingSource
-from webtext.crawl.streams.decoders import decompress_ahead, has_blocks
+from webtext.crawl.streams.decoders import decompressed_ahead, has_blocks
 from webtext.crawl.streams.decompress import BZIP2, MAGIC_BYTES, ZSTANDARD, codec_of, decompress
 from webtext.crawl.streams.lines import Share, batches_of, read_batches
 
@@ -226,11 +227,13 @@ def _digest_file(_: Journal, file: InputFile) -> Dump:
 def _spill_dump(journal: Journal, job: SpillJob) -> None:
     """Runs in a worker: read one dump, judge each post, spill the votes; then publish, the record last."""
     funnel = Funnel(job.dump.name)
-    with job.work.scratch(job.key + SUFFIX) as path, open(path, "wb") as out:
+    with contextlib.ExitStack() as opened:
+        path = opened.enter_context(job.work.scratch(job.key + SUFFIX))
+        out = opened.enter_context(open(path, "wb"))
+        file = opened.enter_context(_opened(job))
         writer = SpillWriter(out)
-        with job.dump.file.open() as file:
-            for vote in _votes(file, journal, job, funnel):
-                writer.add(bucket_of(link_id(vote.url)), vote)
+        for vote in _votes(file, journal, job, funnel):
+            writer.add(bucket_of(link_id(vote.url)), vote)
         funnel.fail_set_aside(journal)
         writer.close()
         n_bytes = out.tell()
@@ -247,15 +250,25 @@ def _spill_dump(journal: Journal, job: SpillJob) -> None:
     job.work.write_bytes(f"{job.key}.json", msgspec.json.encode(spill))
 
 
-def _votes(file: BinaryIO, journal: Journal, job: SpillJob, funnel: Funnel) -> Iterator[Vote]:
+@contextlib.contextmanager
+def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
+    """The file, or what other processes decompress of it."""
+    if job.decoders:
+        with decompressed_ahead(Folder(job.dump.folder).local_path(job.dump.name), job.decoders) as chunks:
+            yield chunks
+    else:
+        with job.dump.file.open() as file:
+            yield file
+
+
+def _votes(opened: BinaryIO | Iterator[memoryview], journal: Journal, job: SpillJob, funnel: Funnel) -> Iterator[Vote]:
     source, judge = _source_of(job), job.judge()
     if not isinstance(source, SiftingSource):
-        return votes_in(source.records(file), source, journal, judge, funnel)
-    if job.decoders:
-        chunks = decompress_ahead(Folder(job.dump.folder).local_path(job.dump.name), job.decoders)
-    else:
-        chunks = decompress(file)
-    return votes_in_batches(batches_of(job.share, read_batches(chunks)), source, journal, judge, funnel)
+        assert not job.decoders, "only lines are decompressed by others"
+        return votes_in(source.records(cast(BinaryIO, opened)), source, journal, judge, funnel)
+    chunks = opened if job.decoders else decompress(cast(BinaryIO, opened))
+    batches = read_batches(cast(Iterator[memoryview], chunks))
+    return votes_in_batches(batches_of(job.share, batches), source, journal, judge, funnel)
 
 
 def _source_of(job: SpillJob) -> LinkSource[Any]:

@@ -1,9 +1,10 @@
 """Processes that decompress a local file while the reader works.
 
-A decoder is a process that reads the file by itself and writes what it decodes to a pipe: the whole of it, or, of a format
-that can be cut into blocks, every so-manieth block. The pipes bound how far they run ahead; a decoder whose reader has
-ended ends at its next write. Of Zstandard it holds the window, up to 2 GiB. The reader gets the same bytes as from
-`decompress`, and the same failure at the same byte: whatever looks odd in blocks is left to a decoder of the whole file.
+A decoder (crawl/streams/decoder.py) reads the file by itself and puts what it decodes into a ring that it shares with the
+reader: the whole of it, or, of a format that can be cut into blocks, every so-manieth block. The rings bound how far they
+run ahead; a decoder whose reader has ended ends at its next slot. Of Zstandard it holds the window, up to 2 GiB. The reader
+gets the same bytes as from `decompress`, and the same failure at the same byte: whatever looks odd in blocks is left to a
+decoder of the whole file.
 
 Not threads: two bzip2 decoders in one process share its page tables, and on virtual machines that can cost more than the
 second core gives (crawl/links/README.md, "Tried").
@@ -12,28 +13,21 @@ second core gives (crawl/links/README.md, "Tried").
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import itertools
 import json
-import lzma
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, BinaryIO
 
-from webtext.crawl.streams.bzip2_blocks import bzip2_blocks
-from webtext.crawl.streams.decompress import BZIP2, CHUNK_BYTES, MAGIC_BYTES, XZ, StreamBroken, codec_of, decompress
-from webtext.crawl.streams.xz_blocks import xz_blocks
+from webtext.crawl.streams.decoder import BLOCKS, BROKEN, END, ODD, START
+from webtext.crawl.streams.decompress import CHUNK_BYTES, MAGIC_BYTES, StreamBroken, codec_of
+from webtext.crawl.streams.ring import RingReader, shared_memory
 
-BLOCKS: dict[str, Callable[[BinaryIO], Iterator[Callable[[], bytes]]]] = {XZ.name: xz_blocks, BZIP2.name: bzip2_blocks}
-START = "from webtext.crawl.streams.decoders import main; main()"
-PIPE_BYTES = 1 << 20
 HELD_BYTES = (
     2 * CHUNK_BYTES
 )  # a decoder of the whole file, where that breaks, has not given the last CHUNK_BYTES before
-_LENGTH_BYTES = 8
-_END, _ODD, _BROKEN = range(2**64 - 3, 2**64)  # what stands for a length after the last piece
 
 
 def has_blocks(codec: str) -> bool:
@@ -41,27 +35,45 @@ def has_blocks(codec: str) -> bool:
     return codec in BLOCKS
 
 
-def decompress_ahead(path: Path, decoders: int) -> Iterator[bytes]:
-    """The decompressed bytes of a compressed file in chunks. Raises StreamBroken where the stream ends."""
+@contextlib.contextmanager
+def decompressed_ahead(path: Path, decoders: int) -> Iterator[Iterator[memoryview]]:
+    """The decompressed bytes of a compressed file in chunks, each of which stays until the next one is asked for.
+
+    Decoders start at once and end with the context: of a large Zstandard window that takes the system a while, so leave it
+    when all else is done. Asking for a chunk raises StreamBroken where the stream ends.
+    """
+    by_blocks = decoders if decoders > 1 and _begins_with_a_block(path) else 0
+    with contextlib.ExitStack() as started:
+        rings = [started.enter_context(_decoder(path, index, by_blocks)) for index in range(max(1, by_blocks))]
+        yield _by_blocks(path, rings, started) if by_blocks else _whole(rings[0])
+
+
+def _whole(ring: RingReader) -> Iterator[memoryview]:
+    while isinstance(chunk := ring.next(), memoryview):
+        yield chunk
+        ring.give_back()
+    if chunk == BROKEN:
+        raise StreamBroken(*json.loads(ring.about()))
+
+
+def _by_blocks(path: Path, rings: list[RingReader], started: contextlib.ExitStack) -> Iterator[memoryview]:
+    """What the decoders write, in the order of the file; where they cannot go by blocks, what one of the whole file does."""
     n_given = n_held = 0
-    held: deque[bytes] = deque()
+    held: deque[bytes] = deque()  # copies: of small blocks many are held, and no ring has so many slots
     try:
-        for piece in _round_robin(path, decoders if decoders > 1 and _begins_with_a_block(path) else 0):
-            held.append(piece)
-            n_held += len(piece)
+        for chunk in _round_robin(rings):
+            held.append(chunk)
+            n_held += len(chunk)
             while n_held - len(held[0]) >= HELD_BYTES:
-                piece = held.popleft()
-                n_held, n_given = n_held - len(piece), n_given + len(piece)
-                yield piece
-        yield from held
-    except StreamBroken:
-        yield from held
-        raise
+                chunk = held.popleft()
+                n_held, n_given = n_held - len(chunk), n_given + len(chunk)
+                yield memoryview(chunk)
+        yield from map(memoryview, held)
     except _OddBlocks:
-        for piece in _round_robin(path, 0):
-            if n_given < len(piece):
-                yield piece[n_given:]
-            n_given = max(0, n_given - len(piece))
+        for view in _whole(started.enter_context(_decoder(path, 0, 0))):
+            if n_given < len(view):
+                yield view[n_given:]
+            n_given = max(0, n_given - len(view))
 
 
 def _begins_with_a_block(path: Path) -> bool:
@@ -81,84 +93,34 @@ class _OddBlocks(Exception):
     """A decoder cannot go by blocks."""
 
 
-def _round_robin(path: Path, decoders: int) -> Iterator[bytes]:
-    """What the decoders write, in the order of the file; 0: one decoder that does not go by blocks."""
-    with contextlib.ExitStack() as started:
-        pipes = [started.enter_context(_decoder(path, index, decoders)) for index in range(max(1, decoders))]
-        while True:
-            for pipe in pipes:
-                length = int.from_bytes(_read(pipe, _LENGTH_BYTES), "little")
-                if length == _END:
-                    return
-                if length == _ODD:
-                    raise _OddBlocks
-                if length == _BROKEN:
-                    raise StreamBroken(*json.loads(pipe.read()))
-                yield _read(pipe, length)
+def _round_robin(rings: list[RingReader]) -> Iterator[bytes]:
+    for ring in itertools.cycle(rings):
+        while isinstance(chunk := ring.next(), memoryview):
+            yield bytes(chunk)
+            ring.give_back()
+        if chunk == ODD:
+            raise _OddBlocks
+        if chunk == END:
+            return
 
 
 @contextlib.contextmanager
-def _decoder(path: Path, index: int, of: int) -> Iterator[IO[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-c", START, str(path), str(index), str(of)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdout is not None, "it has a pipe"
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    try:
-        yield process.stdout
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
-
-
-def _read(pipe: IO[bytes], n: int) -> bytes:
-    data = pipe.read(n)
-    if len(data) < n:
-        raise RuntimeError("a decoder ended without a word")
-    return data
-
-
-def main() -> None:
-    """Write one decoder's share of a file to standard output. Arguments: path, index, number of decoders (0: no blocks)."""
-    path, index, of = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with contextlib.suppress(BrokenPipeError), open(path, "rb") as file:
-        out = sys.stdout.buffer
-        end, about = _write_blocks(file, out, index, of) if of else _write_all(file, out)
-        out.write(end.to_bytes(_LENGTH_BYTES, "little") + about)
-        out.flush()
-
-
-def _write_blocks(file: BinaryIO, out: BinaryIO, index: int, of: int) -> tuple[int, bytes]:
-    codec = codec_of(file.read(MAGIC_BYTES))
-    assert codec is not None, "only files that have blocks come here"
-    file.seek(0)
-    try:
-        for i, block in enumerate(BLOCKS[codec.name](file)):
-            if i % of == index:
-                _write(out, block())
-    except (ValueError, OSError, EOFError, lzma.LZMAError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        return _ODD, b""
-    return _END, b""
-
-
-def _write_all(file: BinaryIO, out: BinaryIO) -> tuple[int, bytes]:
-    try:
-        for piece in decompress(file):
-            _write(out, piece)
-    except StreamBroken as broken:
-        return _BROKEN, json.dumps([broken.reason, broken.cause]).encode()
-    return _END, b""
-
-
-def _write(out: BinaryIO, piece: bytes) -> None:
-    out.write(len(piece).to_bytes(_LENGTH_BYTES, "little"))
-    out.write(piece)
-    out.flush()
+def _decoder(path: Path, index: int, of: int) -> Iterator[RingReader]:
+    with shared_memory() as memory:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", START, *map(str, (path, index, of, memory.fileno()))],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[memory.fileno()],
+        )
+        assert process.stdin is not None, "it has a pipe"
+        assert process.stdout is not None, "it has a pipe"
+        try:
+            yield RingReader(memory.fileno(), process.stdout, process.stdin)
+        finally:
+            process.kill()
+            process.stdin.close()
+            process.stdout.close()
+            process.wait()

@@ -59,12 +59,10 @@ def codec_of(head: bytes) -> Codec | None:
 
 def decompress(file: BinaryIO) -> Iterator[bytes]:
     """The decompressed bytes in chunks of about CHUNK_BYTES, frame after frame. Raises StreamBroken where the stream ends."""
-    head = file.read(MAGIC_BYTES)
-    codec = codec_of(head)
     gathered: list[bytes] = []
     n_bytes = 0
     try:
-        for piece in _plain(file, head) if codec is None else _decoded(codec, file, head):
+        for piece in pieces_of(file):
             if not gathered and len(piece) >= CHUNK_BYTES // 4:  # long enough not to be copied
                 yield piece
                 continue
@@ -77,6 +75,13 @@ def decompress(file: BinaryIO) -> Iterator[bytes]:
         yield b"".join(gathered)
         raise
     yield b"".join(gathered)
+
+
+def pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    """What `decompress` gives, in pieces as the library makes them: some of them empty."""
+    head = file.read(MAGIC_BYTES)
+    codec = codec_of(head)
+    return _plain(file, head) if codec is None else _decoded(codec, file, head)
 
 
 def _plain(file: BinaryIO, head: bytes) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompre
 
 MAX_LINE_BYTES = 16 << 20
 STRETCH_BYTES = 8 << 20
+LOOK_BYTES = 16 << 10  # that are copied to find a newline in them
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Batch = tuple[int, bytes | memoryview | Unreadable]
@@ -57,39 +58,56 @@ def lines_of(batch: Batch) -> Iterator[tuple[int, bytes | Unreadable]]:
         position += len(line) + 1
 
 
-def read_batches(chunks: Iterable[bytes]) -> Iterator[Batch]:
+def read_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[Batch]:
     """The lines of a decompressed file as `read_lines` gives them, many at a time.
 
-    A batch is of at most two CHUNK_BYTES, or one line; lines within one chunk are not copied.
+    A batch is of at most two CHUNK_BYTES, or one line; lines within one chunk are not copied, and stay as long as it does.
     """
     start = 0
     begun = _Line()  # the line that the next chunk goes on with
     try:
         for chunk in _in_pieces(chunks):
-            first, end = 0, chunk.rfind(b"\n")
+            first, end = 0, _last_newline(chunk)
             if begun.n_bytes and end >= 0:
-                first = chunk.index(b"\n") + 1
-                begun.add(chunk[: first - 1])
+                first = _first_newline(chunk) + 1
+                begun.add(bytes(chunk[: first - 1]))
                 yield begun.batch(start)
                 start += begun.n_bytes + 1
                 begun = _Line()
             if first <= end:
-                yield _unmarked(start, memoryview(chunk)[first:end])
+                yield _unmarked(start, chunk[first:end])
                 start += end - first + 1
-            begun.add(chunk[end + 1 :] if end >= 0 else chunk)
+            begun.add(bytes(chunk[end + 1 :]))
         if begun.n_bytes:
             yield begun.batch(start)
     except StreamBroken as broken:
         yield start, Unreadable(broken.reason, broken.cause)
 
 
-def _in_pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunks of at most two CHUNK_BYTES: a block of xz may hold 64 MiB, what a bomb gives at a time 128."""
-    for chunk in chunks:
+def _in_pieces(chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    """Chunks of at most two CHUNK_BYTES: what a Zstandard bomb gives at a time is 128 MiB."""
+    for chunk in map(memoryview, chunks):
         if len(chunk) <= 2 * CHUNK_BYTES:
             yield chunk
         else:
             yield from (chunk[at : at + CHUNK_BYTES] for at in range(0, len(chunk), CHUNK_BYTES))
+
+
+def _first_newline(chunk: memoryview) -> int:
+    """Where the first newline is; -1 without any."""
+    for at in range(0, len(chunk), LOOK_BYTES):
+        if (found := bytes(chunk[at : at + LOOK_BYTES]).find(b"\n")) >= 0:
+            return at + found
+    return -1
+
+
+def _last_newline(chunk: memoryview) -> int:
+    """Where the last newline is; -1 without any."""
+    for end in range(len(chunk), 0, -LOOK_BYTES):
+        at = max(0, end - LOOK_BYTES)
+        if (found := bytes(chunk[at:end]).rfind(b"\n")) >= 0:
+            return at + found
+    return -1
 
 
 def _unmarked(start: int, lines: bytes | memoryview) -> Batch:

@@ -16,7 +16,7 @@ import zstandard
 
 from webtext.crawl.streams import bzip2_blocks as by_bzip2
 from webtext.crawl.streams.bzip2_blocks import bzip2_blocks
-from webtext.crawl.streams.decoders import decompress_ahead
+from webtext.crawl.streams.decoders import decompressed_ahead
 from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompress
 from webtext.crawl.streams.xz_blocks import xz_blocks
 
@@ -153,14 +153,14 @@ def test_processes_that_decompress_give_the_same_bytes_and_the_same_failure(
 ) -> None:
     (tmp_path / "file").write_bytes(packed)
     expected = outcome(lambda: decompress(io.BytesIO(packed)))
-    assert outcome(lambda: decompress_ahead(tmp_path / "file", decoders)) == expected
+    with decompressed_ahead(tmp_path / "file", decoders) as chunks:
+        assert outcome(lambda: chunks) == expected
 
 
 def test_a_reader_that_stops_early_leaves_no_decoder_behind(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bz2.compress(text(4_000_000), 1))
-    pieces = decompress_ahead(tmp_path / "file", 2)
-    next(iter(pieces))
-    pieces.close()  # type: ignore[attr-defined]
+    with decompressed_ahead(tmp_path / "file", 2) as chunks:
+        next(chunks)
     children = Path(f"/proc/self/task/{__import__('threading').get_native_id()}/children")
     assert not children.exists() or b"decoders" not in b"".join(
         Path(f"/proc/{child}/cmdline").read_bytes() for child in children.read_text().split()
