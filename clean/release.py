@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from webtext.base.identifiers import link_id
 from webtext.base.partset import MANIFEST, PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import RELEASE, link_id
+from webtext.base.schemas import RELEASE
 from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.clean.inputs import SetName

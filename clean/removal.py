@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.console import Console
+from webtext.base.identifiers import link_id
 from webtext.base.partset import ENTRIES, MANIFEST, PartSet
 from webtext.base.partwriter import Parent
 from webtext.base.recipe import sha256_json
-from webtext.base.schemas import link_id
 from webtext.base.storage import Folder
 from webtext.base.urls import canonical_url
 from webtext.clean.inputs import SetName

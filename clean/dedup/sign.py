@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError, RunFailed
+from webtext.base.identifiers import ID_HEX_DIGITS
 from webtext.base.journal import Journal
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
-from webtext.base.schemas import ID_HEX_DIGITS
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat

@@ -16,10 +16,10 @@ from typing import Any
 from webtext.base.config import recipe_settings
 from webtext.base.content_coding import BodyError
 from webtext.base.errors import InputError
+from webtext.base.identifiers import page_document_id, split_of, text_digest
 from webtext.base.partset import PartSet
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.run import Run
-from webtext.base.schemas import page_document_id, split_of, text_digest
 from webtext.base.stage import Failed, PartContext, PartTask
 from webtext.base.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.warc import Response, read_responses

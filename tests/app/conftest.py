@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from webtext.base.counts import Counts
+from webtext.base.identifiers import link_id, text_digest
 from webtext.base.partset import Failure, PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
-from webtext.base.schemas import SCHEMAS, link_id, text_digest
+from webtext.base.schemas import SCHEMAS
 from webtext.shards.shardfile import ShardWriter
 
 SCRIPT = "<script>alert('&\"')</script>"

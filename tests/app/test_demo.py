@@ -21,7 +21,7 @@ from webtext.app.demo.pages import NAMES, render_pages
 from webtext.app.demo.plan import CANARY, HOSTS, RESERVED, Plan, Planted, make_plan, robots_txt
 from webtext.app.demo.run import summary, web_running
 from webtext.base.errors import EnvironmentError_
-from webtext.base.schemas import link_id, split_of
+from webtext.base.identifiers import link_id, split_of
 from webtext.base.urls import canonical_url
 from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.karma import Judge

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from webtext.app.lookup import find_rows
 from webtext.app.trace import Tracer, find_cluster
+from webtext.base.identifiers import link_id
 from webtext.base.partset import PartSet
-from webtext.base.schemas import link_id
 
 HOST = "http://{}.example/".format
 

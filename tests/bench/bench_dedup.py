@@ -30,11 +30,11 @@ from datasketch import MinHash
 from real_data import real_data
 from rensa import RMinHash
 
+from webtext.base.identifiers import text_digest
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import text_digest
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat

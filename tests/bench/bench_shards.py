@@ -201,7 +201,7 @@ def pack(folder: Path, data: str | None) -> None:
 
     from tokenizer_texts import cut_documents  # type: ignore[import-not-found]
 
-    from webtext.base.schemas import text_digest
+    from webtext.base.identifiers import text_digest
     from webtext.tokenizer import Tokenizer
 
     with lzma.open(Path(data) / "corpora" / "en.txt.xz") as file:

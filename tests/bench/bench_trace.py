@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from webtext.app.lookup import find_rows
+from webtext.base.identifiers import text_digest
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
-from webtext.base.schemas import SCHEMAS, text_digest
+from webtext.base.schemas import SCHEMAS
 
 ROWS_PER_PART = 100_000
 WANTED = 450

@@ -26,10 +26,10 @@ Take = Callable[[str, bytes], None]
 
 
 def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
+    from webtext.base.identifiers import link_id
     from webtext.base.partwriter import SetWriter
     from webtext.base.recipe import Recipe
     from webtext.base.run import Run
-    from webtext.base.schemas import link_id
     from webtext.base.storage import Folder
     from webtext.base.warc import read_responses
     from webtext.crawl.fetch.run import FetchSettings, fetch_pages

@@ -23,10 +23,10 @@ from crawl_server import Answers, hosts, page_number, serving
 from fastwarc.warc import ArchiveIterator as FastwarcIterator
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
+from webtext.base.identifiers import link_id
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
-from webtext.base.schemas import link_id
 from webtext.base.warc import read_response_at, read_responses
 
 N_PAGES, N_HOSTS, N_KILLS = 2000, 200, 20

@@ -13,11 +13,11 @@ import pytest
 from webtext.base.console import Console
 from webtext.base.engine import Limits, LocalEngine
 from webtext.base.errors import DryRun, InputError
+from webtext.base.identifiers import link_id, page_document_id, split_of, text_digest
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import link_id, page_document_id, split_of, text_digest
 from webtext.base.storage import Folder
 from webtext.base.warc import read_response_at
 from webtext.clean.extract import pages as stage

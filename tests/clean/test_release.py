@@ -14,11 +14,12 @@ from click.testing import CliRunner
 from webtext.base.console import Console
 from webtext.base.engine import LocalEngine
 from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.identifiers import link_id
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import DOCUMENT, link_id
+from webtext.base.schemas import DOCUMENT
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings

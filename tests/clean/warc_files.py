@@ -13,10 +13,10 @@ from typing import Any
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
+from webtext.base.identifiers import link_id
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
-from webtext.base.schemas import link_id
 from webtext.base.stage import PartContext, PartTask
 from webtext.clean.extract import pages as stage
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
+from webtext.base.identifiers import link_id, split_of
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import link_id, split_of
 from webtext.base.urls import registrable_domain
 from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.schemas import link_id
+from webtext.base.identifiers import link_id
 from webtext.base.urls import host_of
 from webtext.crawl.fetch.frontier import Frontier, in_share
 from webtext.crawl.pages.pages_set import Link

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from webtext.base.schemas import link_id
+from webtext.base.identifiers import link_id
 from webtext.base.urls import host_of
 from webtext.crawl.fetch import host_queues
 from webtext.crawl.fetch.host_queues import HostQueues

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError
-from webtext.base.schemas import VALIDATION_RATIO
+from webtext.base.identifiers import VALIDATION_RATIO
 from webtext.crawl.links.karma import Judge, is_media, is_wikipedia, link_url
 from webtext.crawl.links.settings import PROFILES, KarmaRule, LinkSettings, timestamp
 from webtext.crawl.links.submission import Submission

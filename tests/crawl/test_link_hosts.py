@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
+from webtext.base.identifiers import link_id
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
-from webtext.base.schemas import link_id
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.plan import link_hosts
 from webtext.crawl.plan.link_hosts import count_hosts, over_host_cap

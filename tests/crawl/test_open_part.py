@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from webtext.base.identifiers import link_id
 from webtext.base.partset import Part, PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
-from webtext.base.schemas import link_id
 from webtext.base.storage import Folder
 from webtext.crawl.pages.open_part import OPEN, OpenPart, recover, remove_open
 from webtext.crawl.pages.stored_member import stored_member

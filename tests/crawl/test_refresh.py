@@ -20,9 +20,9 @@ from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded  # noqa: E40
 from webtext.base.console import Console  # noqa: E402
 from webtext.base.engine import LocalEngine  # noqa: E402
 from webtext.base.errors import ConfigError, DryRun, InputError, NetworkError  # noqa: E402
+from webtext.base.identifiers import link_id  # noqa: E402
 from webtext.base.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
-from webtext.base.schemas import link_id  # noqa: E402
 from webtext.base.storage import Folder  # noqa: E402
 from webtext.crawl.apis.refresh import Refreshed, refresh_links  # noqa: E402
 from webtext.crawl.apis.refresh_settings import RefreshSettings  # noqa: E402

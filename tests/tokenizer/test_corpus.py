@@ -19,12 +19,12 @@ import pytest
 import zstandard
 
 from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.identifiers import text_digest
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.progress import Silent
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import text_digest
 from webtext.tokenizer import Tokenizer, corpus
 from webtext.tokenizer.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
 

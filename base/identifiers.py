@@ -1,0 +1,47 @@
+"""What records are known by, and which of them are held out: hashes of their content, as lower-case hex.
+
+Imports nothing but hashes, so that a process may know a link's id long before it needs Arrow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+ID_HEX_DIGITS = 32  # 128 bits: a collision among 10^12 records has probability below 10^-14
+
+VALIDATION_RATIO = 0.05
+"""Share of links held out, as WebText did (GPT-2 model card, 'WebText': 5 % for validation)."""
+SPLIT_KEY = b"webtext split 1"
+_KEYED = hashlib.blake2b(key=SPLIT_KEY, digest_size=8)
+
+
+def link_id(url: str) -> str:
+    """The first 32 hex digits of SHA-256 of the canonical URL.
+
+    >>> link_id("https://example.com/")
+    '0f115db062b7c0dd030b16878c99dea5'
+    """
+    return hashlib.sha256(url.encode()).hexdigest()[:ID_HEX_DIGITS]
+
+
+def page_document_id(url: str, date: str, body: bytes) -> str:
+    """The id of a document from a page: 32 hex digits of SHA-256(url "\\n" date "\\n" SHA-256 of the decoded body).
+
+    `date` is the WARC-Date header as written, `body` the payload without content and transfer encoding.
+    """
+    return hashlib.sha256(f"{url}\n{date}\n{hashlib.sha256(body).hexdigest()}".encode()).hexdigest()[:ID_HEX_DIGITS]
+
+
+def text_digest(text: str) -> str:
+    """The first 32 hex digits of SHA-256 of the text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
+
+
+def split_of(identifier: str, validation_ratio: float = VALIDATION_RATIO) -> str:
+    """'train' or 'validation', decided by a keyed hash of a link_id (or of a document id where there is no link).
+
+    A function of the identifier alone, so two builds that share links share their held-out set.
+    """
+    keyed = _KEYED.copy()
+    keyed.update(identifier.encode())
+    return "validation" if int.from_bytes(keyed.digest(), "big") < validation_ratio * 2**64 else "train"
