@@ -28,7 +28,7 @@ from typing import Any, Protocol, TypeVar
 from webtext.base.errors import ConfigError, EnvironmentError_
 from webtext.base.journal import Journal
 from webtext.base.process import Death, WorkerProcess
-from webtext.base.worker import Done, Order, Raised
+from webtext.base.worker import Done, Order, Preparation, Raised
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -80,6 +80,9 @@ class Engine(Protocol):
     ) -> list[TaskFailure]:
         """Call function(journal, task) for each task; see `LocalEngine.map`."""
 
+    def prepare(self, n: int, module: str) -> None:
+        """Have n more workers import the module while they have nothing to do; see `LocalEngine.prepare`."""
+
 
 def _ignore(index: int, position: int, cause: str) -> None:
     pass
@@ -120,6 +123,16 @@ class LocalEngine:
         calls = [pickle.dumps((function, task), protocol=pickle.HIGHEST_PROTOCOL) for task in tasks]
         parts = [_Part(index, call, dict((set_aside or {}).get(index, {}))) for index, call in enumerate(calls)]
         return _Map(self, parts, on_done, on_set_aside).run()
+
+    def prepare(self, n: int, module: str) -> None:
+        """Start n workers more, and have them import the module that a later map will need: no one waits for them.
+
+        The next map takes them last, after those that have worked already. Nothing happens when n is not positive.
+        """
+        for _ in range(n):
+            worker = WorkerProcess(self.limits.memory_bytes, quiet=self._quiet)
+            worker.send(Preparation(list(sys.path), module))
+            self._idle.insert(0, worker)
 
     def close(self) -> None:
         """End all workers."""

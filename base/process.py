@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import IO
 
 from webtext.base.journal import JournalPage
-from webtext.base.worker import START, Order
+from webtext.base.worker import START, Order, Preparation
 
 MEMORY_BACKSTOP_BYTES = 2 << 30
 """What the kernel allows a worker above twice its limit: libraries reserve writable memory they never touch."""
@@ -78,8 +78,8 @@ class WorkerProcess:
         """Whether it has not ended."""
         return self._process.poll() is None
 
-    def send(self, order: Order) -> None:
-        """Give it a task; that it has died meanwhile is found when its answer is read."""
+    def send(self, order: Order | Preparation) -> None:
+        """Give it a task, or what to import before one; that it has died meanwhile is found when its answer is read."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL))
 

@@ -3,7 +3,8 @@
 It is a plain `python -c` child rather than a multiprocessing one, so the user's main module is never imported again:
 no `if __name__ == "__main__"` guard is needed, and scripts from standard input or `python -c` work.
 
-    engine -> worker    Order       one task
+    engine -> worker    Preparation what to import while there is no task; no answer
+                        Order       one task
     worker -> engine    None        started and ready
                         Done        what the function returned
                         Raised      what it raised
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import importlib
 import os
 import pickle
 import resource
@@ -41,6 +43,14 @@ class Order:
     call: bytes
     set_aside: Mapping[int, str]
     only: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What a task to come will import."""
+
+    path: list[str]
+    module: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,12 @@ def main() -> None:
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(socket) as connection:
         connection.send(None)
         while True:
-            order: Order = pickle.loads(connection.recv_bytes())
+            order: Order | Preparation = pickle.loads(connection.recv_bytes())
+            if isinstance(order, Preparation):
+                sys.path[:] = order.path
+                with contextlib.suppress(Exception):  # the task itself will say what is wrong
+                    importlib.import_module(order.module)
+                continue
             page.reset()
             answer = _answer(order, page)
             page.reset()

@@ -269,6 +269,27 @@ def test_workers_are_kept_between_maps_and_recycled_after_their_share(heard: Hea
     assert pids[0] == pids[1] == pids[2] != pids[3]
 
 
+def test_a_prepared_worker_has_imported_what_its_task_needs_and_is_taken_last(tmp_path: Path, heard: Heard) -> None:
+    (tmp_path / "prepared_module.py").write_text("import os\nPID = os.getpid()\n")
+    sys.path.append(str(tmp_path))
+    try:
+        with LocalEngine(1, SMALL) as engine:
+            engine.prepare(0, "prepared_module")
+            assert not heard.map(engine, work.process_id, [None])
+            engine.prepare(1, "no_such_module")
+            engine.prepare(1, "prepared_module")
+            (first, *others) = [worker.id for worker in engine._idle][::-1]
+            assert heard.results == {0: first}
+            assert len(others) == 2
+            for worker in others:  # ends the one that was taken, so that the next one is
+                engine._idle.pop().kill()
+                answers = Heard()
+                assert not answers.map(engine, work.imported, ["prepared_module"])
+                assert answers.results[0] == (worker, worker == others[1])
+    finally:
+        sys.path.remove(str(tmp_path))
+
+
 def test_a_worker_that_keeps_much_memory_is_recycled(heard: Heard) -> None:
     with LocalEngine(1, SMALL) as engine:
         heard.map(engine, work.hold_memory, [200 << 20, 1 << 20, 1 << 20])

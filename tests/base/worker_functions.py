@@ -139,3 +139,13 @@ def surroundings(journal: Journal, task: object) -> dict[str, object]:
         "set_order": list({"one", "two", "three", "four"}),
         "children": subprocess.run(["true"], check=True).returncode,
     }
+
+
+def imported(_: Journal, module: str) -> tuple[int, bool]:
+    """Which process this is, and whether it has imported the module."""
+    return os.getpid(), module in sys.modules
+
+
+def process_id(_: Journal, __: None) -> int:
+    """Which process this is."""
+    return os.getpid()
