@@ -49,8 +49,7 @@ class RecordDigest:
             self._column(array.flatten())
         elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type) or pa.types.is_binary(array.type):
             self._hash.update(_numbers(pc.binary_length(array), pa.int64()))
-            for value in array.cast(pa.large_binary()).to_pylist():
-                self._hash.update(value or b"")
+            self._hash.update(_text(array))
         elif pa.types.is_boolean(array.type):
             self._hash.update(_numbers(array.cast(pa.int8()), pa.int8()))
         else:
@@ -63,6 +62,18 @@ def file_sha256(file: BinaryIO) -> str:
     while block := file.read(HASH_BLOCK_BYTES):
         digest.update(block)
     return digest.hexdigest()
+
+
+def _text(array: Any) -> memoryview | bytes:
+    """The values one after the other, where they lie; of a null nothing."""
+    if array.null_count:
+        array = pc.fill_null(array, pa.scalar("").cast(array.type))
+    _, offsets, values = array.buffers()
+    if not len(array) or values is None:
+        return b""
+    is_large = pa.types.is_large_string(array.type)
+    ends = np.frombuffer(offsets, np.int64 if is_large else np.int32)[array.offset : array.offset + len(array) + 1]
+    return memoryview(values)[ends[0] : ends[-1]]
 
 
 def _numbers(array: Any, type_: pa.DataType) -> bytes:

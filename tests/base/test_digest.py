@@ -121,6 +121,27 @@ def test_it_does_not_depend_on_how_a_block_is_stored(rows: list[dict[str, Any]],
     assert len(digests) == 1
 
 
+def test_what_lies_under_a_null_and_beside_a_slice_counts_for_nothing() -> None:
+    """Arrow lets a null cover bytes; here three do, and a value before and one behind belong to the whole array only."""
+    buffers = [
+        pa.py_buffer(bytes([0b11011])),
+        pa.array([0, 1, 2, 5, 6, 7], pa.int32()).buffers()[1],
+        pa.py_buffer(b"abxyzcd"),
+    ]
+    for type_ in (pa.string(), pa.binary()):
+        covered = pa.Array.from_buffers(type_, 5, buffers).slice(1, 3)
+        plain = pa.array(["b", None, "c"]).cast(type_)
+        assert covered.equals(plain)
+        assert _digest_of(covered) == _digest_of(plain)
+        assert _digest_of(covered.cast(pa.large_string())) == _digest_of(plain)
+
+
+def _digest_of(column: pa.Array) -> str:
+    made = RecordDigest()
+    made.update(pa.table({"t": column}))
+    return made.hexdigest()
+
+
 def test_a_renamed_column_changes_it() -> None:
     made, other = RecordDigest(), RecordDigest()
     made.update(pa.table({"a": [1]}))
