@@ -6,12 +6,12 @@ a folder by its files' contents. Only this module imports `datasets`, and only w
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from webtext.base.digest import file_sha256
 from webtext.base.errors import ConfigError, InputError, missing_extra
 from webtext.base.recipe import sha256_json
 
@@ -117,7 +117,9 @@ def _revision(reference: Reference, files: list[str]) -> str:
     digests = []
     for file in sorted(files):
         with open(file, "rb") as opened:
-            digests.append((Path(file).relative_to(reference.path).as_posix(), file_sha256(opened)))
+            digests.append(
+                (Path(file).relative_to(reference.path).as_posix(), hashlib.file_digest(opened, "sha256").hexdigest())
+            )
     return sha256_json(digests)
 
 

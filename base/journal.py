@@ -13,6 +13,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+KILLED_WORKER = "killed_worker"
+"""Why a record that was set aside has no result."""
+
 _POSITION, _STEPS, _OUT_OF_MEMORY = range(3)  # one aligned 64-bit cell each, so a reader never sees half a write
 _NOWHERE = -1
 JOURNAL_BYTES = 3 * 8

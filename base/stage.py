@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from webtext.base.errors import DryRun, InputError, RunFailed
-from webtext.base.journal import Journal
+from webtext.base.journal import KILLED_WORKER, Journal
 from webtext.base.lineage import PARENTS, places_of
 from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
 from webtext.base.partwriter import Parent, PartWriter, SetWriter, part_key
@@ -28,7 +28,6 @@ from webtext.base.worker import stopping_error
 T = TypeVar("T")
 R = TypeVar("R")
 
-KILLED_WORKER = "killed_worker"
 RAISED = "raised"
 
 

@@ -28,8 +28,8 @@ from webtext.crawl.apis.harvest import HarvestFiles
 from webtext.crawl.apis.refresh_settings import RefreshSettings
 from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.apis.standing import MISSING, Reading, answers_of, ask_all, full_name, read_answers
-from webtext.crawl.links.collect import link_row
 from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.link_rows import link_row
 from webtext.crawl.links.score_ages import SUFFIX, ScoreAges
 from webtext.crawl.links.settings import KarmaRule
 from webtext.crawl.links.submission import Submission

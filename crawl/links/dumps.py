@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import msgspec
-import numpy as np
 
 from webtext.crawl import _sift
 from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
@@ -66,7 +65,7 @@ class RedditDump:
 
     def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
         """What `parse` makes of these lines, all at once; lines that are not plain are left (sift_reference.py)."""
-        dropped, posts, others = _sift.sift(_native(rule), np.frombuffer(lines, np.uint8))
+        dropped, posts, others = _sift.sift(_native(rule), memoryview(lines))  # type: ignore[arg-type]  # takes any bytes
         rows = _decode_lines(posts)  # only our fields, of types that no row is refused for
         return Sifted(dropped, [_submission(row, row.post_id("t3_")) for row in rows], others)
 

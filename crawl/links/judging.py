@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webtext.base.counts import Counts
-from webtext.base.journal import Journal
-from webtext.base.stage import KILLED_WORKER
+from webtext.base.journal import KILLED_WORKER, Journal
+from webtext.base.urls import registrable_domain
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import NO_LINK, Dropped, LinkSource, SiftingSource, Submission, Unreadable
@@ -96,7 +96,7 @@ def _judged(posts: Iterable[Submission], judge: Judge, funnel: Funnel) -> Iterat
             funnel.counts.drop(reason)
         else:
             assert url is not None, "a post without a reason has a URL"
-            yield Vote(url, post)
+            yield Vote(url, registrable_domain(url), post)  # which the judge has just asked for: it is remembered
 
 
 def _is_harmless(batch: Batch, journal: Journal) -> bool:

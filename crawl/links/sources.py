@@ -20,11 +20,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from webtext.base.errors import InputError
-from webtext.crawl.apis.harvested import Harvested
-from webtext.crawl.links.comments import RedditComments
-from webtext.crawl.links.dumps import RedditDump
-from webtext.crawl.links.hugging_face import HuggingFaceColumn
-from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_csv, check_parquet
 from webtext.crawl.links.settings import SOURCES, LinkSettings, timestamp
 from webtext.crawl.links.submission import LinkSource
 
@@ -41,12 +36,6 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
 }
 """By source, what its files are called; the first source that fits reads the file."""
 
-_LISTS: Mapping[str, Callable[[Defaults], LinkSource[Any]]] = {
-    CSV: CsvFile,
-    JSONL: JsonLines,
-    PARQUET: ParquetFile,
-    URLS: UrlList,
-}
 _COMPRESSED = re.compile(r"\.(?:xz|bz2|zst|gz)$", re.IGNORECASE)
 
 
@@ -77,20 +66,33 @@ def need_source(name: str, location: str, asked_for: str | None) -> str:
 
 def check_source(source: str, file: BinaryIO, location: str) -> None:
     """InputError when the file is no table, or has no column of URLs."""
-    if source == CSV:
-        check_csv(file, location)
-    if source == PARQUET:
-        check_parquet(file, location)
+    if source in (CSV, PARQUET):
+        from webtext.crawl.links.lists import check_csv, check_parquet
+
+        (check_csv if source == CSV else check_parquet)(file, location)
 
 
 def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> LinkSource[Any]:
-    """The reader of the file `name` in `folder`."""
+    """The reader of the file `name` in `folder`. Imported when it is asked for: some bring Arrow or a parser along."""
     if source == SUBMISSIONS:
+        from webtext.crawl.links.dumps import RedditDump
+
         return RedditDump()
     if source == COMMENTS:
+        from webtext.crawl.links.comments import RedditComments
+
         return RedditComments()
     if source == HARVEST:
+        from webtext.crawl.apis.harvested import Harvested
+
         return Harvested()
+    from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList
+
     created = None if settings.default_created is None else timestamp(settings.default_created)
     defaults = Defaults(file=name, score=settings.default_score, created=created)
-    return HuggingFaceColumn(defaults, folder) if source == HUGGING_FACE else _LISTS[source](defaults)
+    if source == HUGGING_FACE:
+        from webtext.crawl.links.hugging_face import HuggingFaceColumn
+
+        return HuggingFaceColumn(defaults, folder)
+    readers: list[Callable[[Defaults], LinkSource[Any]]] = [CsvFile, JsonLines, ParquetFile, UrlList]
+    return readers[(CSV, JSONL, PARQUET, URLS).index(source)](defaults)

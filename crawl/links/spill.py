@@ -24,9 +24,10 @@ _ARRAY_OF_32_BIT_LENGTH = b"\xdd"  # MessagePack's array header: this byte, then
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A post that counts, and the canonical URL it votes for."""
+    """A post that counts, the canonical URL it votes for, and that URL's registrable domain."""
 
     url: str
+    domain: str
     post: Submission
 
 

@@ -68,7 +68,7 @@ def _by_blocks(path: Path, rings: list[RingReader], started: contextlib.ExitStac
                 chunk = held.popleft()
                 n_held, n_given = n_held - len(chunk), n_given + len(chunk)
                 yield memoryview(chunk)
-        yield from map(memoryview, held)
+        yield from (memoryview(chunk) for chunk in held)
     except _OddBlocks:
         for view in _whole(started.enter_context(_decoder(path, 0, 0))):
             if n_given < len(view):

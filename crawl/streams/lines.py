@@ -86,7 +86,7 @@ def read_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[Batch]:
 
 def _in_pieces(chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
     """Chunks of at most two CHUNK_BYTES: what a Zstandard bomb gives at a time is 128 MiB."""
-    for chunk in map(memoryview, chunks):
+    for chunk in (memoryview(each) for each in chunks):
         if len(chunk) <= 2 * CHUNK_BYTES:
             yield chunk
         else:

@@ -139,13 +139,14 @@ def damaged(packed: bytes, at: float) -> bytes:
         damaged(XZ_BLOCKS, 0.9999),  # in the footer
         BZIP2_BLOCKS + b"no stream",
         BZIP2_BLOCKS[:-4] + bytes(4),  # the checksum of all blocks
+        b"".join(bz2.compress(b"%d\n" % number) for number in range(100)),  # of so small blocks many are held back
         ZSTANDARD + ZSTANDARD,
         ZSTANDARD[: len(ZSTANDARD) // 2],
         damaged(ZSTANDARD, 0.6),
     ],
     ids=[
         *("bz2", "xz", "xz one block", "xz streams", "bz2 cut", "xz cut", "bz2 damaged", "xz damaged", "xz footer"),
-        *("bz2 with more", "bz2 checksum", "zst", "zst cut", "zst damaged"),
+        *("bz2 with more", "bz2 checksum", "bz2 small", "zst", "zst cut", "zst damaged"),
     ],
 )
 def test_processes_that_decompress_give_the_same_bytes_and_the_same_failure(

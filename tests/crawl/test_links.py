@@ -23,13 +23,13 @@ import zstandard
 
 from webtext.app.main import run as webtext
 from webtext.base.errors import InputError
+from webtext.base.identifiers import link_id, split_of
 from webtext.base.journal import Journal
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.schemas import link_id, split_of
 from webtext.base.urls import canonical_url
 from webtext.crawl.command import group
-from webtext.crawl.links import votes
+from webtext.crawl.links import reading, votes
 from webtext.crawl.links.collect import broken_dumps, collect_links
 from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.settings import LinkSettings
@@ -334,7 +334,7 @@ def test_small_buffers_change_nothing(tmp_path: Path, run: Run) -> None:
             is_self=False,
             over_18=False,
         )
-        return Vote(f"http://a.com/{i}", post)
+        return Vote(f"http://a.com/{i}", "a.com", post)
 
     for flush_bytes in (1, 200, 1 << 20):
         with open(tmp_path / "spill", "w+b") as file:
@@ -350,22 +350,22 @@ def test_small_buffers_change_nothing(tmp_path: Path, run: Run) -> None:
 
 def test_buckets_are_merged_as_many_at_a_time_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten bytes at a time: a bucket that is larger is merged alone, and buckets without votes are passed over."""
-    from webtext.crawl.links import collect as links
+    from webtext.crawl.links import merging
     from webtext.crawl.links.spill import N_BUCKETS, Block
 
-    monkeypatch.setattr(links, "MERGE_BYTES", 10)
+    monkeypatch.setattr(merging, "MERGE_BYTES", 10)
     sizes = {0: 4, 1: 5, 2: 2, 700: 8, 701: 99, 1023: 1}
     one = tuple(Block(bucket, 0, 1, n_bytes) for bucket, n_bytes in sizes.items())
-    batches = list(links._batches_of_buckets([("one", one), ("two", (Block(1, 0, 1, 1),))]))
+    batches = list(merging._batches_of_buckets([("one", one), ("two", (Block(1, 0, 1, 1),))]))
     merged = [[bucket for bucket in sizes if bucket in batch] for batch in batches]
     assert merged == [[0, 1], [2, 700], [701], [1023]]
     assert [b.start for b in batches[1:]] + [N_BUCKETS] == [b.stop for b in batches]
-    assert list(links._batches_of_buckets([])) == []
+    assert list(merging._batches_of_buckets([])) == []
 
 
 def test_links_merged_bucket_by_bucket_are_the_same(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part function is called here, since a worker would not see what is patched."""
-    from webtext.crawl.links import collect as links
+    from webtext.crawl.links import merging
 
     class InThisProcess:
         workers = 1
@@ -375,9 +375,12 @@ def test_links_merged_bucket_by_bucket_are_the_same(tmp_path: Path, run: Run, mo
                 on_done(index, function(Journal(), job))
             return []
 
+        def prepare(self, n: int, module: str) -> None:
+            pass
+
     inputs = made_dumps(tmp_path / "dumps", 400)
     whole = collect_links(inputs, str(tmp_path / "whole"), LinkSettings(parts=2), run)
-    monkeypatch.setattr(links, "MERGE_BYTES", 1)
+    monkeypatch.setattr(merging, "MERGE_BYTES", 1)
     monkeypatch.setattr("webtext.crawl.links.votes._engine_for", lambda jobs, run: contextlib.nullcontext(run.engine))
     here = Run(InThisProcess(), run.console)  # type: ignore[arg-type]
     one_by_one = collect_links(inputs, str(tmp_path / "one"), LinkSettings(parts=2), here)
@@ -420,7 +423,7 @@ def test_a_dump_read_in_shares_stays_read_whoever_goes_on(
         with pytest.raises(KeyboardInterrupt):
             collect_links([path], str(tmp_path / "links"), LinkSettings(), Run(engine, run.console))
     assert len(list((tmp_path / "links" / "_work").glob("*-of-2.spill"))) == 2
-    monkeypatch.setattr(votes, "_spill_dump", lambda *_: pytest.fail("it is read again"))
+    monkeypatch.setattr(votes, "spill_dump", lambda *_: pytest.fail("it is read again"))
     links = collect_links([path], str(tmp_path / "links"), LinkSettings(), run)
     assert counts_of(links) == {"records_in": 201, "kept": 200, "dropped": {}, "failed": {"invalid_json": 1}}
 
@@ -498,13 +501,13 @@ def test_a_line_that_kills_its_worker_costs_that_line_alone(
         "        if b'segfault' in bytes(lines) or b'together' in bytes(lines):\n"
         "            os.kill(os.getpid(), signal.SIGSEGV)\n"
         "        return super().sift(lines, rule)\n"
-        "import webtext.crawl.links.votes as votes\n"
-        "votes.link_source = lambda *_: Deadly()\n"
+        "import webtext.crawl.links.reading as reading\n"
+        "reading.link_source = lambda *_: Deadly()\n"
         "def spill(journal, job):\n"
-        "    return votes._spill_dump(journal, job)\n"
+        "    return reading.spill_dump(journal, job)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(votes, "link_source", votes.link_source)  # restored afterwards: the import replaces it
+    monkeypatch.setattr(reading, "link_source", reading.link_source)  # restored afterwards: the import replaces it
     import deadly  # type: ignore[import-not-found]
 
     real = votes._map

@@ -1,0 +1,191 @@
+"""What a worker does with a file: its digest, and its votes to a spill.
+
+A task is unpickled, and decoders have begun, before anything is imported that judges posts: that takes half a second of
+CPU time, in which there is already something to decompress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import msgspec
+
+from webtext.base.errors import InputError
+from webtext.base.identifiers import link_id
+from webtext.base.journal import Journal
+from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.storage import Folder
+from webtext.crawl.links.inputs import InputFile
+from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.links.sources import link_source
+from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
+from webtext.crawl.links.submission import LinkSource, SiftingSource
+from webtext.crawl.streams.decoders import decompressed_ahead
+from webtext.crawl.streams.decompress import MAGIC_BYTES, codec_of, decompress
+from webtext.crawl.streams.lines import Share, batches_of, read_batches
+
+if TYPE_CHECKING:
+    from webtext.crawl.links.judging import Funnel
+    from webtext.crawl.links.karma import Judge
+
+MERGING = "webtext.crawl.links.merging"
+"""What a worker does with spills; named here, since importing it is what is put off."""
+
+
+class Dump(msgspec.Struct, frozen=True, kw_only=True):
+    """One input file, known by its content."""
+
+    folder: str
+    name: str
+    source: str
+    n_bytes: int
+    sha256: str
+    codec: str  # "" for plain bytes
+
+    @property
+    def file(self) -> InputFile:
+        """What to open."""
+        return InputFile(self.folder, self.name, self.source)
+
+
+class Spill(msgspec.Struct, kw_only=True):
+    """The record of a finished spill: where its blocks are, and the funnel of the posts that are not in it."""
+
+    key: str
+    n_bytes: int
+    blocks: list[Block]
+    dropped: dict[str, int]
+    failed: dict[str, int]
+    failures: list[tuple[str, str, str]]  # (FILE:POSITION, reason, cause), the first MAX_NAMED_FAILURES
+
+    @property
+    def file_name(self) -> str:
+        """The file of the votes, beside this record."""
+        return self.key + SUFFIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpillJob:
+    """One dump to read. `key` names what the spill is made from."""
+
+    dump: Dump
+    work: Folder
+    key: str
+    settings: LinkSettings
+    rule: Mapping[str, Any]
+    share: Share = Share()
+    decoders: int = 0  # processes that decompress for it
+
+    @classmethod
+    def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
+        """The job, with its key. One file given under two names makes two spills: what fails in them bears the name."""
+        key = sha256_json([recipe.hash, dump.sha256, dump.folder, dump.name, dump.source])[:32]
+        return cls(dump=dump, work=work, key=key, settings=settings, rule=recipe.settings)
+
+    def shares(self, of: int) -> list[SpillJob]:
+        """Jobs that read the dump together."""
+        if of == 1:
+            return [self]
+        return [replace(self, key=f"{self.key}-{index}-of-{of}", share=Share(index, of)) for index in range(of)]
+
+    def judge(self) -> Judge:
+        """The rule, its blocklists read where they are needed. InputError when one is no more what the recipe says."""
+        from webtext.crawl.links.karma import Judge
+
+        judge = Judge.of(self.settings)
+        if not judge.about().items() <= self.rule.items():
+            raise InputError("a blocklist was changed while dumps were read", "give the command again")
+        return judge
+
+
+def finished_spill(job: SpillJob) -> Spill | None:
+    """The record of this job's spill, if both are there and whole."""
+    name = f"{job.key}.json"
+    if not job.work.exists(name):
+        return None
+    try:
+        spill = msgspec.json.decode(job.work.read_bytes(name), type=Spill)
+    except msgspec.DecodeError:
+        return None
+    is_there = job.work.exists(spill.file_name) and job.work.size(spill.file_name) == spill.n_bytes
+    return spill if is_there and spill.key == job.key else None
+
+
+def digest_file(_: Journal, file: InputFile) -> Dump:
+    """Runs in a worker: the file, known by its content."""
+    with file.open() as stream:
+        codec = codec_of(stream.read(MAGIC_BYTES))
+        stream.seek(0)
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+    return Dump(
+        folder=file.folder,
+        name=file.name,
+        source=file.source,
+        n_bytes=file.n_bytes,
+        sha256=sha256,
+        codec=codec.name if codec else "",
+    )
+
+
+def spill_dump(journal: Journal, job: SpillJob) -> None:
+    """Runs in a worker: read one dump, judge each post, spill the votes; then publish, the record last."""
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(_opened(job))
+        from webtext.crawl.links.judging import Funnel
+
+        if job.decoders:  # for which this thread will wait: meanwhile it imports what its next task needs
+            threading.Thread(target=importlib.import_module, args=[MERGING], daemon=True).start()
+        funnel = Funnel(job.dump.name)
+        path = opened.enter_context(job.work.scratch(job.key + SUFFIX))
+        out = opened.enter_context(open(path, "wb"))
+        writer = SpillWriter(out)
+        for vote in _votes(file, journal, job, funnel):
+            writer.add(bucket_of(link_id(vote.url)), vote)
+        funnel.fail_set_aside(journal)
+        writer.close()
+        n_bytes = out.tell()
+    if journal.only is not None:
+        return  # a trial of one record: its spill must not count
+    spill = Spill(
+        key=job.key,
+        n_bytes=n_bytes,
+        blocks=writer.blocks,
+        dropped=funnel.counts.dropped,
+        failed=funnel.counts.failed,
+        failures=funnel.failures,
+    )
+    job.work.write_bytes(f"{job.key}.json", msgspec.json.encode(spill))
+
+
+@contextlib.contextmanager
+def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
+    """The file, or what other processes decompress of it."""
+    if job.decoders:
+        with decompressed_ahead(Folder(job.dump.folder).local_path(job.dump.name), job.decoders) as chunks:
+            yield chunks
+    else:
+        with job.dump.file.open() as file:
+            yield file
+
+
+def _votes(opened: BinaryIO | Iterator[memoryview], journal: Journal, job: SpillJob, funnel: Funnel) -> Iterator[Vote]:
+    from webtext.crawl.links.judging import votes_in, votes_in_batches
+
+    source, judge = source_of(job), job.judge()
+    if not isinstance(source, SiftingSource):
+        assert not job.decoders, "only lines are decompressed by others"
+        return votes_in(source.records(cast(BinaryIO, opened)), source, journal, judge, funnel)
+    chunks = opened if job.decoders else decompress(cast(BinaryIO, opened))
+    batches = read_batches(cast(Iterator[memoryview], chunks))
+    return votes_in_batches(batches_of(job.share, batches), source, journal, judge, funnel)
+
+
+def source_of(job: SpillJob) -> LinkSource[Any]:
+    """What reads the dump."""
+    return link_source(job.dump.source, job.dump.folder, job.dump.name, job.settings)

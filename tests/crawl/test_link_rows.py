@@ -1,0 +1,42 @@
+"""Rows of links: in columns they are what they are one by one."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.identifiers import link_id
+from webtext.base.schemas import LINK
+from webtext.crawl.links.link_rows import LinkColumns, link_row, merge_posts
+from webtext.crawl.links.spill import Vote
+from webtext.crawl.links.submission import Submission
+
+numbers = st.integers(-(2**63), 2**63 - 1)
+posts = st.builds(
+    Submission,
+    source=st.sampled_from(["reddit", "list"]),
+    post_id=st.text("ab", min_size=1, max_size=2),
+    subreddit=st.none() | st.text(max_size=3),
+    url=st.text(max_size=5),
+    score=numbers | st.integers(-3, 9),
+    created=numbers,
+    retrieved=st.none() | numbers,
+    is_self=st.booleans(),
+    over_18=st.booleans(),
+)
+
+
+@given(links=st.lists(st.lists(posts, min_size=1, max_size=5), max_size=5), ratio=st.floats(0, 1))
+def test_columns_hold_the_rows_that_links_have_one_by_one(links: list[list[Submission]], ratio: float) -> None:
+    columns, rows = LinkColumns(ratio), []
+    for number, voters in enumerate(links):
+        url = f"http://www.site{number}.co.uk/"
+        merged = merge_posts(voters)
+        rows.append(link_row(link_id(url), url, merged, ratio))
+        columns.add(link_id(url), Vote(url, f"site{number}.co.uk", voters[0]), merged)
+    assert len(columns) == len(links)
+    table = columns.take()
+    assert table.schema.equals(LINK, check_metadata=True)
+    assert table.equals(pa.Table.from_pylist(rows, schema=LINK))
+    assert columns.take().num_rows == len(columns) == 0

@@ -1,0 +1,136 @@
+"""The ring: what one process writes the other one sees, in place and in order; and each ends when the other has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.crawl.streams.decoders import decompressed_ahead
+from webtext.crawl.streams.ring import FIRST_WORD, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
+
+LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than a ring holds
+
+
+@contextlib.contextmanager
+def ring() -> Iterator[tuple[RingReader, RingWriter]]:
+    """Both sides, in this process."""
+    (words, to_words), (freed, to_freed) = os.pipe(), os.pipe()
+    with (
+        shared_memory() as memory,
+        open(words, "rb", buffering=0) as told,
+        open(to_words, "wb", buffering=0) as telling,
+        open(freed, "rb", buffering=0) as given,
+        open(to_freed, "wb", buffering=0) as giving,
+    ):
+        yield RingReader(memory.fileno(), told, giving), RingWriter(memory.fileno(), telling, given)
+
+
+def through_a_ring(pieces: list[bytes], word: int, about: bytes) -> tuple[list[bytes], int, bytes]:
+    """What a reader sees of these pieces: the slots, the word that ends them, and what was told with it."""
+    with ring() as (reader, writer):
+
+        def write() -> None:
+            for piece in pieces:
+                writer.write(piece)
+            writer.say(word, about)
+            writer._words.close()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        seen = []
+        while isinstance(slot := reader.next(), memoryview):
+            seen.append(bytes(slot))
+            reader.give_back()
+        told = reader.about()
+        thread.join()
+        return seen, slot, told
+
+
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 1000, SLOT_BYTES - 1, SLOT_BYTES, 3 * SLOT_BYTES + 5]), max_size=6),
+    word=st.integers(FIRST_WORD, 2**64 - 1),
+    about=st.binary(max_size=20),
+)
+def test_what_is_written_is_seen_in_full_slots_and_one_that_is_less(sizes: list[int], word: int, about: bytes) -> None:
+    pieces = [bytes([65 + place]) * size for place, size in enumerate(sizes)]
+    seen, last, told = through_a_ring(pieces, word, about)
+    assert b"".join(seen) == b"".join(pieces)
+    assert all(len(slot) == SLOT_BYTES for slot in seen[:-1])
+    assert (last, told) == (word, about)
+
+
+def test_a_slot_stays_as_it_is_until_it_is_given_back() -> None:
+    """The writer fills all others, and finds no slot more."""
+    with ring() as (reader, writer):
+        for number in range(SLOTS):
+            writer.write(bytes([number]) * SLOT_BYTES)
+        first = reader.next()
+        os.set_blocking(writer._freed.fileno(), False)
+        with pytest.raises(TypeError):  # nothing can be read: None
+            writer.write(b"more")
+        reader.give_back()
+        writer.write(b"more")
+        assert isinstance(first, memoryview)
+        assert bytes(first[:4]) == b"more"
+        assert first.readonly
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    path = tmp_path / "RS_x.zst"
+    path.write_bytes(zstandard.compress(LINES))
+    return path
+
+
+def children() -> list[int]:
+    return [
+        int(child) for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="children are looked up in /proc")
+def test_a_decoder_that_is_killed_is_an_error_and_no_end_of_file(dump: Path) -> None:
+    """It is alive, since the ring cannot hold all; what lies in the ring still comes."""
+    before = set(children())
+    with decompressed_ahead(dump, 1) as chunks:
+        seen = [bytes(next(chunks))]
+        (decoder,) = set(children()) - before
+        os.kill(decoder, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="ended without a word"):
+            seen.extend(map(bytes, chunks))
+    assert seen
+    assert LINES.startswith(b"".join(seen))
+    assert set(children()) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="another's child is waited for by pidfd")
+def test_a_decoder_whose_reader_is_killed_ends_and_leaves_nothing(dump: Path) -> None:
+    code = (
+        "import sys, time, pathlib\n"
+        "from webtext.crawl.streams.decoders import decompressed_ahead\n"
+        "with decompressed_ahead(pathlib.Path(sys.argv[1]), 1) as chunks:\n"
+        "    next(chunks)\n"
+        "    print(open('/proc/self/task/%d/children' % __import__('os').getpid()).read(), flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-P", "-c", code, str(dump)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        (decoder,) = map(int, reader.stdout.readline().split())
+        watched = os.pidfd_open(decoder)
+        reader.kill()
+    select.select([watched], [], [])  # readable once it has ended
+    os.close(watched)
+    assert not list(Path("/dev/shm").glob("*webtext*"))
