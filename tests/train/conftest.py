@@ -53,6 +53,12 @@ def write_token_set(folder: Path, *, tokenizer_hash: str = "a" * 64, train: int 
     return str(folder)
 
 
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """Each test begins with the same ones, whatever ran before it in its process."""
+    torch.manual_seed(0)
+
+
 WAITS = """
 import sys, time
 from webtext.train.trainer import Trainer
