@@ -1,0 +1,202 @@
+"""A moving window of layers on a device of few bytes gives the numbers of the whole model, whatever the depth."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from webtext.base.errors import ConfigError
+from webtext.train import GPT2, GPT2Config
+from webtext.train.offload.arena import Arena
+from webtext.train.offload.link import Link, ModelledLink, ThreadLink
+from webtext.train.offload.offloaded import ENDS, OffloadedModel
+from webtext.train.offload.window import Costs, choose_window, predict_seconds
+
+CPU = torch.device("cpu")
+CONTEXT, WIDTH = 16, 32
+
+
+def made_model(n_layer: int, dtype: torch.dtype = torch.float64) -> GPT2:
+    torch.manual_seed(0)
+    return GPT2(GPT2Config(n_layer=n_layer, n_head=2, n_embd=WIDTH, context=CONTEXT, vocab_size=250)).to(dtype)
+
+
+def batches(step: int, n: int = 4) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(step)
+    return torch.randint(250, (2 * n, CONTEXT + 1), generator=generator).split(2)
+
+
+def adamw(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-2, fused=True)
+
+
+def train_whole(model: GPT2, steps: int) -> list[float]:
+    optimizer, losses = adamw(list(model.parameters())), []
+    for step in range(steps):
+        parts = [model.loss(b[:, :-1], b[:, 1:]) / len(batches(step)) for b in batches(step)]
+        for part in parts:
+            part.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(sum(part.detach() for part in parts)))
+    return losses
+
+
+def train_offloaded(
+    model: GPT2,
+    link: Link,
+    steps: int,
+    arena: Arena,
+    *,
+    window: int = 2,
+    group: int = 4,
+    dtype: torch.dtype | None = None,
+    folder: Path | None = None,
+) -> list[float]:
+    dtype = dtype or next(model.parameters()).dtype
+    offloaded = OffloadedModel(model, link, CPU, dtype=dtype, window=window, group=group, folder=folder)
+    ends = [p for name, p in model.named_parameters() if not name.startswith("blocks.")]
+    optimizers = {ENDS: adamw(ends)} | {i: adamw(list(block.parameters())) for i, block in enumerate(model.blocks)}
+    losses = []
+    for step in range(steps):
+        with arena:
+            loss = offloaded.forward_backward(batches(step))
+        losses.append(float(loss))
+        offloaded.update(lambda layer: (optimizers[layer].step(), None)[1])
+    offloaded.wait()
+    return losses
+
+
+@pytest.mark.parametrize(("window", "group"), [(2, 1), (2, 3), (3, 4), (9, 4)])
+def test_losses_and_parameters_are_those_of_the_whole_model(window: int, group: int) -> None:
+    whole, moved = made_model(5), made_model(5)
+    expected = train_whole(whole, 4)
+    losses = train_offloaded(moved, ThreadLink(), 4, Arena(1 << 30), window=window, group=group)
+    assert losses == pytest.approx(expected, rel=1e-12)
+    for (name, ours), theirs in zip(moved.named_parameters(), whole.parameters(), strict=True):
+        if not name.endswith("key.bias"):  # it has no gradient but rounding, which AdamW makes steps of
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_files_hold_what_memory_holds(tmp_path: Path) -> None:
+    in_memory = train_offloaded(made_model(3), ThreadLink(), 3, Arena(1 << 30))
+    assert train_offloaded(made_model(3), ThreadLink(), 3, Arena(1 << 30), folder=tmp_path) == in_memory
+    assert (tmp_path / "layers" / "parameters").stat().st_size > 3 * 12 * WIDTH**2 * 8
+
+
+def test_a_step_computes_on_copies_of_float32_parameters() -> None:
+    """In bfloat16, as the plain trainer: the parameters stay float32 and learn what a copy could not hold."""
+    model = made_model(3, torch.float32)
+    losses = train_offloaded(model, ThreadLink(), 3, Arena(1 << 30), dtype=torch.bfloat16)
+    assert losses == pytest.approx(train_whole(made_model(3, torch.float32), 3), rel=2e-2)
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def at_once() -> ModelledLink:
+    """A link in the caller's thread, so that what is on the device when is no matter of luck."""
+    return ModelledLink(1e9, 0.0, {"forward": 0.0, "backward": 0.0})
+
+
+def test_the_device_holds_as_much_at_128_layers_as_at_8() -> None:
+    peaks = []
+    for n_layer in (8, 128):
+        arena = Arena(1 << 30)
+        train_offloaded(made_model(n_layer, torch.float32), at_once(), 1, arena)
+        peaks.append(arena.peak_bytes)
+    assert peaks[0] == peaks[1]
+
+
+def test_a_device_of_that_size_is_enough_and_the_plain_run_fails_in_it() -> None:
+    n_layer = 24
+    measured = Arena(1 << 30)
+    train_offloaded(made_model(n_layer, torch.float32), at_once(), 2, measured)
+    enough = Arena(measured.peak_bytes)
+    train_offloaded(made_model(n_layer, torch.float32), at_once(), 2, enough)
+    with pytest.raises(torch.OutOfMemoryError, match="do not fit"), Arena(measured.peak_bytes):
+        train_whole(made_model(n_layer, torch.float32), 1)
+    too_small = Arena(measured.peak_bytes - 1)
+    with pytest.raises(torch.OutOfMemoryError, match="do not fit"):
+        train_offloaded(made_model(n_layer, torch.float32), at_once(), 1, too_small)
+
+
+def test_an_arena_counts_what_lives_and_not_views() -> None:
+    outside = torch.ones(1000)
+    with Arena(10_000) as arena:
+        kept = outside + 1
+        assert arena.used_bytes == 4000
+        view = kept[10:].view(3, 330)
+        outside.mul_(2)
+        assert arena.used_bytes == 4000
+        del kept
+        assert arena.used_bytes == 4000
+        del view
+        gc.collect()
+        assert arena.used_bytes == 0
+        with pytest.raises(torch.OutOfMemoryError, match=r"12,000 bytes do not fit: 0 of 10,000"):
+            torch.empty(3000)
+    assert arena.peak_bytes == 4000
+
+
+def costs_of(model: GPT2, link: ModelledLink, group: int) -> Costs:
+    offloaded = OffloadedModel(copy.deepcopy(model), link, CPU, dtype=torch.float64)
+    return Costs(
+        n_layer=model.config.n_layer,
+        group=group,
+        layer_bytes=offloaded.layers.copies[0].nbytes,
+        input_bytes=2 * CONTEXT * WIDTH * 8,
+        gradient_bytes=offloaded.layers.gradients[0].nbytes,
+        ends_bytes=offloaded.ends.copies[0].nbytes,
+        ends_gradient_bytes=offloaded.ends.gradients[0].nbytes,
+        forward_seconds=link.seconds["forward"],
+        backward_seconds=link.seconds["backward"],
+        bandwidth=link.bandwidth,
+        latency=link.latency,
+    )
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(2, 6), st.integers(2, 7), st.sampled_from([1e6, 1e7, 1e8]), st.floats(0, 0.01), st.floats(0.001, 0.1)
+)
+def test_a_step_takes_what_the_model_of_the_link_predicts(
+    n_layer: int, window: int, bandwidth: float, latency: float, seconds: float
+) -> None:
+    model = made_model(n_layer)
+    link = ModelledLink(bandwidth, latency, {"forward": seconds, "backward": 3 * seconds})
+    costs = costs_of(model, link, 4)
+    window = min(window, n_layer)
+    train_offloaded(model, link, 1, Arena(1 << 30), window=window)
+    assert link.now == pytest.approx(predict_seconds(costs, window), rel=1e-9)
+
+
+def test_copies_are_hidden_where_computing_covers_them() -> None:
+    """A layer's copy takes two thirds of computing it forward: the step waits for a tenth of the copies' time at most."""
+    model = made_model(32)
+    link = ModelledLink(1e7, 1e-4, {"forward": 1.0, "backward": 3.0})
+    layer_seconds = costs_of(model, link, 4).copy_seconds(costs_of(model, link, 4).layer_bytes)
+    link.seconds = {"forward": 1.5 * layer_seconds / 4, "backward": 4.5 * layer_seconds / 4}
+    costs = costs_of(model, link, 4)
+    window = choose_window(costs, 1 << 30)
+    train_offloaded(model, link, 1, Arena(1 << 30), window=window)
+    assert window == 2
+    assert link.stalled_seconds < 0.1 * link.copied_seconds
+
+
+def test_the_window_is_the_smallest_that_hides_the_copies() -> None:
+    model = made_model(12)
+    link = ModelledLink(1e9, 0.0, {"forward": 1.0, "backward": 3.0})
+    fast = costs_of(model, link, 1)
+    assert choose_window(fast, 1 << 30) == 2
+    slow = costs_of(model, ModelledLink(1e3, 0.0, link.seconds), 1)
+    assert choose_window(slow, 1 << 30) == 12
+    assert choose_window(slow, 5 * slow.layer_bytes) == 5
+    assert predict_seconds(slow, 12) <= predict_seconds(slow, 2)
+    with pytest.raises(ConfigError, match="are left for a window"):
+        choose_window(slow, 2 * slow.layer_bytes - 1)

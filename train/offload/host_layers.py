@@ -1,0 +1,59 @@
+"""The blocks of a model in host memory: a row a layer of parameters and of gradients, contiguous, so a window is one copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+_ALIGNMENT = 128  # elements: whole cache lines, and whole tiles of a GPU's matrix units, in every dtype
+
+
+class HostLayers:
+    """Takes the parameters of equal modules: they become views of `parameters` [layer, element], their gradients of `gradients`.
+
+    `copies` holds them in the dtype that is computed in; where that is the parameters' own, it is `parameters`. With `folder`
+    all three are files there, mapped into memory, which the system writes out when memory is short.
+    """
+
+    def __init__(
+        self, modules: Sequence[nn.Module], dtype: torch.dtype, *, pin: bool = False, folder: Path | None = None
+    ) -> None:
+        self.n_layers = len(modules)
+        self._places: list[tuple[str, torch.Size, slice]] = []
+        end = 0
+        for name, parameter in modules[0].named_parameters():
+            self._places.append((name, parameter.shape, slice(end, end + parameter.numel())))
+            end = math.ceil((end + parameter.numel()) / _ALIGNMENT) * _ALIGNMENT
+        self.n_elements = end
+        own = next(modules[0].parameters()).dtype
+        self.parameters = self._rows("parameters", own, pin, folder)
+        self.gradients = self._rows("gradients", own, pin, folder)
+        self.copies = self.parameters if dtype == own else self._rows("copies", dtype, pin, folder)
+        for i, module in enumerate(modules):
+            values, slopes = self.views(self.parameters[i]), self.views(self.gradients[i])
+            for name, parameter in module.named_parameters():
+                values[name].copy_(parameter.data)
+                parameter.data, parameter.grad = values[name], slopes[name]
+            self.refresh(i)
+
+    def _rows(self, name: str, dtype: torch.dtype, pin: bool, folder: Path | None) -> Tensor:
+        n = self.n_layers * self.n_elements
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            flat = torch.from_file(str(folder / name), shared=True, size=n, dtype=dtype)
+        else:
+            flat = torch.zeros(n, dtype=dtype, pin_memory=pin)
+        return flat.view(self.n_layers, self.n_elements)
+
+    def views(self, row: Tensor) -> dict[str, Tensor]:
+        """A row as the parameters of one layer, by name."""
+        return {name: row[place].view(shape) for name, shape, place in self._places}
+
+    def refresh(self, layer: int) -> None:
+        """Make a layer's copy of its parameters anew."""
+        if self.copies is not self.parameters:
+            self.copies[layer].copy_(self.parameters[layer])

@@ -1,0 +1,162 @@
+"""Copies between host and device, each way in its own order, beside the computing.
+
+`load` and `store` return before the copy is made; an `Event` is waited for by whoever uses its result. A load begins when all
+computing that was asked for before it is done with the target, and `after` has happened on the host; a store when its source is
+computed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Event(Protocol):
+    """The end of a copy."""
+
+    def wait(self) -> None:
+        """Let all computing asked for after this begin after it."""
+
+    def done(self) -> None:
+        """Wait on the host until it is over."""
+
+
+class Link(Protocol):
+    """A way between host and device."""
+
+    def load(self, target: Tensor, source: Tensor, after: Future[None] | None = None) -> Event:
+        """Copy host memory to the device."""
+
+    def store(self, target: Tensor, source: Tensor) -> Event:
+        """Copy device memory to the host."""
+
+    def computed(self, what: str) -> None:
+        """Told of each "forward" and "backward" of a layer for a microbatch: what takes time in a model of it."""
+
+
+class CudaLink:
+    """A GPU's two copy engines: a stream for each way. Host memory should be pinned."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._streams = {way: torch.cuda.Stream(device) for way in ("load", "store")}  # type: ignore[no-untyped-call]
+
+    def load(self, target: Tensor, source: Tensor, after: Future[None] | None = None) -> Event:  # noqa: D102 - see Link
+        if after is not None:
+            after.result()
+        return self._copy("load", target, source)
+
+    def store(self, target: Tensor, source: Tensor) -> Event:  # noqa: D102 - see Link
+        return self._copy("store", target, source)
+
+    def _copy(self, way: str, target: Tensor, source: Tensor) -> Event:
+        stream = self._streams[way]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            target.copy_(source, non_blocking=True)
+            (target if target.is_cuda else source).record_stream(stream)
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+        return _CudaEvent(event)
+
+    def computed(self, what: str) -> None:  # noqa: D102 - see Link
+        pass
+
+
+class _CudaEvent:
+    def __init__(self, event: torch.cuda.Event) -> None:
+        self.event = event
+
+    def wait(self) -> None:
+        torch.cuda.current_stream().wait_event(self.event)
+
+    def done(self) -> None:
+        self.event.synchronize()
+
+
+class ThreadLink:
+    """A thread for each way; with `bandwidth` (bytes a second) and `latency` (seconds) no faster than such a link."""
+
+    def __init__(self, bandwidth: float | None = None, latency: float = 0.0) -> None:
+        self.bandwidth, self.latency = bandwidth, latency
+        self._ways = {way: ThreadPoolExecutor(1, thread_name_prefix=f"webtext-{way}") for way in ("load", "store")}
+        self.stalled_seconds = self.copied_seconds = 0.0
+
+    def load(self, target: Tensor, source: Tensor, after: Future[None] | None = None) -> Event:  # noqa: D102 - see Link
+        return _FutureEvent(self._ways["load"].submit(self._copy, target, source, after), self)
+
+    def store(self, target: Tensor, source: Tensor) -> Event:  # noqa: D102 - see Link
+        return _FutureEvent(self._ways["store"].submit(self._copy, target, source), self)
+
+    def _copy(self, target: Tensor, source: Tensor, after: Future[None] | None = None) -> None:
+        if after is not None:
+            after.result()
+        started = time.perf_counter()
+        with torch.no_grad():
+            target.copy_(source)
+        if self.bandwidth is not None:
+            seconds = self.latency + target.nbytes / self.bandwidth
+            time.sleep(max(0.0, seconds - (time.perf_counter() - started)))
+        self.copied_seconds += time.perf_counter() - started
+
+    def computed(self, what: str) -> None:  # noqa: D102 - see Link
+        pass
+
+
+class _FutureEvent:
+    def __init__(self, future: Future[None], link: ThreadLink) -> None:
+        self.future, self._link = future, link
+
+    def wait(self) -> None:
+        started = time.perf_counter()
+        self.future.result()
+        self._link.stalled_seconds += time.perf_counter() - started
+
+    done = wait
+
+
+class ModelledLink:
+    """A link and a device on a clock of their own: copies and computing take the time that they are said to take.
+
+    Everything is done at once and in the caller's thread, so a run's `now` is a function of the order in which the run asks.
+    """
+
+    def __init__(self, bandwidth: float, latency: float, seconds: Mapping[str, float]) -> None:
+        self.bandwidth, self.latency, self.seconds = bandwidth, latency, seconds
+        self.now = self.stalled_seconds = self.copied_seconds = 0.0
+        self._free_at = {"load": 0.0, "store": 0.0}
+
+    def load(self, target: Tensor, source: Tensor, after: Future[None] | None = None) -> Event:  # noqa: D102 - see Link
+        if after is not None:
+            after.result()
+        return self._copy("load", target, source)
+
+    def store(self, target: Tensor, source: Tensor) -> Event:  # noqa: D102 - see Link
+        return self._copy("store", target, source)
+
+    def _copy(self, way: str, target: Tensor, source: Tensor) -> Event:
+        with torch.no_grad():
+            target.copy_(source)
+        seconds = self.latency + target.nbytes / self.bandwidth
+        self.copied_seconds += seconds
+        self._free_at[way] = max(self.now, self._free_at[way]) + seconds
+        return _ModelledEvent(self, self._free_at[way])
+
+    def computed(self, what: str) -> None:  # noqa: D102 - see Link
+        self.now += self.seconds[what]
+
+
+class _ModelledEvent:
+    def __init__(self, link: ModelledLink, at: float) -> None:
+        self._link, self._at = link, at
+
+    def wait(self) -> None:
+        stall = max(0.0, self._at - self._link.now)
+        self._link.stalled_seconds += stall
+        self._link.now += stall
+
+    done = wait
