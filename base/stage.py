@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.journal import KILLED_WORKER, Journal
+from webtext.base.lean_arrow import keep_pandas_out
 from webtext.base.lineage import PARENTS, places_of
 from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
 from webtext.base.partwriter import Parent, PartWriter, SetWriter, part_key
@@ -143,6 +144,7 @@ def run_parts(
     Raises RunFailed when parts failed as a whole (the finished ones stay), and whatever breaks an input's contract.
     With `run.dry_run` nothing is written: DryRun is raised where there is work to do.
     """
+    keep_pandas_out()
     writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
         writer.check_place()
@@ -220,6 +222,7 @@ def _make(
 
 def _make_part(journal: Journal, job: _Job[Any]) -> int:
     """Runs in the worker: make one part in every output, then publish, the main output last."""
+    keep_pandas_out()
     writers = {
         name: PartWriter(Folder(url), kind, job.task.index, key=job.key, sources=job.task.sources)
         for name, url, kind in job.outputs

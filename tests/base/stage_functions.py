@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import sys
 import time
 from typing import Any
 
 from webtext.base.errors import InputError, missing_extra
+from webtext.base.journal import Journal
 from webtext.base.stage import Failed, PartContext, PartTask
 
 
@@ -48,3 +50,8 @@ def double(context: PartContext, task: PartTask) -> None:
 def decision(number: int, value: float) -> dict[str, Any]:
     """A row of the kind 'dropped', which is the simplest."""
     return {"id": str(number), "stage": "filter", "reason": "planted", "value": float(value), "text_start": ""}
+
+
+def is_loaded(journal: Journal, name: str) -> bool:
+    """Whether the worker has imported a module."""
+    return name in sys.modules
