@@ -123,7 +123,7 @@ def test_a_device_of_that_size_is_enough_and_the_plain_run_fails_in_it() -> None
         train_whole(made_model(n_layer, torch.float32), 1)
     too_small = Arena(measured.peak_bytes - 1)
     with pytest.raises(torch.OutOfMemoryError, match="do not fit"):
-        train_offloaded(made_model(n_layer, torch.float32), at_once(), 1, too_small)
+        train_offloaded(made_model(n_layer, torch.float32), at_once(), 2, too_small)
 
 
 def test_an_arena_counts_what_lives_and_not_views() -> None:
