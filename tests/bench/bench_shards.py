@@ -104,9 +104,16 @@ def loader(folder: Path, nanogpt: Path | None) -> None:
     def fill(of: Sampler) -> Callable[[], None]:
         return lambda: [of.fill(out) for _ in range(n_batches)] and None
 
+    def first_epoch() -> None:
+        """Of a process: what is opened anew has no block compared yet."""
+        anew = Sampler(TokenShards(folder / "tokens"), context=CONTEXT, batch_size=BATCH)
+        for _ in range(n_batches):
+            anew.fill(out)
+
     jobs: dict[str, Callable[[], None]] = {
         "plain loop over given places, u16": plain,
         "Sampler.fill, u16, groups of 64 blocks": fill(sampler),
+        "the same, first epoch: every checksum compared": first_epoch,
         "Sampler.fill, u16, full shuffle": fill(shuffled_whole),
         "Sampler.fill, u16, inside documents (of 1,000)": fill(inside),
         "next(Sampler), int64": lambda: [next(sampler) for _ in range(n_batches)] and None,
