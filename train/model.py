@@ -22,6 +22,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from webtext.base.errors import InputError
+from webtext.train.attention import causal_attention
 from webtext.train.cache import LayerCache
 from webtext.train.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.shape import GPT2Config
@@ -51,14 +52,13 @@ class Attention(nn.Module):
         assert is_first or x_btc.shape[1] == 1, "after the first tokens a cache takes one at a time"
         if cache is not None:
             k_bhtd, v_bhtd = cache.append(k_bhtd, v_bhtd)
-        y_bhtd = functional.scaled_dot_product_attention(
-            q_bhtd,
-            k_bhtd,
-            v_bhtd,
-            attn_mask=mask_b1tt,
-            is_causal=is_first and mask_b1tt is None,
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+        dropout = self.dropout if self.training else 0.0
+        if is_first and mask_b1tt is None:
+            y_bhtd = causal_attention(q_bhtd, k_bhtd, v_bhtd, dropout)
+        else:
+            y_bhtd = functional.scaled_dot_product_attention(
+                q_bhtd, k_bhtd, v_bhtd, attn_mask=mask_b1tt, dropout_p=dropout
+            )
         return cast(Tensor, self.projection(y_bhtd.transpose(1, 2).flatten(2)))
 
 

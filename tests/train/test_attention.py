@@ -1,0 +1,86 @@
+"""Blocked attention against torch's, in float32, whatever the shape; and what it does with later tokens and with memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from webtext.train import attention
+from webtext.train.attention import causal_attention
+
+BFLOAT16 = torch.bfloat16
+
+
+def vectors(b: int, h: int, t: int, d: int, seed: int = 0) -> list[Tensor]:
+    """Query, key, value and the output's gradient, laid out as the model has them: heads of a token side by side."""
+    generator = torch.Generator().manual_seed(seed)
+    made = [torch.randn(b, t, h, d, generator=generator).to(BFLOAT16).transpose(1, 2) for _ in range(4)]
+    return [*(x.requires_grad_() for x in made[:3]), made[3]]
+
+
+def with_gradients(y: Tensor, x: list[Tensor]) -> list[Tensor]:
+    return [y.detach(), *torch.autograd.grad(y, x[:3], x[3])]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    b=st.integers(1, 2), h=st.integers(1, 3), t=st.integers(1, 20), d=st.sampled_from([1, 4, 6]), size=st.integers(1, 7)
+)
+def test_it_equals_torchs_attention_to_the_rounding_of_bfloat16(b: int, h: int, t: int, d: int, size: int) -> None:
+    x = vectors(b, h, t, d)
+    exact = [part.detach().float().requires_grad_() for part in x[:3]]
+    reference = functional.scaled_dot_product_attention(*exact, is_causal=True)
+    expected = with_gradients(reference, [*exact, x[3].float()])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "MIN_BLOCK", size)
+        patch.setattr(attention, "MAX_BLOCK", size)
+        found = with_gradients(causal_attention(*x[:3]), x)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == BFLOAT16
+        assert (ours.float() - theirs).norm() <= 0.02 * theirs.norm() + 0.05
+
+
+@pytest.mark.parametrize("t", [1, 127, 128, 129, 700])
+def test_contexts_around_whole_blocks_are_as_near_as_torchs_own_kernel(t: int) -> None:
+    x = vectors(1, 2, t, 16)
+    exact = [part.detach().float().requires_grad_() for part in x[:3]]
+    reference = functional.scaled_dot_product_attention(*exact, is_causal=True)
+    expected = with_gradients(reference, [*exact, x[3].float()])
+    for ours, theirs in zip(with_gradients(causal_attention(*x[:3]), x), expected, strict=True):
+        assert (ours.float() - theirs).norm() <= 0.01 * theirs.norm()
+
+
+def test_no_position_sees_a_later_one() -> None:
+    q, k, v, _ = vectors(1, 1, 300, 8)
+    later = [x.detach().clone() for x in (k, v)]
+    for x in later:
+        x[:, :, 200:] = 9.0
+    assert torch.equal(causal_attention(q, k, v)[:, :, :200], causal_attention(q, *later)[:, :, :200])
+
+
+def test_float32_and_dropout_are_left_to_torch() -> None:
+    x = [part.detach().float() for part in vectors(1, 2, 9, 4)[:3]]
+    expected = functional.scaled_dot_product_attention(*x, is_causal=True)
+    assert torch.equal(causal_attention(*x), expected)
+    torch.manual_seed(1)
+    dropped = causal_attention(*vectors(1, 2, 9, 4)[:3], 0.5)
+    torch.manual_seed(1)
+    assert torch.equal(
+        dropped, functional.scaled_dot_product_attention(*vectors(1, 2, 9, 4)[:3], is_causal=True, dropout_p=0.5)
+    )
+
+
+def test_nothing_as_large_as_the_context_squared_is_kept() -> None:
+    x, kept = vectors(1, 1, 64, 2), []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        causal_attention(*x[:3])
+    assert max(kept) == 64 * 2

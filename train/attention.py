@@ -1,0 +1,82 @@
+"""Causal attention: torch's flash attention, or on a CPU in bfloat16 a few large matrix products.
+
+Torch's CPU kernel goes through small tiles, which bfloat16 products do not like. Here a block of queries meets at once all
+keys up to its end; nothing of the block is kept, the backward pass computes its probabilities anew, as flash attention does
+(Dao et al. 2022): memory is linear in the context.
+
+Shape suffixes as in `model.py`; s query of one block, t key up to the block's end.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+MIN_BLOCK, MAX_BLOCK = 128, 256
+"""Queries at once: a quarter of the context within these bounds. Smaller ones cost more calls, larger ones mask more."""
+
+
+def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: float = 0.0) -> Tensor:
+    """softmax(q k^T / sqrt(d)) v over each position and those before it, [b, h, t, d]; dropout on the probabilities."""
+    if q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16 and not dropout:
+        answer: Tensor = _BlockedAttention.apply(q_bhtd, k_bhtd, v_bhtd)  # type: ignore[no-untyped-call]
+        return answer
+    return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, is_causal=True, dropout_p=dropout)
+
+
+class _BlockedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
+        ctx.save_for_backward(q_bhtd, k_bhtd, v_bhtd)
+        b, h, t, d = q_bhtd.shape
+        y_bhtd = q_bhtd.new_empty(b, t, h, d).transpose(1, 2)  # so that the heads of a token lie side by side
+        q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
+        for block in _blocks(t):
+            p_bhst = _probabilities(q_bhtd, k_bhtd, block)
+            y_bhtd[:, :, block] = p_bhst @ v_bhtd[:, :, : block.stop]
+        return y_bhtd
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q_bhtd, k_bhtd, v_bhtd = ctx.saved_tensors
+        b, h, t, d = q_bhtd.shape
+        dq_bhtd = q_bhtd.new_empty(b, t, h, d).transpose(1, 2)
+        dk_bhtd, dv_bhtd = (q_bhtd.new_zeros(b, h, t, d, dtype=torch.float32) for _ in range(2))
+        q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
+        dy_bhtd = grad_outputs[0].contiguous()
+        for block in _blocks(t):
+            until, dy_bhsd = slice(block.stop), dy_bhtd[:, :, block]
+            p_bhst = _probabilities(q_bhtd, k_bhtd, block)
+            dv_bhtd[:, :, until] += p_bhst.mT @ dy_bhsd
+            dp_bhst = dy_bhsd @ v_bhtd[:, :, until].mT
+            ds_bhst = torch._softmax_backward_data(dp_bhst, p_bhst, -1, p_bhst.dtype)
+            dq_bhtd[:, :, block] = (ds_bhst @ k_bhtd[:, :, until]) / math.sqrt(d)
+            dk_bhtd[:, :, until] += ds_bhst.mT @ q_bhtd[:, :, block]
+        return dq_bhtd, dk_bhtd.to(q_bhtd.dtype), dv_bhtd.to(q_bhtd.dtype)
+
+
+def _blocks(t: int) -> Iterator[slice]:
+    size = min(max(t // 4, MIN_BLOCK), MAX_BLOCK)
+    return (slice(start, min(start + size, t)) for start in range(0, t, size))
+
+
+def _scaled(q_bhtd: Tensor) -> Tensor:
+    return q_bhtd.contiguous() / math.sqrt(q_bhtd.shape[-1])
+
+
+def _probabilities(scaled_q_bhtd: Tensor, k_bhtd: Tensor, block: slice) -> Tensor:
+    scores_bhst = scaled_q_bhtd[:, :, block] @ k_bhtd[:, :, : block.stop].mT
+    scores_bhst[..., block] += _mask(block.stop - block.start, scores_bhst.dtype)
+    return torch.softmax(scores_bhst, -1)
+
+
+@functools.cache
+def _mask(n: int, dtype: torch.dtype) -> Tensor:
+    """-inf above the diagonal: what a query of a block may not see of the block itself."""
+    return torch.full((n, n), -torch.inf, dtype=dtype).triu(1)
