@@ -1,67 +1,136 @@
-"""One training step of a small GPT-2, against transformers' GPT2LMHeadModel: CPU seconds of one thread, interleaved.
+"""Training steps of one GPT-2 in several trainers, interleaved: tokens a second, and MFU of a peak measured in between.
 
-python tests/bench/bench_train.py
+    python tests/bench/bench_train.py --nanogpt ../nanoGPT               # about eight minutes on two cores
+    python tests/bench/bench_train.py --rows small --rounds 9
+
+Each trainer is a process of its own (`train_peers.py`) with the same first weights, the same tokens and as many threads, and
+makes a step when it is its turn. First their first losses are compared. Ratios are of medians. nanoGPT is a checkout that you
+name; what is not at hand is "not measured". Where torch sees a GPU, the rows are this trainer's MFU there.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import statistics
-import time
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import torch
-import transformers
+from train_peers import PEERS, ROWS, VOCAB_SIZE
 
-from webtext.train import GPT2, GPT2Config
+from webtext.train.model import GPT2
+from webtext.train.plan import flops_per_token
 
-ROUNDS = 7
-CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=128, context=256, vocab_size=4096)
+HERE = Path(__file__).parent
+US = "webtext bfloat16"
+TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-2}
 
 
-def step_of(model: torch.nn.Module, loss: Callable[[], torch.Tensor], dtype: torch.dtype) -> Callable[[], None]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+class Peer:
+    """One trainer in its process: `ask` sends a word and returns the answer."""
 
-    def step() -> None:
-        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-            value = loss()
-        value.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
+    def __init__(self, name: str, row: str, weights: Path, options: argparse.Namespace) -> None:
+        arguments = [name, row, str(weights), str(options.threads), options.nanogpt or ""]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "train_peers.py"), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
 
-    return step
+    def ask(self, word: str) -> Any:
+        """The process's answer; None when it has ended."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            print(word, file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            return None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def end(self) -> None:
+        """Close its input, which ends it, and wait."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def measure(row: str, options: argparse.Namespace) -> None:
+    """One row: start the peers one after the other, compare their losses, take turns, print."""
+    config, batch_size = ROWS[row]
+    tokens = batch_size * config.context
+    print(
+        f"\n{row}: {config.n_layer} x {config.n_embd}, {batch_size} x {config.context} tokens, vocabulary {VOCAB_SIZE:,}"
+    )
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        GPT2(config).to_huggingface(folder)
+        peers, missing = {}, {}
+        for name in PEERS:
+            if torch.cuda.is_available() and name != US:
+                continue
+            peer = Peer(name, row, Path(folder), options)
+            ready = peer.ask("begin")
+            if ready is None or "missing" in ready:
+                missing[name] = "it failed to start" if ready is None else ready["missing"]
+                peer.end()
+            else:
+                peers[name] = (peer, ready)
+    check_losses({name: ready for name, (_, ready) in peers.items()})
+    seconds: dict[str, list[float]] = {name: [] for name in peers}
+    peaks = []
+    try:
+        for _ in range(options.rounds):
+            for name, (peer, _) in peers.items():
+                answer = peer.ask("step")
+                seconds[name].append(answer["cpu" if options.cpu_time else "seconds"])
+            peaks.append(peers[US][0].ask("peak")["peak"])
+        memory = {name: peer.ask("memory")["memory"] for name, (peer, _) in peers.items()}
+    finally:
+        for peer, _ in peers.values():
+            peer.end()
+    rates = {name: tokens / statistics.median(values) for name, values in seconds.items()}
+    peak = max(peaks)
+    print(f"measured peak of bfloat16 products: {peak / 1e9:,.0f} GFLOP/s{peers[US][1]['device']}")
+    for name in PEERS:
+        if name in rates:
+            ready = peers[name][1]
+            mfu = rates[name] * flops_per_token(config) / peak
+            print(
+                f"{name:<34}{rates[name]:>10,.0f} tokens/s{mfu:>7.1%} MFU{memory[name] / 2**30:>7.2f} GiB"
+                f"   webtext {rates[US] / rates[name]:.2f} times   first loss {ready['loss']:.4f}{ready['note']}"
+            )
+        elif name in missing:
+            print(f"{name:<34}not measured: {missing[name]}")
+
+
+def check_losses(ready: dict[str, Any]) -> None:
+    """SystemExit where a trainer of the same model loses something else on the same tokens."""
+    exact = ready[US]["float32"]
+    for name, answer in ready.items():
+        if answer["is_same_model"] and abs(answer["loss"] - exact) > TOLERANCE[answer["dtype"]]:
+            raise SystemExit(f"{name} loses {answer['loss']} where float32 loses {exact}")
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    sizes = {
-        "n_layer": CONFIG.n_layer,
-        "n_head": CONFIG.n_head,
-        "n_embd": CONFIG.n_embd,
-        "vocab_size": CONFIG.vocab_size,
-    }
-    no_dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)
-    ours = GPT2(CONFIG)
-    theirs = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(**sizes, n_positions=CONFIG.context, bos_token_id=0, eos_token_id=0, **no_dropout)
-    )
-    tokens = torch.randint(CONFIG.vocab_size, (8, CONFIG.context + 1))
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    steps = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        name = str(dtype).removeprefix("torch.")
-        steps[f"transformers {name}"] = step_of(theirs, lambda: theirs(inputs, labels=inputs).loss, dtype)
-        steps[f"webtext {name}"] = step_of(ours, lambda: ours.loss(inputs, targets), dtype)
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(ROUNDS):
-        for name, step in steps.items():
-            started = time.process_time()
-            step()
-            seconds[name].append(time.process_time() - started)
-    rates = {name: inputs.numel() / statistics.median(values) for name, values in seconds.items()}
-    for name, rate in rates.items():
-        peer = rates[f"transformers {name.split()[1]}"]
-        print(f"{name:<24}{rate:>10,.0f} tokens per CPU second  {rate / peer:.2f} times transformers")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", metavar="DIR", help="a checkout of karpathy/nanoGPT")
+    parser.add_argument("--rows", default="small,124M" if not torch.cuda.is_available() else "124M-gpu,1558M-gpu")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--cpu-time", action="store_true", help="CPU seconds of all threads: for a busy machine")
+    options = parser.parse_args()
+    print(f"{options.rounds} rounds, threads: {options.threads}, {'CPU' if options.cpu_time else 'elapsed'} seconds")
+    for row in options.rows.split(","):
+        measure(row, options)
 
 
 if __name__ == "__main__":

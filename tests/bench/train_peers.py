@@ -1,0 +1,188 @@
+"""One trainer in a process of its own, for `bench_train.py`: begins, and makes a step whenever a line of input asks for it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from webtext.train.meter import memory_bytes, peak_flops
+from webtext.train.model import GPT2
+from webtext.train.precision import cast_parameters
+from webtext.train.shape import GPT2Config
+
+VOCAB_SIZE = 50_304  # nanoGPT's: no trainer has to pad it
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WARM_UP = 2
+ROWS = {
+    "small": (GPT2Config(n_layer=6, n_head=6, n_embd=384, context=256, vocab_size=VOCAB_SIZE), 8),
+    "124M": (GPT2Config.named("124M", vocab_size=VOCAB_SIZE), 1),
+    "124M-gpu": (GPT2Config.named("124M", vocab_size=VOCAB_SIZE), 32),
+    "1558M-gpu": (GPT2Config.named("1558M", vocab_size=VOCAB_SIZE), 8),
+}
+Step = Callable[[], float]
+
+
+class Missing(Exception):
+    """A trainer that is not at hand."""
+
+
+def webtext(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
+    """The trainer's step, by its own parts."""
+    from webtext.train.allocator import keep_freed_memory
+    from webtext.train.optimizer import make_optimizer
+    from webtext.train.settings import TrainSettings
+    from webtext.train.update import Reading, gradient_norm, is_fault, update
+
+    if DEVICE.type == "cpu":
+        keep_freed_memory()
+    model = GPT2.from_huggingface(weights).to(DEVICE).train()
+    optimizer = make_optimizer(model, TrainSettings())
+
+    def step() -> float:
+        with cast_parameters(model, dtype):
+            loss = model.loss(inputs, targets)
+            loss.backward()
+        norm = gradient_norm(model)
+        update(optimizer, norm, 1.0, is_fault(loss, norm, (1e9, 1e9)))
+        optimizer.zero_grad(set_to_none=True)
+        return Reading(torch.stack([loss.detach(), norm])).read()[0]
+
+    return step
+
+
+def nanogpt(
+    weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype, *, compiles: bool
+) -> Step:
+    """nanoGPT's model and optimizer, and the steps of its training loop."""
+    if not sys.argv[5]:
+        raise Missing("name a checkout with --nanogpt")
+    sys.path.insert(0, sys.argv[5])
+    theirs = importlib.import_module("model")
+    shape = {"n_layer": config.n_layer, "n_head": config.n_head, "n_embd": config.n_embd}
+    more = {"block_size": config.context, "vocab_size": config.vocab_size, "dropout": 0.0, "bias": True}
+    sys.stdout = sys.stderr  # it prints
+    model = theirs.GPT(theirs.GPTConfig(**shape, **more))
+    optimizer = model.configure_optimizers(0.1, 6e-4, (0.9, 0.95), "cpu")
+    sys.stdout = sys.__stdout__
+    from safetensors.torch import load_file
+
+    tensors = load_file(weights / "model.safetensors")
+    projections = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # kept transposed by Hugging Face
+    tensors = {name: t.t() if name.endswith(projections) else t for name, t in tensors.items()}
+    model.load_state_dict({**tensors, "lm_head.weight": tensors["transformer.wte.weight"]})
+    runs = torch.compile(model) if compiles else model
+    return plain_step(model, optimizer, dtype, lambda: runs(inputs, targets)[1])
+
+
+def huggingface(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
+    """transformers' GPT2LMHeadModel, with the fused AdamW that its Trainer takes."""
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise Missing(str(error)) from None
+    model = transformers.GPT2LMHeadModel.from_pretrained(weights, dtype=torch.float32).train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, fused=True)
+
+    def loss_of() -> Tensor:
+        return functional.cross_entropy(model(inputs).logits.flatten(0, 1).float(), targets.flatten())
+
+    return plain_step(model, optimizer, dtype, loss_of)
+
+
+def litgpt(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
+    """litgpt's GPT of the same shape: rotary positions, and an output layer of its own."""
+    try:
+        import litgpt as theirs
+    except ModuleNotFoundError as error:
+        raise Missing(str(error)) from None
+    shape = {"n_layer": config.n_layer, "n_head": config.n_head, "n_embd": config.n_embd}
+    more = {"block_size": config.context, "vocab_size": config.vocab_size, "padded_vocab_size": config.vocab_size}
+    model = theirs.GPT(theirs.Config(**shape, **more))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, fused=True)
+    loss_of = theirs.utils.chunked_cross_entropy
+    return plain_step(model, optimizer, dtype, lambda: loss_of(model(inputs), targets, chunk_size=0))
+
+
+def plain_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, dtype: torch.dtype, loss_of: Callable[[], Tensor]
+) -> Step:
+    """Forward under autocast, backward, clip, update."""
+
+    def step() -> float:
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            loss = loss_of()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
+# Name: how its step is made, its dtype, and whether it is the same model, so that its loss must be equal.
+PEERS: dict[str, tuple[Callable[..., Step], torch.dtype, bool]] = {
+    "webtext bfloat16": (webtext, torch.bfloat16, True),
+    "nanoGPT as shipped (float32)": (lambda *a: nanogpt(*a, compiles=False), torch.float32, True),
+    "nanoGPT autocast + compile": (lambda *a: nanogpt(*a, compiles=True), torch.bfloat16, True),
+    "transformers autocast": (huggingface, torch.bfloat16, True),
+    "litgpt autocast": (litgpt, torch.bfloat16, False),
+}
+
+
+def begin(name: str, row: str, weights: Path) -> tuple[Step, dict[str, Any]]:
+    """The step, after some to warm up, and what is known of it: its first loss above all."""
+    make, dtype, is_same_model = PEERS[name]
+    config, batch_size = ROWS[row]
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(config.vocab_size, (batch_size, config.context + 1), generator=generator).to(DEVICE)
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    exact = None
+    if make is webtext:
+        exact = GPT2.from_huggingface(weights).to(DEVICE).log_likelihood(tokens).mean().neg().item()
+    started = time.perf_counter()
+    step = make(weights, config, inputs, targets, dtype)
+    losses = [step() for _ in range(WARM_UP)]
+    note = f"   (ready after {time.perf_counter() - started:,.0f} s)"
+    device = f" on {torch.cuda.get_device_name()}" if DEVICE.type == "cuda" else ""
+    known = {"loss": losses[0], "float32": exact, "is_same_model": is_same_model, "note": note, "device": device}
+    return step, {**known, "dtype": str(dtype).removeprefix("torch.")}
+
+
+def main() -> None:
+    name, row, weights, threads = sys.argv[1:5]
+    torch.set_num_threads(int(threads))
+    step: Step | None = None
+    for line in sys.stdin:
+        answer: dict[str, Any]
+        if line.strip() == "begin":
+            try:
+                step, answer = begin(name, row, Path(weights))
+            except Missing as error:
+                answer = {"missing": str(error)}
+        elif line.strip() == "peak":
+            answer = {"peak": peak_flops.__wrapped__(DEVICE, torch.bfloat16, int(threads))}
+        elif line.strip() == "memory":
+            answer = {"memory": memory_bytes(DEVICE)}
+        else:
+            assert step is not None
+            started, cpu = time.perf_counter(), time.process_time()
+            step()
+            answer = {"seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
