@@ -40,6 +40,7 @@ WIKIPEDIA_DOMAINS = frozenset(
     | {"wikiwand.com", "wikivisually.com", "wikimili.com", "wiki2.org", "wikizero.com", "thefullwiki.org"}
 )
 WIKIMEDIA_DOMAIN = "wikimedia.org"
+_MAY_BE_WIKIPEDIA = WIKIPEDIA_DOMAINS | {WIKIMEDIA_DOMAIN}
 WIKIPEDIA_OVER_TLS = "secure.wikimedia.org"  # until 2011, with a path of /wikipedia/LANGUAGE/wiki/ARTICLE
 IMAGES = "bmp|gif|gifv|ico|jpeg|jpg|png|svg|tif|tiff|webp"
 AUDIO = "aac|flac|m4a|mid|midi|mp3|ogg|opus|wav|wma"
@@ -125,7 +126,7 @@ class Judge:
         domain = registrable_domain(url)
         if domain in REDDIT_DOMAINS and not self.rule.keep_links_back:
             return "links_back"
-        if not self.rule.keep_wikipedia and is_wikipedia(url):
+        if not self.rule.keep_wikipedia and domain in _MAY_BE_WIKIPEDIA and is_wikipedia(url):
             return "wikipedia"
         if self._domains.lists and self._domains.blocks(host_of(url)):
             return "blocked_domain"
