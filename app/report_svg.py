@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from webtext.train.curve import ticks
+
 WIDTH, LEFT, RIGHT, TOP = 900, 52, 14, 12
 CURVE_HEIGHT, CURVE_BOTTOM = 300, 40
 BARS_HEIGHT, BARS_BOTTOM, BARS_TOP = 230, 40, 30
-TICKS = 5
 Curve = Sequence[Sequence[float]]
 
 
@@ -19,8 +20,8 @@ def loss_curves(training: Curve, held_out: Curve) -> str:
     points = [*training, *held_out]
     if len(points) < 2:
         return '<p class="soft">too few steps for a curve</p>'
-    steps = _ticks(0, max(step for step, _ in points))
-    losses = _ticks(min(loss for _, loss in points), max(loss for _, loss in points))
+    steps = ticks(0, max(step for step, _ in points))
+    losses = ticks(min(loss for _, loss in points), max(loss for _, loss in points))
     bottom = CURVE_HEIGHT - CURVE_BOTTOM
 
     def x(step: float) -> float:
@@ -97,16 +98,3 @@ def _place(bins: Sequence[tuple[int, int, int]], value: float) -> float:
     """Where a value lies among the bins, in bins: their bounds are geometric, so the logarithm is even."""
     first, ratio = math.log(bins[0][0]), (math.log(bins[-1][0]) - math.log(bins[0][0])) / (len(bins) - 1)
     return 1 + (math.log(max(value, 1)) - first) / ratio
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers that enclose low … high.
-
-    >>> _ticks(0, 1000), _ticks(3.61, 5.6)
-    ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [3.5, 4.0, 4.5, 5.0, 5.5, 6.0])
-    """
-    rough = (high - low or abs(high) or 1) / TICKS
-    magnitude = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]

@@ -1,4 +1,4 @@
-"""`webtext train`: plan, run, eval, sample, export. torch is loaded when a verb runs."""
+"""`webtext train`: plan, run, curve, eval, sample, export. torch is loaded when a verb runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BETWEEN_TEXTS = "\n\n----\n\n"
 
 @click.group(name="train")
 def group() -> None:
-    """Plan, train, evaluate, sample and export a GPT-2."""
+    """Plan, train, draw, evaluate, sample and export a GPT-2."""
 
 
 @verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
@@ -74,6 +74,31 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], tokenizer: 
         skipped = f", {result.skipped_steps:,} skipped" if result.skipped_steps else ""
         text = f"step {result.step:,}{skipped}{losses} in {result.seconds:,.0f} s: '{result.checkpoint}'"
         run.console.result(asdict(result), text)
+
+
+@verb(group, "curve")
+@click.argument("models", nargs=-1, metavar="MODEL...")
+@click.option("--out", metavar="FILE", help="The page to write.")
+def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
+    """Draw the training and held-out losses of each MODEL over the tokens it saw, as one HTML page.
+
+    \b
+      webtext train curve build/model --out curve.html
+      webtext train curve plain fast --out curve.html
+
+    \b
+    Reads:  MODEL/metrics.jsonl, of runs under way too
+    Writes: FILE
+    """
+    from webtext.train.curve import curve_page, read_curve
+
+    if not out:
+        raise ConfigError("no --out given", "name the page to write: --out FILE.html")
+    page = curve_page([read_curve(model) for model in models])
+    run.would_write(out)
+    target = Path(out)
+    Folder(target.parent).write_bytes(target.name, page.encode())
+    run.console.result({"out": out}, f"wrote '{out}'")
 
 
 @verb(group, "eval", settings=EvalSettings, section="train.eval")

@@ -1,0 +1,129 @@
+"""Loss curves: what is read from metrics.jsonl, where it is drawn, and that a browser shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from webtext.app.main import run
+from webtext.base.errors import ConfigError, InputError
+from webtext.train.curve import CURVE_POINTS, HEIGHT, WIDTH, Curve, curve_page, read_curve
+
+CHROMIUM = Path("/usr/bin/chromium")
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """write(name, rows, end) makes a model folder with metrics.jsonl; `end` is a line that is being written."""
+
+    def make(name: str, rows: list[dict[str, Any]], end: str = "") -> str:
+        (tmp_path / name).mkdir()
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / name / "metrics.jsonl").write_text(lines + end)
+        return str(tmp_path / name)
+
+    return make
+
+
+ROWS = [
+    {"step": 0, "validation_loss": 6.0},
+    {"step": 1, "tokens": 1000, "loss": 5.5},
+    {"step": 2, "tokens": 3000, "skipped": "a spike"},
+    {"step": 3, "tokens": 5000, "loss": 4.0},
+    {"step": 3, "validation_loss": 4.2},
+]
+
+
+def svg_of(page: str) -> ElementTree.Element:
+    start, end = page.index("<svg"), page.index("</svg>") + 6
+    return ElementTree.fromstring(page[start:end])
+
+
+def test_a_loss_stands_at_the_tokens_seen_until_then(write: Write) -> None:
+    """Held-out rows tell only their step: they belong to the tokens of the last row before."""
+    curve = read_curve(write("model", ROWS, end='{"step": 4, "lo'))
+    assert curve.training == [(1000, 5.5), (5000, 4.0)]
+    assert curve.held_out == [(0, 6.0), (5000, 4.2)]
+
+
+def test_many_steps_are_thinned_to_means(write: Write) -> None:
+    """Twice as many steps as points: each point is the mean of two, at the later one."""
+    rows = [{"step": i, "tokens": 10 * i, "loss": float(i)} for i in range(1, 2 * CURVE_POINTS + 1)]
+    curve = read_curve(write("model", rows))
+    assert len(curve.training) == CURVE_POINTS
+    assert curve.training[0] == (20, 1.5)
+
+
+def test_the_page_draws_every_run_in_its_colour_with_axes_units_and_a_legend(write: Write) -> None:
+    plain = read_curve(write("plain", ROWS))
+    fast = Curve("<fast>", [(2000, 5.0), (4000, 4.0)], [(4000, 3.9)])
+    page = curve_page([plain, fast])
+    HTMLParser().feed(page)
+    svg = svg_of(page)
+    lines = [element for element in svg if element.tag == "polyline"]
+    assert [line.get("class") for line in lines] == ["training", "held-out"] * 2
+    assert len({line.get("stroke") for line in lines}) == 2
+    texts = [element.text for element in svg if element.tag == "text"]
+    assert {"tokens seen", "loss, nats a token", "0", "5k"} <= set(texts)
+    assert "&lt;fast&gt;" in page
+    assert "<fast>" not in page
+    for ending in ("4.2000", "3.9000", "5,000", "4,000"):
+        assert f'<td class="n">{ending}</td>' in page
+    for line in lines:
+        for x, y in (point.split(",") for point in line.get("points", "").split()):
+            assert 0 <= float(x) <= WIDTH
+            assert 0 <= float(y) <= HEIGHT
+    held_out = [tuple(map(float, point.split(","))) for point in lines[1].get("points", "").split()]
+    assert held_out[0][0] < held_out[1][0], "more tokens are further right"
+    assert held_out[0][1] < held_out[1][1], "a lower loss is lower"
+
+
+def test_what_tells_no_loss_is_refused(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no metrics\.jsonl"):
+        read_curve(str(tmp_path))
+    with pytest.raises(InputError, match="tells no loss after the first step"):
+        read_curve(write("begun", ROWS[:1]))
+    with pytest.raises(InputError, match="tells no loss after the first step"):
+        read_curve(write("diverged", [{"step": 1, "tokens": 9, "loss": float("nan")}]))
+    with pytest.raises(InputError, match="no measurement"):
+        read_curve(write("odd", [{"step": 1, "tokens": 9, "loss": [1]}]))
+    with pytest.raises(ConfigError, match="no run is named"):
+        curve_page([])
+
+
+def test_the_verb_writes_one_page_of_several_runs(write: Write, tmp_path: Path) -> None:
+    runs = [write("one", ROWS), write("two", ROWS)]
+    page = tmp_path / "curve.html"
+    assert run(["train", "curve", *runs, "--out", str(page), "--quiet"]) == 0
+    assert page.read_text().count("<polyline") == 4
+    assert run(["train", "curve", *runs]) == 2
+    assert run(["train", "curve", str(tmp_path / "nothing"), "--out", str(page)]) == 3
+
+
+def test_a_browser_draws_the_page_and_asks_nobody_for_anything(write: Write, tmp_path: Path) -> None:
+    if not CHROMIUM.exists():
+        pytest.skip(f"needs chromium at '{CHROMIUM}'")
+    from playwright.sync_api import sync_playwright
+
+    page = tmp_path / "curve.html"
+    page.write_text(curve_page([read_curve(write("model", ROWS))]))
+    asked: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        shown = browser.new_page(viewport={"width": 1000, "height": 800})
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto(page.as_uri())
+        boxes = [line.bounding_box() for line in shown.query_selector_all("polyline")]
+        shown.set_viewport_size({"width": 380, "height": 800})
+        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        browser.close()
+    assert asked == [page.as_uri()]
+    assert len(boxes) == 2
+    assert all(box is not None and box["width"] > 400 and box["height"] > 100 for box in boxes)
