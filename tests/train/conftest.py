@@ -62,13 +62,13 @@ def same_random_numbers() -> None:
 WAITS = """
 import sys, time
 from webtext.train.trainer import Trainer
-train_step = Trainer._train_step
-def step_and_wait(self):
-    note = train_step(self)
+settle = Trainer._settle
+def settle_and_wait(self, queued):
+    note = settle(self, queued)
     while self.step >= int(sys.argv[1]) and not self._termination.asked:
         time.sleep(0.005)
     return note
-Trainer._train_step = step_and_wait
+Trainer._settle = settle_and_wait
 from webtext.app.main import run
 sys.exit(run(sys.argv[2:]))
 """
