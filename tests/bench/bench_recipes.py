@@ -1,0 +1,175 @@
+"""Held-out loss of the fast toy recipe against the plain one at fewer tokens, over seeds, the plain one's rate tuned first.
+
+    python tests/bench/bench_recipes.py [DATA] [--tokens N] [--seeds 3] [--only sweep|compare] [--work FOLDER]
+
+DATA holds corpora/en.txt.xz: a tokenizer of 1,024 tokens is trained on it, and pieces of about 4,000 characters are documents, of
+which every 40th is held out. Both recipes are read from train/recipes and stretched to N tokens: steps, warm-up and batch
+ramp alike. `sweep` trains each with several rates and one seed (the fast one with Muon's), `compare` with the recipes' own
+rates and several seeds. Nothing but losses is measured. Runs that --work holds are not made again, and an interrupted one
+goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import math
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from real_data import real_data
+
+from webtext.base.config import from_table, load_config, section_of
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.shards.shardfile import ShardWriter
+from webtext.tokenizer import Tokenizer
+from webtext.train import TrainSettings, train_model
+from webtext.train.schedule import sequences_before
+
+RECIPES = Path(__file__).resolve().parents[2] / "train/recipes"
+PLAIN, FAST = "toy-cpu", "toy-cpu-fast"
+PLAIN_RATES = (2e-3, 4e-3, 8e-3)
+FAST_RATES = (4e-3, 8e-3, 16e-3)
+SHARES = (0.65, 1.0)
+"""Of the plain recipe's tokens, that the fast one is given; its schedule ends there."""
+VOCAB_SIZE = 1024
+DOCUMENT_CHARACTERS = 4000
+HELD_OUT_EVERY = 40
+EVAL_WINDOWS = 512
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
+    parser.add_argument("--tokens", type=int, default=512_000, help="that the plain recipe trains on")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", choices=["sweep", "compare"])
+    parser.add_argument("--work", type=Path, help="where the runs are kept; a temporary folder without it")
+    options = parser.parse_args()
+    data = real_data(options.data)
+    with tempfile.TemporaryDirectory() as temporary:
+        work: Path = options.work or Path(temporary)
+        if not (work / "tokens/manifest.json").exists():
+            write_tokens(data / "corpora/en.txt.xz", work / "tokens")
+        if options.only != "compare":
+            sweep(work, options.tokens)
+        if options.only != "sweep":
+            compare(work, options.tokens, options.seeds)
+
+
+def write_tokens(corpus: Path, folder: Path) -> None:
+    """A token set of the corpus, of one part."""
+    documents = [""]
+    for paragraph in lzma.decompress(corpus.read_bytes()).decode().split("\n\n"):
+        if len(documents[-1]) > DOCUMENT_CHARACTERS:
+            documents.append("")
+        documents[-1] += paragraph + "\n\n"
+    held_out = documents[::HELD_OUT_EVERY]
+    del documents[::HELD_OUT_EVERY]
+    tokenizer = Tokenizer.train(documents, VOCAB_SIZE)
+    facts = {"vocab_size": VOCAB_SIZE, "eot_id": tokenizer.eot_id, "tokenizer_hash": "0" * 64}
+    tokens = SetWriter(str(folder), "tokens", Recipe(stage="shards.pack", code_version=1, settings=facts))
+    with tokens.part(0, key="all") as part:
+        for split, texts in (("train", documents), ("validation", held_out)):
+            name = f"{split}-00000.tok"
+            with ShardWriter(part.attach(name), **facts) as shard:
+                for i, text in enumerate(texts):
+                    ids = tokenizer.encode_numpy(text)
+                    row = {"shard": name, "start": shard.append(ids), "length": len(ids) + 1, "id": f"{split} {i}"}
+                    part.write([{**row, "source_part": "en.txt", "row": i}])
+        part.counts.keep(len(documents) + len(held_out))
+        tokens.seal([part.publish()])
+
+
+def stretched(name: str, n_tokens: int) -> TrainSettings:
+    """A recipe of as many tokens as whole steps make of `n_tokens`, its warm-up and its ramp stretched alike."""
+    recipe = from_table(TrainSettings, section_of(load_config(str(RECIPES / f"{name}.toml")), "train"), "train")
+    factor = n_tokens / (sequences_before(recipe, recipe.steps) * recipe.context)
+    ramp = round(recipe.batch_ramp_steps * factor)
+    on_ramp = sequences_before(replace(recipe, batch_ramp_steps=ramp, steps=10**9), ramp)
+    steps = ramp + round((n_tokens / recipe.context - on_ramp) / recipe.batch_size)
+    return replace(
+        recipe,
+        steps=steps,
+        warmup_steps=round(recipe.warmup_steps * factor),
+        batch_ramp_steps=ramp,
+        eval_interval=None,
+        eval_windows=EVAL_WINDOWS,
+        checkpoint_interval=max(1, steps // 4),
+        keep_checkpoints=1,
+        keep_best=False,
+        threads=1,
+    )
+
+
+def held_out_loss(work: Path, name: str, settings: TrainSettings) -> float:
+    """Train, or look up; nats a token at the last step."""
+    result = train_model(str(work / "tokens"), str(work / name), settings, Run.quiet())
+    assert result.validation_loss is not None
+    return result.validation_loss
+
+
+def sweep(work: Path, n_tokens: int) -> None:
+    """The final loss of one seed by the learning rate, of both recipes at their own budgets."""
+    for recipe, name, rates, share in (
+        (PLAIN, "learning_rate", PLAIN_RATES, 1.0),
+        (FAST, "muon_learning_rate", FAST_RATES, SHARES[0]),
+    ):
+        settings = stretched(recipe, round(share * n_tokens))
+        for rate in rates:
+            run = f"{recipe}-{tokens_of(settings)}-0-{rate:g}"
+            loss = held_out_loss(work, run, replace(settings, **{name: rate}))
+            print(
+                f"{recipe:<14}{tokens_of(settings):>10,} tokens  {name} {rate:<8g} held-out loss {loss:.4f}", flush=True
+            )
+
+
+def compare(work: Path, n_tokens: int, n_seeds: int) -> None:
+    """Both recipes with their own rates and the same seeds."""
+    plain = losses(work, PLAIN, stretched(PLAIN, n_tokens), n_seeds)
+    fast = {share: losses(work, FAST, stretched(FAST, round(share * n_tokens)), n_seeds) for share in SHARES}
+    enough = [share_needed(statistics.fmean(plain), [statistics.fmean(fast[share]) for share in SHARES])]
+    enough += [share_needed(one, [fast[share][seed] for share in SHARES]) for seed, one in enumerate(plain)]
+    print(f"the fast recipe has the plain one's final loss after {enough[0]} of its tokens;", end=" ")
+    print(f"by seeds {', '.join(enough[1:])}")
+
+
+def losses(work: Path, recipe: str, settings: TrainSettings, n_seeds: int) -> list[float]:
+    """The final losses by seeds 0, 1, ...; printed with their mean and standard deviation."""
+    name = f"{recipe}-{tokens_of(settings)}"
+    found = [held_out_loss(work, f"{name}-{seed}", replace(settings, seed=seed)) for seed in range(n_seeds)]
+    spread = statistics.stdev(found) if n_seeds > 1 else 0.0
+    each = " ".join(f"{loss:.4f}" for loss in found)
+    n_tokens = f"{tokens_of(settings):,}"
+    print(f"{recipe:<14}{n_tokens:>12} tokens  {each}  mean {statistics.fmean(found):.4f} +- {spread:.4f}", flush=True)
+    return found
+
+
+def share_needed(loss: float, reached: Sequence[float]) -> str:
+    """Where the losses `reached` at SHARES pass `loss`, on straight lines over the logarithm of the tokens."""
+    if reached[0] <= loss:
+        return f"less than {SHARES[0]:.2f}"
+    for (a, b), (x, y) in zip(
+        zip(SHARES, SHARES[1:], strict=False), zip(reached, reached[1:], strict=False), strict=True
+    ):
+        if y <= loss:
+            return f"{math.exp(math.log(a) + (x - loss) / (x - y) * math.log(b / a)):.2f}"
+    return f"more than {SHARES[-1]:.2f}"
+
+
+def tokens_of(settings: TrainSettings) -> int:
+    """Tokens that a run trains on."""
+    return sequences_before(settings, settings.steps) * settings.context
+
+
+if __name__ == "__main__":
+    main()
