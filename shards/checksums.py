@@ -1,5 +1,6 @@
 """The checksums of a token file's blocks, compared when a block is first read: opening costs the same for any size.
 
+Then its ids are looked at too: one past the vocabulary is named here, and not by whatever a model makes of it.
 A run that reads a block again takes it as whole: the next process compares it anew, `verify` always does.
 """
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import ShardCorrupt
-from webtext.shards.format import HEADER_BYTES, ShardHeader
+from webtext.shards.format import HEADER_BYTES, ShardHeader, corrupt
 
 
 class BlockChecks:
@@ -52,7 +53,7 @@ class BlockChecks:
 def compare_block(
     location: str, header: ShardHeader, block: int, data: Any, written: npt.NDArray[np.uint32], fault: str = ""
 ) -> None:
-    """ShardCorrupt unless `data`, the bytes of a file's block, has the checksum that was `written` for it."""
+    """ShardCorrupt unless `data`, the bytes of a file's block, has the checksum that was `written` and ids of the vocabulary."""
     found = zlib.crc32(data)
     if found != written[block]:
         at = HEADER_BYTES + block * header.block_bytes
@@ -62,3 +63,18 @@ def compare_block(
             f"{fault or 'the file was altered'}: {written[block]:08x} was written",
             "copy the file from where it is whole, or pack the corpus again; then the same command goes on",
         )
+    _compare_ids(location, header, block * header.block_bytes, data)
+
+
+def _compare_ids(location: str, header: ShardHeader, start: int, data: Any) -> None:
+    """The ids among the bytes from `start` on, counted from the first token's."""
+    size = header.dtype.itemsize
+    first = -(-start // size)
+    n = min((start + len(data)) // size, header.n_tokens) - first
+    if n <= 0:
+        return
+    ids = np.frombuffer(data, header.dtype, n, first * size - start)
+    if int(ids.max()) >= header.vocab_size:
+        at = int(np.argmax(ids >= header.vocab_size))
+        limit = f"the vocabulary has {header.vocab_size:,} tokens"
+        corrupt(location, f"token {first + at:,}", int(ids[at]), limit)

@@ -141,17 +141,20 @@ def eval_(
         name = "--task" if task else "--overlap"
         raise ConfigError(f"'{data}' is a token set and {name} is given", f"name a text file, or leave {name} out")
     _plan(run, f"would measure '{model}' on '{data}'")
-    if is_set:
-        from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text
+    from webtext.train.memory import batch_memory_is_an_error
 
-        answer = evaluate_model(model, data, settings, run, tokenizer=_tokenizer(tokenizer))
-        text = perplexity_text(answer)
-    else:
-        from webtext.train.evaluate.zero_shot import evaluate_task, task_text
+    with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
+        if is_set:
+            from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text
 
-        how = {"tokenizer": _tokenizer(tokenizer) or _tokenizer_of(model), "detokenize": detokenize}
-        answer = evaluate_task(model, task or "text", data, settings, run, overlap=overlap, **how)
-        text = task_text(answer)
+            answer = evaluate_model(model, data, settings, run, tokenizer=_tokenizer(tokenizer))
+            text = perplexity_text(answer)
+        else:
+            from webtext.train.evaluate.zero_shot import evaluate_task, task_text
+
+            how = {"tokenizer": _tokenizer(tokenizer) or _tokenizer_of(model), "detokenize": detokenize}
+            answer = evaluate_task(model, task or "text", data, settings, run, overlap=overlap, **how)
+            text = task_text(answer)
     if not _is_main_process():
         return
     if target is not None:
@@ -179,13 +182,15 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
     _plan(run, f"would draw {settings.max_tokens:,} tokens from '{model}'")
     from webtext.train import load_model
     from webtext.train.distributed import join_world
+    from webtext.train.memory import batch_memory_is_an_error
     from webtext.train.sample import sample_texts, stream_text
 
     network = load_model(model)
     tok = _tokenizer(tokenizer) or _tokenizer_of(model)
     _check_tokenizer(network, model, tok, tokenizer)
     begins = [prompt for prompt in prompts for _ in range(settings.samples)]
-    with join_world(settings.device) as world:
+    too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", settings.samples, "--samples")
+    with join_world(settings.device) as world, too_many:
         network = network.to(world.device)
         if len(begins) == 1:
             pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
-from webtext.train.checkpoint import Checkpoint, latest_checkpoint
+from webtext.train.checkpoint import Checkpoint, latest_checkpoint, list_checkpoints
 from webtext.train.schedule import total_tokens
 from webtext.train.settings import TrainSettings, difference
 from webtext.train.sources import Source, open_sources, source_uses
@@ -62,6 +62,7 @@ def train_model(
     """
     try:
         from webtext.train.distributed import join_world
+        from webtext.train.memory import memory_is_an_error, warn_if_too_large
         from webtext.train.trainer import Trainer
     except ModuleNotFoundError as error:
         if error.name in ("torch", "safetensors"):
@@ -80,7 +81,7 @@ def train_model(
         if world.is_main:
             for source in sources:
                 warn_if_stale(source.train.set, console)
-        checkpoint = latest_checkpoint(model_dir, console.warn if world.is_main else console.say)
+        checkpoint = _checkpoint_to_go_on_from(model_dir, console.warn if world.is_main else console.say)
         if checkpoint is not None:
             _check_same_run(checkpoint, recipe, model_dir)
             if checkpoint.step >= settings.steps:
@@ -91,10 +92,24 @@ def train_model(
             console.say(f"{plan}; {total_tokens(settings):,} tokens, {'; '.join(map(str, uses))}")
             raise DryRun
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
-            trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts)
-            if checkpoint is not None:
-                trainer.resume(checkpoint)
+            config = settings.config(sources[0].train.vocab_size)
+            if world.is_main:
+                warn_if_too_large(config, settings, world, console)
+            with memory_is_an_error(config, settings, world):
+                trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts)
+                if checkpoint is not None:
+                    trainer.resume(checkpoint)
             return TrainResult.of(trainer.run(), skipped=False)
+
+
+def _checkpoint_to_go_on_from(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    found = latest_checkpoint(model_dir, say)
+    if found is None and list_checkpoints(model_dir):
+        raise InputError(
+            f"no checkpoint in '{model_dir}' is whole, and a run that begins anew would take their place",
+            "remove the folder to train anew, or choose another --out",
+        )
+    return found
 
 
 def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Sequence[Source]) -> Tokenizer | None:

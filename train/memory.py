@@ -1,36 +1,79 @@
-"""A device's memory that does not suffice, as an error that says what would."""
+"""A device's memory that does not suffice, as an error that says what would; and a warning before it comes to that."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import torch
 
+from webtext.base.console import Console
 from webtext.base.errors import EnvironmentError_
 from webtext.train.distributed import World
-from webtext.train.plan import max_microbatch
+from webtext.train.plan import GIB, max_microbatch, memory_of
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
 
 @contextlib.contextmanager
 def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World) -> Iterator[None]:
-    """torch's OutOfMemoryError as EnvironmentError_, with the largest smaller microbatch that divides and, by plan, fits."""
+    """Memory that a run does not get as EnvironmentError_, with the largest smaller microbatch that divides and fits by plan."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         microbatch, _ = settings.accumulation(world.size)
-        most = microbatch - 1
-        if world.device.type == "cuda":
-            n_bytes = torch.cuda.get_device_properties(world.device).total_memory
-            most = min(most, max_microbatch(config, settings, world.size, n_bytes) or 1)
-        share = settings.first_batch_size // world.size
-        smaller = [size for size in range(1, most + 1) if share % size == 0]
-        choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
-        if not settings.activation_checkpointing:
-            choices.append("activation_checkpointing = true")
+        advice = _advice(config, settings, world, microbatch - 1)
         raise EnvironmentError_(
             f"microbatches of {microbatch} sequences do not fit the device's memory",
-            f"choose {' or '.join(choices)}; 'webtext train plan' counts what a run takes",
+            f"choose {advice}; 'webtext train plan' counts what a run takes",
         ) from None
+
+
+@contextlib.contextmanager
+def batch_memory_is_an_error(what: str, size: int, option: str) -> Iterator[None]:
+    """The same for a model that is only asked: `size` things at once are too many."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        fewer = f"give {option} {size // 2}" if size > 1 else "take a smaller model, or a device with more memory"
+        raise EnvironmentError_(f"the model and {what} do not fit the device's memory", fewer) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch did not get memory: of a GPU that is an error of its own, of a CPU a RuntimeError that says so."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World, console: Console) -> None:
+    """Say so where a run takes by plan more than its device has: on a CPU the system may kill it without a word."""
+    microbatch, _ = settings.accumulation(world.size)
+    needed, n_bytes = memory_of(config, settings, microbatch).total, memory_bytes(world)
+    if needed > n_bytes:
+        console.warn(
+            f"by plan a process takes {needed / GIB:,.1f} GiB and has {n_bytes / GIB:,.1f}: "
+            f"choose {_advice(config, settings, world, microbatch)}"
+        )
+
+
+def memory_bytes(world: World) -> int:
+    """What a process can have at most: its GPU's memory, or its share of the machine's."""
+    if world.device.type == "cuda":
+        return int(torch.cuda.get_device_properties(world.device).total_memory)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // max(1, local)
+
+
+def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int) -> str:
+    """What would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
+    share = settings.first_batch_size // world.size
+    fitting = max_microbatch(config, settings, world.size, memory_bytes(world))
+    smaller = [size for size in range(1, min(most, fitting or 1) + 1) if share % size == 0]
+    choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
+    if not settings.activation_checkpointing:
+        choices.append("activation_checkpointing = true")
+    return " or ".join(choices)

@@ -233,7 +233,7 @@ def _measured_speed(model_dir: Path) -> float:
         speeds = [float(row["tokens_per_second"]) for row in rows if "tokens_per_second" in row]
         processes = int(checkpoint.state["environment"]["processes"])
         return statistics.median(speeds) * flops_per_token(checkpoint.config) / processes
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"'{model_dir / 'metrics.jsonl'}' tells no speed ({error!r})", "name the folder of a run that made steps"
         ) from None

@@ -1,0 +1,282 @@
+"""What can be wrong with what a run, an evaluation or an export is given: a short error, its remedy, nothing overwritten.
+
+Hugging Face folders of other models and hostile safetensors are in test_huggingface.py, evaluation sets in test_zero_shot.py.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from webtext.app.main import run
+from webtext.base.storage import Folder
+from webtext.shards.shardfile import ShardWriter
+from webtext.tokenizer import Tokenizer
+from webtext.train.checkpoint import list_checkpoints
+from webtext.train.model import GPT2
+from webtext.train.shape import GPT2Config
+
+SHAPE = {"n-layer": 1, "n-head": 1, "n-embd": 16, "context": 16, "batch-size": 4, "microbatch-size": 4}
+STEPS = {"steps": 4, "warmup-steps": 1, "checkpoint-interval": 2, "keep-checkpoints": "none", "eval-interval": 4}
+FLAGS = [word for name, value in {**SHAPE, **STEPS}.items() for word in (f"--{name}", str(value))]
+CUDA = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+CPU = RuntimeError(
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to …"
+)
+Fails = Callable[..., None]
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
+    """fails(arguments, code, *lines): the command ends so, and its error begins with these words, line by line."""
+
+    def check(arguments: list[str], code: int, *lines: str) -> None:
+        capsys.readouterr()
+        assert run(arguments) == code
+        shown = capsys.readouterr().err
+        error = shown[shown.index("error: ") :].splitlines()
+        assert len(error) == len(lines) <= 3, error
+        for line, expected in zip(error, lines, strict=True):
+            assert line.removeprefix("error: ").strip().startswith(expected), error
+
+    return check
+
+
+@pytest.fixture
+def model(tokens: str, tmp_path: Path) -> Path:
+    """A finished run with checkpoints of steps 2 and 4."""
+    assert run(["train", "run", tokens, "--out", str(tmp_path / "model"), *FLAGS, "--quiet"]) == 0
+    return tmp_path / "model"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def flip(data: bytes) -> bytes:
+    return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :]
+
+
+def test_shards_that_are_missing_foreign_or_damaged(tokens: str, tmp_path: Path, fails: Fails) -> None:
+    out = tmp_path / "model"
+    command = ["train", "run", tokens, "--out", str(out), *FLAGS]
+    shard = Path(tokens) / "train-00000.tok"
+    whole = shard.read_bytes()
+    fails(
+        ["train", "run", str(tmp_path / "no"), *command[3:]],
+        3,
+        f"there is no part set '{tmp_path / 'no'}'",
+        "check the",
+    )
+    shard.write_bytes(b"PK\3\4" + whole[4:])
+    fails(command, 3, f"'{shard}': magic is b'PK", "this is no token file", "make the token set again")
+    shard.write_bytes(whole[: len(whole) // 2])
+    fails(
+        command, 3, f"'{shard}' was altered: 5,234 bytes where the manifest says 10,468", "give the command that made"
+    )
+    shard.unlink()
+    fails(command, 3, f"'{shard}' is missing", "give the command that made the set again")
+    assert not (out / "checkpoints").exists()
+
+
+def test_an_id_past_the_vocabulary_is_named_by_file_and_place(
+    make_token_set: Callable[..., str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    """Written past the writer's own check, with checksums that are right: on a GPU it would be a fault of the device."""
+    append = ShardWriter.append
+
+    def careless(self: ShardWriter, document: object) -> int:
+        self._vocab_size, vocab_size = 2**16, self._vocab_size
+        document[40] = 777  # type: ignore[index]
+        try:
+            return append(self, document)  # type: ignore[arg-type]
+        finally:
+            self._vocab_size = vocab_size
+
+    monkeypatch.setattr(ShardWriter, "append", careless)
+    foreign = make_token_set("foreign")
+    limit, remedy = "the vocabulary has 61 tokens", "make the token set again"
+    out = tmp_path / "new"
+    fails(["train", "run", foreign, "--out", str(out), *FLAGS], 3, f"'{foreign}/", limit, remedy)
+    assert not (out / "checkpoints").exists()
+    evaluation = ["train", "eval", str(model), foreign]
+    fails(evaluation, 3, f"'{foreign}/validation-00000.tok': token 40 is 777", limit, remedy)
+
+
+def test_a_corpus_shorter_than_the_context(tokens: str, tmp_path: Path, fails: Fails) -> None:
+    arguments = ["train", "run", tokens, "--out", str(tmp_path / "model"), *FLAGS, "--context", "100000"]
+    fails(
+        arguments,
+        3,
+        f"the train split of '{tokens}' has 9,720 tokens",
+        "a context of 100,000 needs more: choose a shorter",
+    )
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("change", [flip, lambda data: data[: len(data) // 2], lambda data: b""])
+def test_when_no_checkpoint_is_whole_nothing_is_trained_over_them(
+    change: Callable[[bytes], bytes], tokens: str, model: Path, fails: Fails
+) -> None:
+    """One that is damaged is passed over with a warning (test_loop.py); of the last one nothing is thrown away."""
+    for checkpoint in list_checkpoints(model):
+        for file in checkpoint.iterdir():
+            if file.name != "state.json":
+                edit(file, change)
+    before = contents(model)
+    remedy = "remove the folder to train anew, or choose another --out"
+    fails(["train", "run", tokens, "--out", str(model), *FLAGS], 3, f"no checkpoint in '{model}' is whole", remedy)
+    fails(
+        ["train", "eval", str(model), tokens], 3, f"no checkpoint in '{model}' is whole", "passing over a checkpoint: '"
+    )
+    assert contents(model) == before
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may grow past 8,000 bytes: what a full disk is to the one who writes, without root."""
+    signal_before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, signal_before)
+
+
+def test_no_space_for_a_checkpoint_or_an_export(
+    model: Path, tokens: str, tmp_path: Path, fails: Fails, small_files: None
+) -> None:
+    out = tmp_path / "large"
+    command = ["train", "run", tokens, "--out", str(out), *FLAGS, "--n-embd", "64", "--quiet"]
+    fails(command, 1, f"'{out}/checkpoints/", "raise the limit (ulimit -f), or choose another --out")
+    assert list_checkpoints(out) == []
+    export = tmp_path / "export"
+    remedy = "raise the limit (ulimit -f), or choose another --out"
+    fails(
+        ["train", "export", str(model), "--out", str(export)], 1, f"'{export}/model.safetensors' may not grow", remedy
+    )
+    assert list(export.iterdir()) == []
+
+
+def test_a_config_or_a_tokenizer_for_another_model(
+    model: Path, tokens: str, make_token_set: Callable[..., str], tmp_path: Path, fails: Fails
+) -> None:
+    before, remedy = contents(model), "choose another --out, or remove the folder"
+    config = tmp_path / "build.toml"
+    config.write_text("[train]\nn_embd = 32\n")
+    flags = FLAGS[:4] + FLAGS[6:]  # without --n-embd
+    other_shape = ["train", "run", tokens, "--out", str(model), "--config", str(config), *flags]
+    fails(
+        other_shape, 3, f"'{model}' was trained with other settings: n_embd is 32 here and 16", "give the same one, or "
+    )
+    other = make_token_set("other", tokenizer_hash="b" * 64)
+    fails(
+        ["train", "run", other, "--out", str(model), *FLAGS], 3, f"'{model}' was trained with another tokenizer", remedy
+    )
+    fails(
+        ["train", "eval", str(model), other],
+        3,
+        f"'{model}' was trained with another tokenizer than that of '{other}'",
+        "",
+    )
+    file = tmp_path / "tokenizer.json"
+    Tokenizer.train(["a b"], vocab_size=258).save(file)
+    for arguments in (["sample", str(model)], ["export", str(model), "--out", str(tmp_path / "export")]):
+        fails(
+            ["train", *arguments, "--tokenizer", str(file)],
+            3,
+            f"'{model}' has a vocabulary of 61, '{file}' one of 25",
+            "",
+        )
+    assert not (tmp_path / "export").exists()
+    assert contents(model) == before
+
+
+def test_a_model_folder_in_use(model: Path, tokens: str, fails: Fails) -> None:
+    shutil.rmtree(list_checkpoints(model)[-1])
+    before = contents(model)
+    with Folder(model).held():
+        command = ["train", "run", tokens, "--out", str(model), *FLAGS]
+        fails(command, 3, f"another run is writing '{model}'", "wait for it, or choose another --out")
+    assert contents(model) == before
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b'{"step": 1, "los', b"[1]\n", b"[" * 100_000])
+def test_metrics_that_cannot_be_read(data: bytes, model: Path, fails: Fails) -> None:
+    (model / "metrics.jsonl").write_bytes(data)
+    remedy = "name the folder of a run that made steps"
+    fails(["train", "plan", "--measured", str(model)], 3, f"'{model}/metrics.jsonl' tells no speed", remedy)
+
+
+@pytest.mark.parametrize("error", [CUDA, CPU, MemoryError()], ids=["cuda", "cpu", "python"])
+def test_memory_that_does_not_suffice(
+    error: Exception, model: Path, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    """Raised where a device would: in the loss, in an evaluation, when the model is made."""
+
+    def raising(*_: object, **__: object) -> None:
+        raise error
+
+    too_large = "microbatches of 4 sequences do not fit the device's memory"
+    fewer = "choose microbatch_size = 2 or activation_checkpointing = true; 'webtext train plan'"
+    command = ["train", "run", tokens, "--out", str(tmp_path / "new"), *FLAGS]
+    for name in ("loss", "__init__"):
+        with monkeypatch.context() as patch:
+            patch.setattr(GPT2, name, raising)
+            fails(command, 1, too_large, fewer)
+    monkeypatch.setattr(GPT2, "log_likelihood", raising)
+    evaluation = ["train", "eval", str(model), tokens]
+    fails(evaluation, 1, "the model and batches of 8 do not fit the device's memory", "give --batch-size 4")
+    smaller = "take a smaller model, or a device with more memory"
+    fails([*evaluation, "--batch-size", "1"], 1, "the model and batches of 1 do not fit", smaller)
+
+
+def test_another_error_of_torch_is_not_taken_for_memory(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    def raising(*_: object) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(GPT2, "loss", raising)
+    command = ["train", "run", tokens, "--out", str(tmp_path / "new"), *FLAGS]
+    fails(command, 1, "unexpected RuntimeError: mat1 and mat2 shapes cannot", "to see where")
+
+
+def test_a_run_that_its_machine_cannot_hold_is_told_before_it_begins(
+    tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By plan: a batch of 2^22 sequences of 16 tokens; refused by nothing, since a plan is no measurement."""
+    from webtext.base.console import Console
+    from webtext.train.distributed import World
+    from webtext.train.memory import warn_if_too_large
+    from webtext.train.settings import TrainSettings
+
+    settings = TrainSettings(batch_size=2**30, microbatch_size=2**30, context=1024)
+    world = World(0, 1, torch.device("cpu"))
+    warn_if_too_large(settings.config(50_257), settings, world, Console())
+    shown = capsys.readouterr().err
+    assert shown.startswith("warning: by plan a process takes ")
+    assert ": choose microbatch_size = " in shown
+    warn_if_too_large(GPT2Config(n_layer=1, n_embd=12), TrainSettings(microbatch_size=1), world, Console())
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("data", [{}, {"config": {"n_layer": 10**9}}])
+def test_a_folder_whose_config_is_no_models(data: dict[str, object], tmp_path: Path, fails: Fails) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(data))
+    fails(
+        ["train", "export", str(tmp_path), "--out", str(tmp_path / "x")],
+        3,
+        f"'{tmp_path}/config.json' has no 'n_layer'",
+        "",
+    )
