@@ -166,10 +166,15 @@ class TrainSettings:
         share, rest = divmod(self.first_batch_size, world_size)
         microbatch = min(self.microbatch_size, share)
         if rest or share % microbatch:
+            name = "batch_size" if self.batch_ramp_start is None else "batch_ramp_start"
+            step = world_size * self.microbatch_size
+            smaller = self.first_batch_size // step * step
+            divisors = [] if rest else [size for size in range(1, microbatch) if share % size == 0][-1:]
+            choices = [f"{name} = {size}" for size in (smaller, smaller + step) if size]
+            choices += [f"microbatch_size = {size}" for size in divisors]
             raise ConfigError(
-                f"{'batch_size' if self.batch_ramp_start is None else 'batch_ramp_start'} {self.first_batch_size} does not "
-                f"divide into {world_size} processes x microbatches of {microbatch}",
-                "choose a microbatch_size that does",
+                f"{name} {self.first_batch_size} does not divide into {world_size} processes x microbatches of {microbatch}",
+                f"choose {' or '.join(choices)}",
             )
         return microbatch, self.batch_size // (world_size * microbatch)
 

@@ -16,11 +16,16 @@ import pytest
 import torch
 
 from webtext.app.main import run
+from webtext.base.console import Console
+from webtext.base.errors import ConfigError
 from webtext.base.storage import Folder
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint import list_checkpoints
+from webtext.train.distributed import World
+from webtext.train.memory import warn_if_too_large
 from webtext.train.model import GPT2
+from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
 SHAPE = {"n-layer": 1, "n-head": 1, "n-embd": 16, "context": 16, "batch-size": 4, "microbatch-size": 4}
@@ -120,9 +125,27 @@ def test_a_corpus_shorter_than_the_context(tokens: str, tmp_path: Path, fails: F
         arguments,
         3,
         f"the train split of '{tokens}' has 9,720 tokens",
-        "a context of 100,000 needs more: choose a shorter",
+        "choose a shorter context, or pack more documents",
     )
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("batch", "microbatch", "processes", "remedy"),
+    [
+        (24, 9, 1, "choose batch_size = 18 or batch_size = 27 or microbatch_size = 8"),
+        (7, 4, 1, "choose batch_size = 4 or batch_size = 8 or microbatch_size = 1"),
+        (8, 8, 3, "choose batch_size = 24"),
+        (64, 4, 6, "choose batch_size = 48 or batch_size = 72"),
+    ],
+)
+def test_a_batch_that_does_not_divide_names_the_nearest_that_do(
+    batch: int, microbatch: int, processes: int, remedy: str
+) -> None:
+    settings = TrainSettings(batch_size=batch, microbatch_size=microbatch)
+    with pytest.raises(ConfigError) as caught:
+        settings.accumulation(processes)
+    assert caught.value.lines[1] == remedy
 
 
 @pytest.mark.parametrize("change", [flip, lambda data: data[: len(data) // 2], lambda data: b""])
@@ -256,11 +279,6 @@ def test_a_run_that_its_machine_cannot_hold_is_told_before_it_begins(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By plan: a batch of 2^22 sequences of 16 tokens; refused by nothing, since a plan is no measurement."""
-    from webtext.base.console import Console
-    from webtext.train.distributed import World
-    from webtext.train.memory import warn_if_too_large
-    from webtext.train.settings import TrainSettings
-
     settings = TrainSettings(batch_size=2**30, microbatch_size=2**30, context=1024)
     world = World(0, 1, torch.device("cpu"))
     warn_if_too_large(settings.config(50_257), settings, world, Console())
