@@ -10,6 +10,7 @@ import functools
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -51,17 +52,22 @@ class Meter:
 
 @functools.cache
 def peak_flops(device: torch.device, dtype: torch.dtype, threads: int) -> float:
-    """FLOP/s of one square matrix product, the best of several; `threads` is torch's number of them."""
+    """FLOP/s of this device's matrix products, measured once; `threads` is torch's number of them."""
+    return product_flops(device, dtype)
+
+
+def product_flops(device: torch.device, dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
+    """FLOP/s of one square matrix product, the best of several, by the seconds of `clock`."""
     width = _WIDTH_OF_PRODUCT[device.type]
     a, b = (torch.ones(width, width, device=device, dtype=dtype) for _ in range(2))
     out = torch.empty_like(a)
     seconds = []
     for _ in range(TRIES + 1):  # the first one warms up
-        started = time.perf_counter()
+        started = clock()
         torch.mm(a, b, out=out)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(clock() - started)
     return 2 * width**3 / min(seconds[1:])
 
 

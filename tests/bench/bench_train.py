@@ -86,13 +86,13 @@ def measure(row: str, options: argparse.Namespace) -> None:
                 peers[name] = (peer, ready)
     check_losses({name: ready for name, (_, ready) in peers.items()})
     seconds: dict[str, list[float]] = {name: [] for name in peers}
-    peaks = []
+    peaks, clock = [], "cpu" if options.cpu_time else "seconds"
     try:
         for _ in range(options.rounds):
             for name, (peer, _) in peers.items():
                 answer = peer.ask("step")
-                seconds[name].append(answer["cpu" if options.cpu_time else "seconds"])
-            peaks.append(peers[US][0].ask("peak")["peak"])
+                seconds[name].append(answer[clock])
+            peaks.append(peers[US][0].ask("peak")[clock])
         memory = {name: peer.ask("memory")["memory"] for name, (peer, _) in peers.items()}
     finally:
         for peer, _ in peers.values():

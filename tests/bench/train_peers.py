@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from webtext.train.meter import memory_bytes, peak_flops
+from webtext.train.meter import memory_bytes, product_flops
 from webtext.train.model import GPT2
 from webtext.train.precision import cast_parameters
 from webtext.train.shape import GPT2Config
@@ -173,7 +173,8 @@ def main() -> None:
             except Missing as error:
                 answer = {"missing": str(error)}
         elif line.strip() == "peak":
-            answer = {"peak": peak_flops.__wrapped__(DEVICE, torch.bfloat16, int(threads))}
+            clocks = {"seconds": time.perf_counter, "cpu": time.process_time}
+            answer = {name: product_flops(DEVICE, torch.bfloat16, clock) for name, clock in clocks.items()}
         elif line.strip() == "memory":
             answer = {"memory": memory_bytes(DEVICE)}
         else:

@@ -11,10 +11,20 @@ from webtext.train.distributed import World
 from webtext.train.model import GPT2
 from webtext.train.precision import cast_parameters, compute_dtype
 from webtext.train.shape import GPT2Config
-from webtext.train.trainer import _Loss as LossOf
 
 TINY = GPT2Config(n_layer=2, n_head=2, n_embd=32, context=16, vocab_size=50)
 BFLOAT16 = torch.bfloat16
+
+
+class LossOf(torch.nn.Module):
+    """The model as a function to its loss: what DistributedDataParallel wraps."""
+
+    def __init__(self, model: GPT2) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens_bt: torch.Tensor, targets_bt: torch.Tensor) -> torch.Tensor:
+        return self.model.loss(tokens_bt, targets_bt)
 
 
 def batch(seed: int = 0, size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
