@@ -1,8 +1,9 @@
-"""Checkpoints: `checkpoints/step-000100/` with model and optimizer as safetensors and the rest as `state.json`.
+"""Checkpoints: `checkpoints/step-000100/` with tensors as safetensors, their layout and the run's state as JSON.
 
 A checkpoint is written under a temporary name, fsynced and renamed, so one with its final name is whole. Which is the
-latest is decided by listing; `state.json` holds the SHA-256 of the other files, and one that differs is passed over.
-Nothing is pickled: reading a checkpoint runs no code.
+latest is decided by listing; `state.json`, written last, holds the SHA-256 of the other files, and one that differs is
+passed over. Nothing is pickled: reading a checkpoint runs no code. `checkpoint_storage.py` is how tensors lie in it,
+`checkpoint_saver.py` how a run saves without standing still.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError
-from webtext.base.storage import no_space_is_an_error
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
     from webtext.train.model import GPT2
 
-FORMAT = 1
-MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+FORMAT = 2
+STATE = "state.json"
+MODEL, OPTIMIZER = "model.", "optimizer."  # what tensors' names begin with
 _NAME = re.compile(r"step-(\d{6,})")
+_FILE = re.compile(r"layout\.json|[a-z]+-\d{5,}\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,37 +47,60 @@ class Checkpoint:
         """The shape of its model."""
         return GPT2Config(**self.state["config"])
 
-    def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors of one of its files, on the CPU."""
-        from safetensors.torch import load_file
+    def read(self, tensors: dict[str, Tensor]) -> None:
+        """Fill all of its tensors; InputError, and nothing overwritten, where they have other names, shapes or dtypes."""
+        from webtext.train.checkpoint_storage import PieceReader, read_tensors
 
-        return load_file(self.path / name)
+        reader = PieceReader(self.path, self.state["files"])
+        reader.check(tensors, prefix="")
+        read_tensors(reader, tensors)
+
+    def model(self) -> GPT2:
+        """Its model, on the CPU."""
+        import torch
+
+        from webtext.train.checkpoint_storage import PieceReader, read_tensors
+        from webtext.train.model import GPT2
+
+        with torch.device("meta"):
+            model = GPT2(self.config)
+        wanted = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+        reader = PieceReader(self.path, self.state["files"])
+        reader.check(wanted, prefix=MODEL)
+        tensors = {name: torch.zeros_like(tensor, device="cpu") for name, tensor in wanted.items()}
+        read_tensors(reader, tensors)
+        model.load_state_dict({name.removeprefix(MODEL): tensor for name, tensor in tensors.items()}, assign=True)
+        return model.requires_grad_(True)
 
 
-def save_checkpoint(
-    model_dir: Path, step: int, config: GPT2Config, files: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]
-) -> Checkpoint:
-    """Publish one checkpoint: `files` maps file names to tensors, `state` is JSON beside them."""
-    folder = model_dir / "checkpoints"
-    target = folder / f"step-{step:06d}"
-    temporary = folder / f".{target.name}.{os.getpid()}.tmp"
-    with no_space_is_an_error(str(target)):
-        try:
-            temporary.mkdir(parents=True, exist_ok=True)
-            digests = {}
-            for name, tensors in files.items():
-                write_tensors(temporary / name, tensors)
-                digests[name] = _synced_sha256(temporary / name)
-            whole = {"format": FORMAT, "step": step, "config": asdict(config), "files": digests, **state}
-            (temporary / STATE).write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n")
-            _synced_sha256(temporary / STATE)
-            _sync_folder(temporary)
-            shutil.rmtree(target, ignore_errors=True)  # a damaged one that was passed over
-            os.rename(temporary, target)
-            _sync_folder(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return Checkpoint(target, step, whole)
+class _Damaged(InputError):
+    """A checkpoint that is not as it was written: the one before it serves."""
+
+
+def checkpoint_path(model_dir: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return model_dir / "checkpoints" / f"step-{step:06d}"
+
+
+def temporary_path(target: Path) -> Path:
+    """Where the files lie that are to become the checkpoint `target`; no two runs write in one folder."""
+    return target.with_name(f".{target.name}.tmp")
+
+
+def publish_checkpoint(
+    target: Path, step: int, config: GPT2Config, files: Mapping[str, str], state: Mapping[str, Any]
+) -> None:
+    """Make a checkpoint of the synced `files` (name to SHA-256) that lie in its temporary folder: state.json, a rename."""
+    temporary = temporary_path(target)
+    whole = {"format": FORMAT, "step": step, "config": asdict(config), "files": files, **state}
+    with open(temporary / STATE, "x") as file:
+        file.write(json.dumps(whole, indent=1, allow_nan=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(temporary)
+    shutil.rmtree(target, ignore_errors=True)  # a damaged one that was passed over
+    os.rename(temporary, target)
+    _sync_folder(target.parent)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -83,8 +108,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    path.touch()
+    mode = path.stat().st_mode  # safetensors leaves a file that its owner alone may read
     try:
         save_file(dict(tensors), path, metadata={"format": "pt"})
+        path.chmod(mode)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         if number is None:
@@ -97,7 +125,7 @@ def latest_checkpoint(model_dir: Path, say: Callable[[str], None]) -> Checkpoint
     for path in reversed(list_checkpoints(model_dir)):
         try:
             return open_checkpoint(path)
-        except InputError as error:
+        except _Damaged as error:
             say(f"passing over a checkpoint: {error.lines[0]}")
     return None
 
@@ -135,14 +163,19 @@ def open_checkpoint(path: Path) -> Checkpoint:
         state = json.loads((path / STATE).read_text())
         step, files, version = int(state["step"]), dict(state["files"]), state["format"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"'{path / STATE}' cannot be read ({error!r})", remedy) from None
+        raise _Damaged(f"'{path / STATE}' cannot be read ({error!r})", remedy) from None
     if version != FORMAT:
-        raise InputError(f"'{path}' is of checkpoint format {version}", f"this webtext reads format {FORMAT}")
+        raise InputError(
+            f"'{path}' is of checkpoint format {version}, and this webtext reads format {FORMAT}",
+            "choose another --out, or use the version that wrote it (its `train export` leaves a folder that all read)",
+        )
     for name, digest in files.items():
+        if not _FILE.fullmatch(name):
+            raise _Damaged(f"'{path / STATE}' names a file {name!r}, which no checkpoint has", remedy)
         if not (path / name).is_file():
-            raise InputError(f"'{path / name}' is missing", remedy)
+            raise _Damaged(f"'{path / name}' is missing", remedy)
         if _sha256(path / name) != digest:
-            raise InputError(f"'{path / name}' is not as it was written", remedy)
+            raise _Damaged(f"'{path / name}' is not as it was written", remedy)
     return Checkpoint(path, step, state)
 
 
@@ -153,7 +186,7 @@ def load_model(path: str | os.PathLike[str]) -> GPT2:
     place = Path(path)
     if (place / "config.json").is_file():
         return read_huggingface(place).eval()
-    return checkpoint_model(find_checkpoint(place)).eval()
+    return find_checkpoint(place).model().eval()
 
 
 def find_checkpoint(place: Path) -> Checkpoint:
@@ -169,26 +202,8 @@ def find_checkpoint(place: Path) -> Checkpoint:
     return found
 
 
-def checkpoint_model(checkpoint: Checkpoint) -> GPT2:
-    """The model of a checkpoint."""
-    import torch
-
-    from webtext.train.model import GPT2
-
-    with torch.device("meta"):
-        model = GPT2(checkpoint.config)
-    model.load_state_dict(checkpoint.tensors(MODEL), assign=True)
-    return model.requires_grad_(True)
-
-
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _synced_sha256(path: Path) -> str:
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

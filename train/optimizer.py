@@ -71,20 +71,19 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainSettings,
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state, each tensor named "PARAMETER.KIND": step, exp_avg and exp_avg_sq, or momentum_buffer."""
+    """The optimizer's state, each tensor itself, named "PARAMETER.KIND"; made of zeros where no update was made yet.
+
+    By the parameter's name and not by its number: another order of the groups finds it again.
+    """
+    if not optimizer.state:
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+        get_optimizer_state_dict(model, optimizer)  # torch makes it by an update of zero gradients at rate 0
+        for state in optimizer.state.values():
+            for tensor in state.values():
+                tensor.zero_()
     return {
-        f"{name}.{kind}": tensor.detach().cpu().contiguous()
+        f"{name}.{kind}": tensor
         for name, parameter in model.named_parameters()
         for kind, tensor in optimizer.state[parameter].items()
     }
-
-
-def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """The inverse of `optimizer_tensors`; the learning rate is no part of it."""
-    parameters = dict(model.named_parameters())
-    for parameter in parameters.values():
-        optimizer.state[parameter] = {}
-    for key, tensor in tensors.items():
-        name, _, kind = key.rpartition(".")
-        parameter = parameters[name]
-        optimizer.state[parameter][kind] = tensor.to(parameter.device).clone()

@@ -29,6 +29,7 @@ from webtext.train import checkpoint as checkpoints
 from webtext.train.allocator import keep_freed_memory
 from webtext.train.batches import TokenBatches
 from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
+from webtext.train.checkpoint_saver import CheckpointSaver
 from webtext.train.distributed import World
 from webtext.train.evaluate.perplexity import Judged, total_loss
 from webtext.train.evaluate.windows import Windows
@@ -37,7 +38,7 @@ from webtext.train.loss import MaskedLikelihood, TrainingLoss
 from webtext.train.memory import memory_is_an_error
 from webtext.train.meter import Meter
 from webtext.train.model import GPT2
-from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors, set_learning_rate
+from webtext.train.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
 from webtext.train.precision import cast_parameters, compute_dtype
 from webtext.train.sample import sample_text
 from webtext.train.schedule import batch_size, learning_rate, total_tokens
@@ -128,8 +129,7 @@ class Trainer:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where `checkpoint` was written."""
-        self.model.load_state_dict(checkpoint.tensors(MODEL))
-        load_optimizer_tensors(self.model, self.optimizer, checkpoint.tensors(OPTIMIZER))
+        checkpoint.read(self._tensors())
         self.batches.load_state_dict(checkpoint.state["sampler"])
         self.guard.load_state_dict(checkpoint.state["guard"])
         self.step = checkpoint.step
@@ -148,6 +148,10 @@ class Trainer:
             self._metrics = stack.enter_context(self._open_metrics())
             self._termination = stack.enter_context(Termination.noticed())
             self._next_batches = stack.enter_context(contextlib.closing(iter(self.batches)))
+            keep, keep_best = settings.keep_checkpoints, settings.keep_best
+            self._saver = stack.enter_context(
+                CheckpointSaver(self.model_dir, self.world, keep=keep, keep_best=keep_best)
+            )
             progress = stack.enter_context(self.console.progress(settings.steps, "train", "steps"))
             self._announce()
             if self.step == 0:
@@ -164,14 +168,15 @@ class Trainer:
                 if settings.sample_interval is not None and self._is_due(settings.sample_interval):
                     self._sample()
                 if self._is_due(settings.checkpoint_interval) or self._must_end:
-                    saved = self._save()
+                    self._save()
                 if self._must_end and self.step < settings.steps:
                     raise Interrupted(
-                        f"ended by SIGTERM after step {self.step:,}, saved as '{saved.path}'",
+                        f"ended by SIGTERM after step {self.step:,}, saved as '{self._saved().path}'",
                         "give the same command again to go on",
                     )
                 if not self._queued:
                     self._clock = time.perf_counter()  # the steps' own time: measurements and checkpoints are left out
+            saved = self._saved()
             self._tell_best()
         return saved
 
@@ -199,7 +204,7 @@ class Trainer:
                     part.backward()  # type: ignore[no-untyped-call]
                 loss += part.detach()
                 share += self.objective.counted_share(tokens_bt[:, :-1])
-        asked = torch.full_like(loss, float(self._termination.asked))
+        asked = torch.full_like(loss, float(self._termination.asked or self._saver.failed))
         total, shares, n_asked = self.world.sum(torch.stack([loss, share, asked]))
         shares = shares / accumulation  # as many as there are processes, where no window is padded
         if self.objective.pads:  # a mean over the targets of the whole step, not of each microbatch
@@ -207,6 +212,7 @@ class Trainer:
             torch._foreach_mul_(gradients, self.world.size / shares)
         mean, norm = total / shares, gradient_norm(self.model)
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
+        self._saver.wait_until_staged()
         update(self.optimizer, norm, settings.max_grad_norm, fault)
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
@@ -270,7 +276,7 @@ class Trainer:
         self._log({"step": self.step, "sample": text})
         self.console.say(f"train: step {self.step:,}: {text!r}")
 
-    def _save(self) -> Checkpoint:
+    def _save(self) -> None:
         state = {
             "recipe": self.recipe.to_json(),
             "recipe_hash": self.recipe.hash,
@@ -280,16 +286,18 @@ class Trainer:
             "result": self.result,
             "environment": self._environment(),
         }
-        if self.world.is_main:
-            files = {MODEL: _tensors(self.model), OPTIMIZER: optimizer_tensors(self.model, self.optimizer)}
-            saved = checkpoints.save_checkpoint(self.model_dir, self.step, self.model.config, files, state)
-            checkpoints.prune_checkpoints(
-                self.model_dir, self.settings.keep_checkpoints, keep_best=self.settings.keep_best
-            )
-        self.world.barrier()
-        if not self.world.is_main:
-            saved = checkpoints.open_checkpoint(self.model_dir / "checkpoints" / f"step-{self.step:06d}")
+        self._saver.begin(self.step, self.model.config, self._tensors(), state)
+
+    def _saved(self) -> Checkpoint:
+        saved = self._saver.finish()
+        assert saved is not None
         return saved
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Everything that steps change, by name: the tensors themselves."""
+        model = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
+        state = optimizer_tensors(self.model, self.optimizer)
+        return model | {OPTIMIZER + name: tensor for name, tensor in state.items()}
 
     def _tell_best(self) -> None:
         best = checkpoints.best_checkpoint(self.model_dir)
@@ -334,10 +342,6 @@ class Trainer:
         if self.world.is_main:
             self._metrics.write(json.dumps(row) + "\n")
             self._metrics.flush()
-
-
-def _tensors(model: GPT2) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
 
 
 def _seed_of(seed: int, step: int, rank: int) -> int:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.shards.shardfile import ShardWriter
+from webtext.train.checkpoint import Checkpoint, checkpoint_path, open_checkpoint
+from webtext.train.checkpoint_saver import CheckpointSaver
+from webtext.train.distributed import World
+from webtext.train.shape import GPT2Config
 
 torch.set_num_threads(1)
 VOCAB_SIZE = 61  # 60 words and an end-of-text
@@ -96,3 +101,17 @@ def make_token_set(tmp_path: Path) -> Callable[..., str]:
 def tokens(make_token_set: Callable[..., str]) -> str:
     """A token set of 120 training and 12 held-out documents of 80 words."""
     return make_token_set()
+
+
+@pytest.fixture
+def save() -> Callable[..., Checkpoint]:
+    """save(model_dir, step, tensors, state) publishes a checkpoint of a tiny model's config, and opens it."""
+
+    def save(model_dir: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, Any] = {}) -> Checkpoint:
+        config = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
+        world = World(0, 1, torch.device("cpu"))
+        with CheckpointSaver(model_dir, world, keep=None, keep_best=True) as saver:
+            saver.begin(step, config, tensors, state)
+        return open_checkpoint(checkpoint_path(model_dir, step))
+
+    return save

@@ -1,48 +1,59 @@
-"""Checkpoints: published whole, listed in order, damaged ones known, nothing pickled."""
+"""Checkpoints: published whole, listed in order, damaged ones known, those of other formats and models refused by name."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import SafetensorError
+from torch import Tensor
 
-from webtext.base.errors import EnvironmentError_, InputError
-from webtext.train import checkpoint as checkpoints
+from webtext.base.errors import InputError
 from webtext.train.checkpoint import (
     Checkpoint,
     best_checkpoint,
+    find_checkpoint,
     latest_checkpoint,
     list_checkpoints,
+    load_model,
+    open_checkpoint,
     prune_checkpoints,
-    save_checkpoint,
 )
+from webtext.train.model import GPT2
 from webtext.train.shape import GPT2Config
 
 CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
+Save = Callable[..., Checkpoint]
 
 
-def save(model_dir: Path, step: int, validation_loss: float | None = None) -> Checkpoint:
-    files = {"model.safetensors": {"weight": torch.full((3,), float(step))}}
-    return save_checkpoint(model_dir, step, CONFIG, files, {"recipe": {}, "validation_loss": validation_loss})
+def weight(value: float) -> dict[str, Tensor]:
+    return {"model.weight": torch.full((3,), value)}
 
 
-def test_what_is_saved_is_read_back_from_files_that_say_what_they_are(tmp_path: Path) -> None:
-    saved = save(tmp_path, 7)
+def test_what_is_saved_is_read_back_from_files_that_say_what_they_are(tmp_path: Path, save: Save) -> None:
+    saved = save(tmp_path, 7, weight(7.0), {"note": [1]})
     found = latest_checkpoint(tmp_path, pytest.fail)
     assert found is not None
-    assert (found.path, found.step, found.config) == (saved.path, 7, CONFIG)
-    assert found.tensors("model.safetensors")["weight"].tolist() == [7.0] * 3
-    assert sorted(path.name for path in found.path.iterdir()) == ["model.safetensors", "state.json"]
+    assert (found.path, found.step, found.config, found.state["note"]) == (saved.path, 7, CONFIG, [1])
+    tensors = weight(0.0)
+    found.read(tensors)
+    assert tensors["model.weight"].tolist() == [7.0] * 3
+    assert sorted(path.name for path in found.path.iterdir()) == [
+        "layout.json",
+        "model-00000.safetensors",
+        "state.json",
+    ]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000007"]
+    assert len({path.stat().st_mode for path in found.path.iterdir()}) == 1
 
 
-def test_the_latest_is_decided_by_number_and_old_ones_go(tmp_path: Path) -> None:
+def test_the_latest_is_decided_by_number_and_old_ones_go(tmp_path: Path, save: Save) -> None:
     for step in (999_999, 1_000_000, 5):
-        save(tmp_path, step)
-    (tmp_path / "checkpoints/.step-000009.123.tmp").mkdir()
+        save(tmp_path, step, weight(1.0))
+    (tmp_path / "checkpoints/.step-000009.tmp").mkdir()
     latest = latest_checkpoint(tmp_path, pytest.fail)
     assert latest is not None
     assert latest.step == 1_000_000
@@ -53,11 +64,11 @@ def test_the_latest_is_decided_by_number_and_old_ones_go(tmp_path: Path) -> None
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
-def test_the_best_stays_beside_the_newest(tmp_path: Path) -> None:
+def test_the_best_stays_beside_the_newest(tmp_path: Path, save: Save) -> None:
     """Losses 3, 2, 2, none, 5: the later 2 is the best, and one without a measurement is not judged."""
     assert best_checkpoint(tmp_path) is None
     for step, loss in enumerate((3.0, 2.0, 2.0, None, 5.0), 1):
-        path = save(tmp_path, step, loss).path
+        path = save(tmp_path, step, weight(1.0), {"validation_loss": loss}).path
     (path.parent / "step-000006").mkdir()  # damaged: no state
     assert best_checkpoint(tmp_path) == (tmp_path / "checkpoints/step-000003", 2.0)
     prune_checkpoints(tmp_path, 3, keep_best=True)
@@ -66,21 +77,30 @@ def test_the_best_stays_beside_the_newest(tmp_path: Path) -> None:
     assert [path.name[-1] for path in list_checkpoints(tmp_path)] == ["4", "5", "6"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "missing", "no json", "no state", "newer"])
-def test_a_damaged_one_is_passed_over_and_named(tmp_path: Path, damage: str) -> None:
-    save(tmp_path, 1)
-    path = save(tmp_path, 2).path
-    state, weights = path / "state.json", path / "model.safetensors"
+@pytest.mark.parametrize(
+    "damage", ["cut", "flipped", "missing", "no layout", "no json", "nested", "no state", "other files"]
+)
+def test_a_damaged_one_is_passed_over_and_named(tmp_path: Path, save: Save, damage: str) -> None:
+    save(tmp_path, 1, weight(1.0))
+    path = save(tmp_path, 2, weight(2.0)).path
+    state, weights = path / "state.json", path / "model-00000.safetensors"
+    raw = weights.read_bytes()
     if damage == "cut":
-        weights.write_bytes(weights.read_bytes()[:-1])
+        weights.write_bytes(raw[:-1])
+    elif damage == "flipped":
+        weights.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     elif damage == "missing":
         weights.unlink()
+    elif damage == "no layout":
+        (path / "layout.json").unlink()
     elif damage == "no json":
         state.write_text("{")
+    elif damage == "nested":
+        state.write_text("[" * 100_000)
     elif damage == "no state":
         state.unlink()
     else:
-        state.write_text(json.dumps({**json.loads(state.read_text()), "format": 2}))
+        state.write_text(json.dumps({**json.loads(state.read_text()), "files": {"../../passwd": ""}}))
     said: list[str] = []
     latest = latest_checkpoint(tmp_path, said.append)
     assert latest is not None
@@ -88,30 +108,56 @@ def test_a_damaged_one_is_passed_over_and_named(tmp_path: Path, damage: str) -> 
     assert len(said) == 1
     assert "step-000002" in said[0]
     with pytest.raises(InputError, match="step-000002"):
-        checkpoints.open_checkpoint(path)
+        open_checkpoint(path)
 
 
-def test_a_checkpoint_that_fails_to_be_written_leaves_nothing(tmp_path: Path) -> None:
-    bad = {"model.safetensors": {"weight": "no tensor"}}
-    with pytest.raises(Exception, match="expected torch.Tensor"):
-        save_checkpoint(tmp_path, 1, CONFIG, bad, {})  # type: ignore[dict-item]
-    assert list((tmp_path / "checkpoints").iterdir()) == []
+@pytest.mark.parametrize("version", [1, 3])
+def test_one_of_another_format_is_refused_and_not_passed_over(tmp_path: Path, save: Save, version: int) -> None:
+    """Passing over it would begin the run anew, in the folder that holds it."""
+    save(tmp_path, 1, weight(1.0))
+    state = save(tmp_path, 2, weight(2.0)).path / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "format": version}))
+    for find in (find_checkpoint, lambda folder: latest_checkpoint(folder, pytest.fail)):
+        with pytest.raises(InputError, match=f"is of checkpoint format {version}, and this webtext reads format 2\n"):
+            find(tmp_path)
 
 
-def test_a_full_disk_is_told_in_two_lines_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message is what safetensors 0.8 says on a full file system."""
-
-    def full(*_: object, **__: object) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(EnvironmentError_, match="no space left while writing .*step-000001'\nfree some space"):
-        save(tmp_path, 1)
-    assert list((tmp_path / "checkpoints").iterdir()) == []
+def model_tensors(config: GPT2Config) -> dict[str, Tensor]:
+    return {f"model.{name}": tensor for name, tensor in GPT2(config).state_dict().items()}
 
 
-def test_no_module_of_the_stage_unpickles() -> None:
-    for path in Path(checkpoints.__file__).parent.rglob("*.py"):
-        source = path.read_text()
-        assert "torch.load" not in source, path
-        assert "import pickle" not in source, path
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"n_embd": 16}, r"its 'model.blocks.0.attention.key.bias' is float32 \[8\], where float32 \[16\] belongs"),
+        ({"n_layer": 2}, r"its 'model.blocks.1.attention.key.bias' is nothing, where float32 \[8\] belongs"),
+        ({"context": 9}, r"its 'model.position_embedding.weight' is float32 \[8, 8\], where float32 \[9, 8\] belongs"),
+    ],
+)
+def test_one_of_another_model_is_refused_before_anything_is_overwritten(
+    tmp_path: Path, save: Save, other: dict[str, int], message: str
+) -> None:
+    saved = save(tmp_path, 1, model_tensors(CONFIG))
+    tensors = model_tensors(replace(CONFIG, **other))
+    before = {name: tensor.clone() for name, tensor in tensors.items()}
+    with pytest.raises(InputError, match=message):
+        saved.read(tensors)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in tensors.items())
+
+
+def test_tensors_of_another_dtype_or_too_many_are_refused(tmp_path: Path, save: Save) -> None:
+    saved = save(tmp_path, 1, weight(1.0) | {"optimizer.weight.step": torch.tensor(3.0)})
+    with pytest.raises(InputError, match=r"'model.weight' is float32 \[3\], where bfloat16 \[3\] belongs"):
+        saved.read({"model.weight": torch.zeros(3, dtype=torch.bfloat16), "optimizer.weight.step": torch.tensor(0.0)})
+    with pytest.raises(InputError, match=r"'optimizer.weight.step' is float32 \[\], where nothing belongs"):
+        saved.read(weight(0.0))
+
+
+def test_a_model_is_loaded_without_its_optimizer(tmp_path: Path, save: Save) -> None:
+    tensors = model_tensors(CONFIG)
+    saved = save(tmp_path, 1, tensors | {"optimizer.x.step": torch.tensor(3.0)})
+    for place in (tmp_path, saved.path):
+        model = load_model(place)
+        assert not model.training
+        assert all(torch.equal(tensor, tensors[f"model.{name}"]) for name, tensor in model.state_dict().items())
+        assert all(parameter.requires_grad for parameter in model.parameters())

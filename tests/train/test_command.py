@@ -48,7 +48,7 @@ def test_a_run_shows_texts_on_its_way_and_is_the_same_run(tmp_path: Path, capsys
     assert list(texts) == [2, 4, 5]
     assert repr(texts[5]) in capsys.readouterr().err
     assert run([*command[:-2], "--out", str(tmp_path / "silent"), "--quiet"]) == 0
-    one, other = (folder / "checkpoints/step-000005/model.safetensors" for folder in (model, tmp_path / "silent"))
+    one, other = (folder / "checkpoints/step-000005/model-00000.safetensors" for folder in (model, tmp_path / "silent"))
     assert one.read_bytes() == other.read_bytes()
 
 

@@ -153,7 +153,7 @@ def test_a_skipped_step_leaves_parameters_and_moments_as_they_were(
     plant(monkeypatch, {12: math.inf})
     train(tokens, tmp_path / "model", settings)
     before, after = (tmp_path / f"model/checkpoints/step-0000{step}" for step in (11, 12))
-    for name in ("model.safetensors", "optimizer.safetensors"):
+    for name in ("model-00000.safetensors", "optimizer-00000.safetensors"):
         assert (before / name).read_bytes() == (after / name).read_bytes()
 
 
@@ -196,7 +196,9 @@ def test_a_run_that_goes_on_skips_what_the_undisturbed_one_skips(
     ]
     assert timeless[0] == timeless[1]
     assert any(row["step"] == 80 and "skipped" in row for row in timeless[0])
-    one, other = (tmp_path / name / "checkpoints/step-000100/optimizer.safetensors" for name in ("whole", "stopped"))
+    one, other = (
+        tmp_path / name / "checkpoints/step-000100/optimizer-00000.safetensors" for name in ("whole", "stopped")
+    )
     assert one.read_bytes() == other.read_bytes()
 
 
@@ -238,7 +240,7 @@ def test_results_that_are_read_a_step_late_change_no_bit(
     timeless = [[{k: v for k, v in row.items() if k not in CLOCKED} for row in rows(tmp_path / name)] for name in names]
     assert [row["step"] for row in timeless[0] if "skipped" in row] == [20, 80]
     assert timeless[0] == timeless[1] == timeless[2]
-    saved = [tmp_path / name / "checkpoints/step-000100/optimizer.safetensors" for name in names]
+    saved = [tmp_path / name / "checkpoints/step-000100/optimizer-00000.safetensors" for name in names]
     assert len({path.read_bytes() for path in saved}) == 1
 
 

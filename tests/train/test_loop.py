@@ -118,7 +118,7 @@ def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
     result = train(tokens, out, settings)
     assert not result.skipped
     assert metrics(out) == metrics(tmp_path / "undisturbed"), moments
-    for name in ("model.safetensors", "optimizer.safetensors"):
+    for name in ("model-00000.safetensors", "optimizer-00000.safetensors"):
         one, other = (tmp_path / run / "checkpoints/step-000160" / name for run in ("undisturbed", "killed"))
         assert one.read_bytes() == other.read_bytes(), moments
 
@@ -140,7 +140,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_message(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = train(tokens, tmp_path / "model")
-    weights = Path(first.checkpoint) / "model.safetensors"
+    weights = Path(first.checkpoint) / "model-00000.safetensors"
     raw = bytearray(weights.read_bytes())
     raw[-1] ^= 1
     weights.write_bytes(raw)
@@ -149,7 +149,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_message(
     again = train_model(tokens, str(tmp_path / "model"), SETTINGS, run)
     talk = capsys.readouterr().err
     assert "passing over a checkpoint" in talk
-    assert "model.safetensors' is not as it was written" in talk
+    assert "model-00000.safetensors' is not as it was written" in talk
     assert "going on from step 30" in talk
     assert (again.loss, again.validation_loss) == (first.loss, first.validation_loss)
     assert len(metrics(tmp_path / "model")) == 40 + 5

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from webtext.train.model import GPT2
-from webtext.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors, set_learning_rate
+from webtext.train.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -97,16 +97,33 @@ def test_muons_rate_keeps_its_ratio_to_adamws() -> None:
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_restored_optimizer_makes_the_same_update(name: str) -> None:
+    """Its tensors are filled by name, so groups in another order find theirs."""
     torch.manual_seed(5)
     model = GPT2(TINY)
     settings = TrainSettings(optimizer=name)
     optimizer = make_optimizer(model, settings)
     updated(model, optimizer, 1)
-    saved = {name: tensor.clone() for name, tensor in optimizer_tensors(model, optimizer).items()}
     twin = GPT2(TINY)
     twin.load_state_dict(model.state_dict())
     other = make_optimizer(twin, settings)
-    load_optimizer_tensors(twin, other, saved)
+    other.param_groups.reverse()
+    for key, tensor in optimizer_tensors(twin, other).items():
+        tensor.copy_(optimizer_tensors(model, optimizer)[key])
     updated(model, optimizer, 2)
     updated(twin, other, 2)
+    assert all(torch.equal(one, two) for one, two in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+def test_state_is_there_before_the_first_update_and_changes_nothing() -> None:
+    """A checkpoint may be saved where the guard has skipped all steps so far."""
+    torch.manual_seed(5)
+    model, twin = GPT2(TINY), GPT2(TINY)
+    twin.load_state_dict(model.state_dict())
+    optimizers = [make_optimizer(m, TrainSettings()) for m in (model, twin)]
+    tensors = optimizer_tensors(model, optimizers[0])
+    assert len(tensors) == 3 * len(list(model.parameters()))
+    assert not any(tensor.any() for tensor in tensors.values())
+    assert {name.rpartition(".")[2] for name in tensors} == {"step", "exp_avg", "exp_avg_sq"}
+    for each, optimizer in zip((model, twin), optimizers, strict=True):
+        updated(each, optimizer, 1)
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), twin.parameters(), strict=True))

@@ -60,7 +60,7 @@ def test_a_terminated_run_saves_and_goes_on_as_if_undisturbed(
     for folder in (out, tmp_path / "whole"):
         assert run([*command(tokens, folder, 80)[2:], "--quiet"]) == 0
     assert steps_and_losses(out) == steps_and_losses(tmp_path / "whole")
-    for name in ("model.safetensors", "optimizer.safetensors"):
+    for name in ("model-00000.safetensors", "optimizer-00000.safetensors"):
         one, other = (folder / "checkpoints/step-000080" / name for folder in (out, tmp_path / "whole"))
         assert one.read_bytes() == other.read_bytes()
 

@@ -1,0 +1,136 @@
+"""`killed_saves.py TOKENS FOLDER`: kill a run at every point of a save, go on, and compare with the run that nobody disturbed.
+
+Each run is a fork of this process, which has torch loaded and no thread. A point lies before whatever a save does to the
+disk or with the tensors, and in the middle of a file; at the n-th of them the fork kills itself with SIGKILL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch  # noqa: F401  what a run would load, loaded once and not in each fork
+import torch
+import torch._dynamo
+
+from webtext.base.run import Run
+from webtext.train import TrainSettings, checkpoint, checkpoint_storage, train_model
+from webtext.train.checkpoint_saver import Staging
+from webtext.train.meter import peak_flops
+from webtext.train.trainer import Trainer  # noqa: F401
+
+SETTINGS = TrainSettings(
+    n_layer=1,
+    n_head=1,
+    n_embd=16,
+    context=16,
+    batch_size=4,
+    microbatch_size=2,
+    steps=4,
+    warmup_steps=1,
+    learning_rate=1e-2,
+    dropout=0.1,
+    eval_windows=2,
+    eval_interval=2,
+    checkpoint_interval=2,
+    keep_checkpoints=1,
+    keep_best=False,
+    dtype="float32",
+    threads=1,
+)
+OF_THE_CLOCK = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")
+
+
+class Points:
+    """Counts the points of the saves; the `fatal` one is the last."""
+
+    def __init__(self, fatal: int | None) -> None:
+        self.n, self.fatal = 0, fatal
+        for owner, name in (
+            (os, "fsync"),
+            (os, "rename"),
+            (shutil, "rmtree"),
+            (Path, "mkdir"),
+            (Path, "write_text"),
+            (Staging, "copy"),
+        ):
+            setattr(owner, name, self.watched(getattr(owner, name)))
+        write = checkpoint.write_tensors
+
+        def half_written(path: Path, tensors: Any) -> None:
+            write(path, tensors)
+            whole = path.read_bytes()
+            path.write_bytes(whole[: len(whole) // 2])
+            self.passed()
+            path.write_bytes(whole)
+
+        checkpoint_storage.write_tensors = self.watched(half_written)
+
+    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.passed()
+            return function(*arguments, **options)
+
+        return call
+
+    def passed(self) -> None:
+        self.n += 1
+        if self.n == self.fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def forked(tokens: str, out: Path, fatal: int | None) -> int:
+    """Train in a fork; returns the signal that ended it, or 0."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            points = Points(fatal)
+            train_model(tokens, str(out), SETTINGS, Run.quiet())
+            (out.parent / "points").write_text(str(points.n))
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "a run failed, see above"
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def what_it_left(out: Path) -> dict[str, Any]:
+    """Every byte of the checkpoints, and the metrics, without what the clock decides."""
+    files = {str(path.relative_to(out)): path.read_bytes() for path in (out / "checkpoints").rglob("*.safetensors")}
+    for path in (out / "checkpoints").rglob("state.json"):
+        state = json.loads(path.read_text())
+        for name in OF_THE_CLOCK:
+            state["result"].pop(name, None)
+        files[str(path.relative_to(out))] = state
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        for name in OF_THE_CLOCK:
+            row.pop(name, None)
+    return {**files, "metrics": rows}
+
+
+def main(tokens: str, folder: Path) -> None:
+    torch.set_num_threads(1)
+    peak_flops(torch.device("cpu"), torch.float32, 1)  # which each fork would measure
+    assert forked(tokens, folder / "whole", None) == 0
+    expected, n_points = what_it_left(folder / "whole"), int((folder / "points").read_text())
+    out = folder / "killed"
+    for n in range(1, n_points + 1):
+        assert forked(tokens, out, n) == signal.SIGKILL, n
+        assert forked(tokens, out, None) == 0, n
+        left = what_it_left(out)
+        assert {name: left.get(name) for name in expected} == expected, n
+        shutil.rmtree(out)
+        print(f"killed at point {n} of {n_points}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

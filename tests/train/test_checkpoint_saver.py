@@ -1,0 +1,232 @@
+"""Saving while the run goes on: what is saved, what waits, what a failure or a kill leaves, and several processes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from webtext.base.errors import EnvironmentError_
+from webtext.base.run import Run
+from webtext.train import TrainSettings, checkpoint_storage, train_model
+from webtext.train.checkpoint import Checkpoint, checkpoint_path, list_checkpoints, open_checkpoint
+from webtext.train.checkpoint_saver import CheckpointSaver
+from webtext.train.distributed import World
+from webtext.train.shape import GPT2Config
+
+sys.path.insert(0, str(Path(__file__).parent))
+import two_savers
+
+SECONDS = 1800.0  # after which a child is taken to hang
+HERE = Path(__file__).parent
+CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
+Save = Callable[..., Checkpoint]
+
+
+@pytest.fixture
+def saver(tmp_path: Path) -> Iterator[CheckpointSaver]:
+    with CheckpointSaver(tmp_path, World(0, 1, torch.device("cpu")), keep=2, keep_best=True) as saver:
+        yield saver
+
+
+class Gate:
+    """Holds a writing thread until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        write = checkpoint_storage.write_tensors
+
+        def wait(path: Path, tensors: Any) -> None:
+            self.reached.set()
+            assert self.opened.wait(SECONDS)
+            write(path, tensors)
+
+        monkeypatch.setattr(checkpoint_storage, "write_tensors", wait)
+
+
+def test_the_run_goes_on_while_files_are_written_and_what_it_changes_is_not_saved(
+    saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    tensors = {"model.weight": torch.ones(3), "optimizer.weight.step": torch.tensor(1.0)}
+    state = {"result": {"loss": 1.0}}
+    saver.begin(1, CONFIG, tensors, state)
+    saver.wait_until_staged()
+    for tensor in tensors.values():
+        tensor.zero_()
+    state["result"]["loss"] = 0.0
+    assert gate.reached.wait(SECONDS)
+    assert list_checkpoints(tmp_path) == []
+    assert not saver.failed
+    gate.opened.set()
+    saved = saver.finish()
+    assert saved is not None
+    opened = open_checkpoint(saved.path)
+    assert opened.state["result"] == {"loss": 1.0}
+    opened.read(tensors)
+    assert tensors["model.weight"].tolist() == [1.0] * 3
+    assert tensors["optimizer.weight.step"] == 1
+
+
+def test_the_next_save_waits_for_the_one_under_way_and_takes_its_memory(
+    saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    write = checkpoint_storage.write_tensors
+
+    def note(path: Path, tensors: dict[str, Tensor]) -> None:
+        written.extend(tensor.data_ptr() for tensor in tensors.values())
+        write(path, tensors)
+
+    monkeypatch.setattr(checkpoint_storage, "write_tensors", note)
+    for step in (1, 2, 3):
+        saver.begin(step, CONFIG, {"model.weight": torch.full((1000,), float(step))}, {})
+    saver.finish()
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000002", "step-000003"]
+    assert len(written) == 3
+    assert len(set(written)) == 1
+    tensors = {"model.weight": torch.zeros(1000)}
+    open_checkpoint(checkpoint_path(tmp_path, 2)).read(tensors)
+    assert tensors["model.weight"].eq(2).all()
+
+
+def full_disk(*_: object, **__: object) -> None:
+    """The message is what safetensors 0.8 says on a full file system."""
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def test_a_full_disk_is_told_in_two_lines_and_leaves_nothing(
+    saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
+    saver.begin(1, CONFIG, {"model.weight": torch.ones(3)}, {})
+    saver.wait_until_staged()
+    with pytest.raises(EnvironmentError_, match="no space left while writing .*step-000001'\nfree some space"):
+        saver.finish()
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    monkeypatch.undo()
+    saver.begin(2, CONFIG, {"model.weight": torch.ones(3)}, {})
+    saver.finish()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000002"]
+
+
+def stopped(model_dir: Path, step: int) -> None:
+    with CheckpointSaver(model_dir, World(0, 1, torch.device("cpu")), keep=2, keep_best=True) as saver:
+        saver.begin(step, CONFIG, {"model.weight": torch.ones(3)}, {})
+        raise KeyError
+
+
+def test_an_error_of_the_run_itself_is_the_one_that_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the save under way is waited for: what it would publish is published."""
+    with pytest.raises(KeyError):
+        stopped(tmp_path, 1)
+    assert len(list_checkpoints(tmp_path)) == 1
+    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
+    with pytest.raises(KeyError):
+        stopped(tmp_path, 2)
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+
+
+def test_a_run_whose_save_fails_ends_soon_with_the_reason_and_goes_on_later(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of the saves fails; the run must not train on to the end, 10,000 steps away."""
+    settings = TrainSettings(
+        n_layer=1, n_head=1, n_embd=8, context=8, batch_size=2, microbatch_size=2, steps=10_000, warmup_steps=1,
+        checkpoint_interval=5, eval_interval=None, eval_windows=1, threads=1,
+    )  # fmt: skip
+    write, calls = checkpoint_storage.write_tensors, []
+
+    def second_fails(path: Path, tensors: Any) -> None:
+        calls.append(path)
+        if len(calls) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, tensors)
+
+    monkeypatch.setattr(checkpoint_storage, "write_tensors", second_fails)
+    with pytest.raises(EnvironmentError_, match="no space left while writing .*step-000010'"):
+        train_model(tokens, str(tmp_path), settings, Run.quiet())
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000005"]
+    assert len((tmp_path / "metrics.jsonl").read_bytes().splitlines()) <= 15
+
+
+def test_killed_at_any_point_of_a_save_a_run_goes_on_to_the_same_bytes(tokens: str, tmp_path: Path) -> None:
+    """Every checkpoint file and every loss, for a kill before each thing that a save does, and halfway through its files."""
+    script = [sys.executable, str(HERE / "killed_saves.py"), tokens, str(tmp_path)]
+    said = subprocess.run(script, check=True, capture_output=True, text=True, timeout=SECONDS).stdout.splitlines()
+    n_points = len(said)
+    assert n_points > 30
+    assert said[-1] == f"killed at point {n_points} of {n_points}"
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `two_savers.py` left."""
+    folder = tmp_path_factory.mktemp("two")
+    with CheckpointSaver(folder / "one", World(0, 1, torch.device("cpu")), keep=None, keep_best=True) as saver:
+        saver.begin(1, CONFIG, two_savers.trained(lambda layer: None, 2), {})
+    children = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / "two_savers.py"), str(rank), str(folder)], stderr=subprocess.PIPE, text=True
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        talk = [child.communicate(timeout=SECONDS)[1] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert [child.returncode for child in children] == [0, -signal.SIGKILL], talk
+    return folder
+
+
+def layout(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((checkpoint_path(folder, 1) / "layout.json").read_text())
+    return found
+
+
+def test_two_processes_that_hold_the_same_write_half_each(two_processes: Path) -> None:
+    pieces = [entry["pieces"] for entry in layout(two_processes / "replicated").values()]
+    assert all(len(of_one) == 1 for of_one in pieces)
+    assert {of_one[0]["file"] for of_one in pieces} == {
+        f"{kind}-0000{rank}.safetensors" for kind in ("model", "optimizer") for rank in (0, 1)
+    }
+    sizes = [sum(path.stat().st_size for path in (two_processes / "replicated").rglob(f"*-0000{i}.*")) for i in (0, 1)]
+    assert 0.5 < sizes[0] / sizes[1] < 2.0
+
+
+def test_shards_are_written_where_they_are_held(two_processes: Path) -> None:
+    """9 rows over two processes: 5 and 4. (How each loads what the others wrote, the two processes themselves assert.)"""
+    pieces = layout(two_processes / "sharded")["optimizer.0.weight.exp_avg"]["pieces"]
+    assert [(piece["file"][-14:], piece["offset"], piece["shape"]) for piece in pieces] == [
+        ("00.safetensors", [0, 0], [5, 6]),
+        ("01.safetensors", [5, 0], [4, 6]),
+    ]
+
+
+@pytest.mark.parametrize("name", ["replicated", "sharded"])
+def test_what_two_processes_saved_one_process_reads(two_processes: Path, name: str) -> None:
+    expected = load_file(two_processes / "expected") if name == "sharded" else two_savers.trained(lambda layer: None, 2)
+    tensors = two_savers.trained(lambda layer: None, 0, reverse=True)
+    open_checkpoint(checkpoint_path(two_processes / name, 1)).read(tensors)
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in tensors.items())
+    assert tensors["optimizer.0.weight.exp_avg"].any()
+
+
+def test_nothing_is_published_where_one_of_two_processes_fails(two_processes: Path) -> None:
+    """Full disk in one: both are told. Killed while it writes: the older checkpoint stays the latest."""
+    assert list((two_processes / "full/checkpoints").iterdir()) == []
+    assert [path.name for path in (two_processes / "killed/checkpoints").iterdir()] == ["step-000001"]
