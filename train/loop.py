@@ -61,6 +61,7 @@ def train_model(
     same; a finished run is skipped. Under torchrun every process calls this; the first one writes.
     """
     try:
+        from webtext.train.determinism import deterministic
         from webtext.train.distributed import join_world
         from webtext.train.memory import memory_is_an_error, warn_if_too_large
         from webtext.train.trainer import Trainer
@@ -76,7 +77,7 @@ def train_model(
     texts = _tokenizer_for_texts(tokenizer, settings, sources)
     model_dir = Folder(out).local_path()
     recipe = make_recipe(settings, sources)
-    with join_world(settings.device) as world:
+    with deterministic(settings.deterministic), join_world(settings.device) as world:
         console = run.console if world.is_main else Console("quiet")
         if world.is_main:
             for source in sources:

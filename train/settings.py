@@ -70,6 +70,9 @@ class TrainSettings:
     )
     device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
+    deterministic: bool = setting(
+        False, "equal to the bit on a GPU too, run after run, by slower kernels; a CPU always is", in_recipe=False
+    )
     eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False)
     eval_windows: int | None = setting(256, "held-out windows of one context each; 'none' takes all", in_recipe=False)
     sample_interval: int | None = setting(

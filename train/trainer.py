@@ -312,6 +312,7 @@ class Trainer:
             "dtype": str(self.dtype).removeprefix("torch."),
             "processes": self.world.size,
             "threads": torch.get_num_threads(),
+            "deterministic": self.settings.deterministic,
         }
 
     def _announce(self) -> None:

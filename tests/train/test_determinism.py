@@ -1,0 +1,69 @@
+"""`deterministic = true`: what it sets and puts back, when it is too late, and that on a CPU it changes no bit."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from webtext.base.errors import EnvironmentError_
+from webtext.base.run import Run
+from webtext.train import TrainSettings, train_model
+from webtext.train.determinism import deterministic
+
+SETTINGS = TrainSettings(
+    n_layer=1, n_head=1, n_embd=16, context=16, batch_size=4, microbatch_size=2, steps=4, warmup_steps=1, dropout=0.1,
+    eval_windows=2, eval_interval=None, checkpoint_interval=2, keep_checkpoints=None, dtype="float32", threads=1,
+)  # fmt: skip
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WORKSPACE, "")  # so that it is put back
+    monkeypatch.delenv(WORKSPACE)
+
+
+def test_torch_is_told_and_told_back() -> None:
+    with deterministic(False):
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert WORKSPACE not in os.environ
+    with deterministic(True):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ[WORKSPACE] == ":4096:8"
+        with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+            torch.zeros(2).put_(torch.tensor([0, 0]), torch.ones(2))
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_it_is_refused_where_cuda_has_started_without_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    with (
+        pytest.raises(EnvironmentError_, match=f"CUDA is in use already\nset {WORKSPACE}=:4096:8"),
+        deterministic(True),
+    ):
+        pass
+    monkeypatch.setenv(WORKSPACE, ":16:8")
+    with deterministic(True):
+        assert os.environ[WORKSPACE] == ":16:8"
+
+
+def test_on_a_cpu_it_changes_no_bit_and_a_run_that_goes_on_says_that_it_changed(
+    tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("plain", "deterministic"):
+        train_model(tokens, str(tmp_path / name), replace(SETTINGS, deterministic=name != "plain"), Run.quiet())
+    last = "checkpoints/step-000004"
+    for file in ("model-00000.safetensors", "optimizer-00000.safetensors"):
+        one, other = (tmp_path / name / last / file for name in ("plain", "deterministic"))
+        assert one.read_bytes() == other.read_bytes()
+    for file in (tmp_path / "deterministic" / last).iterdir():
+        file.unlink()
+    run = Run.quiet()
+    run.console.mode = "human"
+    train_model(tokens, str(tmp_path / "deterministic"), SETTINGS, run)
+    talk = capsys.readouterr().err
+    assert "deterministic is False and was True: equal up to rounding only" in talk

@@ -1,0 +1,42 @@
+"""`deterministic = true`: torch's deterministic kernels, so that a run on a GPU can be repeated to the bit.
+
+https://docs.pytorch.org/docs/stable/notes/randomness.html: cuBLAS needs a workspace of fixed size, told by the environment
+before CUDA starts; operations without a deterministic kernel raise. On a CPU all of ours are deterministic anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+
+from webtext.base.errors import EnvironmentError_
+
+_WORKSPACE, _SIZE = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    ":4096:8",
+)  # either of cuBLAS' two sizes: this one costs 24 MiB and no speed
+
+
+@contextlib.contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Within, torch computes deterministically if `wanted`; EnvironmentError_ where it is too late for cuBLAS."""
+    if not wanted:
+        yield
+        return
+    if _WORKSPACE not in os.environ and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise EnvironmentError_(
+            "deterministic = true came too late: CUDA is in use already",
+            f"set {_WORKSPACE}={_SIZE} before Python starts",
+        )
+    os.environ.setdefault(_WORKSPACE, _SIZE)
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]
