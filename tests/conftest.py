@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,6 +28,10 @@ settings.register_profile(
     max_examples=100 * max(EXPLORE, 1),
 )
 settings.load_profile("webtext")
+
+# A shell that starts the tests in its background has them ignore Ctrl-C, and so would every process that they send it to.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
