@@ -14,6 +14,7 @@ from webtext.train.shape import GPT2Config
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+COMPILE = ("auto", "on", "off")
 OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "wsd")
 ON_SPIKE = ("stop", "skip")
@@ -70,6 +71,7 @@ class TrainSettings:
     )
     device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
+    compile: str = setting("auto", "the blocks by torch.compile: on, off, or auto (on a GPU)", in_recipe=False)
     deterministic: bool = setting(
         False, "equal to the bit on a GPU too, run after run, by slower kernels; a CPU always is", in_recipe=False
     )
@@ -119,6 +121,7 @@ class TrainSettings:
             "optimizer": OPTIMIZERS,
             "dtype": DTYPES,
             "device": DEVICES,
+            "compile": COMPILE,
             "schedule": SCHEDULES,
             "on_spike": ON_SPIKE,
         }

@@ -30,6 +30,7 @@ from webtext.train.allocator import keep_freed_memory
 from webtext.train.batches import TokenBatches
 from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.checkpoint_saver import CheckpointSaver
+from webtext.train.compilation import as_it_stands, compile_blocks, compiles
 from webtext.train.distributed import World
 from webtext.train.evaluate.perplexity import Judged, total_loss
 from webtext.train.evaluate.windows import Windows
@@ -112,6 +113,9 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.model = GPT2(settings.config(sources[0].train.vocab_size)).to(world.device)
         self.model.activation_checkpointing = settings.activation_checkpointing
+        self.is_compiled = compiles(settings.compile, world.device)
+        if self.is_compiled:
+            compile_blocks(self.model.blocks)
         self.objective = TrainingLoss(self.model, settings, sources[0].train.eot_id)
         self.loss = world.replicate(self.objective)
         self.optimizer = make_optimizer(self.model, settings)
@@ -246,7 +250,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         self.model.eval()
-        with torch.no_grad(), cast_parameters(self.model, self.dtype):
+        with torch.no_grad(), cast_parameters(self.model, self.dtype), as_it_stands():
             eot_id = self.batches.sampler.shards.eot_id
             judged = MaskedLikelihood(self.model, eot_id) if self.settings.document_masks else self.model
             losses = self.held_out.losses(judged, self.microbatch, self.world)
@@ -271,7 +275,8 @@ class Trainer:
             return
         self.model.eval()
         how = SampleSettings(max_tokens=SAMPLE_TOKENS, seed=self.settings.seed)
-        text = sample_text(self.model, self.tokenizer, "", how)
+        with as_it_stands():
+            text = sample_text(self.model, self.tokenizer, "", how)
         self.model.train()
         self._log({"step": self.step, "sample": text})
         self.console.say(f"train: step {self.step:,}: {text!r}")
@@ -312,6 +317,7 @@ class Trainer:
             "dtype": str(self.dtype).removeprefix("torch."),
             "processes": self.world.size,
             "threads": torch.get_num_threads(),
+            "compiled": self.is_compiled,
             "deterministic": self.settings.deterministic,
         }
 
