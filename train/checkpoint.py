@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -44,8 +44,25 @@ class Checkpoint:
 
     @property
     def config(self) -> GPT2Config:
-        """The shape of its model."""
-        return GPT2Config(**self.state["config"])
+        """The shape of its model. InputError where there is none: the file may come from anybody."""
+        try:
+            config = GPT2Config(**self.state["config"])
+            if not all(type(value) is int for name, value in asdict(config).items() if name != "dropout"):
+                raise TypeError(f"{config} has sizes that are no whole numbers")
+        except (KeyError, TypeError, ConfigError) as error:
+            raise InputError(
+                f"'{self.path / STATE}' has no shape of a model as its config ({error!r:.200})", "remove the folder"
+            ) from None
+        return config
+
+    def run_state(self) -> Mapping[str, Any]:
+        """Its state, with all that a run needs to go on. InputError where something is missing."""
+        for name in ("recipe", "sampler", "guard", "result", "environment"):
+            if not isinstance(self.state.get(name), dict):
+                raise InputError(f"'{self.path / STATE}' has no {name}: no run wrote it", "remove the folder")
+        if not {"settings", "code_version"} <= self.state["recipe"].keys():
+            raise InputError(f"'{self.path / STATE}' has a recipe without settings", "remove the folder")
+        return self.state
 
     def read(self, tensors: dict[str, Tensor]) -> None:
         """Fill all of its tensors; InputError, and nothing overwritten, where they have other names, shapes or dtypes."""
@@ -62,10 +79,16 @@ class Checkpoint:
         from webtext.train.checkpoint_storage import PieceReader, read_tensors
         from webtext.train.model import GPT2
 
+        reader = PieceReader(self.path, self.state["files"])
+        n_blocks = len({name.split(".")[2] for name in reader.meta_tensors(MODEL + "blocks.")})
+        if n_blocks != self.config.n_layer:  # said before a model of that many is made
+            raise InputError(
+                f"'{self.path}' holds {n_blocks} layers, and its {STATE} says {self.config.n_layer:,}",
+                "remove the folder",
+            )
         with torch.device("meta"):
             model = GPT2(self.config)
         wanted = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
-        reader = PieceReader(self.path, self.state["files"])
         reader.check(wanted, prefix=MODEL)
         tensors = {name: torch.zeros_like(tensor, device="cpu") for name, tensor in wanted.items()}
         read_tensors(reader, tensors)

@@ -47,7 +47,11 @@ class TrainResult:
     @classmethod
     def of(cls, checkpoint: Checkpoint, *, skipped: bool) -> TrainResult:
         """The result that a run's last checkpoint records."""
-        return cls(checkpoint=str(checkpoint.path), step=checkpoint.step, skipped=skipped, **checkpoint.state["result"])
+        result = checkpoint.run_state()["result"]
+        try:
+            return cls(checkpoint=str(checkpoint.path), step=checkpoint.step, skipped=skipped, **result)
+        except TypeError:
+            raise InputError(f"'{checkpoint.path}' has no result of a run: {sorted(result)}", "remove it") from None
 
 
 def train_model(
@@ -137,7 +141,7 @@ def make_recipe(settings: TrainSettings, sources: Sequence[Source]) -> Recipe:
 
 
 def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> None:
-    recorded: Mapping[str, Any] = checkpoint.state["recipe"]
+    recorded: Mapping[str, Any] = checkpoint.run_state()["recipe"]
     theirs, ours = dict(recorded["settings"]), dict(recipe.settings)
     remedy = "choose another --out, or remove the folder to train anew"
     for name, what in (("tokenizer", "with another tokenizer"), ("tokens", "on other tokens")):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -161,3 +162,47 @@ def test_a_model_is_loaded_without_its_optimizer(tmp_path: Path, save: Save) -> 
         assert not model.training
         assert all(torch.equal(tensor, tensors[f"model.{name}"]) for name, tensor in model.state_dict().items())
         assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def change_state(checkpoint: Checkpoint, change: Callable[[dict[str, Any]], object]) -> Checkpoint:
+    path = checkpoint.path / "state.json"
+    state = json.loads(path.read_text())
+    change(state)
+    path.write_text(json.dumps(state))
+    return open_checkpoint(checkpoint.path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.pop("config"),
+        lambda state: state.update(config=[1]),
+        lambda state: state["config"].update(n_layer="x"),
+        lambda state: state["config"].update(n_layer=1.0),
+        lambda state: state["config"].update(n_layer=-1),
+        lambda state: state["config"].update(depth=1),
+    ],
+)
+def test_a_config_that_is_no_shape_is_refused(
+    change: Callable[[dict[str, Any]], object], tmp_path: Path, save: Save
+) -> None:
+    with pytest.raises(InputError, match="has no shape of a model as its config"):
+        change_state(save(tmp_path, 1, weight(1.0)), change).model()
+
+
+def test_a_config_of_more_layers_than_are_there_is_refused_before_they_are_made(tmp_path: Path, save: Save) -> None:
+    tensors = {f"model.{name}": tensor for name, tensor in GPT2(CONFIG).state_dict().items()}
+    saved = save(tmp_path, 1, tensors)
+    assert saved.model().config == CONFIG
+    with pytest.raises(InputError, match=r"holds 1 layers, and its state.json says 1,000,000,000"):
+        change_state(saved, lambda state: state["config"].update(n_layer=10**9)).model()
+
+
+@pytest.mark.parametrize("name", ["recipe", "sampler", "guard", "result", "environment"])
+def test_a_state_that_no_run_wrote_is_named(name: str, tmp_path: Path, save: Save) -> None:
+    whole = dict.fromkeys(("recipe", "sampler", "guard", "result", "environment"), {"settings": {}, "code_version": 1})
+    saved = save(tmp_path, 1, weight(1.0), whole)
+    assert saved.run_state()["recipe"] == {"settings": {}, "code_version": 1}
+    for change in (lambda state: state.pop(name), lambda state: state.update({name: 1})):
+        with pytest.raises(InputError, match=f"has no {name}: no run wrote it"):
+            change_state(save(tmp_path / str(id(change)), 1, weight(1.0), whole), change).run_state()

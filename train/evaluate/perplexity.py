@@ -171,7 +171,7 @@ def run_facts(model_path: Path) -> dict[str, Any]:
 
     if (model_path / "config.json").is_file():
         return {}
-    state = find_checkpoint(model_path).state
+    state = find_checkpoint(model_path).run_state()
     settings = state["recipe"]["settings"]
     return {
         "step": state["step"],
