@@ -150,7 +150,8 @@ def eval_(
             answer = evaluate_model(model, data, settings, run, tokenizer=_tokenizer(tokenizer))
             text = perplexity_text(answer)
         else:
-            from webtext.train.evaluate.zero_shot import evaluate_task, task_text
+            from webtext.train.evaluate.report import task_text
+            from webtext.train.evaluate.zero_shot import evaluate_task
 
             how = {"tokenizer": _tokenizer(tokenizer) or _tokenizer_of(model), "detokenize": detokenize}
             answer = evaluate_task(model, task or "text", data, settings, run, overlap=overlap, **how)

@@ -108,7 +108,7 @@ def test_training_falls_below_the_unigram_and_a_shorter_stride_sees_more(trained
     assert closer["perplexity"] < answer["perplexity"]
     assert not {"bits_per_byte", "perplexity_before", "bigram_perplexity"} & closer.keys()
     text = perplexity_text(answer)
-    assert text.startswith("held-out perplexity per token, over 972 tokens\n  model before training")
+    assert text.startswith("held-out perplexity per token, over 972 tokens: stride 32, context 32\n  model before")
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["model", "unigram", "interpolated", "model", "bits"]
 
 

@@ -158,7 +158,8 @@ def perplexity_text(answer: dict[str, Any]) -> str:
         "bigram_perplexity": "interpolated bigram",
         "perplexity": "model",
     }
-    lines = [f"held-out perplexity per token, over {answer['tokens']:,} tokens"]
+    protocol = f"stride {answer['stride']:,}, context {answer['context']:,}"
+    lines = [f"held-out perplexity per token, over {answer['tokens']:,} tokens: {protocol}"]
     lines += [f"  {label:<22}{answer[name]:>12,.2f}" for name, label in names.items() if name in answer]
     if "bits_per_byte" in answer:
         lines.append(f"  {'bits per byte':<22}{answer['bits_per_byte']:>12.3f}")

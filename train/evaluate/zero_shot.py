@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,13 @@ from webtext.train.distributed import World, join_world
 from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_lambada, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.perplexity import check_fits, run_facts, total_loss
+from webtext.train.evaluate.report import OVERLAPS
 from webtext.train.evaluate.table3 import SIZES, TABLE_3
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
 from webtext.train.evaluate.windows import Windows, spread
 from webtext.train.model import GPT2
 from webtext.train.settings import EvalSettings
 
-OVERLAPS = ("overlap_ratio", "corpus_overlap_ratio")
 BITS = ("byte", "character")
 LARGEST = 700  # nats a unit whose perplexity is still a float
 
@@ -82,6 +82,7 @@ def evaluate_task(
     with join_world(settings.device) as world:
         answer |= judged(_Judge(model.to(world.device), tokenizer, settings, world, run))
     answer |= {"step": facts.get("step"), "context": model.config.context}
+    answer |= {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
     paper = {measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()}
     return answer | ({"paper": paper} if paper else {})
 
@@ -100,30 +101,6 @@ def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
         f"'{report}' tells nothing of '{path}' (no set with its SHA-256)",
         f"webtext clean decontaminate … --against {path}",
     )
-
-
-def task_text(answer: Mapping[str, Any]) -> str:
-    """The results of `evaluate_task` as aligned lines, the paper's beside those of their measure."""
-    protocol = f"stride {answer['stride']:,}, " if "stride" in answer else ""
-    form = answer["detokenizer"] or "none"
-    part = answer["part"]
-    if answer.get("scored_ratio", 1) < 1:
-        part += f", {answer['scored_ratio']:.2%} of its tokens scored"
-    lines = [f"{answer['task']} ({part}): {protocol}context {answer['context']:,}, de-tokenizer {form}"]
-    for row in answer["results"]:
-        number = math.inf if row["value"] is None else row["value"]
-        value = f"{number:.2%}" if row["measure"] == "accuracy" else f"{number:,.3f}"
-        lines.append(f"  {row['measure']:<10}  {row['unit']:<16}  {row['units']:>12,}  {value:>14}")
-    for measure, values in answer.get("paper", {}).items():
-        shown = [f"{value:.2%}" if measure == "accuracy" else f"{value:g}" for value in values.values()]
-        pairs = ", ".join(f"{size} {value}" for size, value in zip(values, shown, strict=True))
-        lines.append(f"  paper, Table 3 (unit and stride not published), {measure}: {pairs}")
-    if "overlap" in answer:
-        row = answer["overlap"]
-        shares = [row[name] for name in OVERLAPS]
-        before, after = ("-" if share is None else f"{share:.2%}" for share in shares)
-        lines.append(f"  {row['overlap_words']}-grams of the set in the documents {before}, in the corpus {after}")
-    return "\n".join(lines)
 
 
 def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
