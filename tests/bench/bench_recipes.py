@@ -4,9 +4,9 @@
 
 DATA holds corpora/en.txt.xz: a tokenizer of 1,024 tokens is trained on it, and pieces of about 4,000 characters are documents, of
 which every 40th is held out. Both recipes are read from train/recipes and stretched to N tokens: steps, warm-up and batch
-ramp alike. `sweep` trains each with several rates and one seed (the fast one with Muon's), `compare` with the recipes' own
-rates and several seeds. Nothing but losses is measured. Runs that --work holds are not made again, and an interrupted one
-goes on.
+ramp alike. `sweep` trains the plain one with several rates and every seed and the fast one with several of Muon's and one
+seed, `compare` both with their own rates and every seed. Nothing but losses is measured. Runs that --work holds are not
+made again, and an interrupted one goes on.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from webtext.train.schedule import sequences_before
 
 RECIPES = Path(__file__).resolve().parents[2] / "train/recipes"
 PLAIN, FAST = "toy-cpu", "toy-cpu-fast"
-PLAIN_RATES = (2e-3, 4e-3, 8e-3)
+PLAIN_RATES = (1e-3, 2e-3, 4e-3)
 FAST_RATES = (4e-3, 8e-3, 16e-3)
-SHARES = (0.65, 1.0)
+SHARES = (0.4, 0.65, 1.0)
 """Of the plain recipe's tokens, that the fast one is given; its schedule ends there."""
+SHARE = 0.65
 VOCAB_SIZE = 1024
 DOCUMENT_CHARACTERS = 4000
 HELD_OUT_EVERY = 40
@@ -61,7 +62,7 @@ def main() -> None:
         if not (work / "tokens/manifest.json").exists():
             write_tokens(data / "corpora/en.txt.xz", work / "tokens")
         if options.only != "compare":
-            sweep(work, options.tokens)
+            sweep(work, options.tokens, options.seeds)
         if options.only != "sweep":
             compare(work, options.tokens, options.seeds)
 
@@ -111,26 +112,12 @@ def stretched(name: str, n_tokens: int) -> TrainSettings:
     )
 
 
-def held_out_loss(work: Path, name: str, settings: TrainSettings) -> float:
-    """Train, or look up; nats a token at the last step."""
-    result = train_model(str(work / "tokens"), str(work / name), settings, Run.quiet())
-    assert result.validation_loss is not None
-    return result.validation_loss
-
-
-def sweep(work: Path, n_tokens: int) -> None:
-    """The final loss of one seed by the learning rate, of both recipes at their own budgets."""
-    for recipe, name, rates, share in (
-        (PLAIN, "learning_rate", PLAIN_RATES, 1.0),
-        (FAST, "muon_learning_rate", FAST_RATES, SHARES[0]),
-    ):
-        settings = stretched(recipe, round(share * n_tokens))
-        for rate in rates:
-            run = f"{recipe}-{tokens_of(settings)}-0-{rate:g}"
-            loss = held_out_loss(work, run, replace(settings, **{name: rate}))
-            print(
-                f"{recipe:<14}{tokens_of(settings):>10,} tokens  {name} {rate:<8g} held-out loss {loss:.4f}", flush=True
-            )
+def sweep(work: Path, n_tokens: int, n_seeds: int) -> None:
+    """The final losses by the rate: of the plain recipe with every seed, of the fast one with the first."""
+    for rate in PLAIN_RATES:
+        losses(work, PLAIN, replace(stretched(PLAIN, n_tokens), learning_rate=rate), n_seeds)
+    for rate in FAST_RATES:
+        losses(work, FAST, replace(stretched(FAST, round(SHARE * n_tokens)), muon_learning_rate=rate), 1)
 
 
 def compare(work: Path, n_tokens: int, n_seeds: int) -> None:
@@ -144,13 +131,20 @@ def compare(work: Path, n_tokens: int, n_seeds: int) -> None:
 
 
 def losses(work: Path, recipe: str, settings: TrainSettings, n_seeds: int) -> list[float]:
-    """The final losses by seeds 0, 1, ...; printed with their mean and standard deviation."""
-    name = f"{recipe}-{tokens_of(settings)}"
-    found = [held_out_loss(work, f"{name}-{seed}", replace(settings, seed=seed)) for seed in range(n_seeds)]
-    spread = statistics.stdev(found) if n_seeds > 1 else 0.0
+    """The final losses, nats a token, by seeds 0, 1, ...; printed with their mean and standard deviation."""
+    rate, n_tokens = settings.muon_learning_rate or settings.learning_rate, tokens_of(settings)
+    found = []
+    for seed in range(n_seeds):
+        out = work / f"{recipe}-{n_tokens}-{rate:g}-{seed}"
+        result = train_model(str(work / "tokens"), str(out), replace(settings, seed=seed), Run.quiet())
+        assert result.validation_loss is not None
+        found.append(result.validation_loss)
+    spread = f" +- {statistics.stdev(found):.4f}" if n_seeds > 1 else ""
     each = " ".join(f"{loss:.4f}" for loss in found)
-    n_tokens = f"{tokens_of(settings):,}"
-    print(f"{recipe:<14}{n_tokens:>12} tokens  {each}  mean {statistics.fmean(found):.4f} +- {spread:.4f}", flush=True)
+    print(
+        f"{recipe:<14}{n_tokens:>10,} tokens  rate {rate:<6g} {each}  mean {statistics.fmean(found):.4f}{spread}",
+        flush=True,
+    )
     return found
 
 
