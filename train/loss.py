@@ -62,6 +62,6 @@ class MaskedLikelihood:
         self._model = model
         self._eot_id = eot_id
 
-    def log_likelihood(self, tokens_bt: Tensor) -> Tensor:
+    def log_likelihood(self, tokens_bt: Tensor, *, last: int | None = None) -> Tensor:
         """As GPT2's, where a token sees its own document alone."""
-        return self._model.log_likelihood(tokens_bt, documents_of(tokens_bt[:, :-1], self._eot_id))
+        return self._model.log_likelihood(tokens_bt, documents_of(tokens_bt[:, :-1], self._eot_id), last=last)

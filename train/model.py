@@ -49,9 +49,11 @@ class Attention(nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         is_first = cache is None or cache.length == 0
-        assert is_first or x_btc.shape[1] == 1, "after the first tokens a cache takes one at a time"
+        assert is_first or x_btc.shape[1] == 1 or mask_b1tt is not None, "the last of the tokens alone may see them all"
         if cache is not None:
-            k_bhtd, v_bhtd = cache.append(k_bhtd, v_bhtd)
+            seen = cache.append(k_bhtd, v_bhtd)
+            if not is_first:
+                k_bhtd, v_bhtd = seen
         dropout = self.dropout if self.training else 0.0
         if is_first and mask_b1tt is None:
             y_bhtd = causal_attention(q_bhtd, k_bhtd, v_bhtd, dropout)
@@ -139,8 +141,11 @@ class GPT2(nn.Module):
 
         With `documents_bt` (without caches) tokens attend to those before them that have the same number.
         """
-        x_btc = self.embed(tokens_bt, caches[0].length if caches is not None else 0)
+        start = caches[0].length if caches is not None else 0
+        x_btc = self.embed(tokens_bt, start)
         mask_b1tt = None if documents_bt is None else _document_mask(documents_bt)
+        if start and tokens_bt.shape[1] > 1:
+            mask_b1tt = _continued_mask(start, tokens_bt)
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
 
     def embed(self, tokens_bt: Tensor, start: int = 0) -> Tensor:
@@ -166,13 +171,15 @@ class GPT2(nn.Module):
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
         """Logits of the token after each position, [b, t, vocab_size]."""
-        logits_btv = functional.linear(self.hidden(tokens_bt), self.token_embedding.weight)
-        return logits_btv[..., : self.config.vocab_size]
+        return self.logits(self.hidden(tokens_bt))
+
+    def logits(self, hidden_btc: Tensor) -> Tensor:
+        """Logits of the token after each position of what `hidden` gives, or of any of its rows: [..., vocab_size]."""
+        return functional.linear(hidden_btc, self.token_embedding.weight)[..., : self.config.vocab_size]
 
     def next_logits(self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
         """Logits of the token after the last position alone, [b, vocab_size]; the tokens join the caches."""
-        hidden_bc = self.hidden(tokens_bt, caches)[:, -1]
-        return functional.linear(hidden_bc, self.token_embedding.weight)[:, : self.config.vocab_size]
+        return self.logits(self.hidden(tokens_bt, caches)[:, -1])
 
     def loss(
         self,
@@ -192,13 +199,17 @@ class GPT2(nn.Module):
         )
 
     @torch.no_grad()
-    def log_likelihood(self, tokens_bt: Tensor, documents_bt: Tensor | None = None) -> Tensor:
+    def log_likelihood(
+        self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
+    ) -> Tensor:
         """Natural log-probability of each token after the first, given those before it: [b, t - 1].
 
-        `documents_bt` as in `hidden`, of all tokens but the last.
+        `documents_bt` as in `hidden`, of all tokens but the last. With `last` of that many last tokens alone, [b, last]:
+        at GPT-2's vocabulary a token's logits cost about a third of what the blocks do.
         """
-        hidden_nc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt).flatten(0, 1)
-        targets_n = tokens_bt[:, 1:].flatten()
+        start = 0 if last is None else tokens_bt.shape[1] - 1 - last
+        hidden_nc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt)[:, start:].flatten(0, 1)
+        targets_n = tokens_bt[:, start + 1 :].flatten()
         losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_n, self.config.vocab_size)
         return -losses_n.view(tokens_bt.shape[0], -1)
 
@@ -220,3 +231,9 @@ def _document_mask(documents_bt: Tensor) -> Tensor:
     """True where a query (last but one dimension) may attend to a key: not after it, and of its document."""
     same_btt = documents_bt[:, :, None] == documents_bt[:, None, :]
     return same_btt.tril()[:, None]
+
+
+def _continued_mask(start: int, tokens_bt: Tensor) -> Tensor:
+    """True where a token may attend, to those of the cache and those up to itself: [1, 1, t, start + t]."""
+    t = tokens_bt.shape[1]
+    return torch.ones(1, 1, t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)

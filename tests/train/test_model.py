@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.train import cross_entropy
+from webtext.train.cache import empty_caches
 from webtext.train.model import GPT2
 from webtext.train.precision import cast_parameters
 from webtext.train.shape import GPT2Config
@@ -136,6 +137,31 @@ def test_log_likelihood_is_that_of_the_softmax_of_the_logits() -> None:
     expected = log_probabilities.gather(2, tokens_bt[:, 1:, None])[..., 0]
     assert torch.allclose(model.log_likelihood(tokens_bt), expected, atol=1e-5)
     assert model.log_likelihood(tokens_bt[:, :1]).shape == (3, 0)
+
+
+def test_log_likelihood_of_the_last_tokens_alone_is_that_of_all() -> None:
+    """In float64, so that another order of sums is no excuse; with document masks too."""
+    model = GPT2(GPT2Config(n_layer=2, n_head=2, n_embd=16, context=12, vocab_size=61)).double().eval()
+    tokens_bt = torch.randint(61, (3, 13))
+    for documents_bt in (None, torch.randint(2, (3, 12)).cumsum(1)):
+        whole_bt = model.log_likelihood(tokens_bt, documents_bt)
+        for last in (1, 5, 12):
+            found_bt = model.log_likelihood(tokens_bt, documents_bt, last=last)
+            assert torch.allclose(found_bt, whole_bt[:, -last:], rtol=0, atol=1e-12)
+            assert found_bt.shape == (3, last)
+
+
+def test_several_tokens_after_those_of_the_cache_see_what_they_would_in_the_whole() -> None:
+    """One text read once, whose keys and values fill the caches of three that go on from it."""
+    model = GPT2(GPT2Config(n_layer=2, n_head=2, n_embd=16, context=12, vocab_size=61)).double().eval()
+    before_1t, after_bt = torch.randint(61, (1, 5)), torch.randint(61, (3, 7))
+    whole_btc = model.hidden(torch.cat([before_1t.expand(3, -1), after_bt], 1))
+    caches = empty_caches(model.config, 3, model.final_norm.weight)
+    with torch.no_grad():
+        assert torch.allclose(model.hidden(before_1t, caches), whole_btc[:1, :5], rtol=0, atol=1e-12)
+        for part in (slice(0, 4), slice(4, 5), slice(5, 7)):
+            found_btc = model.hidden(after_bt[:, part], caches)
+            assert torch.allclose(found_btc, whole_btc[:, 5:][:, part], rtol=0, atol=1e-12)
 
 
 def test_a_tiny_batch_is_learned_by_heart() -> None:

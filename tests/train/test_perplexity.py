@@ -57,8 +57,9 @@ class WordTokenizer:
 class Uniform:
     """A model that knows nothing: each of 61 tokens is as likely."""
 
-    def log_likelihood(self, tokens_bt: torch.Tensor, /) -> torch.Tensor:
-        return torch.full((tokens_bt.shape[0], tokens_bt.shape[1] - 1), -math.log(61))
+    def log_likelihood(self, tokens_bt: torch.Tensor, /, *, last: int) -> torch.Tensor:
+        assert 0 < last < tokens_bt.shape[1]
+        return torch.full((tokens_bt.shape[0], last), -math.log(61))
 
 
 @pytest.fixture(scope="module")

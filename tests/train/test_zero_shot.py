@@ -18,7 +18,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
-from webtext.train import TrainSettings, load_model, train_model
+from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
 from webtext.train.distributed import World
 from webtext.train.evaluate.cloze import Cloze, read_cbt, score_clozes
 from webtext.train.evaluate.perplexity import evaluate_model
@@ -155,14 +155,14 @@ def test_choices_are_scored_as_transformers_does(theirs: tuple[str, Any], tokeni
 
 
 def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: Tokenizer) -> None:
-    """Each its own clozes, zeros for the other's: the sum over both is the whole."""
+    """Each its own clozes, zeros for the other's: the sum over both is the whole. Ends of one text stay together."""
 
     class Apart(World):
         def sum(self, value: torch.Tensor) -> torch.Tensor:
             return value
 
     clozes = [Cloze(before, after) for before in ("He", "The cat sat on", "it") for after in (" was", " here .", " it")]
-    how = {"context": CONTEXT, "batch_size": 2, "predicts": True}
+    how = {"batch_size": 2}
     model, device = load_model(theirs[0]), torch.device("cpu")
     whole, *parts = (
         score_clozes(model, clozes, tokenizer, world=Apart(rank, size, device), **how)
@@ -171,7 +171,46 @@ def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: T
     assert (parts[0].loss + parts[1].loss).tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
     assert (parts[0].n_tokens + parts[1].n_tokens).equal(whole.n_tokens)
     assert (parts[0].last_likeliest | parts[1].last_likeliest).equal(whole.last_likeliest)
-    assert all((part.n_tokens > 0).sum() in (4, 5) for part in parts)
+    first, second = [True] * 3, [False] * 3
+    assert (parts[0].n_tokens > 0).tolist() == [*first, *second, *first]
+    assert (parts[1].n_tokens > 0).tolist() == [*second, *first, *second]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+def test_ends_of_one_text_are_worth_what_each_is_alone(
+    batch_size: int, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text read once for all its ends, of one token and of many, up to the last that the context holds, and past it."""
+    torch.manual_seed(2)
+    shape = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": CONTEXT, "vocab_size": tokenizer.vocab_size}
+    model = GPT2(GPT2Config(**shape)).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(5)
+    sizes: list[int] = []
+    hidden = model.hidden
+    monkeypatch.setattr(
+        model, "hidden", lambda tokens, *caches: sizes.append(tokens.numel()) or hidden(tokens, *caches)
+    )
+    ends = [" q", " cat sat on the mat", " he", " it was not here, said he"]
+    longest = max(len(tokenizer.encode(end)) for end in ends)
+    fits = "q" * (CONTEXT - longest)
+    texts = ["the cat", fits, fits + "q", "q" * 200]
+    assert len(tokenizer.encode(fits)) == CONTEXT - longest
+    clozes = [Cloze(text, end) for text in texts for end in ends]
+    found = score_clozes(model, clozes, tokenizer, batch_size=batch_size, world=World(0, 1, torch.device("cpu")))
+    if batch_size == 8:
+        assert CONTEXT - longest + 1 in sizes, "the text that just fits is read once, alone"
+    for i, cloze in enumerate(clozes):
+        target = tokenizer.encode(cloze.target)
+        tokens = [EOT, *tokenizer.encode(cloze.before)][-(CONTEXT + 1 - len(target)) :] + target
+        with torch.no_grad():
+            logits_tv = model(torch.tensor([tokens[:-1]]))[0, -len(target) :]
+        losses_t = -logits_tv.log_softmax(-1)[range(len(target)), target]
+        assert float(found.loss[i]) == pytest.approx(float(losses_t.sum()), rel=1e-12)
+        assert found.n_tokens[i] == len(target)
+        assert bool(found.all_likeliest[i]) == (logits_tv.argmax(-1).tolist() == target)
+        assert bool(found.last_likeliest[i]) == (logits_tv.argmax(-1).tolist()[-1] == target[-1])
 
 
 def test_a_choice_is_split_before_the_word_left_out() -> None:

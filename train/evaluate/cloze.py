@@ -15,7 +15,7 @@ import json
 import os.path
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,22 +23,15 @@ from torch.nn import functional
 
 from webtext.base.errors import InputError
 from webtext.base.progress import Progress
+from webtext.train.cache import empty_caches
+from webtext.train.cross_entropy import chunk_rows, sum_dtype
 from webtext.train.distributed import World
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded
+from webtext.train.model import GPT2
 
 BLANK = "XXXXX"
 N_SENTENCES = 21
-
-
-class Asked(Protocol):
-    """What can be asked: this package's GPT2, or another language model in such a coat."""
-
-    def log_likelihood(self, tokens_bt: Tensor, /) -> Tensor:
-        """Natural log-probability of each token after the first: [b, t - 1]."""
-
-    def __call__(self, tokens_bt: Tensor, /) -> Tensor:
-        """Logits of the token after each position: [b, t, v]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,50 +93,72 @@ def read_cbt(data: bytes, place: str, *, detokenize: bool = True) -> list[Choice
     return choices
 
 
+@torch.no_grad()
 def score_clozes(
-    model: Asked,
+    model: GPT2,
     clozes: Sequence[Cloze],
     tokenizer: Any,
     *,
-    context: int,
     batch_size: int,
     world: World,
-    predicts: bool,
     progress: Progress | None = None,
 ) -> Scores:
     """Score every target after an end-of-text and as much of what stands before as the context holds.
 
-    What is likeliest is asked only where `predicts`: it takes the logits of a whole batch at once.
+    Targets after one text (neighbours in `clozes`) are scored by one process, which reads the text once.
     """
     scores = torch.zeros(4, len(clozes), dtype=torch.float64)
-    mine = sorted(range(world.rank, len(clozes), world.size), key=lambda i: len(clozes[i].before))
+    groups = [list(group) for _, group in itertools.groupby(range(len(clozes)), key=lambda i: clozes[i].before)]
+    mine = sorted(groups[world.rank :: world.size], key=lambda group: len(clozes[group[0]].before))
     for numbers in _batches(mine, batch_size):
-        rows = [_tokens(clozes[number], tokenizer, context) for number in numbers]
-        # Filled up on the right, which a causal model does not see from where it is scored.
-        tokens_bt = torch.full((len(rows), max(len(tokens) for tokens, _ in rows)), int(tokenizer.eot_id))
-        for row, (tokens, _) in enumerate(rows):
-            tokens_bt[row, : len(tokens)] = torch.tensor(tokens)
-        log_p_bt, right_bt = _ask(model, tokens_bt.to(world.device), predicts)
-        for row, (number, (tokens, n)) in enumerate(zip(numbers, rows, strict=True)):
-            scored = slice(len(tokens) - n - 1, len(tokens) - 1)
-            right_t = right_bt[row, scored]
-            loss = -log_p_bt[row, scored].double().sum().item()
-            scores[:, number] = torch.tensor([loss, n, right_t.all(), right_t[-1]], dtype=torch.float64)
+        rows = [_tokens(clozes[number], tokenizer, model.config.context) for number in numbers]
+        targets_n = torch.tensor([token for tokens, n in rows for token in tokens[-n:]], device=world.device)
+        hidden_nc = _hidden_of_targets(model, rows, int(tokenizer.eot_id), world.device)
+        loss_n, right_n = _judge(model, hidden_nc, targets_n)
+        sizes = [n for _, n in rows]
+        parts = zip(torch.split(loss_n, sizes), torch.split(right_n, sizes), strict=True)
+        for number, (loss_t, right_t) in zip(numbers, parts, strict=True):
+            told = [loss_t.double().sum(), len(loss_t), right_t.all(), right_t[-1]]
+            scores[:, number] = torch.tensor(told, dtype=torch.float64)
         if progress is not None:
             progress.advance(len(numbers))
-    loss_n, n_tokens_n, all_n, last_n = world.sum(scores.to(world.device)).cpu()
-    return Scores(loss_n, n_tokens_n, all_n.bool(), last_n.bool())
+    losses, n_tokens, all_likeliest, last_likeliest = world.sum(scores.to(world.device)).cpu()
+    return Scores(losses, n_tokens, all_likeliest.bool(), last_likeliest.bool())
 
 
-@torch.no_grad()
-def _ask(model: Asked, tokens_bt: Tensor, predicts: bool) -> tuple[Tensor, Tensor]:
-    """Of each token after the first its log-probability, and whether it is the likeliest (False where not asked)."""
-    if not predicts:
-        log_p_bt = model.log_likelihood(tokens_bt)
-        return log_p_bt, torch.zeros_like(log_p_bt, dtype=torch.bool)
-    logits_btv, targets_bt = model(tokens_bt[:, :-1]).float(), tokens_bt[:, 1:]
-    losses_bt = functional.cross_entropy(logits_btv.transpose(1, 2), targets_bt, reduction="none")
-    return -losses_bt, logits_btv.argmax(-1) == targets_bt
+def _judge(model: GPT2, hidden_nc: Tensor, targets_n: Tensor) -> tuple[Tensor, Tensor]:
+    """On the CPU: -log p of each target in nats, and whether it is the likeliest."""
+    losses, right = [], []
+    for rows in chunk_rows(len(targets_n), model.token_embedding.weight):
+        logits_nv = model.logits(hidden_nc[rows]).to(sum_dtype(hidden_nc))
+        losses.append(functional.cross_entropy(logits_nv, targets_n[rows], reduction="none"))
+        right.append(logits_nv.argmax(-1) == targets_n[rows])
+    return torch.cat(losses).cpu(), torch.cat(right).cpu()
+
+
+def _hidden_of_targets(model: GPT2, rows: Sequence[tuple[list[int], int]], filler: int, device: torch.device) -> Tensor:
+    """What the targets' logits are made of, row after row, [n, c]; a row is its tokens, and how many of the last are the target.
+
+    Rows are filled up on the right, which a causal model does not see from where it is scored. Where they differ in their
+    targets alone, what stands before is read once, and each row goes on from its keys and values.
+    """
+    befores = {tuple(tokens[:-n]) for tokens, n in rows}
+    if len(rows) > 1 and len(befores) == 1:
+        caches = empty_caches(model.config, len(rows), model.final_norm.weight)
+        before_btc = model.hidden(torch.tensor([befores.pop()], device=device), caches)  # fills the caches of all rows
+        hidden_btc = before_btc[:, -1:].expand(len(rows), -1, -1)
+        after = [tokens[-n:-1] for tokens, n in rows]
+        if any(after):
+            hidden_btc = torch.cat([hidden_btc, model.hidden(_filled(after, filler).to(device), caches)], 1)
+        return torch.cat([hidden_tc[:n] for hidden_tc, (_, n) in zip(hidden_btc, rows, strict=True)])
+    hidden_btc = model.hidden(_filled([tokens[:-1] for tokens, _ in rows], filler).to(device))
+    ends = [(len(tokens) - 1, n) for tokens, n in rows]
+    return torch.cat([hidden_tc[end - n : end] for hidden_tc, (end, n) in zip(hidden_btc, ends, strict=True)])
+
+
+def _filled(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])
 
 
 def _tokens(cloze: Cloze, tokenizer: Any, context: int) -> tuple[list[int], int]:
@@ -159,8 +174,11 @@ def _tokens(cloze: Cloze, tokenizer: Any, context: int) -> tuple[list[int], int]
     return [*before[-(context + 1 - len(target)) :], *target], len(target)
 
 
-def _batches(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    return (numbers[start : start + size] for start in range(0, len(numbers), size))
+def _batches(groups: Sequence[Sequence[int]], size: int) -> Iterator[Sequence[int]]:
+    """At most `size` numbers at once: of a group of several alone, of groups of one together."""
+    for is_alone, some in itertools.groupby(groups, key=lambda group: len(group) > 1):
+        for numbers in some if is_alone else [[number for group in some for number in group]]:
+            yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 
 def _choice(lines: Sequence[str], detokenize: bool) -> Choice:

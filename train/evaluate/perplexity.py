@@ -1,6 +1,6 @@
 """Held-out perplexity per token and bits per byte: of a model, of the same model untrained, and of two count tables.
 
-A judge needs nothing of a model but `log_likelihood(tokens_bt)`, natural logarithms [b, t - 1].
+A judge needs nothing of a model but `log_likelihood(tokens_bt, last=n)`, natural logarithms [b, n].
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ CODE_VERSION = 1
 class Judged(Protocol):
     """What can be measured: this package's GPT2, or any other language model in such a coat."""
 
-    def log_likelihood(self, tokens_bt: Tensor, /) -> Tensor:
-        """Natural log-probability of each token after the first: [b, t - 1]."""
+    def log_likelihood(self, tokens_bt: Tensor, /, *, last: int) -> Tensor:
+        """Natural log-probability of each of the last tokens, given all before it: [b, last]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ def total_loss(
     """Sum of -log p in nats over the scored tokens of all processes, and how many they are."""
     total = torch.zeros(2, dtype=torch.float64)
     for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):
-        likelihood_bt = model.log_likelihood(torch.from_numpy(tokens_bt).to(world.device)).double().cpu()
+        tokens = torch.from_numpy(tokens_bt).to(world.device)
+        likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu()
         total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
         total[1] += sum(n_scored)
         if progress is not None:

@@ -129,7 +129,7 @@ def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
 
 def _judge_words(judge: _Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
     numbers = spread(len(clozes), judge.settings.windows)
-    scores = _scores(judge, [clozes[i] for i in numbers], predicts=True)
+    scores = _scores(judge, [clozes[i] for i in numbers])
     n, loss = len(numbers), float(scores.loss.sum())
     return {
         "part": _part(n, len(clozes), "passages"),
@@ -147,7 +147,7 @@ def _judge_words(judge: _Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
 def _judge_choices(judge: _Judge, choices: Sequence[Choice], detokenizer: str | None) -> dict[str, Any]:
     numbers = spread(len(choices), judge.settings.windows)
     taken = [choices[i] for i in numbers]
-    scores = _scores(judge, [cloze for choice in taken for cloze in choice.clozes], predicts=False)
+    scores = _scores(judge, [cloze for choice in taken for cloze in choice.clozes])
     losses = iter(scores.loss.tolist())
     n_right = 0
     for choice in taken:
@@ -160,16 +160,14 @@ def _judge_choices(judge: _Judge, choices: Sequence[Choice], detokenizer: str | 
     }
 
 
-def _scores(judge: _Judge, clozes: Sequence[Cloze], *, predicts: bool) -> Scores:
+def _scores(judge: _Judge, clozes: Sequence[Cloze]) -> Scores:
     with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
         return score_clozes(
             judge.model,
             clozes,
             judge.tokenizer,
-            context=judge.model.config.context,
             batch_size=judge.settings.batch_size,
             world=judge.world,
-            predicts=predicts,
             progress=progress,
         )
 
