@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -46,11 +47,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that belongs to a part: a WARC, its index, a token shard."""
+    """A file that belongs to a part: a WARC, its index, a token shard.
+
+    `about` is what its kind's readers want to know before they open it, so that opening a set reads no file of it.
+    """
 
     name: str
     bytes: int
     sha256: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As in an entry; without `about` when there is nothing to say."""
+        return {name: value for name, value in asdict(self).items() if name != "about" or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,10 @@ class Part:
 
     def to_json(self) -> dict[str, Any]:
         """The entry as plain JSON values."""
-        return asdict(self) | {"counts": self.counts.to_json()}
+        return asdict(self) | {
+            "counts": self.counts.to_json(),
+            "attachments": [attachment.to_json() for attachment in self.attachments],
+        }
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Part:
@@ -134,31 +146,28 @@ class PartSet:
             raise InputError(f"'{folder.location(MANIFEST)}' is damaged: {error!r}", _MEND) from None
 
     @classmethod
-    def open(cls, url: str, kind: str | tuple[str, ...] = ()) -> PartSet:
+    def open(cls, url: str, kind: str | tuple[str, ...] = (), *, checks_sizes: bool = True) -> PartSet:
         """Open the set at `url`, which must hold records of `kind` (or of any kind when none is named).
 
+        Without `checks_sizes` the manifest is all that is read, for readers that look at each file when they come to it.
         Raises InputError when there is no set, when it is unsealed, damaged, incomplete, or of another kind.
         """
         folder = Folder(url)
-        if not folder.exists(MANIFEST):
-            if folder.exists(ENTRIES):
-                raise InputError(
-                    f"the part set '{folder.url}' is not sealed: the run that writes it has not finished",
-                    "give the command that makes it again; it goes on where it stopped",
-                )
-            if not folder.exists(""):
-                raise InputError(f"there is no part set '{folder.url}': no such folder", "check the path")
-            raise InputError(
-                f"'{folder.url}' is no part set: it has no {MANIFEST}", "name the folder a webtext verb wrote"
-            )
-        opened = cls(folder, folder.read_bytes(MANIFEST))
+        try:
+            manifest = folder.read_bytes(MANIFEST)
+        except (InputError, NotADirectoryError):
+            if folder.exists(MANIFEST):
+                raise
+            raise _no_set(folder) from None
+        opened = cls(folder, manifest)
         kinds = (kind,) if isinstance(kind, str) else kind
         if kinds and opened.kind not in kinds:
             raise InputError(
                 f"'{folder.url}' holds {opened.kind}, not {' or '.join(kinds)}",
                 f"name a part set of {' or '.join(kinds)}",
             )
-        opened._check_sizes()
+        if checks_sizes:
+            opened._check_sizes()
         return opened
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -211,6 +220,13 @@ class PartSet:
                 return attachment.name
         raise KeyError(f"{part.name} of '{self.folder.url}' has no attachment '*{suffix}'")
 
+    def check_names(self, names: Iterable[str]) -> None:
+        """InputError when one of these files is not in the folder; one look at its list of names, a local matter."""
+        there = set(os.listdir(self.folder.local_path()))
+        for name in names:
+            if name not in there:
+                raise InputError(f"'{self.folder.location(name)}' is missing", _MEND)
+
     def verify(self) -> None:
         """Read every byte of every file of the set; InputError names the first that differs."""
         for part in self.parts:
@@ -261,6 +277,17 @@ class PartSet:
 
 
 _MEND = "give the command that made the set again: it redoes what is missing or altered"
+
+
+def _no_set(folder: Folder) -> InputError:
+    if folder.exists(ENTRIES):
+        return InputError(
+            f"the part set '{folder.url}' is not sealed: the run that writes it has not finished",
+            "give the command that makes it again; it goes on where it stopped",
+        )
+    if not folder.exists(""):
+        return InputError(f"there is no part set '{folder.url}': no such folder", "check the path")
+    return InputError(f"'{folder.url}' is no part set: it has no {MANIFEST}", "name the folder a webtext verb wrote")
 
 
 def _files(part: Part) -> Iterator[tuple[str, int, str]]:

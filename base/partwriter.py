@@ -68,6 +68,7 @@ class PartWriter:
         self._pending: list[pa.Table] = []
         self._n_pending = 0  # rows of both
         self._attached: dict[str, Path] = {}
+        self._about: dict[str, Mapping[str, Any]] = {}
         self._path = folder.scratch_path(part_name(index))
         self._scratch = [self._path]
         self._file = pq.ParquetWriter(
@@ -111,12 +112,19 @@ class PartWriter:
             self._scratch.append(path)
         return path
 
+    def describe(self, name: str, about: Mapping[str, Any]) -> None:
+        """What the entry says of an attached file besides its size and hash: plain JSON values."""
+        self._about[name] = about
+
     def publish(self, generation: int = 1) -> Part:
         """Make the part and its attachments appear, then its entry. Returns the entry."""
         self._flush(last=True)
         self._file.close()
         assert self.counts.balanced, f"records in must be kept + dropped + failed: {self.counts}"
-        attachments = [Attachment(name, *_size_and_sha256(path)) for name, path in self._attached.items()]
+        attachments = [
+            Attachment(name, *_size_and_sha256(path), self._about.get(name, {}))
+            for name, path in self._attached.items()
+        ]
         n_bytes, sha256 = _size_and_sha256(self._path)
         part = Part(
             name=part_name(self.index),

@@ -101,9 +101,14 @@ class Folder:
             ) from None
 
     def read_bytes(self, name: str) -> bytes:
-        """All bytes of file `name`."""
-        with self.open(name) as file:
-            return file.read()
+        """All bytes of file `name`: one request of a remote folder."""
+        if self.is_local:
+            with self.open(name) as file:
+                return file.read()
+        try:
+            return bytes(self._remote.cat_file(self.location(name)))
+        except FileNotFoundError:
+            raise InputError(f"no file '{self.location(name)}'", "check the path") from None
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Bytes start … stop-1 of file `name`: one request of a remote folder. InputError when it ends before."""

@@ -6,6 +6,7 @@ A run that reads a block again takes it as whole: the next process compares it a
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy.typing as npt
 
 from webtext.base.errors import ShardCorrupt
 from webtext.shards.format import HEADER_BYTES, ShardHeader, corrupt
+
+MEND = "copy the file from where it is whole, or pack the corpus again; then the same command goes on"
 
 
 class BlockChecks:
@@ -50,6 +53,17 @@ class BlockChecks:
         return np.asarray(before[last + 1] > before[first])
 
 
+def compare_table(location: str, header: ShardHeader, table: bytes) -> None:
+    """ShardCorrupt unless the checksums of a file's blocks are those that its header names."""
+    found = hashlib.sha256(table).hexdigest()
+    if found != header.checksums_hash:
+        raise ShardCorrupt(
+            f"'{location}': SHA-256 of its checksums is {found[:12]}…",
+            f"the file was altered: its header says {header.checksums_hash[:12]}…",
+            MEND,
+        )
+
+
 def compare_block(
     location: str, header: ShardHeader, block: int, data: Any, written: npt.NDArray[np.uint32], fault: str = ""
 ) -> None:
@@ -61,7 +75,7 @@ def compare_block(
         raise ShardCorrupt(
             f"'{location}': checksum of block {block:,} (bytes {at:,} to {stop - 1:,}) is {found:08x}",
             f"{fault or 'the file was altered'}: {written[block]:08x} was written",
-            "copy the file from where it is whole, or pack the corpus again; then the same command goes on",
+            MEND,
         )
     _compare_ids(location, header, block * header.block_bytes, data)
 

@@ -32,7 +32,7 @@ from webtext.shards.reader import TokenShards
 from webtext.shards.settings import PackSettings
 from webtext.shards.splitwriter import SplitWriter, Vocabulary
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 _BATCH_ROWS = 4096
 _VALIDATION = re.compile(r"(^|[^a-z])val(id|idation)?([^a-z]|$)", re.IGNORECASE)
 

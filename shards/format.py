@@ -6,7 +6,8 @@
     checksums   one CRC-32 (zlib) of 4 bytes for every block_bytes of what lies between the header and here
 
 The dtype follows from the vocabulary: 2 bytes when it has at most 65,536 tokens, else 4. The file's size follows from the
-header's counts, so a truncated or padded file is refused before a token is read.
+header's counts, so a truncated or padded file is refused before a token is read. The header names the checksums by their
+SHA-256, and the set's manifest repeats the header: another shard in a shard's place is known by its first 256 bytes.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from webtext.base.errors import ShardCorrupt
+from webtext.base.errors import InputError, ShardCorrupt
 
 MAGIC = b"\x89TOKENS\n"  # not text, and a transfer that rewrites line ends breaks it
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER_BYTES = 256
 BLOCK_BYTES = 1 << 20
 MAX_U16_VOCABULARY = 1 << 16
@@ -31,11 +33,12 @@ INDEX_BYTES = 8
 CHECKSUM_BYTES = 4
 SPLITS = ("train", "validation")
 
-# magic, version, bytes per token, vocab_size, eot_id, tokenizer hash, n_tokens, n_documents, block_bytes
-_FIELDS = struct.Struct("<8s I I Q Q 32s Q Q Q")
+# magic, version, bytes per token, vocab_size, eot_id, tokenizer hash, n_tokens, n_documents, block_bytes, checksums hash
+_FIELDS = struct.Struct("<8s I I Q Q 32s Q Q Q 32s")
 _HEADER_CHECKSUM = struct.Struct("<I")
 _SHARD_NAME = re.compile(r"(train|validation)-([0-9]{5,})(?:-([1-9][0-9]*))?\.tok")
 _CHECKSUM_AT = HEADER_BYTES - CHECKSUM_BYTES
+_IN_MANIFEST = ("n_tokens", "n_documents", "block_bytes", "checksums_hash")
 
 Tokens = npt.NDArray[Any]
 """A flat array of token ids, u16 or u32."""
@@ -50,16 +53,12 @@ class ShardHeader:
     tokenizer_hash: str  # SHA-256 in hex, `Tokenizer.hash`
     n_tokens: int
     n_documents: int
-    block_bytes: int = BLOCK_BYTES
+    block_bytes: int
+    checksums_hash: str  # SHA-256 in hex of the table of checksums: it names what the file holds
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of a token on disk.
-
-        >>> of = lambda n: ShardHeader(vocab_size=n, eot_id=0, tokenizer_hash="", n_tokens=1, n_documents=1).dtype.name
-        >>> of(65_536), of(65_537)
-        ('uint16', 'uint32')
-        """
+        """Type of a token on disk."""
         return token_dtype(self.vocab_size)
 
     @property
@@ -99,6 +98,7 @@ class ShardHeader:
             self.n_tokens,
             self.n_documents,
             self.block_bytes,
+            bytes.fromhex(self.checksums_hash),
         ).ljust(_CHECKSUM_AT, b"\0")
         return fields + _HEADER_CHECKSUM.pack(zlib.crc32(fields))
 
@@ -112,7 +112,7 @@ class ShardHeader:
             corrupt(
                 location, "header", f"{len(data)} bytes", f"a token file starts with {HEADER_BYTES} bytes of header"
             )
-        magic, version, token_bytes, vocab_size, eot_id, digest, n_tokens, n_documents, block_bytes = (
+        magic, version, token_bytes, vocab_size, eot_id, digest, n_tokens, n_documents, block_bytes, table = (
             _FIELDS.unpack_from(data)
         )
         if magic != MAGIC:
@@ -133,9 +133,49 @@ class ShardHeader:
             n_tokens=n_tokens,
             n_documents=n_documents,
             block_bytes=block_bytes,
+            checksums_hash=table.hex(),
         )
         header._check(location, token_bytes, file_bytes)
         return header
+
+    def in_manifest(self) -> dict[str, Any]:
+        """What the manifest of the shard's set says of it, beside what the set's recipe says of all its shards."""
+        return {name: getattr(self, name) for name in _IN_MANIFEST}
+
+    @classmethod
+    def from_manifest(
+        cls, about: Mapping[str, Any], settings: Mapping[str, Any], location: str, file_bytes: int
+    ) -> ShardHeader:
+        """The header that the shard at `location` was written with: of `in_manifest`, the recipe's settings and its size.
+
+        InputError when they do not say it, ShardCorrupt when they contradict each other.
+        """
+        try:
+            header = cls(
+                vocab_size=int(settings["vocab_size"]),
+                eot_id=int(settings["eot_id"]),
+                tokenizer_hash=str(settings["tokenizer_hash"]),
+                n_tokens=int(about["n_tokens"]),
+                n_documents=int(about["n_documents"]),
+                block_bytes=int(about["block_bytes"]),
+                checksums_hash=str(about["checksums_hash"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise InputError(
+                f"the manifest does not say what '{location}' holds",
+                "another version of webtext wrote it: pack or convert again",
+            ) from None
+        header._check(
+            f"{location}' in the manifest of '{location.rpartition('/')[0]}", header.dtype.itemsize, file_bytes
+        )
+        return header
+
+    def check_is(self, expected: ShardHeader, location: str) -> None:
+        """ShardCorrupt, naming what differs, unless this is the header of the very shard that the set was made with."""
+        for field in fields(self):
+            found, said = getattr(self, field.name), getattr(expected, field.name)
+            if found != said:
+                corrupt(location, field.name, found, f"the manifest says {said}: it is not the shard of this set")
 
     def _check(self, location: str, token_bytes: int, file_bytes: int) -> None:
         if not 1 <= self.vocab_size <= 1 << 32:
@@ -154,7 +194,11 @@ class ShardHeader:
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """u16 for a vocabulary of at most 65,536 tokens, else u32; little-endian."""
+    """u16 for a vocabulary of at most 65,536 tokens, else u32; little-endian.
+
+    >>> token_dtype(65_536).name, token_dtype(65_537).name
+    ('uint16', 'uint32')
+    """
     return np.dtype("<u2" if vocab_size <= MAX_U16_VOCABULARY else "<u4")
 
 

@@ -25,7 +25,7 @@ from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
 from webtext.shards.splitwriter import SplitWriter, Vocabulary
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 END_OF_TEXT = "<|endoftext|>"
 NO_TOKENS = "no_tokens"
 _BATCH_ROWS = 256

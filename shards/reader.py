@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
-from webtext.base.partset import PartSet
+from webtext.base.partset import Attachment, PartSet
 from webtext.shards.format import SPLITS, ShardHeader, Tokens, corrupt, shard_place, token_dtype
 from webtext.shards.remote import RemoteShards
 from webtext.shards.shard_tokens import Read, ShardTokens, keeping_blocks
@@ -44,27 +44,21 @@ class TokenDocument:
 class TokenShards:
     """The shards of one split of a token set ("train" or "validation").
 
-    Opening checks the manifest, sizes and headers; tokens are checked when they are first read, and `verify` reads every
-    byte. A split without documents
-    opens with `len(shards) == 0`. Shards follow each other as the parts of the corpus did. Of a set at a URL, `read` and
-    a sampler fetch the ranges they need; `tokens` and `file` fetch whole shards and keep them in memory.
+    Opening reads the manifest alone, and locally the names in the folder: it costs the same for any number of shards. A
+    shard is held to the manifest when it is first read, its blocks to their checksums when they are, and `verify` reads
+    every byte. A split without documents opens with `len(shards) == 0`. Shards follow each other as the parts of the
+    corpus did. Of a set at a URL, `read` and a sampler fetch the ranges they need; `tokens` and `file` fetch whole shards
+    and keep them in memory.
     """
 
     def __init__(self, folder: str | os.PathLike[str], split: str = "train") -> None:
         if split not in SPLITS:
             raise ConfigError(f"no split '{split}'", did_you_mean(split, SPLITS))
-        self.set = PartSet.open(os.fspath(folder), "tokens")
+        self.set = PartSet.open(os.fspath(folder), "tokens", checks_sizes=False)
         self.split = split
         self.hash = self.set.hash
-        self.names = _shard_names(self.set, split)
-        self.remote: RemoteShards | None = None
-        self._opened: dict[int, ShardFile] = {}
-        if self.set.folder.is_local:
-            self._opened = {i: ShardFile(self.set.folder.local_path(name)) for i, name in enumerate(self.names)}
-            self.headers = [file.header for file in self._opened.values()]
-        else:
-            self.remote = RemoteShards(self.set.folder.url, self.names)
-            self.headers = self.remote.headers
+        attachments = _shards_of(self.set, split)
+        self.names = [attachment.name for attachment in attachments]
         settings = self.set.recipe["settings"]
         try:
             self.vocab_size = int(settings["vocab_size"])
@@ -72,8 +66,16 @@ class TokenShards:
             self.tokenizer_hash = str(settings["tokenizer_hash"])
         except (KeyError, TypeError, ValueError):
             raise InputError(f"'{folder}' does not say which tokenizer made it", "pack the corpus again") from None
-        for name, header in zip(self.names, self.headers, strict=True):
-            self._check_agrees(self.set.folder.location(name), header)
+        self.headers = [
+            ShardHeader.from_manifest(each.about, settings, self.set.folder.location(each.name), each.bytes)
+            for each in attachments
+        ]
+        self.remote: RemoteShards | None = None
+        if self.set.folder.is_local:
+            self.set.check_names(self.names)
+        else:
+            self.remote = RemoteShards(self.set.folder.url, self.names, self.headers)
+        self._opened: dict[int, ShardFile] = {}
         self._rows: tuple[int, pa.Table] | None = None
 
     def __reduce__(self) -> tuple[type[TokenShards], tuple[str, str]]:
@@ -116,7 +118,7 @@ class TokenShards:
     def file(self, i: int) -> ShardFile:
         """The i-th shard with its header and document index."""
         if i not in self._opened:
-            self._opened[i] = self._fetched(i)
+            self._opened.setdefault(i, self._open(i))  # of two threads that ask at once, both get the first one's
         return self._opened[i]
 
     def index(self, i: int) -> npt.NDArray[np.uint64]:
@@ -161,7 +163,7 @@ class TokenShards:
         if self.remote is not None:
             found = [self.remote.tokens(*piece) for piece in self.pieces(start, length)]
         else:
-            found = [self._opened[shard].read(begin, end) for shard, begin, end in self.pieces(start, length)]
+            found = [self.file(shard).read(begin, end) for shard, begin, end in self.pieces(start, length)]
         if not found:
             return np.empty(0, self.token_dtype)
         return found[0] if len(found) == 1 else np.concatenate(found)
@@ -207,7 +209,7 @@ class TokenShards:
         ShardCorrupt or InputError names the first file and place that is wrong.
         """
         for i in range(len(self)):
-            file = self._opened.get(i) or self._fetched(i)
+            file = self._opened.get(i) or self._open(i)
             verify_shard(file)
             rows = self._index_rows(i)
             starts, lengths = (rows.column(name).to_numpy() for name in ("start", "length"))
@@ -221,9 +223,10 @@ class TokenShards:
     def _document_ends(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.cumsum([header.n_documents for header in self.headers], dtype=np.int64)
 
-    def _fetched(self, i: int) -> ShardFile:
-        assert self.remote is not None
-        return ShardFile.from_bytes(self.remote.whole(i), self.set.folder.location(self.names[i]))
+    def _open(self, i: int) -> ShardFile:
+        if self.remote is not None:
+            return ShardFile.from_bytes(self.remote.whole(i), self.set.folder.location(self.names[i]), self.headers[i])
+        return ShardFile(self.set.folder.local_path(self.names[i]), self.headers[i])
 
     def _index_rows(self, shard: int) -> pa.Table:
         """The rows of the set's document index that describe one shard; the last one asked for is kept."""
@@ -235,14 +238,8 @@ class TokenShards:
             self._rows = (shard, table.filter(pc.equal(table.column("shard"), name)))
         return self._rows[1]
 
-    def _check_agrees(self, location: str, header: ShardHeader) -> None:
-        for field in ("vocab_size", "eot_id", "tokenizer_hash"):
-            value, expected = getattr(header, field), getattr(self, field)
-            if value != expected:
-                corrupt(location, field, value, f"the manifest says {expected}")
 
-
-def _shard_names(tokens: PartSet, split: str) -> list[str]:
-    names = [attachment.name for part in tokens.parts for attachment in part.attachments]
-    places = sorted((place, name) for name in names if (place := shard_place(name)) is not None)
-    return [name for place, name in places if place[0] == split]
+def _shards_of(tokens: PartSet, split: str) -> list[Attachment]:
+    """The split's token files, in the corpus' order."""
+    found = {shard_place(each.name): each for part in tokens.parts for each in part.attachments}
+    return [found[place] for place in sorted(place for place in found if place is not None and place[0] == split)]

@@ -2,35 +2,41 @@
 
 A range is widened to the checksummed blocks it touches, so nothing that was altered on its way is ever trained on. What
 was opened in one process is opened anew in a forked one: network clients do not survive a fork.
+
+Nothing is asked for before it is needed: what opening needs stands in the manifest, and a file's header and checksums are
+read, and compared with it, when the first of its blocks is.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import NetworkError
 from webtext.base.storage import Folder
-from webtext.shards.checksums import compare_block
+from webtext.shards.checksums import compare_block, compare_table
 from webtext.shards.format import HEADER_BYTES, ShardHeader, Tokens
+
+T = TypeVar("T")
 
 ATTEMPTS = 4
 FIRST_WAIT_SECONDS = 0.5
 
 
 class RemoteShards:
-    """The token files `names` of a folder at a URL; opening reads their headers."""
+    """The token files `names` of a folder at a URL, which have these headers. Threads may ask at once."""
 
-    def __init__(self, url: str, names: Sequence[str]) -> None:
+    def __init__(self, url: str, names: Sequence[str], headers: Sequence[ShardHeader]) -> None:
         self._url = url
         self._process = -1
         self._opened: Folder | None = None
         self.names = list(names)
-        self.headers = [self._header(name) for name in names]
+        self.headers = list(headers)
         self._checksums: dict[int, npt.NDArray[np.uint32]] = {}
         self._indexes: dict[int, npt.NDArray[np.uint64]] = {}
 
@@ -55,35 +61,45 @@ class RemoteShards:
     def _checked(self, shard: int, start: int, stop: int) -> memoryview:
         """Bytes start … stop-1 of a file, after its header and before its checksums, of blocks that are whole."""
         header, location = self.headers[shard], self._folder.location(self.names[shard])
+        checksums = self._checksums_of(shard)
         size = header.block_bytes
         first, last = (start - HEADER_BYTES) // size, (stop - 1 - HEADER_BYTES) // size
         begin = HEADER_BYTES + first * size
         data = memoryview(self._read(shard, begin, min(HEADER_BYTES + (last + 1) * size, header.checksums_offset)))
-        if shard not in self._checksums:
-            table = self._read(shard, header.checksums_offset, header.file_bytes)
-            self._checksums[shard] = np.frombuffer(table, "<u4")
         for block in range(first, last + 1):
             at = (block - first) * size
             fault = "it was altered there or on its way"
-            compare_block(location, header, block, data[at : at + size], self._checksums[shard], fault)
+            compare_block(location, header, block, data[at : at + size], checksums, fault)
         return data[start - begin : stop - begin]
 
-    def _header(self, name: str) -> ShardHeader:
-        data = self._folder.read_range(name, 0, HEADER_BYTES)
-        return ShardHeader.from_bytes(data, self._folder.location(name), self._folder.size(name))
+    def _checksums_of(self, shard: int) -> npt.NDArray[np.uint32]:
+        """The checksums of a file that is the set's own by size, header and their SHA-256; two threads may both read them."""
+        if shard not in self._checksums:
+            name, header = self.names[shard], self.headers[shard]
+            location = self._folder.location(name)
+            start = self._read(shard, 0, HEADER_BYTES)
+            n_bytes = _patiently(lambda: self._folder.size(name))
+            ShardHeader.from_bytes(start, location, n_bytes).check_is(header, location)
+            table = self._read(shard, header.checksums_offset, header.file_bytes)
+            compare_table(location, header, table)
+            self._checksums[shard] = np.frombuffer(table, "<u4")
+        return self._checksums[shard]
 
     def _read(self, shard: int, start: int, stop: int) -> bytes:
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._folder.read_range(self.names[shard], start, stop)
-            except NetworkError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                time.sleep(FIRST_WAIT_SECONDS * 2**attempt)
-        raise AssertionError
+        return _patiently(lambda: self._folder.read_range(self.names[shard], start, stop))
 
     @property
     def _folder(self) -> Folder:
         if self._opened is None or self._process != os.getpid():
             self._opened, self._process = Folder(self._url), os.getpid()
         return self._opened
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """What a server that may falter answers in the end."""
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return ask()
+        except NetworkError:
+            time.sleep(FIRST_WAIT_SECONDS * 2**attempt)
+    return ask()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from array import array
@@ -12,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import InputError
-from webtext.shards.checksums import BlockChecks
-from webtext.shards.format import BLOCK_BYTES, HEADER_BYTES, ShardHeader, Tokens, corrupt, token_dtype
+from webtext.shards.checksums import BlockChecks, compare_table
+from webtext.shards.format import BLOCK_BYTES, HEADER_BYTES, INDEX_BYTES, ShardHeader, Tokens, corrupt, token_dtype
 
 
 class ShardWriter:
@@ -26,6 +27,7 @@ class ShardWriter:
         self, path: Path, *, vocab_size: int, eot_id: int, tokenizer_hash: str, block_bytes: int = BLOCK_BYTES
     ) -> None:
         self.n_tokens = 0
+        self._header: ShardHeader | None = None
         self._vocab_size = vocab_size
         self._eot_id = eot_id
         self._tokenizer_hash = tokenizer_hash
@@ -64,7 +66,19 @@ class ShardWriter:
             if finish:
                 self._finish()
 
+    def in_manifest(self) -> dict[str, Any]:
+        """What the set's manifest is to say of the finished file (`PartWriter.describe`)."""
+        assert self._header is not None
+        return self._header.in_manifest()
+
     def _finish(self) -> None:
+        self._write(bytes(-self.n_tokens * self._dtype.itemsize % INDEX_BYTES))
+        self._write(np.append(np.asarray(self._starts, "<u8"), np.uint64(self.n_tokens)).astype("<u8").tobytes())
+        if self._in_block:
+            self._checksums.append(self._checksum)
+        table = np.asarray(self._checksums, "<u4").tobytes()
+        self._file.write(table)
+        self._file.seek(0)
         header = ShardHeader(
             vocab_size=self._vocab_size,
             eot_id=self._eot_id,
@@ -72,14 +86,10 @@ class ShardWriter:
             n_tokens=self.n_tokens,
             n_documents=len(self._starts),
             block_bytes=self._block_bytes,
+            checksums_hash=hashlib.sha256(table).hexdigest(),
         )
-        self._write(bytes(header.tokens_bytes - self.n_tokens * self._dtype.itemsize))
-        self._write(np.append(np.asarray(self._starts, "<u8"), np.uint64(self.n_tokens)).astype("<u8").tobytes())
-        if self._in_block:
-            self._checksums.append(self._checksum)
-        self._file.write(np.asarray(self._checksums, "<u4").tobytes())
-        self._file.seek(0)
         self._file.write(header.to_bytes())
+        self._header = header
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)
@@ -97,24 +107,28 @@ class ShardWriter:
 class ShardFile:
     """One token file: memory-mapped read-only, or in memory.
 
-    Opening checks the header. `checks` compares blocks with their checksums when they are first read; whoever takes
-    `tokens` or `index` as they are asks it first, or reads what may be altered.
+    Opening checks the header, by itself and against the one that is `expected`, and the table of checksums. `checks`
+    compares blocks with their checksums when they are first read; whoever takes `tokens` or `index` as they are asks it
+    first, or reads what may be altered.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], expected: ShardHeader | None = None) -> None:
         try:
             with open(path, "rb") as file:
                 header = ShardHeader.from_bytes(file.read(HEADER_BYTES), str(path), os.fstat(file.fileno()).st_size)
         except FileNotFoundError:
             raise InputError(f"no file '{path}'", "check the path") from None
+        if expected is not None:
+            header.check_is(expected, str(path))
         # A plain view: slicing np.memmap itself costs nine times a slice of its array (1.1 against 0.12 us).
         self._open(str(path), header, np.memmap(path, np.uint8, "r").view(np.ndarray))
 
     @classmethod
-    def from_bytes(cls, data: bytes, location: str) -> ShardFile:
+    def from_bytes(cls, data: bytes, location: str, expected: ShardHeader) -> ShardFile:
         """A token file whose bytes were read from `location`."""
-        shard = cls.__new__(cls)
-        shard._open(location, ShardHeader.from_bytes(data, location, len(data)), np.frombuffer(data, np.uint8))
+        shard, header = cls.__new__(cls), ShardHeader.from_bytes(data, location, len(data))
+        header.check_is(expected, location)
+        shard._open(location, header, np.frombuffer(data, np.uint8))
         return shard
 
     def _open(self, location: str, header: ShardHeader, data: npt.NDArray[np.uint8]) -> None:
@@ -129,6 +143,7 @@ class ShardFile:
             bounds = f"{self.index[0]} to {self.index[-1]}"
             corrupt(location, "range of the document index", bounds, f"expected 0 to {self.header.n_tokens}")
         written = self.map(np.dtype("<u4"), self.header.checksums_offset, self.header.n_blocks)
+        compare_table(location, header, written.tobytes())
         self.checks = BlockChecks(location, header, data, written)
 
     def read(self, start: int, stop: int) -> Tokens:

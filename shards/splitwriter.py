@@ -63,4 +63,6 @@ class SplitWriter:
     def _close(self, *, finish: bool) -> None:
         if self._shard is not None:
             self._shard.close(finish=finish)
+            if finish:
+                self._writer.describe(self._name, self._shard.in_manifest())
             self._shard = None

@@ -188,7 +188,7 @@ class WindowStream:
         bounds = self.shards.shard_starts
         shards = bounds.searchsorted(chunk.starts, side="right") - 1
         stops = chunk.starts + chunk.lengths
-        arrays = [self.shards.tokens(i) for i in range(len(self.shards))]
+        arrays = {i: self.shards.tokens(i) for i in np.flatnonzero(np.bincount(shards)).tolist()}
         tokens = [arrays[shard] for shard in shards.tolist()]
         places = list(
             zip(tokens, (chunk.starts - bounds[shards]).tolist(), (stops - bounds[shards]).tolist(), strict=True)

@@ -66,6 +66,7 @@ def write_set(
                 with ShardWriter(part.attach(name), vocab_size=257, eot_id=256, tokenizer_hash="ab" * 32) as shard:
                     for tokens in documents:
                         shard.append(tokens)
+                part.describe(name, shard.in_manifest())
             done.append(part.publish())
     return writer.seal(done, run={"seconds": seconds})
 

@@ -113,6 +113,24 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
         PartSet.open(str(tmp_path / "set"))
 
 
+def test_what_readers_want_to_know_of_a_file_stands_in_the_manifest(tmp_path: Path) -> None:
+    writer = SetWriter(str(tmp_path), "dropped", RECIPE)
+    with writer.part(0, key="0") as part:
+        for name in ("a.note", "b.note"):
+            part.attach(name).write_text("beside it")
+        part.describe("b.note", {"words": 2})
+        writer.seal([part.publish()])
+    (tmp_path / "b.note").unlink()
+    opened = PartSet.open(str(tmp_path), checks_sizes=False)
+    assert [attachment.about for attachment in opened.parts[0].attachments] == [{}, {"words": 2}]
+    assert [sorted(each) for each in opened.manifest["parts"][0]["attachments"]] == [
+        ["bytes", "name", "sha256"],
+        ["about", "bytes", "name", "sha256"],
+    ]
+    with pytest.raises(InputError, match=r"b\.note' is missing"):
+        opened.check_names(["a.note", "b.note"])
+
+
 def test_a_part_of_another_size_is_refused_on_opening(tmp_path: Path) -> None:
     write_set(tmp_path / "set")
     with open(tmp_path / "set" / "part-00000.parquet", "ab") as file:

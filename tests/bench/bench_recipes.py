@@ -87,6 +87,7 @@ def write_tokens(corpus: Path, folder: Path) -> None:
                     ids = tokenizer.encode_numpy(text)
                     row = {"shard": name, "start": shard.append(ids), "length": len(ids) + 1, "id": f"{split} {i}"}
                     part.write([{**row, "source_part": "en.txt", "row": i}])
+            part.describe(name, shard.in_manifest())
         part.counts.keep(len(documents) + len(held_out))
         tokens.seal([part.publish()])
 

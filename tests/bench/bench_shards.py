@@ -79,6 +79,7 @@ def write_set(folder: Path, n_tokens: int) -> None:
             with ShardWriter(path, vocab_size=VOCABULARY, eot_id=VOCABULARY - 1, tokenizer_hash=HASH) as shard:
                 for document in documents:
                     shard.append(document)
+            part.describe(shard_name("train", number), shard.in_manifest())
             seconds += time.process_time() - started
             parts.append(part.publish())
     tokens.seal(parts)

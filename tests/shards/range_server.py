@@ -14,7 +14,7 @@ SLICE_BYTES = 1 << 18
 
 
 class RangeServer(ThreadingHTTPServer):
-    """Serves `folder`; `asked` has (name, first byte, end) of each answered GET with a range."""
+    """Serves `folder`; `requests` has "GET name" of each, `asked` (name, first byte, end) of each answered range."""
 
     daemon_threads = True
 
@@ -24,6 +24,7 @@ class RangeServer(ThreadingHTTPServer):
         self.seconds_to_answer = seconds_to_answer
         self.bytes_per_second = bytes_per_second
         self.asked: list[tuple[str, int, int]] = []
+        self.requests: list[str] = []
         self.alter: Callable[[str, int, bytes], bytes] = lambda name, start, data: data
         self.serves_ranges = True
         self.refusals = 0
@@ -46,6 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         name = self.path.lstrip("/")
+        self.server.requests.append(f"{self.command} {name}")
         path = self.server.folder / name
         if name and not path.is_file():
             self._head(404, 0)

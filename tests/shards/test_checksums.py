@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webtext.base.errors import ShardCorrupt
+from webtext.base.errors import InputError, ShardCorrupt
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.shards import Sampler, TokenShards, checksums, stream
+from webtext.shards.format import shard_name
 from webtext.shards.shardfile import ShardFile, ShardWriter
 
 from .range_server import serving
@@ -34,9 +38,11 @@ def make_set(folder: Path, n_shards: int, documents: int = 200, splits: Sequence
     for number in range(n_shards):
         with tokens.part(number, key=str(number)) as part:
             for split in splits:
-                with ShardWriter(part.attach(f"{split}-{number:05d}.tok"), **FACTS, block_bytes=CHECKED) as shard:
+                name = shard_name(split, number)
+                with ShardWriter(part.attach(name), **FACTS, block_bytes=CHECKED) as shard:
                     for _ in range(documents):
                         shard.append(random.integers(0, 50_000, 99, np.uint16))
+                part.describe(name, shard.in_manifest())
             parts.append(part.publish())
     tokens.seal(parts)
     return str(folder)
@@ -168,6 +174,70 @@ def test_single_reads_and_document_indexes_are_compared_too(tmp_path: Path) -> N
         TokenShards(folder).read(290, 20)
 
 
+def test_opening_touches_as_many_files_whatever_the_number_of_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest is opened, and the folder's names are listed; no shard is opened, nor asked for its size."""
+    sets = [make_set(tmp_path / str(n), n, documents=5) for n in (1, 6)]
+    touched: list[str] = []
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching and event in ("open", "os.listdir", "os.scandir", "mmap.__new__"):
+            touched.append(f"{event} {Path(str(arguments[0])).name}")
+
+    def stat(path: Any, *rest: Any, **options: Any) -> os.stat_result:
+        touched.append(f"stat {Path(str(path)).name}")
+        return stat_before(path, *rest, **options)
+
+    watching, stat_before = False, os.stat
+    sys.addaudithook(watch)
+    for folder in sets:
+        touched.clear()
+        watching = True
+        monkeypatch.setattr(os, "stat", stat)
+        TokenShards(folder)
+        monkeypatch.undo()
+        watching = False
+        assert touched == ["open manifest.json", f"os.listdir {Path(folder).name}"]
+
+
+def test_opening_takes_one_request_whatever_the_number_of_shards(tmp_path: Path) -> None:
+    for n in (1, 6):
+        make_set(tmp_path / str(n), n, documents=5)
+        with serving(tmp_path / str(n)) as server:
+            assert TokenShards(server.url).n_tokens == n * 500
+            assert server.requests == ["GET manifest.json"]
+
+
+def test_a_shard_s_header_and_table_are_read_once_and_only_where_its_tokens_are(tmp_path: Path) -> None:
+    make_set(tmp_path, 6, documents=5)
+    with serving(tmp_path) as server:
+        shards = TokenShards(server.url)
+        for _ in range(2):
+            shards.read(1000, 400)  # of the third shard
+        header, at = shards.headers[2], ("train-00002.tok", 0, 256)
+        table = ("train-00002.tok", header.checksums_offset, header.file_bytes)
+        assert Counter(server.asked) == {at: 1, table: 1, ("train-00002.tok", 256, 256 + 2 * CHECKED): 2}
+
+
+def test_a_shard_of_another_set_at_a_url_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    """Random tokens of the same number: sizes, counts and tokenizer are the same."""
+    make_set(tmp_path, 2, documents=5)
+    shutil.copy(tmp_path / "train-00001.tok", tmp_path / "train-00000.tok")
+    with serving(tmp_path) as server:
+        shards = TokenShards(server.url)
+        shards.read(500, 10)
+        for read in (lambda: shards.read(0, 10), lambda: shards.index(0), lambda: shards.file(0)):
+            with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is"):
+                read()
+        os.truncate(tmp_path / "train-00000.tok", 300)
+        with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': file size is 300 bytes"):
+            shards.read(0, 10)
+        (tmp_path / "train-00000.tok").unlink()
+        with pytest.raises(InputError, match=r"no file '.*train-00000\.tok'"):
+            shards.read(0, 10)
+
+
 @pytest.mark.parametrize("sample", [0, 4 * 123])
 def test_a_restart_reads_the_blocks_of_two_groups_whatever_the_size_of_the_set(
     tmp_path: Path, compared: Compared, monkeypatch: pytest.MonkeyPatch, sample: int
@@ -201,6 +271,6 @@ def test_a_restart_on_a_remote_set_fetches_as_many_bytes_whatever_its_size(tmp_p
             sampler.load_state_dict(sampler.state_dict() | {"samples_consumed": 500})
             next(sampler)
             end_reading(sampler)
-            tables = {header.checksums_offset for header in shards.headers}
+            tables = {0} | {header.checksums_offset for header in shards.headers}
             fetched.append(sum(stop - start for _, start, stop in list(server.asked) if start not in tables))
     assert all(0 < n <= 24 * CHECKED for n in fetched)

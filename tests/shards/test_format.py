@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
 from pathlib import Path
@@ -42,11 +43,12 @@ def test_the_file_is_byte_for_byte_what_the_readme_describes(tmp_path: Path) -> 
     """Two documents, 'Hi' and 'a', of bytes as tokens: 72 105 256 97 256, ten bytes and six of padding."""
     data = write(tmp_path / "a.tok", [[72, 105], [97]], block_bytes=1 << 20).read_bytes()
     assert data[0:8] == b"\x89TOKENS\n"
-    assert struct.unpack("<II", data[8:16]) == (1, 2)  # version, bytes per token
+    assert struct.unpack("<II", data[8:16]) == (2, 2)  # version, bytes per token
     assert struct.unpack("<QQ", data[16:32]) == (300, 256)  # vocabulary, end of text
     assert data[32:64].hex() == HASH
     assert struct.unpack("<QQQ", data[64:88]) == (5, 2, 1 << 20)  # tokens, documents, block
-    assert data[88:252] == bytes(164)
+    assert data[88:120] == hashlib.sha256(data[296:300]).digest()
+    assert data[120:252] == bytes(132)
     assert struct.unpack("<I", data[252:256])[0] == zlib.crc32(data[:252])
     assert struct.unpack("<5H", data[256:266]) == (72, 105, 256, 97, 256)
     assert data[266:272] == bytes(6)
@@ -102,7 +104,7 @@ def test_a_file_whose_writing_stopped_is_no_shard(tmp_path: Path) -> None:
     ("offset", "data", "complaint"),
     [
         (0, b"PAR1", "magic is b'PAR1ENS"),
-        (8, struct.pack("<I", 2), "version is 2"),
+        (8, struct.pack("<I", 1), "version is 1"),
         (12, struct.pack("<I", 4), "bytes per token is 4"),
         (16, struct.pack("<Q", 0), "vocab_size is 0"),
         (16, struct.pack("<Q", 1 << 40), "vocab_size is 1099511627776"),
@@ -114,7 +116,7 @@ def test_a_file_whose_writing_stopped_is_no_shard(tmp_path: Path) -> None:
         (72, struct.pack("<Q", 9), "n_documents is 9"),
         (80, struct.pack("<Q", 0), "block_bytes is 0"),
         (80, struct.pack("<Q", 8), "file size is"),
-        (100, b"x", "reserved bytes is not zero"),
+        (120, b"x", "reserved bytes is not zero"),
     ],
 )
 def test_a_header_that_lies_is_refused_with_field_and_value(
@@ -172,5 +174,7 @@ def test_other_names_are_no_shards(name: str) -> None:
 
 def test_the_layout_follows_from_the_header() -> None:
     """3 tokens of 2 bytes are padded to 8; 2 positions of 8; 24 bytes in blocks of 10 are 3 checksums."""
-    header = ShardHeader(vocab_size=9, eot_id=0, tokenizer_hash=HASH, n_tokens=3, n_documents=1, block_bytes=10)
+    header = ShardHeader(
+        vocab_size=9, eot_id=0, tokenizer_hash=HASH, n_tokens=3, n_documents=1, block_bytes=10, checksums_hash=HASH
+    )
     assert (header.index_offset, header.checksums_offset, header.n_blocks, header.file_bytes) == (264, 280, 3, 292)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, ShardCorrupt
-from webtext.shards import TokenShards
+from webtext.shards import Sampler, TokenShards
 from webtext.shards.trace import trace
 
 from .conftest import ByteTokenizer
 from .test_format import edit
 
 Make = Callable[..., TokenShards]
+Read = Callable[[TokenShards], object]
+READERS: dict[str, Read] = {
+    "read": lambda shards: shards.read(0, 1),
+    "tokens": lambda shards: shards.tokens(0),
+    "document": lambda shards: shards.document(0),
+    "streams": lambda shards: shards.streams()[0][0],
+    "bounds": lambda shards: shards.document_bounds,
+    "sampler": lambda shards: next(Sampler(shards, context=2, batch_size=1)),
+    "verify": lambda shards: shards.verify(),
+}
 
 
 def test_shards_know_their_numbers_and_their_tokenizer(shards_of: Make, byte_tokenizer: ByteTokenizer) -> None:
@@ -106,21 +116,74 @@ def test_a_folder_that_is_no_token_set_is_refused(shards_of: Make, tmp_path: Pat
         TokenShards(tmp_path / "tokens")
 
 
-def test_a_missing_or_truncated_shard_is_refused_on_opening(shards_of: Make) -> None:
-    shards = shards_of([["abc"]])
+def test_a_missing_shard_is_refused_on_opening(shards_of: Make) -> None:
+    shards = shards_of([["abc"], ["def"]])
+    Path(shards.file(1).location).unlink()
+    with pytest.raises(InputError, match=r"train-00001\.tok' is missing"):
+        TokenShards(shards.set.folder.url)
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_truncated_shard_and_one_that_is_no_shard_are_refused_when_they_are_read(shards_of: Make, read: Read) -> None:
+    shards = shards_of([["abc" * 100], ["def"]])
     path = Path(shards.file(0).location)
-    os.truncate(path, 200)
-    with pytest.raises(InputError, match=r"train-00000\.tok' was altered: 200 bytes"):
-        TokenShards(shards.set.folder.url)
-    path.unlink()
-    with pytest.raises(InputError, match=r"train-00000\.tok' is missing"):
-        TokenShards(shards.set.folder.url)
+    whole = path.read_bytes()
+    for content, complaint in [
+        (b"", "header is 0 bytes"),
+        (whole[:200], "header is 200 bytes"),
+        (whole[:-1], "file size is"),
+        (whole + b"x", "file size is"),
+        (b"PAR1" + whole[4:], "magic is b'PAR1"),
+        (whole[:8] + b"\x09" + whole[9:], "version is 9"),
+        (whole[:32] + bytes(32) + whole[64:], "header checksum is"),
+    ]:
+        path.write_bytes(content)
+        again = TokenShards(shards.set.folder.url)
+        assert again.read(301, 4).tolist() == [*b"def", 256]  # the other one is as it was
+        with pytest.raises(ShardCorrupt, match=rf"train-00000\.tok': {complaint}"):
+            read(again)
 
 
-def test_a_shard_of_another_tokenizer_is_refused_on_opening(shards_of: Make) -> None:
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_shard_of_another_tokenizer_is_refused_when_it_is_read(shards_of: Make, read: Read) -> None:
     shards = shards_of([["abc"]])
     edit(Path(shards.file(0).location), 32, b"\xff" * 32, seal=True)
     with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': tokenizer_hash is ffff"):
+        read(TokenShards(shards.set.folder.url))
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_shard_of_another_set_is_refused_when_it_is_read(shards_of: Make, read: Read) -> None:
+    """Whole in itself, of the same tokenizer and the same size: only the manifest knows that it was not packed here."""
+    foreign = Path(shards_of([["xyz"]], folder="other").file(0).location).read_bytes()
+    shards = shards_of([["abc"]])
+    path = Path(shards.file(0).location)
+    assert path.stat().st_size == len(foreign)
+    path.write_bytes(foreign)
+    again = TokenShards(shards.set.folder.url)
+    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is .*\n.*not the shard of this set"):
+        read(again)
+
+
+@pytest.mark.parametrize(
+    ("about", "complaint"),
+    [
+        ({}, "the manifest does not say what '.*train-00000.tok' holds"),
+        ({"n_tokens": 5}, "n_tokens 5 and n_documents 1 make"),
+        ({"n_tokens": "many"}, "the manifest does not say"),
+        ({"n_documents": 9}, "train-00000.tok' in the manifest of '.*': n_documents is 9"),
+        ({"block_bytes": 0}, "block_bytes is 0"),
+    ],
+)
+def test_a_manifest_that_does_not_know_its_shards_is_refused_on_opening(
+    shards_of: Make, about: dict[str, object], complaint: str
+) -> None:
+    shards = shards_of([["abc"]])
+    manifest = json.loads((shards.set.folder.local_path() / "manifest.json").read_text())
+    attachment = manifest["parts"][0]["attachments"][0]
+    attachment["about"] = attachment["about"] | about if about else {}
+    (shards.set.folder.local_path() / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=complaint):
         TokenShards(shards.set.folder.url)
 
 

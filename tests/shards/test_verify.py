@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
 from collections.abc import Callable
@@ -11,22 +12,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.errors import InputError, ShardCorrupt
+from webtext.base.errors import ShardCorrupt
 from webtext.shards.format import HEADER_BYTES, ShardHeader
 from webtext.shards.reader import TokenShards
 from webtext.shards.shardfile import ShardFile
 from webtext.shards.verify import verify_shard
 
+from .test_checksums import make_set
 from .test_format import edit, write
+
+CHECKSUMS_HASH_AT = 88
 
 
 def reseal_blocks(path: Path) -> None:
-    """Write the checksums that the altered bytes give."""
+    """Write the checksums that the altered bytes give, and what the header says of them."""
     content = path.read_bytes()
     header = ShardHeader.from_bytes(content, str(path), len(content))
     covered = content[HEADER_BYTES : header.checksums_offset]
     blocks = [covered[at : at + header.block_bytes] for at in range(0, len(covered), header.block_bytes)]
-    edit(path, header.checksums_offset, struct.pack(f"<{len(blocks)}I", *map(zlib.crc32, blocks)))
+    table = struct.pack(f"<{len(blocks)}I", *map(zlib.crc32, blocks))
+    edit(path, header.checksums_offset, table)
+    edit(path, CHECKSUMS_HASH_AT, hashlib.sha256(table).digest(), seal=True)
 
 
 def test_an_altered_byte_is_found_and_its_block_is_named(tmp_path: Path) -> None:
@@ -75,6 +81,12 @@ def test_a_packed_set_verifies(shards_of: Callable[..., TokenShards]) -> None:
     shards_of([["one", "two"], ["three"]]).verify()
 
 
+def test_a_document_index_that_the_rows_of_the_set_contradict_is_found(tmp_path: Path) -> None:
+    """`make_set` writes no rows."""
+    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': document index is not that of the set"):
+        TokenShards(make_set(tmp_path / "set", 1, documents=5)).verify()
+
+
 def test_a_shard_swapped_for_another_of_the_same_size_is_found(shards_of: Callable[..., TokenShards]) -> None:
     """Each is whole in itself; only the set knows that they changed places."""
     shards = shards_of([["abc", "defgh"], ["ijklm", "nop"]])
@@ -82,9 +94,9 @@ def test_a_shard_swapped_for_another_of_the_same_size_is_found(shards_of: Callab
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
-    with pytest.raises(InputError, match=r"train-00000\.tok': document index"):
+    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is"):
         TokenShards(shards.set.folder.url).verify()
     shards = shards_of([["abc", "defgh"], ["ijk", "lmnop"]])
     first.write_bytes(second.read_bytes())
-    with pytest.raises(InputError, match=r"train-00000\.tok' was altered"):
+    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is"):
         TokenShards(shards.set.folder.url).verify()

@@ -52,6 +52,7 @@ def write_token_set(folder: Path, *, tokenizer_hash: str = "a" * 64, train: int 
                         start = shard.append(document)
                         row = {"shard": name, "start": start, "length": len(document) + 1, "id": f"{name} {i}"}
                         part.write([{**row, "source_part": "part-00000.parquet", "row": i}])
+                part.describe(name, shard.in_manifest())
             part.counts.keep(train + validation)
             made.append(part.publish())
     tokens.seal(made)

@@ -73,7 +73,9 @@ def flip(data: bytes) -> bytes:
     return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :]
 
 
-def test_shards_that_are_missing_foreign_or_damaged(tokens: str, tmp_path: Path, fails: Fails) -> None:
+def test_shards_that_are_missing_foreign_or_damaged(
+    tokens: str, make_token_set: Callable[..., str], tmp_path: Path, fails: Fails
+) -> None:
     out = tmp_path / "model"
     command = ["train", "run", tokens, "--out", str(out), *FLAGS]
     shard = Path(tokens) / "train-00000.tok"
@@ -87,9 +89,11 @@ def test_shards_that_are_missing_foreign_or_damaged(tokens: str, tmp_path: Path,
     shard.write_bytes(b"PK\3\4" + whole[4:])
     fails(command, 3, f"'{shard}': magic is b'PK", "this is no token file", "make the token set again")
     shard.write_bytes(whole[: len(whole) // 2])
-    fails(
-        command, 3, f"'{shard}' was altered: 5,234 bytes where the manifest says 10,468", "give the command that made"
-    )
+    counts = "n_tokens 4,860 and n_documents 60 make 10,468 bytes"
+    fails(command, 3, f"'{shard}': file size is 5,234 bytes", counts, "make the token set again")
+    foreign = Path(make_token_set("foreign", tokenizer_hash="12" * 32)) / shard.name
+    shard.write_bytes(foreign.read_bytes())
+    fails(command, 3, f"'{shard}': tokenizer_hash is 1212", "the manifest says", "make the token set again")
     shard.unlink()
     fails(command, 3, f"'{shard}' is missing", "give the command that made the set again")
     assert not (out / "checkpoints").exists()

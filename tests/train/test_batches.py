@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 from webtext.train.batches import TokenBatches  # noqa: E402
 
 HASH = "cd" * 32
+NAME = "train-00000.tok"
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +28,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
     settings = {"vocab_size": 1000, "eot_id": 999, "tokenizer_hash": HASH}
     made = SetWriter(str(folder), "tokens", Recipe(stage="test", code_version=1, settings=settings))
     with made.part(0, key="0") as part:
-        path = part.attach("train-00000.tok")
-        with ShardWriter(path, vocab_size=1000, eot_id=999, tokenizer_hash=HASH) as shard:
+        with ShardWriter(part.attach(NAME), vocab_size=1000, eot_id=999, tokenizer_hash=HASH) as shard:
             shard.append(np.arange(500, dtype=np.uint16))
+        part.describe(NAME, shard.in_manifest())
         made.seal([part.publish()])
     return TokenShards(folder)
 
