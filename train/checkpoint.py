@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -202,18 +203,21 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path, step, state)
 
 
-def load_model(path: str | os.PathLike[str]) -> GPT2:
-    """A model from an exported Hugging Face folder, one checkpoint, or a training folder (its latest checkpoint)."""
+def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn) -> GPT2:
+    """A model from an exported Hugging Face folder, one checkpoint, or a training folder (as `find_checkpoint`)."""
     from webtext.train.huggingface import read_huggingface
 
     place = Path(path)
     if (place / "config.json").is_file():
         return read_huggingface(place).eval()
-    return find_checkpoint(place).model().eval()
+    return find_checkpoint(place, warn).model().eval()
 
 
-def find_checkpoint(place: Path) -> Checkpoint:
-    """The checkpoint at `place`, or the latest of a training folder; InputError when there is none."""
+def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn) -> Checkpoint:
+    """The checkpoint at `place`, or the latest whole one of a training folder; InputError when there is none.
+
+    `warn` is told of each newer one that is damaged.
+    """
     if (place / STATE).is_file():
         return open_checkpoint(place)
     problems: list[str] = []
@@ -222,6 +226,8 @@ def find_checkpoint(place: Path) -> Checkpoint:
         if problems:
             raise InputError(f"no checkpoint in '{place}' is whole", problems[0])
         raise InputError(f"'{place}' holds no model", "name a training folder, a checkpoint or an exported folder")
+    for problem in problems:
+        warn(f"{problem}; '{found.path}' is taken")
     return found
 
 

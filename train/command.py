@@ -186,7 +186,7 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
     from webtext.train.memory import batch_memory_is_an_error
     from webtext.train.sample import sample_texts, stream_text
 
-    network = load_model(model)
+    network = load_model(model, run.console.warn)
     tok = _tokenizer(tokenizer) or _tokenizer_of(model)
     _check_tokenizer(network, model, tok, tokenizer)
     begins = [prompt for prompt in prompts for _ in range(settings.samples)]
@@ -227,7 +227,7 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     from webtext.train import load_model
     from webtext.train.huggingface import write_huggingface
 
-    network, tok = load_model(model), _tokenizer(tokenizer)
+    network, tok = load_model(model, run.console.warn), _tokenizer(tokenizer)
     if tok is not None:
         _check_tokenizer(network, model, tok, tokenizer)
     write_huggingface(network, target, tok, dtype=getattr(torch, dtype))

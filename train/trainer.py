@@ -342,7 +342,13 @@ class Trainer:
             return nullcontext()
         folder = Folder(self.model_dir)
         rows = folder.read_bytes(METRICS).splitlines(keepends=True) if folder.exists(METRICS) and self.step else []
-        folder.write_bytes(METRICS, b"".join(row for row in rows if _is_upto(row, self.step)))
+        if rows and not rows[-1].endswith(b"\n"):
+            rows.pop()  # half written when the run was killed
+        steps = [_step_of(row) for row in rows]
+        if n := steps.count(None):
+            self.console.warn(f"{n:,} of {len(rows):,} rows of '{self.model_dir / METRICS}' cannot be read: left out")
+        kept = (row for row, step in zip(rows, steps, strict=True) if step is not None and step <= self.step)
+        folder.write_bytes(METRICS, b"".join(kept))
         return open(self.model_dir / METRICS, "a", encoding="utf-8")
 
     def _log(self, row: dict[str, Any]) -> None:
@@ -355,8 +361,10 @@ def _seed_of(seed: int, step: int, rank: int) -> int:
     return int(sha256_json([seed, step, rank])[:15], 16)
 
 
-def _is_upto(row: bytes, step: int) -> bool:
+def _step_of(row: bytes) -> int | None:
+    """The step of a row of metrics; None where it is none."""
     try:
-        return row.endswith(b"\n") and json.loads(row)["step"] <= step
+        step = json.loads(row)["step"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+        return None
+    return step if isinstance(step, int) else None

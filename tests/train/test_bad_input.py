@@ -21,7 +21,7 @@ from webtext.base.errors import ConfigError
 from webtext.base.storage import Folder
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
-from webtext.train.checkpoint import list_checkpoints
+from webtext.train.checkpoint import list_checkpoints, load_model
 from webtext.train.distributed import World
 from webtext.train.memory import warn_if_too_large
 from webtext.train.model import GPT2
@@ -168,6 +168,48 @@ def test_when_no_checkpoint_is_whole_nothing_is_trained_over_them(
         ["train", "eval", str(model), tokens], 3, f"no checkpoint in '{model}' is whole", "passing over a checkpoint: '"
     )
     assert contents(model) == before
+
+
+@pytest.mark.parametrize("verb", ["eval", "export"])
+def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_taken_with_a_warning(
+    verb: str, tokens: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once, under --json too, and with the place of both."""
+    older, newest = list_checkpoints(model)
+    edit(newest / "layout.json", flip)
+    arguments = {"eval": [tokens], "export": ["--out", str(tmp_path / "export")]}[verb]
+    capsys.readouterr()
+    assert run(["train", verb, str(model), *arguments, "--json"]) == 0
+    shown = capsys.readouterr()
+    warning = f"passing over a checkpoint: '{newest}/layout.json' is not as it was written; '{older}' is taken"
+    assert shown.err.splitlines() == [f"warning: {warning}"]
+    if verb == "eval":
+        assert json.loads(shown.out)["step"] == 2
+
+
+def test_whoever_loads_a_model_in_python_is_warned_of_a_damaged_checkpoint(model: Path) -> None:
+    edit(list_checkpoints(model)[-1] / "layout.json", flip)
+    with pytest.warns(UserWarning, match="step-000004/layout.json' is not as it was written; .*step-000002' is taken"):
+        load_model(model)
+
+
+def test_rows_of_metrics_that_cannot_be_read_are_counted(
+    tokens: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the last one where a kill left it half written: that is nothing to worry about."""
+    shutil.rmtree(list_checkpoints(model)[-1])
+    rows = (model / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    strange = [b"\xff\n", b"[]\n", b'{"step": "1"}\n', b'{"loss": 1}\n']
+    capsys.readouterr()
+    for planted, warnings in ([*strange, b'{"st'], 1), ([b'{"st'], 0):
+        (model / "metrics.jsonl").write_bytes(b"".join([rows[0], *planted[:-1], *rows[1:], planted[-1]]))
+        assert run(["train", "run", tokens, "--out", str(model), *FLAGS, "--quiet"]) == 0
+        err = capsys.readouterr().err.splitlines()
+        message = f"warning: 4 of {len(rows) + 4} rows of '{model}/metrics.jsonl' cannot be read: left out"
+        assert err == [message][:warnings]
+        steps = [json.loads(row)["step"] for row in (model / "metrics.jsonl").read_bytes().splitlines()]
+        assert steps == [json.loads(row)["step"] for row in rows]
+        shutil.rmtree(list_checkpoints(model)[-1])
 
 
 @pytest.fixture

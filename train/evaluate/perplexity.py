@@ -76,7 +76,7 @@ def evaluate_model(
 
     Computed in float32. Keys that hold a perplexity per token end in `perplexity` or `perplexity_before`.
     """
-    model = load_model(model_path)
+    model = load_model(model_path, run.console.warn)
     facts = run_facts(Path(model_path))
     held_out = _token_set(data, tokenizer)
     check_fits(model, facts, held_out.vocab_size, held_out.tokenizer_hash, model_path, data)
@@ -173,7 +173,7 @@ def run_facts(model_path: Path) -> dict[str, Any]:
 
     if (model_path / "config.json").is_file():
         return {}
-    state = find_checkpoint(model_path).run_state()
+    state = find_checkpoint(model_path, _not_again).run_state()
     settings = state["recipe"]["settings"]
     return {
         "step": state["step"],
@@ -182,6 +182,10 @@ def run_facts(model_path: Path) -> dict[str, Any]:
         "tokenizer_hash": settings["tokenizer"],
         "document_masks": settings["document_masks"],
     }
+
+
+def _not_again(_: str) -> None:
+    """Who loads the model is warned."""
 
 
 def check_fits(

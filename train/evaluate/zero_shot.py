@@ -76,7 +76,7 @@ def evaluate_task(
         judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize), detokenizer=form)
     else:
         judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
-    model = load_model(model_path)
+    model = load_model(model_path, run.console.warn)
     facts = run_facts(Path(model_path))
     check_fits(model, facts, tokenizer.vocab_size, tokenizer.hash, model_path, path)
     with join_world(settings.device) as world:
