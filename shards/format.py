@@ -193,6 +193,22 @@ class ShardHeader:
             corrupt(location, "file size", f"{file_bytes:,} bytes", f"{counts} make {self.file_bytes:,} bytes")
 
 
+def check_index(index: npt.NDArray[np.uint64], header: ShardHeader, location: str) -> None:
+    """ShardCorrupt, naming the document, unless the index goes from the first token to the last with a token in each."""
+    check_index_ends(index, header, location)
+    lengths = np.diff(index.astype(np.int64))
+    if (lengths < 1).any():
+        at = int(np.argmax(lengths < 1))
+        corrupt(location, f"length of document {at:,}", lengths[at], "a document has at least one token")
+
+
+def check_index_ends(index: npt.NDArray[np.uint64], header: ShardHeader, location: str) -> None:
+    """The same of its ends alone, which costs as much for any number of documents."""
+    if index[0] != 0 or index[-1] != header.n_tokens:
+        bounds = f"{index[0]} to {index[-1]}"
+        corrupt(location, "range of the document index", bounds, f"expected 0 to {header.n_tokens}")
+
+
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
     """u16 for a vocabulary of at most 65,536 tokens, else u32; little-endian.
 

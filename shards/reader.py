@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.partset import Attachment, PartSet
-from webtext.shards.format import SPLITS, ShardHeader, Tokens, corrupt, shard_place, token_dtype
+from webtext.shards.format import SPLITS, ShardHeader, Tokens, check_index, corrupt, shard_place, token_dtype
 from webtext.shards.remote import RemoteShards
 from webtext.shards.shard_tokens import Read, ShardTokens, keeping_blocks
 from webtext.shards.shardfile import ShardFile
@@ -76,6 +76,7 @@ class TokenShards:
         else:
             self.remote = RemoteShards(self.set.folder.url, self.names, self.headers)
         self._opened: dict[int, ShardFile] = {}
+        self._indexes: dict[int, npt.NDArray[np.uint64]] = {}
         self._rows: tuple[int, pa.Table] | None = None
 
     def __reduce__(self) -> tuple[type[TokenShards], tuple[str, str]]:
@@ -122,12 +123,12 @@ class TokenShards:
         return self._opened[i]
 
     def index(self, i: int) -> npt.NDArray[np.uint64]:
-        """Where the documents of the i-th shard start in it, then its number of tokens."""
-        if self.remote is not None:
-            return self.remote.index(i)
-        file = self.file(i)
-        file.checks.check(file.header.index_offset, file.header.checksums_offset)
-        return file.index
+        """Where the documents of the i-th shard start in it, then its number of tokens; read and checked once."""
+        if i not in self._indexes:
+            index = self._read_index(i)
+            check_index(index, self.headers[i], self.set.folder.location(self.names[i]))
+            self._indexes[i] = index
+        return self._indexes[i]
 
     @cached_property
     def document_bounds(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -222,6 +223,13 @@ class TokenShards:
     @cached_property
     def _document_ends(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.cumsum([header.n_documents for header in self.headers], dtype=np.int64)
+
+    def _read_index(self, i: int) -> npt.NDArray[np.uint64]:
+        if self.remote is not None:
+            return self.remote.index(i)
+        file = self.file(i)
+        file.checks.check(file.header.index_offset, file.header.checksums_offset)
+        return file.index
 
     def _open(self, i: int) -> ShardFile:
         if self.remote is not None:

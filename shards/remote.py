@@ -38,7 +38,6 @@ class RemoteShards:
         self.names = list(names)
         self.headers = list(headers)
         self._checksums: dict[int, npt.NDArray[np.uint32]] = {}
-        self._indexes: dict[int, npt.NDArray[np.uint64]] = {}
 
     def whole(self, shard: int) -> bytes:
         """All bytes of a token file, unchecked."""
@@ -51,12 +50,9 @@ class RemoteShards:
         return np.frombuffer(data, dtype)
 
     def index(self, shard: int) -> npt.NDArray[np.uint64]:
-        """Where a shard's documents start, then its number of tokens; read once. ShardCorrupt as above."""
-        if shard not in self._indexes:
-            header = self.headers[shard]
-            data = self._checked(shard, header.index_offset, header.checksums_offset)
-            self._indexes[shard] = np.frombuffer(data, "<u8")
-        return self._indexes[shard]
+        """Where a shard's documents start, then its number of tokens. ShardCorrupt as above."""
+        header = self.headers[shard]
+        return np.frombuffer(self._checked(shard, header.index_offset, header.checksums_offset), "<u8")
 
     def _checked(self, shard: int, start: int, stop: int) -> memoryview:
         """Bytes start … stop-1 of a file, after its header and before its checksums, of blocks that are whole."""

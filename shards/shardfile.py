@@ -14,7 +14,15 @@ import numpy.typing as npt
 
 from webtext.base.errors import InputError
 from webtext.shards.checksums import BlockChecks, compare_table
-from webtext.shards.format import BLOCK_BYTES, HEADER_BYTES, INDEX_BYTES, ShardHeader, Tokens, corrupt, token_dtype
+from webtext.shards.format import (
+    BLOCK_BYTES,
+    HEADER_BYTES,
+    INDEX_BYTES,
+    ShardHeader,
+    Tokens,
+    check_index_ends,
+    token_dtype,
+)
 
 
 class ShardWriter:
@@ -139,9 +147,7 @@ class ShardFile:
         self.index: npt.NDArray[np.uint64] = self.map(
             np.dtype("<u8"), self.header.index_offset, self.header.n_documents + 1
         )
-        if self.index[0] != 0 or self.index[-1] != self.header.n_tokens:
-            bounds = f"{self.index[0]} to {self.index[-1]}"
-            corrupt(location, "range of the document index", bounds, f"expected 0 to {self.header.n_tokens}")
+        check_index_ends(self.index, header, location)
         written = self.map(np.dtype("<u4"), self.header.checksums_offset, self.header.n_blocks)
         compare_table(location, header, written.tobytes())
         self.checks = BlockChecks(location, header, data, written)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from webtext.base.partwriter import PartWriter
+from webtext.base.storage import no_space_is_an_error
 from webtext.shards.format import Tokens, shard_name
 from webtext.shards.shardfile import ShardWriter
 
@@ -41,7 +42,11 @@ class SplitWriter:
         if self._shard is None:
             self._open()
         assert self._shard is not None
-        return self._name, self._shard.append(tokens)
+        try:
+            return self._name, self._shard.append(tokens)
+        except OSError:
+            with no_space_is_an_error(self._writer.folder.location(self._name)):
+                raise
 
     def __enter__(self) -> SplitWriter:
         return self
@@ -62,7 +67,8 @@ class SplitWriter:
 
     def _close(self, *, finish: bool) -> None:
         if self._shard is not None:
-            self._shard.close(finish=finish)
+            with no_space_is_an_error(self._writer.folder.location(self._name)):
+                self._shard.close(finish=finish)
             if finish:
                 self._writer.describe(self._name, self._shard.in_manifest())
             self._shard = None

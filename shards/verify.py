@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from webtext.shards.checksums import compare_block
-from webtext.shards.format import HEADER_BYTES, Tokens, corrupt
+from webtext.shards.format import HEADER_BYTES, Tokens, check_index, corrupt
 from webtext.shards.shardfile import ShardFile
 
 PIECE = 1 << 20
@@ -20,7 +20,7 @@ def verify_shard(shard: ShardFile) -> None:
     Raises ShardCorrupt naming the file and the first block, document or token that is wrong.
     """
     _verify_blocks(shard)
-    _verify_index(shard)
+    check_index(shard.index, shard.header, shard.location)
     _verify_tokens(shard)
     _verify_ends(shard)
 
@@ -32,13 +32,6 @@ def _verify_blocks(shard: ShardFile) -> None:
         at = HEADER_BYTES + block * header.block_bytes
         data = shard.map(np.dtype("u1"), at, min(header.block_bytes, header.checksums_offset - at))
         compare_block(shard.location, header, block, data.data, written)
-
-
-def _verify_index(shard: ShardFile) -> None:
-    lengths = np.diff(shard.index.astype(np.int64))  # the ends were checked on opening
-    if (lengths < 1).any():
-        at = int(np.argmax(lengths < 1))
-        corrupt(shard.location, f"length of document {at:,}", lengths[at], "a document has at least one token")
 
 
 def _verify_tokens(shard: ShardFile) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError, EnvironmentError_, InputError
 from webtext.base.partset import PartSet
 from webtext.shards import TokenShards, pack
+from webtext.shards.shardfile import ShardWriter
 
 from .conftest import ByteTokenizer, document, pack_here, write_corpus
 
@@ -238,3 +242,38 @@ def test_the_bytes_of_a_shard_are_pinned(corpus: str, tmp_path: Path, byte_token
     pack_here(corpus, tmp_path / "tokens")
     assert pack.CODE_VERSION == 2
     assert hashlib.sha256((tmp_path / "tokens" / "train-00000.tok").read_bytes()).hexdigest() == GOLDEN
+
+
+def _full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("method", ["_write", "_finish"])
+def test_a_disk_that_fills_up_is_named_nothing_is_published_and_the_same_command_goes_on(
+    corpus: str, tmp_path: Path, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    out = tmp_path / "tokens"
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardWriter, method, _full)
+        with pytest.raises(EnvironmentError_, match=r"no space left while writing '.*/(train|validation)-00000\.tok'"):
+            pack_here(corpus, out)
+    assert [path.name for path in out.rglob("*") if path.is_file()] == []
+    pack_here(corpus, out)
+    pack_here(corpus, tmp_path / "undisturbed")
+    assert files(out) == files(tmp_path / "undisturbed")
+
+
+def test_a_file_that_may_not_grow_so_large_is_named_and_nothing_is_published(
+    tmp_path: Path, byte_tokenizer: Any
+) -> None:
+    """The system's own refusal, which needs no full disk: 40,000 bytes of tokens where a file may have 20,000."""
+    corpus = write_corpus(tmp_path / "corpus", [[document("a", "x" * 20_000)]])
+    before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(EnvironmentError_, match=r"train-00000\.tok' may not grow so large.*\nraise the limit"):
+            pack_here(corpus, tmp_path / "tokens")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert [path.name for path in (tmp_path / "tokens").rglob("*") if path.is_file()] == []

@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, ShardCorrupt
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
 from webtext.shards import Sampler, TokenShards
+from webtext.shards.shardfile import ShardWriter
 from webtext.shards.trace import trace
 
 from .conftest import ByteTokenizer
+from .range_server import serving
+from .test_checksums import FACTS
 from .test_format import edit
 
 Make = Callable[..., TokenShards]
@@ -163,6 +169,46 @@ def test_a_shard_of_another_set_is_refused_when_it_is_read(shards_of: Make, read
     again = TokenShards(shards.set.folder.url)
     with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is .*\n.*not the shard of this set"):
         read(again)
+
+
+@pytest.mark.parametrize(
+    ("starts", "complaint"),
+    [
+        ([0, 4, 4, 8], "length of document 1 is 0"),
+        ([0, 6, 4, 8], "length of document 1 is -2"),
+        ([0, 2**63, 4, 8], "length of document"),
+        ([1, 4, 6, 8], "range of the document index is 1 to 8"),
+        ([0, 4, 6, 9], "range of the document index is 0 to 9"),
+    ],
+)
+def test_a_document_index_that_lies_is_refused_by_whoever_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[int], complaint: str
+) -> None:
+    """Written so: its checksums, header and manifest are right. Three documents, of three tokens, one and one."""
+    as_array = np.append
+
+    def lying(*_: object) -> np.ndarray[Any, Any]:
+        return as_array(np.array(starts[:-1], np.uint64), np.uint64(starts[-1]))
+
+    folder = tmp_path / "set"
+    made = SetWriter(str(folder), "tokens", Recipe(stage="test", code_version=1, settings=FACTS))
+    with made.part(0, key="0") as part, monkeypatch.context() as patch:
+        with ShardWriter(part.attach("train-00000.tok"), **FACTS) as shard:
+            for n in (3, 1, 1):
+                shard.append(np.ones(n, np.uint16))
+            patch.setattr(np, "append", lying)
+        part.describe("train-00000.tok", shard.in_manifest())
+        made.seal([part.publish()])
+    with serving(folder) as server:
+        for shards in (TokenShards(folder), TokenShards(server.url)):
+            for needs in (
+                lambda shards: Sampler(shards, context=2, crosses_documents=False),
+                lambda shards: shards.document(1),
+                lambda shards: trace(shards, 0, 5),
+                lambda shards: shards.verify(),
+            ):
+                with pytest.raises(ShardCorrupt, match=rf"train-00000\.tok': {complaint}"):
+                    needs(shards)
 
 
 @pytest.mark.parametrize(
