@@ -169,7 +169,15 @@ def eval_(
 @click.argument("model")
 @click.option("--tokenizer", metavar="FILE", help="The tokenizer of the model  [default: the one in its folder]")
 @click.option("--prompt", "prompts", multiple=True, default=("",), help="How the text begins; repeatable.")
-def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None, prompts: tuple[str, ...]) -> None:
+@click.option("--stop", "stops", metavar="TEXT", multiple=True, help="End a text before this one; repeatable.")
+def sample(
+    run: Run,
+    settings: SampleSettings,
+    model: str,
+    tokenizer: str | None,
+    prompts: tuple[str, ...],
+    stops: tuple[str, ...],
+) -> None:
     """Draw texts from MODEL, all at once; a single one is shown as it comes.
 
     \b
@@ -180,6 +188,8 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
     Reads:  a trained or exported model, and its tokenizer
     Writes: nothing
     """
+    if "" in stops:
+        raise ConfigError("--stop is empty", "name the text before which to end, or leave it out")
     _plan(run, f"would draw {settings.max_tokens:,} tokens from '{model}'")
     from webtext.train import load_model
     from webtext.train.distributed import join_world
@@ -194,10 +204,10 @@ def sample(run: Run, settings: SampleSettings, model: str, tokenizer: str | None
     with join_world(settings.device) as world, too_many:
         network = network.to(world.device)
         if len(begins) == 1:
-            pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings))
+            pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings, stops))
             texts, shown = [run.console.stream(pieces)], ""
         else:
-            texts = sample_texts(network, tok, begins, settings)
+            texts = sample_texts(network, tok, begins, settings, stops)
             shown = BETWEEN_TEXTS.join(texts)
     rows = [{"prompt": prompt, "text": text} for prompt, text in zip(begins, texts, strict=True)]
     run.console.result({"samples": rows}, shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,13 +24,19 @@ def sample_tokens(
 
 @torch.no_grad()
 def sample_batch(
-    model: GPT2, prompts: Sequence[Sequence[int]], settings: SampleSettings, *, stop_id: int | None = None
+    model: GPT2,
+    prompts: Sequence[Sequence[int]],
+    settings: SampleSettings,
+    *,
+    stop_id: int | None = None,
+    ended: Collection[int] = (),
 ) -> Iterator[list[int | None]]:
     """Step by step a token for each prompt, None for a text that has ended or whose prompt is still being read.
 
     Text i is drawn with `seed + i`, on the CPU from float32: it is the text that this seed gives alone, on any device that
     computes equal logits. Prompts, none of them empty, may differ in length: all are read as far as the shortest goes, and
     then a longer one gives its own tokens for a while. Past the context the model sees the last `context` tokens.
+    The texts in `ended`, to which the caller may add between two steps, go on no more.
     """
     rows = [list(prompt) for prompt in prompts]
     generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(rows))]
@@ -49,15 +55,24 @@ def sample_batch(
             step.append(None if token == stop_id else token)
         length += 1
         yield step
+        for i in ended:
+            left[i] = 0
 
 
-def stream_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> Iterator[str]:
-    """The continuation of a prompt as it comes, in whole characters; an empty prompt begins a document."""
-    decoder = tokenizer.decode_stream()
+def stream_text(
+    model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
+) -> Iterator[str]:
+    """The continuation of a prompt as it comes, in whole characters; an empty prompt begins a document.
+
+    It ends before the first of `stops` that is complete.
+    """
+    text = _Text(tokenizer.decode_stream(), stops)
     start = [tokenizer.eot_id, *tokenizer.encode(prompt)]
     for token in sample_tokens(model.eval(), start, settings, stop_id=tokenizer.eot_id):
-        yield decoder.push(token)
-    yield decoder.finish()
+        yield text.push(token)
+        if text.ended:
+            return
+    yield text.finish()
 
 
 def sample_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
@@ -65,15 +80,55 @@ def sample_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettin
     return sample_texts(model, tokenizer, [prompt], settings)[0]
 
 
-def sample_texts(model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings) -> list[str]:
-    """Each prompt with its continuation, all drawn at once."""
+def sample_texts(
+    model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
+) -> list[str]:
+    """Each prompt with its continuation, all drawn at once; a continuation ends as that of `stream_text`."""
     starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
-    drawn: list[list[int]] = [[] for _ in prompts]
-    for step in sample_batch(model.eval(), starts, settings, stop_id=tokenizer.eot_id):
-        for tokens, token in zip(drawn, step, strict=True):
+    texts = [_Text(tokenizer.decode_stream(), stops) for _ in prompts]
+    pieces = [[prompt] for prompt in prompts]
+    ended: set[int] = set()
+    for step in sample_batch(model.eval(), starts, settings, stop_id=tokenizer.eot_id, ended=ended):
+        for i, token in enumerate(step):
             if token is not None:
-                tokens.append(token)
-    return [prompt + str(tokenizer.decode(tokens)) for prompt, tokens in zip(prompts, drawn, strict=True)]
+                pieces[i].append(texts[i].push(token))
+        ended.update(i for i, text in enumerate(texts) if text.ended)
+    return ["".join([*parts, text.finish()]) for parts, text in zip(pieces, texts, strict=True)]
+
+
+class _Text:
+    """A text as its tokens come, up to a stop; what may be the beginning of one is held back."""
+
+    def __init__(self, decoder: Any, stops: Sequence[str]) -> None:
+        self.ended = False
+        self._decoder, self._stops, self._held = decoder, stops, ""
+
+    def push(self, token: int) -> str:
+        """What of the text is sure with one token more."""
+        return self._add(self._decoder.push(token))
+
+    def finish(self) -> str:
+        """The rest of a text that no token follows."""
+        if self.ended:
+            return ""
+        last = self._add(self._decoder.finish())
+        return last if self.ended else last + self._held
+
+    def _add(self, piece: str) -> str:
+        self._held += piece
+        # The stop that is complete first, of several the longest: whatever pieces the text comes in.
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            self.ended = True
+            return self._held[: min(found)[1]]
+        n = len(self._held) - max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        sure, self._held = self._held[:n], self._held[n:]
+        return sure
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many of its last characters may begin `stop`."""
+    return next(n for n in range(min(len(text), len(stop)), -1, -1) if text.endswith(stop[:n]))
 
 
 class _Reader:

@@ -190,6 +190,12 @@ def test_the_tokenizer_beside_the_model_is_loaded_by_transformers_and_by_sample(
     assert run([*command, "--json"]) == 0
     answer = {"samples": [{"prompt": "the cat", "text": shown[0]}]}
     assert json.loads(capsys.readouterr().out) == answer
+    stop = shown[0].removeprefix("the cat")[1:3]
+    before = "the cat" + shown[0].removeprefix("the cat").partition(stop)[0]
+    assert run([*command, "--stop", stop, "--stop", "nowhere", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"samples": [{"prompt": "the cat", "text": before}]}
+    assert run([*command, "--stop", ""]) == 2
+    assert "--stop is empty" in capsys.readouterr().err
     assert run(["train", "sample", str(tmp_path / "nowhere")]) == 3
 
 

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from webtext.base.errors import InputError
 from webtext.train.cache import empty_caches
 from webtext.train.model import GPT2
-from webtext.train.sample import _draw, _nucleus, sample_batch, sample_text, sample_texts, sample_tokens, stream_text
+from webtext.train.sample import (
+    _draw,
+    _nucleus,
+    _Text,
+    sample_batch,
+    sample_text,
+    sample_texts,
+    sample_tokens,
+    stream_text,
+)
 from webtext.train.settings import SampleSettings
 from webtext.train.shape import GPT2Config
 
@@ -147,9 +156,11 @@ class Letters:
     def decode(self, ids: list[int]) -> str:
         return "".join(chr(ord("a") + i) for i in ids)
 
-    def decode_stream(self) -> Letters:
+    def __init__(self) -> None:
         self.held: list[int] = []
-        return self
+
+    def decode_stream(self) -> Letters:
+        return Letters()
 
     def push(self, token: int) -> str:
         self.held.append(token)
@@ -167,3 +178,54 @@ def test_a_text_is_the_prompt_and_its_continuation_as_it_comes_too(model: GPT2) 
     assert [piece for piece in pieces if piece] == [continuation[i : i + 2] for i in range(0, len(continuation), 2)]
     both = sample_texts(model, Letters(), ["bc", ""], SETTINGS)
     assert both == ["bc" + continuation, sample_text(model, Letters(), "", replace(SETTINGS, seed=1))]
+
+
+def until(text: str, stops: list[str]) -> str:
+    """The text before the stop whose end comes first, by trying every end."""
+    for end in range(1, len(text) + 1):
+        starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
+        if starts:
+            return text[: min(starts)]
+    return text
+
+
+class Pieces:
+    """A decoder whose tokens are pieces, the last one given only at the end."""
+
+    def push(self, piece: str) -> str:
+        return piece
+
+    def finish(self) -> str:
+        return "a"
+
+
+@given(
+    pieces=st.lists(st.text("ab\u0301", max_size=4), max_size=8),
+    stops=st.lists(st.text("ab\u0301", min_size=1, max_size=4), max_size=3),
+)
+def test_a_text_ends_before_the_first_stop_whatever_pieces_it_comes_in(pieces: list[str], stops: list[str]) -> None:
+    text, shown = _Text(Pieces(), stops), ""
+    for piece in pieces:
+        shown += text.push(piece)
+        if text.ended:
+            break
+    assert shown + text.finish() == until("".join([*pieces, "a"]), stops)
+
+
+def test_stops_end_each_text_of_a_batch_and_the_stream_of_one(model: GPT2) -> None:
+    """A text that has met its stop is drawn no further, also where another has ended by itself."""
+    prompts = ["bc", "", "f"]
+    whole = sample_texts(model, Letters(), prompts, SETTINGS)
+    stops = [whole[0][10:12], whole[2][-8:-5]]
+    assert min(map(len, stops)) > 1
+    expected = [prompt + until(text.removeprefix(prompt), stops) for prompt, text in zip(prompts, whole, strict=True)]
+    assert expected != whole
+    assert sample_texts(model, Letters(), prompts, SETTINGS, stops) == expected
+    assert "bc" + "".join(stream_text(model, Letters(), "bc", SETTINGS, stops)) == expected[0]
+    steps = 0
+    ended: set[int] = set()
+    for step in sample_batch(model, [[1], [2]], SETTINGS, ended=ended):
+        steps += 1
+        assert (step[0] is None) == (steps > 3)
+        ended.update({3: [0], 7: [1]}.get(steps, []))
+    assert steps == 7 < SETTINGS.max_tokens
