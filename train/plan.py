@@ -184,7 +184,7 @@ def activation_bytes(config: GPT2Config, settings: TrainSettings, microbatch: in
     A layer keeps, for each token, in the run's dtype: the inputs of both norms with their mean and scale, the input of query,
     key and value, all three and their output with one float32 for each head (Dao et al. 2022), the inputs of expand, GELU
     and contract (C, 4 C, 4 C). Checkpointed, it keeps its input alone, and one layer at a time has all the rest. Dropout
-    adds a byte for each channel of its three masks.
+    adds a byte for each channel of its three masks. Document masks are one matrix a sequence for all layers.
     """
     width, n_tokens = config.n_embd, microbatch * settings.context
     size = FLOAT32 if settings.dtype == "float32" else BFLOAT16
@@ -192,7 +192,8 @@ def activation_bytes(config: GPT2Config, settings: TrainSettings, microbatch: in
     layer = 2 * norm + 14 * size * width + FLOAT32 * config.n_head + (2 * width if config.dropout else 0)
     ends = norm + 8 + (width if config.dropout else 0)  # final norm, token ids, mask
     layers = config.n_layer * size * width + layer if settings.activation_checkpointing else config.n_layer * layer
-    return n_tokens * (layers + ends)
+    masks = size * settings.context if settings.document_masks else 0
+    return n_tokens * (layers + ends + masks)
 
 
 def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, memory_bytes: int) -> int | None:

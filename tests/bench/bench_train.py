@@ -75,7 +75,7 @@ def measure(row: str, options: argparse.Namespace) -> None:
         GPT2(config).to_huggingface(folder)
         peers, missing = {}, {}
         for name in PEERS:
-            if torch.cuda.is_available() and name != US:
+            if torch.cuda.is_available() and not name.startswith("webtext"):
                 continue
             peer = Peer(name, row, Path(folder), options)
             ready = peer.ask("begin")

@@ -22,6 +22,7 @@ from webtext.train.shape import GPT2Config
 VOCAB_SIZE = 50_304  # nanoGPT's: no trainer has to pad it
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WARM_UP = 2
+NO_TOKEN = -1
 ROWS = {
     "small": (GPT2Config(n_layer=6, n_head=6, n_embd=384, context=256, vocab_size=VOCAB_SIZE), 8),
     "124M": (GPT2Config.named("124M", vocab_size=VOCAB_SIZE), 1),
@@ -35,9 +36,12 @@ class Missing(Exception):
     """A trainer that is not at hand."""
 
 
-def webtext(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
-    """The trainer's step, by its own parts."""
+def webtext(
+    weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype, *, masks: bool = False
+) -> Step:
+    """The trainer's step, by its own parts; with masks of documents, of which each window here holds one: the same loss."""
     from webtext.train.allocator import keep_freed_memory
+    from webtext.train.loss import documents_of
     from webtext.train.optimizer import make_optimizer
     from webtext.train.settings import TrainSettings
     from webtext.train.update import Reading, gradient_norm, is_fault, update
@@ -49,7 +53,7 @@ def webtext(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, 
 
     def step() -> float:
         with cast_parameters(model, dtype):
-            loss = model.loss(inputs, targets)
+            loss = model.loss(inputs, targets, documents_of(inputs, NO_TOKEN) if masks else None)
             loss.backward()
         norm = gradient_norm(model)
         update(optimizer, norm, 1.0, is_fault(loss, norm, (1e9, 1e9)))
@@ -135,6 +139,7 @@ def plain_step(
 # Name: how its step is made, its dtype, and whether it is the same model, so that its loss must be equal.
 PEERS: dict[str, tuple[Callable[..., Step], torch.dtype, bool]] = {
     "webtext bfloat16": (webtext, torch.bfloat16, True),
+    "webtext, document masks": (lambda *a: webtext(*a, masks=True), torch.bfloat16, True),
     "nanoGPT as shipped (float32)": (lambda *a: nanogpt(*a, compiles=False), torch.float32, True),
     "nanoGPT autocast + compile": (lambda *a: nanogpt(*a, compiles=True), torch.bfloat16, True),
     "transformers autocast": (huggingface, torch.bfloat16, True),

@@ -13,6 +13,7 @@ from torch import Tensor
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
 from webtext.train import cross_entropy
+from webtext.train.loss import documents_of
 from webtext.train.model import GPT2
 from webtext.train.optimizer import make_optimizer
 from webtext.train.plan import (
@@ -84,7 +85,8 @@ def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
 
     dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16
     with cast_parameters(model, dtype), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model.hidden(torch.randint(61, (microbatch, settings.context)))
+        tokens_bt = torch.randint(61, (microbatch, settings.context))
+        model.hidden(tokens_bt, documents_bt=documents_of(tokens_bt, 5) if settings.document_masks else None)
     return sum(n for n, _ in kept.values())
 
 
@@ -97,6 +99,17 @@ def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str
         n_layer * 7 * 16 * 2 * 4 if dtype == "bfloat16" else 0
     )  # a float32 a head, which `_BlockedAttention` spares
     assert activation_bytes(config, settings, 7) == kept_bytes(settings) + of_flash
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: str, n_layer: int) -> None:
+    """16 x 16 numbers of the run's dtype for each of seven sequences; with a mask torch's own kernel runs, on any dtype."""
+    settings = TrainSettings(**{**SMALL, "n_layer": n_layer}, dtype=dtype, document_masks=True)
+    config, size = settings.config(61), 2 if dtype == "bfloat16" else 4
+    assert activation_bytes(config, settings, 7) == kept_bytes(settings)
+    unmasked = activation_bytes(config, TrainSettings(**{**SMALL, "n_layer": n_layer}, dtype=dtype), 7)
+    assert activation_bytes(config, settings, 7) - unmasked == 7 * 16 * 16 * size
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
