@@ -229,7 +229,14 @@ def test_a_missed_fate_is_told_with_what_was_expected(plan: Plan) -> None:
     from webtext.app.chain import Layout
 
     missed = {"label": "404", "expected": "pages: http_404", "found": "corpus", "met": False}
-    evaluation = {"tokens": 9, "perplexity": 2.0, "perplexity_before": 8.0, "sample": "It says\nthis."}
+    evaluation = {
+        "tokens": 9,
+        "stride": 8,
+        "context": 8,
+        "perplexity": 2.0,
+        "perplexity_before": 8.0,
+        "sample": "It says\nthis.",
+    }
     result = {"fates": [missed], "evaluation": evaluation, "report": "r.html", "build": "b", "seconds": 3.2}
     lines = summary(result, Layout("b")).splitlines()
     at = next(i for i, line in enumerate(lines) if "MISSED" in line)
