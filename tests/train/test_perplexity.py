@@ -14,6 +14,7 @@ import torch
 
 from webtext.base.errors import InputError
 from webtext.base.run import Run
+from webtext.tokenizer.stream import DecodeStream
 from webtext.train import GPT2, GPT2Config, TrainSettings, train_model
 from webtext.train.distributed import World
 from webtext.train.evaluate.perplexity import (
@@ -49,6 +50,9 @@ class WordTokenizer:
 
     def decode_bytes(self, ids: list[int]) -> bytes:
         return self.decode(ids).encode()
+
+    def decode_stream(self) -> DecodeStream:
+        return DecodeStream(self.decode_bytes)
 
     def save(self, path: Path) -> None:
         path.write_text("{}")
