@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from webtext.train.model import GPT2
-from webtext.train.parallel import pipeline
+from webtext.train.parallel import stages
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.pipeline import Pipeline
 from webtext.train.parallel.stage import TIED, Stage
@@ -35,9 +35,9 @@ class ParallelModel:
     ) -> None:
         self.shape, self.n_microbatches = shape, n_microbatches
         self.mesh = mesh = shape.build(device.type)
-        n_stages = pipeline.n_stages(schedule, shape.pp)
-        numbers = pipeline.stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
-        blocks = {i: pipeline.blocks_of_stage(model.config.n_layer, n_stages, i) for i in numbers}
+        n_stages = stages.n_stages(schedule, shape.pp)
+        numbers = stages.stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
+        blocks = {i: stages.blocks_of_stage(model.config.n_layer, n_stages, i) for i in numbers}
         self.stages = {i: Stage(model, blocks[i]) for i in numbers}
         for stage in self.stages.values():
             if shape.tp > 1:
@@ -48,7 +48,7 @@ class ParallelModel:
         self._tied_pair: distributed.ProcessGroup | None = None
         if shape.pp > 1:
             self.pipeline = Pipeline(self.stages, schedule, n_microbatches, mesh["pp"].get_group(), device)
-            self._tied_pair = self._join_tied(pipeline.rank_of_stage(schedule, n_stages - 1, shape.pp))
+            self._tied_pair = self._join_tied(stages.rank_of_stage(schedule, n_stages - 1, shape.pp))
 
     def _spread_over_data_ranks(self, stage: Stage) -> None:
         """Block by block, so that one block's gradients are sent while the next one's are computed.

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.train.parallel.pipeline import SCHEDULES, blocks_of_stage, n_stages, rank_of_stage, stages_of_rank
+from webtext.train.parallel.stages import (
+    SCHEDULES,
+    blocks_of_stage,
+    check_microbatches,
+    n_stages,
+    rank_of_stage,
+    stages_of_rank,
+)
 
 
 @given(st.integers(1, 40), st.integers(0, 100))
@@ -35,3 +42,14 @@ def test_every_stage_lies_on_one_rank(schedule: str, pp: int) -> None:
 def test_a_v_brings_the_first_and_the_last_stage_together() -> None:
     assert [stages_of_rank("zbv", rank, 3) for rank in range(3)] == [[0, 5], [1, 4], [2, 3]]
     assert [stages_of_rank("interleaved", rank, 3) for rank in range(3)] == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "n_microbatches", "expected"),
+    [("1f1b", 3, "at least 4"), ("zbv", 3, "at least 4"), ("interleaved", 6, "a multiple of 4")],
+)
+def test_a_step_of_too_few_microbatches_is_refused(schedule: str, n_microbatches: int, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        check_microbatches(schedule, n_microbatches, 4)
+    check_microbatches(schedule, n_microbatches, 1)
+    check_microbatches(schedule, 8, 4)
