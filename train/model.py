@@ -143,7 +143,7 @@ class GPT2(nn.Module):
         """
         start = caches[0].length if caches is not None else 0
         x_btc = self.embed(tokens_bt, start)
-        mask_b1tt = None if documents_bt is None else _document_mask(documents_bt, x_btc.dtype)
+        mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
         if start and tokens_bt.shape[1] > 1:
             mask_b1tt = _continued_mask(start, tokens_bt)
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
@@ -227,7 +227,7 @@ class GPT2(nn.Module):
         write_huggingface(self, folder, tokenizer)
 
 
-def _document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
+def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where a query (last but one dimension) may attend to a key: not after it, and of its document; else -inf.
 
     In the dtype of the scores, which all layers share: of a boolean mask each layer's SDPA makes, and keeps, its own.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,14 +15,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from webtext.base.errors import ConfigError
-from webtext.train import GPT2, GPT2Config
+from webtext.train import GPT2, GPT2Config, TrainSettings
+from webtext.train.loss import TrainingLoss, counted_targets, documents_of
 from webtext.train.offload.arena import Arena
 from webtext.train.offload.link import Link, ModelledLink, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
 from webtext.train.offload.window import Costs, choose_window, predict_seconds
 
 CPU = torch.device("cpu")
-CONTEXT, WIDTH = 16, 32
+CONTEXT, WIDTH, EOT = 16, 32, 7
 
 
 def made_model(n_layer: int, dtype: torch.dtype = torch.float64) -> GPT2:
@@ -30,7 +33,9 @@ def made_model(n_layer: int, dtype: torch.dtype = torch.float64) -> GPT2:
 
 def batches(step: int, n: int = 4) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(step)
-    return torch.randint(250, (2 * n, CONTEXT + 1), generator=generator).split(2)
+    tokens_bt = torch.randint(250, (2 * n, CONTEXT + 1), generator=generator)
+    tokens_bt[::2, 5] = EOT
+    return tokens_bt.split(2)
 
 
 def adamw(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -85,10 +90,70 @@ def test_losses_and_parameters_are_those_of_the_whole_model(window: int, group: 
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+def dropping(p: float) -> GPT2:
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=3, n_head=2, n_embd=WIDTH, context=CONTEXT, vocab_size=250, dropout=p)
+    return GPT2(config)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+def test_microbatch_after_microbatch_the_float32_numbers_are_the_plain_runs_to_the_bit(dropout: float) -> None:
+    whole, moved = dropping(dropout), dropping(dropout)
+    torch.manual_seed(1)
+    expected = train_whole(whole, 3)
+    torch.manual_seed(1)
+    losses = train_offloaded(moved, ThreadLink(), 3, Arena(1 << 30), group=1)
+    assert losses == expected
+    for ours, theirs in zip(moved.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_dropout_drops_alike_when_a_layer_is_computed_once_more() -> None:
+    """The gradient of a group of microbatches is that of the loss which was returned: by a finite difference."""
+    model = dropping(0.3).double()
+    offloaded = OffloadedModel(model, ThreadLink(), CPU, dtype=torch.float64, group=4)
+    weight = model.blocks[1].get_submodule("feed_forward.expand").get_parameter("weight")
+
+    def loss() -> float:
+        torch.manual_seed(3)
+        return float(offloaded.forward_backward(batches(0)))
+
+    before = loss()
+    assert weight.grad is not None
+    slope = float(weight.grad[5, 7])
+    weight.data[5, 7] += 1e-5
+    offloaded.refresh()
+    assert (loss() - before) / 1e-5 == pytest.approx(slope, rel=1e-3)
+
+
 def test_files_hold_what_memory_holds(tmp_path: Path) -> None:
     in_memory = train_offloaded(made_model(3), ThreadLink(), 3, Arena(1 << 30))
     assert train_offloaded(made_model(3), ThreadLink(), 3, Arena(1 << 30), folder=tmp_path) == in_memory
-    assert (tmp_path / "layers" / "parameters").stat().st_size > 3 * 12 * WIDTH**2 * 8
+
+
+def test_masks_and_padding_are_those_of_the_training_loss() -> None:
+    settings = TrainSettings(document_masks=True), TrainSettings(crosses_documents=False)
+    for masks, pads in ((True, False), (False, True)):
+        whole, moved = made_model(3), made_model(3)
+        objective = TrainingLoss(whole, settings[pads], EOT)
+        loss = sum(objective(b[:, :-1], b[:, 1:]) for b in batches(0)) / len(batches(0))
+        loss.backward()
+        marks = {"documents": partial(documents_of, eot_id=EOT)} if masks else {}
+        marks |= {"counted": partial(counted_targets, eot_id=EOT)} if pads else {}
+        offloaded = OffloadedModel(moved, at_once(), CPU, dtype=torch.float64, group=3, **marks)
+        assert float(offloaded.forward_backward(batches(0))) == pytest.approx(float(loss.detach()), rel=1e-12)
+        for ours, theirs in zip(moved.parameters(), whole.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_likelihoods_are_the_whole_models_to_the_bit_and_without_dropout() -> None:
+    model = dropping(0.3).eval()
+    tokens_bt = torch.cat(batches(0))
+    documents_bt = documents_of(tokens_bt[:, :-1], EOT)
+    expected = model.log_likelihood(tokens_bt), model.log_likelihood(tokens_bt, documents_bt, last=3)
+    offloaded = OffloadedModel(model, ThreadLink(), CPU, dtype=torch.float32, window=2)
+    assert torch.equal(offloaded.log_likelihood(tokens_bt), expected[0])
+    assert torch.equal(offloaded.log_likelihood(tokens_bt, documents_bt, last=3), expected[1])
 
 
 def test_a_step_computes_on_copies_of_float32_parameters() -> None:
@@ -111,6 +176,17 @@ def test_the_device_holds_as_much_at_128_layers_as_at_8() -> None:
         train_offloaded(made_model(n_layer, torch.float32), at_once(), 1, arena)
         peaks.append(arena.peak_bytes)
     assert peaks[0] == peaks[1]
+
+
+def test_a_layer_more_in_the_window_takes_a_layer_more_of_the_device() -> None:
+    """So of layers' parameters the device has the window and nothing else, and two is what it must have."""
+    peaks = []
+    for window in (2, 3, 4):
+        arena, model = Arena(1 << 30), made_model(8, torch.float32)
+        train_offloaded(model, at_once(), 1, arena, window=window)
+        peaks.append(arena.peak_bytes)
+    layer_bytes = 4 * sum(math.ceil(p.numel() / 128) * 128 for p in model.blocks[0].parameters())
+    assert peaks == [peaks[0], peaks[0] + layer_bytes, peaks[0] + 2 * layer_bytes]
 
 
 def test_a_device_of_that_size_is_enough_and_the_plain_run_fails_in_it() -> None:

@@ -1,13 +1,14 @@
-"""The blocks of a model in host memory: a row a layer of parameters and of gradients, contiguous, so a window is one copy."""
+"""The blocks of a model on the host: a row a layer of parameters and of gradients, contiguous, so a window is one copy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from webtext.train.offload.host_memory import HostMemory
 
 _ALIGNMENT = 128  # elements: whole cache lines, and whole tiles of a GPU's matrix units, in every dtype
 
@@ -15,14 +16,11 @@ _ALIGNMENT = 128  # elements: whole cache lines, and whole tiles of a GPU's matr
 class HostLayers:
     """Takes the parameters of equal modules: they become views of `parameters` [layer, element], their gradients of `gradients`.
 
-    `copies` holds them in the dtype that is computed in; where that is the parameters' own, it is `parameters`. With `folder`
-    all three are files there, mapped into memory, which the system writes out when memory is short.
+    `copies` holds them in the dtype that is computed in; where that is the parameters' own, it is `parameters`.
     """
 
-    def __init__(
-        self, modules: Sequence[nn.Module], dtype: torch.dtype, *, pin: bool = False, folder: Path | None = None
-    ) -> None:
-        self.n_layers = len(modules)
+    def __init__(self, modules: Sequence[nn.Module], dtype: torch.dtype, memory: HostMemory) -> None:
+        self.n_layers, self.memory = len(modules), memory
         self._places: list[tuple[str, torch.Size, slice]] = []
         end = 0
         for name, parameter in modules[0].named_parameters():
@@ -30,9 +28,8 @@ class HostLayers:
             end = math.ceil((end + parameter.numel()) / _ALIGNMENT) * _ALIGNMENT
         self.n_elements = end
         own = next(modules[0].parameters()).dtype
-        self.parameters = self._rows("parameters", own, pin, folder)
-        self.gradients = self._rows("gradients", own, pin, folder)
-        self.copies = self.parameters if dtype == own else self._rows("copies", dtype, pin, folder)
+        self.parameters, self.gradients = self.rows(own), self.rows(own)
+        self.copies = self.parameters if dtype == own else self.rows(dtype)
         for i, module in enumerate(modules):
             values, slopes = self.views(self.parameters[i]), self.views(self.gradients[i])
             for name, parameter in module.named_parameters():
@@ -40,14 +37,9 @@ class HostLayers:
                 parameter.data, parameter.grad = values[name], slopes[name]
             self.refresh(i)
 
-    def _rows(self, name: str, dtype: torch.dtype, pin: bool, folder: Path | None) -> Tensor:
-        n = self.n_layers * self.n_elements
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            flat = torch.from_file(str(folder / name), shared=True, size=n, dtype=dtype)
-        else:
-            flat = torch.zeros(n, dtype=dtype, pin_memory=pin)
-        return flat.view(self.n_layers, self.n_elements)
+    def rows(self, dtype: torch.dtype) -> Tensor:
+        """Zeros for all layers, [layer, element]."""
+        return self.memory.zeros((self.n_layers, self.n_elements), dtype)
 
     def views(self, row: Tensor) -> dict[str, Tensor]:
         """A row as the parameters of one layer, by name."""

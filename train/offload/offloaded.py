@@ -9,6 +9,9 @@ it has. Nothing of a layer stays on the device: going back it is computed once m
 with one module as the template of all layers (MegaTrain, arXiv 2604.05091). The optimizer steps on the host, layer by layer,
 while the next step's first layers are already computed. What the device holds does not depend on the number of layers.
 
+With `group` 1, or one microbatch a step, gradients are summed up in the order of the plain run, to the same bits; else the
+shared embedding gets its two parts group by group.
+
 Shape suffixes as in `model.py`.
 """
 
@@ -23,21 +26,29 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils._python_dispatch import _disable_current_modes
 
-from webtext.train.model import GPT2, Block
+from webtext.train.model import GPT2, Block, document_mask
+from webtext.train.offload import ends
+from webtext.train.offload.ends import Ends
 from webtext.train.offload.host_layers import HostLayers
+from webtext.train.offload.host_memory import HostMemory
 from webtext.train.offload.link import Event, Link
-from webtext.train.parallel.stage import Stage
+from webtext.train.offload.moving_window import MovingWindow
+from webtext.train.offload.replay import Replay
 
 ENDS = -1
 """The number of what is no layer: embeddings and final norm."""
 GRADIENT_ROWS = 2
 """Layers' gradients on the device: one that is summed up, one on its way to the host."""
+Marks = Callable[[Tensor], Tensor | None]
+"""From a microbatch's input tokens, [b, t], to something said of each of them, [b, t]; or None, where nothing is said."""
 
 
 class OffloadedModel:
-    """A model on the host, computed on `device` through `link`; its parameters' `grad` are the step's."""
+    """A model on the host, computed on `device` through `link`; its parameters' `grad` are the step's.
+
+    `documents` says which document each token belongs to, and `counted` which targets count (`loss.py`).
+    """
 
     def __init__(
         self,
@@ -49,38 +60,49 @@ class OffloadedModel:
         window: int = 2,
         group: int = 1,
         folder: Path | None = None,
+        documents: Marks = lambda _: None,
+        counted: Marks = lambda _: None,
     ) -> None:
-        self.model, self.link, self.device, self.dtype = model, link, device, dtype
-        self.window, self.group = min(window, model.config.n_layer), group
+        self.model, self.link, self.device, self.dtype, self.group = model, link, device, dtype, group
+        self._documents, self._counted = documents, counted
         pin = device.type == "cuda"
+        self._memory, self._passing = HostMemory(pin=pin, folder=folder), HostMemory(pin=pin)
         rest = nn.Module()  # the shared ends: embeddings and final norm, on the device for the whole of a step
-        for name in ("token_embedding", "position_embedding", "final_norm"):
+        for name in ends.NAMES:
             rest.add_module(name, getattr(model, name))
-        layers_folder, ends_folder = (folder / "layers", folder / "ends") if folder else (None, None)
-        self.layers = HostLayers(list(model.blocks), dtype, pin=pin, folder=layers_folder)
-        self.ends = HostLayers([rest], dtype, pin=pin, folder=ends_folder)
+        self.layers = HostLayers(list(model.blocks), dtype, self._memory)
+        self.ends = HostLayers([rest], dtype, self._memory)
+        self._ends = Ends(model.config)
         with torch.device("meta"):
-            template, whole = Block(model.config), GPT2(model.config)
-        self._template = template.to(dtype)
-        n_layer = model.config.n_layer
-        self._first, self._last = Stage(whole, range(0, 0)), Stage(whole, range(n_layer, n_layer))
+            self._template = Block(model.config)
+        self._replay = Replay(device, draws=model.config.dropout > 0)
         self._host = ThreadPoolExecutor(1, thread_name_prefix="webtext-offload")
         self._updated: dict[int, Future[None]] = {}
+        self.window = MovingWindow(self.layers, link, device, window, self._updated)
         self._inputs = torch.empty(0)
-        self._rows: list[Tensor] = []
-        self._resident: dict[int, tuple[int, Event]] = {}
         self._leaving: deque[tuple[Callable[[], None], Tensor]] = deque()
 
     def forward_backward(self, batches: Iterable[Tensor]) -> Tensor:
         """Set the gradients of a step's microbatches, [b, t + 1] each; returns their mean loss."""
         batches = list(batches)
-        self._resident.clear()  # what was there is of the step before
-        losses = [
-            self._sweep(batches[start : start + self.group], len(batches), adds=start > 0)
-            for start in range(0, len(batches), self.group)
-        ]
+        losses: list[Tensor] = []
+        for start in range(0, len(batches), self.group):
+            losses += self._sweep(batches[start : start + self.group], len(batches), adds=start > 0)
         self._settle_gradients(0)
-        return torch.stack(losses).sum()
+        return cast(Tensor, sum(losses))  # one after another, as the plain run adds them
+
+    @torch.no_grad()
+    def log_likelihood(
+        self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
+    ) -> Tensor:
+        """As `GPT2.log_likelihood`, without dropout; layer by layer, for all of the batch at once."""
+        self._train(False)
+        parameters = self._begin()
+        x_btc = self._ends.embed(parameters, tokens_bt[:, :-1])
+        for layer in range(self.layers.n_layers):
+            self.window.ask_for(layer + self.window.size - 1)
+            x_btc = self._layer(self.window.parameters(layer), x_btc, documents_bt)
+        return -self._ends.token_losses(parameters, x_btc, tokens_bt[:, 1:] if last is None else tokens_bt[:, -last:])
 
     def update(self, step: Callable[[int], None]) -> None:
         """Begin `step(-1)` for the ends and `step(i)` for each layer i on the host; a layer's next use waits for its own."""
@@ -92,6 +114,13 @@ class OffloadedModel:
         for future in self._updated.values():
             future.result()
 
+    def refresh(self) -> None:
+        """Take parameters that were changed on the host, as by a checkpoint that was read."""
+        self._updated.clear()
+        self.ends.refresh(0)
+        for layer in range(self.layers.n_layers):
+            self.layers.refresh(layer)
+
     def _update(self, step: Callable[[int], None], layer: int) -> None:
         step(layer)
         if layer == ENDS:
@@ -99,85 +128,90 @@ class OffloadedModel:
         else:
             self.layers.refresh(layer)
 
-    def _sweep(self, batches: Sequence[Tensor], n_all: int, *, adds: bool) -> Tensor:
-        """Forward and backward of a group of microbatches through all layers."""
-        ends = self._empty(self.ends.n_elements, self.dtype)
-        arrived = self.link.load(ends, self.ends.copies[0], self._updated.get(ENDS))
-        self._begin(batches)
-        arrived.wait()
-        leaves = {f"model.{name}": view.requires_grad_() for name, view in self.ends.views(ends).items()}
+    def _sweep(self, batches: Sequence[Tensor], n_all: int, *, adds: bool) -> list[Tensor]:
+        """Forward and backward of a group of microbatches through all layers; returns their parts of the mean loss."""
+        inputs_bt = [tokens_bt[:, :-1] for tokens_bt in batches]
+        self._train(True)
+        self._make_room(inputs_bt)
+        parameters = {name: view.requires_grad_() for name, view in self._begin().items()}
         slopes = self._empty(self.ends.n_elements, self.ends.parameters.dtype).zero_()
         sums = self.ends.views(slopes)
-        with torch.no_grad():
-            x = [_call(self._first, leaves, (tokens[:, :-1], tokens[:, 1:])) for tokens in batches]
-        self._forward(x)
+        x = self._forward(parameters, inputs_bt)
         losses = []
-        for i, tokens in enumerate(batches):
-            x_btc = x[i].requires_grad_()
-            loss = _call(self._last, leaves, (x_btc, tokens[:, 1:]))[0] / n_all
+        for i, tokens_bt in enumerate(batches):
+            x_btc, counted_bt = x[i].requires_grad_(), self._counted(inputs_bt[i])
+            loss = self._ends.loss(parameters, x_btc, tokens_bt[:, 1:], counted_bt) / n_all
             losses.append(loss.detach())
-            x[i] = _add_gradients(loss, None, x_btc, leaves, sums)
-        self._backward(x, adds=adds)
-        for tokens, slope_btc in zip(batches, x, strict=True):
-            x_btc = _call(self._first, leaves, (tokens[:, :-1], tokens[:, 1:]))
-            _add_gradients(x_btc, slope_btc, None, leaves, sums)
+            x[i] = _add_gradients(loss, None, x_btc, parameters, sums)
+        self._backward(x, inputs_bt, adds=adds)
+        for i, tokens_bt in enumerate(inputs_bt):
+            with self._replay.again((ENDS, i)):
+                x_btc = self._ends.embed(parameters, tokens_bt)
+            _add_gradients(x_btc, x[i], None, parameters, sums)
         self._store_gradients(self.ends.gradients[0], slopes, adds=adds)
-        return torch.stack(losses).sum()
+        return losses
 
-    def _forward(self, x: list[Tensor]) -> None:
-        """Through all layers, in place; what goes into each is kept on the host."""
+    def _forward(self, ends_parameters: dict[str, Tensor], inputs_bt: Sequence[Tensor]) -> list[Tensor]:
+        """From tokens through all layers; what goes into each is kept on the host."""
+        x: list[Tensor] = []
+        for i, tokens_bt in enumerate(inputs_bt):
+            self._replay.remember((ENDS, i))
+            with torch.no_grad():
+                x.append(self._ends.embed(ends_parameters, tokens_bt))
         leaving: deque[tuple[Event, Tensor]] = deque()
         for layer in range(self.layers.n_layers):
-            self._request(layer + self.window - 1)
-            parameters = self._parameters_of(layer)
+            self.window.ask_for(layer + self.window.size - 1)
+            parameters = self.window.parameters(layer)
             for i, x_btc in enumerate(x):
                 leaving.append((self.link.store(self._inputs[layer, i], x_btc), x_btc))
+                self._replay.remember((layer, i))
                 with torch.no_grad():
-                    x[i] = functional_call(self._template, parameters, (x_btc,))
+                    x[i] = self._layer(parameters, x_btc, self._documents(inputs_bt[i]))
                 self.link.computed("forward")
                 if len(leaving) > len(x):
                     leaving.popleft()[0].wait()
         for event, _ in leaving:
             event.wait()
+        return x
 
-    def _backward(self, slopes: list[Tensor], *, adds: bool) -> None:
+    def _backward(self, slopes: list[Tensor], inputs_bt: Sequence[Tensor], *, adds: bool) -> None:
         """Back through all layers, in place; each layer's gradients go to the host."""
         coming = self._load_inputs(self.layers.n_layers - 1, slopes)
         for layer in reversed(range(self.layers.n_layers)):
             inputs, coming = coming, self._load_inputs(layer - 1, slopes)
-            self._request(layer - self.window + 1)
-            parameters = {name: view.requires_grad_() for name, view in self._parameters_of(layer).items()}
+            self.window.ask_for(layer - self.window.size + 1)
+            parameters = {name: view.requires_grad_() for name, view in self.window.parameters(layer).items()}
             gradient = self._empty(self.layers.n_elements, self.layers.parameters.dtype).zero_()
             sums = self.layers.views(gradient)
             for i, (event, x_btc) in enumerate(inputs):
                 event.wait()
-                y_btc = functional_call(self._template, parameters, (x_btc.requires_grad_(),))
+                with self._replay.again((layer, i)):
+                    y_btc = self._layer(parameters, x_btc.requires_grad_(), self._documents(inputs_bt[i]))
                 slopes[i] = _add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
                 self.link.computed("backward")
             self._store_gradients(self.layers.gradients[layer], gradient, adds=adds)
 
-    def _begin(self, batches: Sequence[Tensor]) -> None:
-        """Ask for the first layers, and make room for what goes into each layer."""
-        shape = (self.layers.n_layers, self.group, len(batches[0]), batches[0].shape[1] - 1, self.model.config.n_embd)
+    def _layer(self, parameters: dict[str, Tensor], x_btc: Tensor, documents_bt: Tensor | None) -> Tensor:
+        mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
+        return cast(Tensor, functional_call(self._template, parameters, (x_btc, None, mask_b1tt)))
+
+    def _train(self, mode: bool) -> None:
+        self._template.train(mode)
+        self._ends.train(mode)
+
+    def _begin(self) -> dict[str, Tensor]:
+        """Ask for the ends and the first layers; returns the ends' parameters."""
+        row = self._empty(self.ends.n_elements, self.dtype)
+        arrived = self.link.load(row, self.ends.copies[0], self._updated.get(ENDS))
+        self.window.begin()
+        arrived.wait()
+        return self.ends.views(row)
+
+    def _make_room(self, inputs_bt: Sequence[Tensor]) -> None:
+        """On the host, for what goes into each layer."""
+        shape = (self.layers.n_layers, self.group, *inputs_bt[0].shape, self.model.config.n_embd)
         if self._inputs.shape != shape:
-            self._inputs = self._on_host(shape, self.dtype)
-        if not self._rows:  # a tensor each: autograd takes a copy to one row for a change of what it saved of another
-            self._rows = [self._empty(self.layers.n_elements, self.dtype) for _ in range(self.window)]
-        for layer in range(self.window - 1):
-            self._request(layer)
-
-    def _request(self, layer: int) -> None:
-        """Let a layer's parameters come, into the row of one that is no longer needed."""
-        row = layer % self.window
-        if 0 <= layer < self.layers.n_layers and self._resident.get(row, (ENDS,))[0] != layer:
-            event = self.link.load(self._rows[row], self.layers.copies[layer], self._updated.get(layer))
-            self._resident[row] = (layer, event)
-
-    def _parameters_of(self, layer: int) -> dict[str, Tensor]:
-        found, event = self._resident[layer % self.window]
-        assert found == layer
-        event.wait()
-        return self.layers.views(self._rows[layer % self.window].detach())
+            self._inputs = self._memory.zeros(shape, self.dtype)
 
     def _load_inputs(self, layer: int, like: Sequence[Tensor]) -> list[tuple[Event, Tensor]]:
         """What went into a layer, on its way back."""
@@ -190,7 +224,7 @@ class OffloadedModel:
         """Send a row of gradients to the host, in the place of what is there or added to it."""
         self._settle_gradients(GRADIENT_ROWS - 1)
         if adds:
-            arrived = self._on_host(sums.shape, sums.dtype)
+            arrived = self._passing.zeros(sums.shape, sums.dtype)
             event = self.link.store(arrived, sums)
             self._leaving.append((self._host.submit(_add_after, event, target, arrived).result, sums))
         else:
@@ -202,15 +236,6 @@ class OffloadedModel:
 
     def _empty(self, shape: Any, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=self.device)
-
-    def _on_host(self, shape: Any, dtype: torch.dtype) -> Tensor:
-        with _disable_current_modes():  # an arena does not count it
-            return torch.empty(shape, dtype=dtype, pin_memory=self.device.type == "cuda")
-
-
-def _call(stage: Stage, leaves: dict[str, Tensor], arguments: tuple[Tensor, Tensor]) -> Tensor:
-    own = {name: leaves[name] for name, _ in stage.named_parameters()}
-    return cast(Tensor, functional_call(stage, own, arguments))
 
 
 def _add_gradients(
