@@ -89,8 +89,8 @@ def train_model(
         checkpoint = _checkpoint_to_go_on_from(model_dir, console.warn if world.is_main else console.say)
         if checkpoint is not None:
             _check_same_run(checkpoint, recipe, model_dir)
-            if checkpoint.step >= settings.steps:
-                console.say(f"train: all {settings.steps:,} steps are done ('{checkpoint.path}')")
+            if checkpoint.step >= settings.last_step:
+                console.say(f"train: all {settings.last_step:,} steps are done ('{checkpoint.path}')")
                 return TrainResult.of(checkpoint, skipped=True)
         if run.dry_run:
             plan = _plan(settings, sources, checkpoint, world.size)
@@ -158,5 +158,5 @@ def _plan(settings: TrainSettings, sources: Sequence[Source], checkpoint: Checkp
     config = settings.config(sources[0].train.vocab_size)
     start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
     return (
-        f"would train {config.n_parameters:,} parameters {start} to step {settings.steps:,}, processes: {n_processes}"
+        f"would train {config.n_parameters:,} parameters {start} to step {settings.last_step:,}, processes: {n_processes}"
     )

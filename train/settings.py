@@ -43,6 +43,9 @@ class TrainSettings:
     batch_ramp_steps: int = setting(0, "steps of batches smaller than batch_size, equally many of each size")
     microbatch_size: int = setting(8, "sequences a device holds at once; the rest of the step's batch is accumulated")
     steps: int = setting(20_000, "optimizer steps")
+    stop_at_step: int | None = setting(
+        None, "end after this step, saved; the schedule stays that of all steps  [default: steps]", in_recipe=False
+    )
     optimizer: str = setting("adamw", "adamw, or muon: Muon for the hidden matrices and AdamW for the rest")
     learning_rate: float = setting(6e-4, "highest learning rate")
     muon_learning_rate: float | None = setting(
@@ -95,6 +98,7 @@ class TrainSettings:
             "checkpoint_interval",
             "keep_checkpoints",
             "group_blocks",
+            "stop_at_step",
         ):
             value = getattr(self, name)
             self._check(name, value is None or value >= 1, "at least 1, or none")
@@ -151,6 +155,11 @@ class TrainSettings:
             n_sizes <= n_steps < self.steps,
             f"at least {n_sizes}, a step of each smaller size, and below steps = {self.steps}",
         )
+
+    @property
+    def last_step(self) -> int:
+        """The step after which a run ends: `steps`, or `stop_at_step` where that comes first."""
+        return self.steps if self.stop_at_step is None else min(self.stop_at_step, self.steps)
 
     @property
     def first_batch_size(self) -> int:

@@ -86,7 +86,7 @@ class _HeldOut:
 
 
 class Trainer:
-    """One run of `settings.steps` steps; `recipe` is what a checkpoint is compared by."""
+    """One run of `settings.steps` steps, or to `settings.stop_at_step`; `recipe` is what a checkpoint is compared by."""
 
     def __init__(
         self,
@@ -156,13 +156,13 @@ class Trainer:
             self._saver = stack.enter_context(
                 CheckpointSaver(self.model_dir, self.world, keep=keep, keep_best=keep_best)
             )
-            progress = stack.enter_context(self.console.progress(settings.steps, "train", "steps"))
+            progress = stack.enter_context(self.console.progress(settings.last_step, "train", "steps"))
             self._announce()
             if self.step == 0:
                 self._evaluate()
             progress.advance(self.step)
             self._clock = time.perf_counter()
-            while self.step < settings.steps:
+            while self.step < settings.last_step:
                 with memory_is_an_error(self.model.config, settings, self.world):
                     self._queue_step()
                     while len(self._queued) > (0 if self._is_any_due() or self._must_end else self.steps_ahead):
@@ -173,7 +173,7 @@ class Trainer:
                     self._sample()
                 if self._is_due(settings.checkpoint_interval) or self._must_end:
                     self._save()
-                if self._must_end and self.step < settings.steps:
+                if self._must_end and self.step < settings.last_step:
                     raise Interrupted(
                         f"ended by SIGTERM after step {self.step:,}, saved as '{self._saved().path}'",
                         "give the same command again to go on",
@@ -189,7 +189,7 @@ class Trainer:
         return any(map(self._is_due, (settings.eval_interval, settings.sample_interval, settings.checkpoint_interval)))
 
     def _is_due(self, interval: int | None) -> bool:
-        return self.step == self.settings.steps or (interval is not None and self.step % interval == 0)
+        return self.step == self.settings.last_step or (interval is not None and self.step % interval == 0)
 
     def _queue_step(self) -> None:
         """Give the device one update to make. On a GPU nothing here waits for it."""

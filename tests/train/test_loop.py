@@ -136,6 +136,24 @@ def test_a_finished_run_is_skipped(tokens: str, tmp_path: Path) -> None:
     assert (tmp_path / "model/metrics.jsonl").read_bytes() == before
 
 
+def test_a_run_told_to_stop_at_a_step_is_the_first_part_of_the_whole_run(tokens: str, tmp_path: Path) -> None:
+    """The schedule is that of all 40 steps, so going on ends where the run ends that never stopped; 16 is measured too."""
+    train(tokens, tmp_path / "whole")
+    out = tmp_path / "parts"
+    part = train(tokens, out, replace(SETTINGS, stop_at_step=16))
+    assert (part.step, part.tokens, part.skipped) == (16, 16 * 8 * 32, False)
+    held_out = [row for row in metrics(out) if "validation_loss" in row]
+    assert held_out[-1] == {**held_out[-1], "step": 16, "validation_loss": part.validation_loss}
+    assert train(tokens, out, replace(SETTINGS, stop_at_step=16)).skipped
+    assert train(tokens, out, replace(SETTINGS, stop_at_step=9)).skipped, "it is past that step"
+    assert train(tokens, out, replace(SETTINGS, stop_at_step=1000)).step == 40
+    rows = [row for row in metrics(out) if row != held_out[-1]]
+    assert rows == metrics(tmp_path / "whole")
+    for name in ("model-00000.safetensors", "optimizer-00000.safetensors"):
+        one, other = (tmp_path / run / "checkpoints/step-000040" / name for run in ("whole", "parts"))
+        assert one.read_bytes() == other.read_bytes()
+
+
 def test_a_damaged_checkpoint_is_passed_over_with_a_message(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
