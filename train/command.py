@@ -31,18 +31,25 @@ def group() -> None:
 def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None:
     """Say what `train run` with the same settings would take: memory, operations, time and cost.
 
-    TOKENS, token sets, tell the vocabulary and the number of passes over each.
+    TOKENS, token sets, tell the vocabulary and the number of passes over each. With --devices a mesh is
+    proposed, with its microbatch, and why.
 
     \b
       webtext train plan --model 1542M --processes 8 --memory-gib 80 --tokens-per-second 100000 --price 2
+      webtext train plan --model 1542M --devices 64 --memory-gib 16 --devices-per-node 8
       webtext train plan build/tokens --config build.toml --measured build/model
 
     \b
     Reads:  nothing, a token set, the metrics of an earlier run
     Writes: nothing
     """
+    from webtext.train.parallel.propose import proposal_text, propose
     from webtext.train.plan import plan_text, plan_training
 
+    if settings["train.plan"].devices is not None:
+        proposal = propose(settings["train"], settings["train.plan"], tokens)
+        run.console.result(proposal.to_json(), proposal_text(proposal))
+        return
     answer = plan_training(settings["train"], settings["train.plan"], tokens)
     run.console.result(answer.to_json(), plan_text(answer))
 

@@ -222,11 +222,11 @@ def _speed(config: GPT2Config, plan: PlanSettings) -> float | None:
     if plan.peak_tflops is not None and plan.mfu_ratio is not None:
         return plan.peak_tflops * 1e12 * plan.mfu_ratio * plan.processes
     if plan.measured is not None:
-        return _measured_speed(Path(plan.measured)) * plan.processes
+        return measured_speed(Path(plan.measured)) * plan.processes
     return None
 
 
-def _measured_speed(model_dir: Path) -> float:
+def measured_speed(model_dir: Path) -> float:
     """Model FLOP/s that one process of an earlier run reached: the median of its steps, by the shape it trained."""
     checkpoint = find_checkpoint(model_dir)
     try:
@@ -246,8 +246,7 @@ def plan_text(plan: TrainPlan) -> str:
     ramp = f"{settings.first_batch_size:,} to " if settings.batch_ramp_steps else ""
     sizes = f"{ramp}{settings.batch_size:,}"
     lines = [
-        f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
-        f"vocabulary {config.vocab_size:,}, context {config.context:,}",
+        shape_text(config),
         f"{settings.steps:,} steps of {sizes} sequences, {plan.tokens:,} tokens; processes: "
         f"{plan.processes}, each {plan.accumulation} x {plan.microbatch} sequences a step",
         *(f"  {source}" for source in plan.sources),
@@ -264,10 +263,18 @@ def plan_text(plan: TrainPlan) -> str:
     if plan.seconds is None or plan.speed is None:
         lines.append("time: not known; give --tokens-per-second, --peak-tflops with --mfu-ratio, or --measured DIR")
     else:
-        lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {_time_text(plan.seconds)}")
+        lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {time_text(plan.seconds)}")
     if plan.cost is not None:
         lines.append(f"cost: {plan.cost:,.2f}")
     return "\n".join(lines)
+
+
+def shape_text(config: GPT2Config) -> str:
+    """A model's shape in a line."""
+    return (
+        f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
+        f"vocabulary {config.vocab_size:,}, context {config.context:,}"
+    )
 
 
 def _fit_text(plan: TrainPlan, memory_bytes: int) -> str:
@@ -279,7 +286,8 @@ def _fit_text(plan: TrainPlan, memory_bytes: int) -> str:
     return f"  it {fits} into {memory_bytes / GIB:.1f}; the largest microbatch_size that does is {plan.max_microbatch}"
 
 
-def _time_text(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """Seconds in the largest unit of which there are two."""
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"

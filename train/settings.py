@@ -199,6 +199,10 @@ class PlanSettings:
     """On what a run is planned: devices, and a speed that was measured, told in one of three ways."""
 
     processes: int = setting(1, "processes, each with a device of its own")
+    devices: int | None = setting(None, "propose a mesh of so many devices, a microbatch and what else it takes to fit")
+    devices_per_node: int = setting(8, "devices that the fast links of one node join")
+    inside_gb_per_second: float = setting(195.0, "what a device sends to others of its node, 10^9 bytes a second")
+    between_gb_per_second: float = setting(22.5, "what a device sends to other nodes, 10^9 bytes a second")
     vocab_size: int = setting(50_257, "where no token set tells it")
     memory_gib: float | None = setting(None, "memory of one device, GiB: says whether the run fits, and what would")
     tokens_per_second: float | None = setting(None, "speed of all devices together")
@@ -208,7 +212,18 @@ class PlanSettings:
     price: float | None = setting(None, "of one device for one hour")
 
     def __post_init__(self) -> None:
-        for name in ("processes", "vocab_size", "memory_gib", "tokens_per_second", "peak_tflops", "mfu_ratio"):
+        for name in (
+            "processes",
+            "devices",
+            "devices_per_node",
+            "inside_gb_per_second",
+            "between_gb_per_second",
+            "vocab_size",
+            "memory_gib",
+            "tokens_per_second",
+            "peak_tflops",
+            "mfu_ratio",
+        ):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{name} is {value}", "it must be above 0")
@@ -221,6 +236,19 @@ class PlanSettings:
             raise ConfigError(f"{' and '.join(ways)} all tell the speed", "give one of them")
         if (self.peak_tflops is None) != (self.mfu_ratio is None):
             raise ConfigError("peak_tflops and mfu_ratio tell a speed only together", "give both, or neither")
+        if self.devices is not None:
+            self._check_devices()
+
+    def _check_devices(self) -> None:
+        if self.memory_gib is None:
+            raise ConfigError(f"devices is {self.devices} and memory_gib not set", "give --memory-gib, of one device")
+        if self.processes != 1:
+            raise ConfigError("processes and devices are both set", "give devices for a mesh, processes for replicas")
+        if self.tokens_per_second is not None:
+            raise ConfigError(
+                "tokens_per_second tells the speed of one mesh",
+                "give peak_tflops and mfu_ratio of one device alone, or measured",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

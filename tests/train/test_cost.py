@@ -1,0 +1,144 @@
+"""The analytic step time: the papers' worked examples first, then what must hold of any machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.train.parallel.cost import (
+    Link,
+    Machine,
+    all_reduce_seconds,
+    bubble_ratio,
+    gather_seconds,
+    mfu_ratio,
+    step_time,
+)
+from webtext.train.parallel.layout import Layout, layouts, meshes
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.plan import flops_per_token, recomputed_flops_per_token
+from webtext.train.settings import TrainSettings
+
+SETTINGS = TrainSettings(n_layer=8, n_head=8, n_embd=512, context=256, batch_size=64)
+CONFIG = SETTINGS.config(1000)
+LINK = Link(bandwidth=1e9, latency=1e-6)
+MACHINE = Machine(
+    flops=1e12, inside=LINK, between=replace(LINK, bandwidth=1e8), devices_per_node=4, memory_bandwidth=1e11
+)
+
+
+def layout(mesh: str = "", microbatch: int = 2, n_microbatches: int = 8, **more: Any) -> Layout:
+    return Layout(shape=MeshShape.parse(mesh), microbatch=microbatch, n_microbatches=n_microbatches, **more)
+
+
+def bubble(schedule: str, pp: int, m: int, **passes: float) -> float:
+    return bubble_ratio(schedule, pp, m, **{"forward": 1.0, "backward": 2.0, "weights": 1.0, **passes})
+
+
+def test_the_bubble_of_1f1b_is_narayanans() -> None:
+    """Narayanan et al. 2021, section 2.2.1: (p - 1) / m; figure 3's four stages of eight microbatches idle 3 / 8."""
+    assert bubble("1f1b", 4, 8) == 3 / 8
+    assert bubble("1f1b", 1, 8) == 0
+
+
+def test_interleaving_two_stages_a_rank_halves_the_bubble() -> None:
+    """Section 2.2.2: (p - 1) / (v m), v = 2."""
+    assert bubble("interleaved", 4, 8) == 3 / 16
+
+
+def test_a_v_has_no_bubble_where_the_three_passes_are_equal() -> None:
+    """Qi et al. 2024, section 2.3: (p - 1) (T_F + T_B - 2 T_W), here 3 x (1 + 1.5 - 2) over 8 x (1 + 2.5)."""
+    assert bubble("zbv", 4, 8) == 0
+    assert bubble("zbv", 4, 8, backward=2.5) == pytest.approx(3 * 0.5 / (8 * 3.5))
+
+
+def test_a_ring_sends_each_byte_but_its_own_once_or_twice() -> None:
+    """Patarasuk and Yuan 2009: 2 (n - 1) / n of the data. 4 GB on four ranks at 1 GB/s: 3 s to gather, 6 s to sum."""
+    link = Link(bandwidth=1e9, latency=0.0)
+    assert gather_seconds(4e9, 4, link) == 3
+    assert all_reduce_seconds(4e9, 4, link) == 6
+    assert gather_seconds(4e9, 1, link) == 0
+    assert gather_seconds(0, 4, Link(bandwidth=1e9, latency=0.5)) == 1.5
+
+
+def test_one_device_computes_the_models_operations_at_its_rate() -> None:
+    time = step_time(CONFIG, SETTINGS, layout("", 2, 32), MACHINE)
+    counted = flops_per_token(CONFIG) * 64 * 256 / 1e12
+    biases = 6 * (8 * 13 + 2) * 512 * 64 * 256 / 1e12  # PaLM's 6 N counts vectors, too
+    assert time.compute == pytest.approx(counted - biases)
+    assert (time.tensor_parallel, time.bubble, time.messages, time.data_parallel) == (0, 0, 0, 0)
+    assert time.recompute == 0
+    again = step_time(CONFIG, SETTINGS, layout("", 2, 32, activation_checkpointing=True), MACHINE)
+    assert again.recompute == pytest.approx(recomputed_flops_per_token(CONFIG) * 64 * 256 / 1e12)
+
+
+def test_a_block_has_four_collectives_each_way() -> None:
+    """Korthikanti et al. 2022, section 4.2.2. Half of 2 x 256 x 512 numbers of 2 bytes a rank: 262 us at 1 GB/s, and 1."""
+    more, fewer = (replace(SETTINGS, n_layer=n) for n in (8, 7))
+    times = [step_time(s.config(1000), s, layout("tp=2"), MACHINE).tensor_parallel for s in (more, fewer)]
+    assert times[0] - times[1] == pytest.approx(8 * 8 * (2 * 256 * 512 * 2 / 2 / 1e9 + 1e-6))
+
+
+def test_a_pipeline_sends_a_hidden_state_and_a_gradient_for_each_microbatch() -> None:
+    """Four stages, eight microbatches: 8 + 3 each way of 2 x 256 x 512 numbers, and the tied gradients' sum."""
+    time = step_time(CONFIG, SETTINGS, layout("pp=4"), MACHINE)
+    tied = 2 * (1024 * 512 * 4 / 2 / 1e9 + 1e-6)
+    assert time.messages == pytest.approx(22 * (2 * 256 * 512 * 2 / 1e9 + 1e-6) + tied)
+
+
+def test_shards_gather_twice_a_microbatch_and_a_pipelines_once_a_step() -> None:
+    """With nothing hidden: eight microbatches gather sixteen times, in bfloat16, and send float32 gradients once."""
+    plain = replace(MACHINE, overlap_ratio=0.0, inside=Link(bandwidth=1e9, latency=0.0))
+    n = 8 * (12 * 512**2 + 13 * 512) + (1024 + 256) * 512
+    shards = step_time(CONFIG, SETTINGS, layout("fsdp=2"), plain).data_parallel
+    assert shards == pytest.approx((16 * 2 + 4) * n / 2 / 1e9)
+    replicas = step_time(CONFIG, SETTINGS, layout("dp=2"), plain).data_parallel
+    assert replicas == pytest.approx(2 * 4 * n / 2 / 1e9)
+    in_pipeline = step_time(CONFIG, SETTINGS, layout("pp=2,fsdp=2"), plain).data_parallel
+    assert in_pipeline < (2 + 4) * n / 2 / 1e9
+
+
+def test_what_can_hide_is_hidden_but_for_one_block() -> None:
+    slow = step_time(CONFIG, SETTINGS, layout("dp=2"), replace(MACHINE, overlap_ratio=0.0)).data_parallel
+    assert step_time(CONFIG, SETTINGS, layout("dp=2"), replace(MACHINE, flops=1e6)).data_parallel == pytest.approx(
+        slow / 8
+    )
+
+
+def test_an_axis_within_a_node_takes_its_links_and_one_beyond_all_adapters_of_a_node() -> None:
+    """Four devices a node at 1 GB/s, 0.1 GB/s each between: a ring of eight neighbours leaves by four adapters."""
+    inside = MACHINE.link(MeshShape(dp=2, tp=4), "tp")
+    assert inside.bandwidth == 1e9
+    assert MACHINE.link(MeshShape(dp=2, tp=4), "dp").bandwidth == 1e8
+    assert MACHINE.link(MeshShape(fsdp=8), "fsdp").bandwidth == 4e8
+    assert MACHINE.link(MeshShape(fsdp=4, tp=2), "fsdp").bandwidth == 2e8
+    assert MACHINE.link(MeshShape(pp=2, fsdp=4), "pp").bandwidth == 1e8
+
+
+@given(
+    st.sampled_from([1, 2, 4, 8]),
+    st.floats(1, 1e3),
+    st.sampled_from(["flops", "inside", "between", "memory_bandwidth", "overlap_ratio"]),
+)
+def test_a_faster_machine_is_never_slower(devices: int, times: float, part: str) -> None:
+    slow = replace(MACHINE, overlap_ratio=0.5)
+    value = getattr(slow, part)
+    faster = replace(value, bandwidth=value.bandwidth * times) if isinstance(value, Link) else value * times
+    fast = replace(slow, **{part: min(1.0, faster) if part == "overlap_ratio" else faster})
+    for shape in meshes(CONFIG, 64, devices, 4):
+        for found in layouts(CONFIG, SETTINGS, shape):
+            before, after = (step_time(CONFIG, SETTINGS, found, machine).total for machine in (slow, fast))
+            assert after <= before * (1 + 1e-9)
+
+
+@given(st.sampled_from([2, 4, 8, 16]))
+def test_no_mesh_beats_as_many_devices_that_need_not_talk(devices: int) -> None:
+    alone = step_time(CONFIG, SETTINGS, layout("", 2, 32), MACHINE).compute / devices
+    for shape in meshes(CONFIG, 64, devices, 4):
+        for found in layouts(CONFIG, SETTINGS, shape):
+            assert step_time(CONFIG, SETTINGS, found, MACHINE).total >= alone * (1 - 1e-9)
+            assert 0 < mfu_ratio(CONFIG, SETTINGS, found, MACHINE, MACHINE.flops) < 1.03

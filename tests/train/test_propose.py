@@ -1,0 +1,142 @@
+"""Meshes that are proposed for known models and devices, why, and what is said where nothing fits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.base.errors import ConfigError
+from webtext.train.parallel.layout import memory_of_layout
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.propose import USABLE_RATIO, Proposal, proposal_text, propose
+from webtext.train.plan import GIB
+from webtext.train.settings import PlanSettings, TrainSettings
+
+MT_NLG = {"n_layer": 105, "n_head": 128, "n_embd": 20480, "context": 2048, "batch_size": 1920}
+
+
+def proposed(devices: int, memory_gib: float, plan: dict[str, Any] | None = None, **train: Any) -> Proposal:
+    settings = TrainSettings(**train)
+    return propose(settings, PlanSettings(devices=devices, memory_gib=memory_gib, **(plan or {})))
+
+
+def test_one_device_takes_no_mesh_and_as_large_a_microbatch_as_fits() -> None:
+    best = proposed(1, 80).best
+    assert best.layout.shape == MeshShape()
+    assert not best.layout.activation_checkpointing
+    assert best.flags() == f"--microbatch-size {best.layout.microbatch}"
+    assert best.memory.total <= 0.9 * 80 * GIB
+
+
+def test_replicas_are_proposed_where_they_fit() -> None:
+    """1,558M parameters take 18 bytes each, 28 GB, of 80: nothing needs to be sharded."""
+    assert str(proposed(8, 80, model="1542M").best.layout.shape) == "dp=8"
+
+
+def test_shards_are_proposed_where_replicas_do_not_fit() -> None:
+    found = proposed(64, 16, model="1542M")
+    assert found.best.axes == ("fsdp",)
+    assert [name for name, _ in found.simpler] == ["dp=64"]
+    assert "GiB at the least" in found.simpler[0][1]
+
+
+def test_a_model_of_530_billion_takes_tensor_parallel_in_a_node_and_a_pipeline() -> None:
+    """As Megatron-Turing NLG did on 2,240 A100s, tp=8 and pp=35 (Smith et al. 2022, section 2.3)."""
+    best = proposed(2240, 80, **MT_NLG).best
+    assert best.layout.shape.tp == 8
+    assert best.layout.shape.pp > 1
+    assert best.layout.shape.size == 2240
+
+
+def test_what_is_proposed_fits_and_is_the_fastest_but_for_a_hundredth() -> None:
+    found = proposed(16, 24, model="1542M")
+    settings = TrainSettings(model="1542M")
+    usable = USABLE_RATIO * 24 * GIB
+    assert memory_of_layout(settings.config(50_257), settings, found.best.layout).total <= usable
+    assert len({str(c.layout.shape) for c in [found.best, *found.next_best]}) == 3
+    for other in found.next_best:
+        assert other.memory.total <= usable
+        assert other.time.total >= found.best.time.total / 1.01
+
+
+def test_blocks_are_computed_twice_only_where_memory_binds() -> None:
+    assert not proposed(1, 80, context=4096, batch_size=8).best.layout.activation_checkpointing
+    tight = proposed(1, 3.6, context=4096, batch_size=8)
+    assert tight.best.layout.activation_checkpointing
+    assert tight.binds.startswith("memory: blocks are computed twice")
+    assert "--activation-checkpointing" in proposal_text(tight)
+
+
+def test_slow_links_bind_and_are_named() -> None:
+    slow = {"inside_gb_per_second": 0.01, "between_gb_per_second": 0.01}
+    assert proposed(8, 80, slow, batch_size=8).binds.startswith("the links")
+
+
+def test_where_nothing_fits_the_error_says_what_would() -> None:
+    with pytest.raises(ConfigError, match="no mesh of 8 devices of 2 GiB holds 1,557,611,200 parameters") as caught:
+        proposed(8, 2, model="1542M")
+    advice = str(caught.value)
+    enough = float(advice.split("--memory-gib ")[1].split()[0])
+    assert proposed(8, enough, model="1542M").best
+    devices = int(advice.split("--devices ")[1].split()[0])
+    assert proposed(devices, 2, model="1542M").best
+
+
+def test_memory_for_not_even_one_layer_is_an_error_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match="--memory-gib"):
+        proposed(4, 0.001)
+
+
+def test_devices_that_nothing_divides_over_are_an_error_with_the_nearest_that_do() -> None:
+    with pytest.raises(ConfigError, match=r"no mesh of 97 devices divides 512 sequences") as caught:
+        proposed(97, 80, model="1542M")
+    assert "--devices 96 or --batch-size 582" in str(caught.value)
+    assert proposed(97, 80, model="1542M", batch_size=582).best
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"devices": 0, "memory_gib": 80.0}, "devices is 0"),
+        ({"devices": 8}, "give --memory-gib"),
+        ({"devices": 8, "memory_gib": 80.0, "devices_per_node": 0}, "devices_per_node is 0"),
+        ({"devices": 8, "memory_gib": 80.0, "processes": 2}, "both set"),
+        ({"devices": 8, "memory_gib": 80.0, "tokens_per_second": 1.0}, "the speed of one mesh"),
+        ({"devices": 8, "memory_gib": 80.0, "between_gb_per_second": 0.0}, "between_gb_per_second is 0"),
+    ],
+)
+def test_an_impossible_wish_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PlanSettings(**given)
+
+
+def test_the_verb_prints_the_mesh_the_next_two_and_by_whose_speeds(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["train", "plan", "--model", "1542M", "--devices", "64", "--memory-gib", "16", "--price", "2"]
+    assert run(flags) == 0
+    out = capsys.readouterr().out
+    assert "  --mesh fsdp=64 --microbatch-size " in out
+    assert out.count("\nnext: --mesh ") == 2
+    assert "simpler: dp=64: " in out
+    assert "an A100's, assumed" in out
+    assert "cost " in out
+    assert run([*flags, "--peak-tflops", "312", "--mfu-ratio", "0.5", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["best"]["mesh"] == {"pp": 1, "dp": 1, "fsdp": 64, "tp": 1}
+    assert answer["machine"]["flops"] == 156e12
+    assert answer["best"]["memory"]["total"] == sum(
+        n for name, n in answer["best"]["memory"].items() if name != "total"
+    )
+
+
+def test_a_mesh_is_proposed_without_torch() -> None:
+    code = (
+        "import sys; from webtext.app.main import run; "
+        "code = run(['train', 'plan', '--devices', '8', '--memory-gib', '80']); "
+        "sys.exit(code or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
