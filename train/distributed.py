@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 
 from webtext.base.errors import ConfigError, EnvironmentError_
 
@@ -38,13 +38,6 @@ class World:
         """Wait until all processes are here."""
         if self.size > 1:
             self.sum(torch.zeros(1, device=self.device))
-
-    def replicate(self, module: nn.Module) -> nn.Module:
-        """The module with its gradients averaged over all processes at each backward pass, and held once: in the buckets."""
-        if self.size == 1:
-            return module
-        devices = [self.device.index] if self.device.type == "cuda" else None
-        return nn.parallel.DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
 
 
 @contextlib.contextmanager

@@ -157,6 +157,4 @@ def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> 
 def _plan(settings: TrainSettings, sources: Sequence[Source], checkpoint: Checkpoint | None, n_processes: int) -> str:
     config = settings.config(sources[0].train.vocab_size)
     start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
-    return (
-        f"would train {config.n_parameters:,} parameters {start} to step {settings.last_step:,}, processes: {n_processes}"
-    )
+    return f"would train {config.n_parameters:,} parameters {start} to step {settings.last_step:,}, processes: {n_processes}"

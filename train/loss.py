@@ -9,8 +9,10 @@ padding and counts nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from webtext.train.model import GPT2
 from webtext.train.settings import TrainSettings
@@ -27,32 +29,47 @@ def counted_targets(tokens_bt: Tensor, eot_id: int) -> Tensor:
     return (tokens_bt == eot_id).cumsum(1) == 0
 
 
-class TrainingLoss(nn.Module):
-    """Sum of the counted targets' losses in nats, divided by the number of all targets, padding too.
+@dataclass(frozen=True, slots=True)
+class WindowRules:
+    """What a run's windows are: whether documents are masked from one another, and whether short ones are filled up."""
 
-    That divisor is the same for all microbatches; `counted_share` times it is the right one for what they sum up to.
-    DistributedDataParallel wraps this module to see the backward pass.
-    """
+    masks: bool = False
+    pads: bool = False
+    eot_id: int = -1
 
-    def __init__(self, model: GPT2, settings: TrainSettings, eot_id: int) -> None:
-        super().__init__()
-        self.model = model
-        self.pads = not settings.crosses_documents
-        self._masks = settings.document_masks
-        self._eot_id = eot_id
+    @classmethod
+    def of(cls, settings: TrainSettings, eot_id: int) -> WindowRules:
+        """Those of a run on tokens with this end-of-text."""
+        return cls(settings.document_masks, not settings.crosses_documents, eot_id)
 
-    def forward(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
-        documents_bt = documents_of(tokens_bt, self._eot_id) if self._masks else None
-        if not self.pads:
-            return self.model.loss(tokens_bt, targets_bt, documents_bt)
-        counted_bt = counted_targets(tokens_bt, self._eot_id)
-        return self.model.loss(tokens_bt, targets_bt, documents_bt, counted_bt) * counted_bt.float().mean()
+    def documents(self, tokens_bt: Tensor) -> Tensor | None:
+        """`documents_of` the input tokens, where they are masked."""
+        return documents_of(tokens_bt, self.eot_id) if self.masks else None
+
+    def counted(self, tokens_bt: Tensor) -> Tensor | None:
+        """`counted_targets` of the input tokens, where not all count."""
+        return counted_targets(tokens_bt, self.eot_id) if self.pads else None
 
     def counted_share(self, tokens_bt: Tensor) -> Tensor:
         """The share of a microbatch's targets that count, a scalar on its device."""
-        if not self.pads:
-            return torch.ones((), device=tokens_bt.device)
-        return counted_targets(tokens_bt, self._eot_id).float().mean()
+        counted_bt = self.counted(tokens_bt)
+        return torch.ones((), device=tokens_bt.device) if counted_bt is None else counted_bt.float().mean()
+
+
+class TrainingLoss:
+    """Sum of the counted targets' losses in nats, divided by the number of all targets, padding too.
+
+    That divisor is the same for all microbatches; `counted_share` times it is the right one for what they sum up to.
+    """
+
+    def __init__(self, model: GPT2, rules: WindowRules) -> None:
+        self.model, self.rules = model, rules
+
+    def __call__(self, tokens_bt: Tensor, targets_bt: Tensor) -> Tensor:
+        """The loss of one microbatch, a scalar."""
+        documents_bt, counted_bt = self.rules.documents(tokens_bt), self.rules.counted(tokens_bt)
+        loss = self.model.loss(tokens_bt, targets_bt, documents_bt, counted_bt)
+        return loss if counted_bt is None else loss * counted_bt.float().mean()
 
 
 class MaskedLikelihood:

@@ -8,12 +8,13 @@ Nesterov's look ahead, near 1 by Newton-Schulz steps in bfloat16. Embeddings, bi
 say. An update is scaled by 0.2 sqrt(max(rows, columns)), which gives it the size that AdamW's have, so that one learning
 rate and one weight decay serve both (Liu et al. 2025, arXiv 2502.16982, section 2.2).
 
-Muon needs the whole matrix and its whole gradient. Under DistributedDataParallel every process has them and does the same
-work; where matrices are sharded they must be gathered first. Query, key and value are matrices of their own, as it wants.
+Muon needs the whole matrix and its whole gradient. Replicas have them and do the same work; where matrices are split over
+processes it is refused (`parallel/mesh.py`). Query, key and value are matrices of their own, as it wants.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -38,11 +39,11 @@ class Together(torch.optim.Optimizer):
             part.step()
 
 
-def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
-    """The optimizer of a run; `set_learning_rate` comes before every step."""
-    hidden = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
-    by_muon = {id(weight) for weight in hidden} if settings.optimizer == "muon" else set()
-    rest = [p for p in model.parameters() if id(p) not in by_muon]
+def make_optimizer(parameters: Mapping[str, nn.Parameter], settings: TrainSettings) -> torch.optim.Optimizer:
+    """The optimizer of a run for parameters, by their names; `set_learning_rate` comes before every step."""
+    by_muon = {name for name, p in parameters.items() if p.dim() >= 2 and "embedding" not in name}
+    hidden = [parameters[name] for name in parameters if name in by_muon]
+    rest = [p for name, p in parameters.items() if settings.optimizer == "adamw" or name not in by_muon]
     groups = [
         {"params": [p for p in rest if p.dim() >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0},
@@ -70,20 +71,39 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainSettings,
             group["lr"] = rate * (settings.muon_learning_rate / settings.learning_rate)
 
 
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    stored: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor,
+) -> dict[str, Tensor]:
     """The optimizer's state, each tensor itself, named "PARAMETER.KIND"; made of zeros where no update was made yet.
 
-    By the parameter's name and not by its number: another order of the groups finds it again.
+    By the parameter's name and not by its number: another order of the groups finds it again. What is shaped as its
+    parameter goes through `stored` (of an Engine).
     """
     if not optimizer.state:
-        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-
-        get_optimizer_state_dict(model, optimizer)  # torch makes it by an update of zero gradients at rate 0
-        for state in optimizer.state.values():
-            for tensor in state.values():
-                tensor.zero_()
+        _make_state(optimizer)
     return {
-        f"{name}.{kind}": tensor
-        for name, parameter in model.named_parameters()
+        f"{name}.{kind}": stored(name, tensor) if tensor.shape == parameter.shape else tensor
+        for name, parameter in parameters.items()
         for kind, tensor in optimizer.state[parameter].items()
     }
+
+
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """By an update of zero gradients at rate 0, which changes no parameter."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()
+    for state in optimizer.state.values():
+        for tensor in state.values():
+            tensor.zero_()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient

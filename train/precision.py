@@ -2,7 +2,7 @@
 
 The copies are made once a step, not at each use, and activations, norms and the residual stream are in their dtype too;
 gradients come back through the copies and are summed up in float32. So whatever looks at the parameters sees float32 ones:
-optimizer, checkpoint, DistributedDataParallel. (FSDP's mixed-precision policy makes such copies itself as it gathers.)
+optimizer, checkpoint. (Over several processes the mixed-precision policy of `parallel/parallelize.py` makes the copies.)
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from webtext.base.console import Console
 from webtext.base.errors import Interrupted
@@ -32,21 +32,23 @@ from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.checkpoint_saver import CheckpointSaver
 from webtext.train.compilation import as_it_stands, compile_blocks, compiles
 from webtext.train.distributed import World
-from webtext.train.evaluate.perplexity import Judged, total_loss
+from webtext.train.engine import Engine
 from webtext.train.evaluate.windows import Windows
 from webtext.train.guard import Guard
-from webtext.train.loss import MaskedLikelihood, TrainingLoss
+from webtext.train.loss import WindowRules
 from webtext.train.memory import memory_is_an_error
 from webtext.train.meter import Meter
 from webtext.train.model import GPT2
 from webtext.train.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
-from webtext.train.precision import cast_parameters, compute_dtype
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.precision import compute_dtype
 from webtext.train.sample import sample_text
 from webtext.train.schedule import batch_size, learning_rate, total_tokens
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.sources import Source, make_sampler
 from webtext.train.termination import Termination
-from webtext.train.update import Reading, gradient_norm, is_fault, update
+from webtext.train.update import Reading, is_fault, update
+from webtext.train.whole import WholeModel
 
 METRICS = "metrics.jsonl"
 SAMPLE_TOKENS = 64
@@ -75,9 +77,9 @@ class _HeldOut:
             if len(windows):
                 self._windows[source.name], self._parts[source.name] = windows, part
 
-    def losses(self, model: Judged, batch_size: int, world: World) -> dict[str, float]:
+    def losses(self, engine: Engine, batch_size: int) -> dict[str, float]:
         """Mean loss a token of each source that holds anything out; the same in all processes."""
-        totals = {name: total_loss(model, windows, batch_size, world) for name, windows in self._windows.items()}
+        totals = {name: engine.total_loss(windows, batch_size) for name, windows in self._windows.items()}
         return {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
 
     def mean(self, losses: dict[str, float]) -> float:
@@ -104,22 +106,21 @@ class Trainer:
             keep_freed_memory()
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
         self.world, self.console, self.tokenizer = world, console, tokenizer
-        microbatch, _ = settings.accumulation(world.size)
-        self.microbatch = microbatch
-        sampler = make_sampler(sources, settings, batch_size=microbatch, rank=world.rank, world_size=world.size)
-        self.batches = TokenBatches(sampler)
-        self.held_out = _HeldOut(sources, sampler.mixture.parts, settings)
-
         torch.manual_seed(settings.seed)
-        self.model = GPT2(settings.config(sources[0].train.vocab_size)).to(world.device)
-        self.model.activation_checkpointing = settings.activation_checkpointing
+        model = GPT2(settings.config(sources[0].train.vocab_size)).to(world.device)
+        model.activation_checkpointing = settings.activation_checkpointing
         self.is_compiled = compiles(settings.compile, world.device)
         if self.is_compiled:
-            compile_blocks(self.model.blocks)
-        self.objective = TrainingLoss(self.model, settings, sources[0].train.eot_id)
-        self.loss = world.replicate(self.objective)
-        self.optimizer = make_optimizer(self.model, settings)
-        self.dtype = compute_dtype(settings.dtype, world.device, self.model.config.n_embd)
+            compile_blocks(model.blocks)
+        self.config = model.config
+        self.dtype = compute_dtype(settings.dtype, world.device, self.config.n_embd)
+        self.engine = make_engine(model, settings, WindowRules.of(settings, sources[0].train.eot_id), world, self.dtype)
+        self.optimizer = make_optimizer(self.engine.parameters, settings)
+        self.microbatch, _ = settings.accumulation(self.engine.n_data)
+        share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
+        sampler = make_sampler(sources, settings, batch_size=self.microbatch, **share)
+        self.batches = TokenBatches(sampler)
+        self.held_out = _HeldOut(sources, sampler.mixture.parts, settings)
         self.guard = Guard(settings)
         self.step = 0
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
@@ -129,11 +130,12 @@ class Trainer:
         self.steps_ahead = 1 if world.device.type == "cuda" else 0
         """Steps that may be queued before the result of an earlier one is read, so that the device never waits."""
         self._queued: deque[_Queued] = deque()
-        self.meter = Meter(self.model.config, world, self.dtype)
+        self.meter = Meter(self.config, world, self.dtype)
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where `checkpoint` was written."""
         checkpoint.read(self._tensors())
+        self.engine.parameters_changed()
         self.batches.load_state_dict(checkpoint.state["sampler"])
         self.guard.load_state_dict(checkpoint.state["guard"])
         self.step = checkpoint.step
@@ -163,7 +165,7 @@ class Trainer:
             progress.advance(self.step)
             self._clock = time.perf_counter()
             while self.step < settings.last_step:
-                with memory_is_an_error(self.model.config, settings, self.world):
+                with memory_is_an_error(self.config, settings, self.world):
                     self._queue_step()
                     while len(self._queued) > (0 if self._is_any_due() or self._must_end else self.steps_ahead):
                         progress.advance(1, self._settle(self._queued.popleft()))
@@ -198,30 +200,21 @@ class Trainer:
         rate = learning_rate(settings, self.step)
         set_learning_rate(self.optimizer, settings, rate)
         n_sequences = batch_size(settings, self.step)
-        accumulation = n_sequences // (self.microbatch * self.world.size)
-        loss, share = torch.zeros((2,), device=self.world.device)
-        with cast_parameters(self.model, self.dtype):
-            for i in range(accumulation):
-                tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
-                with self._averaging_gradients(i == accumulation - 1):
-                    part: Tensor = self.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / accumulation
-                    part.backward()  # type: ignore[no-untyped-call]
-                loss += part.detach()
-                share += self.objective.counted_share(tokens_bt[:, :-1])
-        asked = torch.full_like(loss, float(self._termination.asked or self._saver.failed))
-        total, shares, n_asked = self.world.sum(torch.stack([loss, share, asked]))
-        shares = shares / accumulation  # as many as there are processes, where no window is padded
-        if self.objective.pads:  # a mean over the targets of the whole step, not of each microbatch
-            gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-            torch._foreach_mul_(gradients, self.world.size / shares)
-        mean, norm = total / shares, gradient_norm(self.model)
+        accumulation = n_sequences // (self.microbatch * self.engine.n_data)
+        mean = self.engine.forward_backward(self._microbatches(accumulation), accumulation)
+        norm = self.engine.gradient_norm()
+        n_asked = self.world.sum(torch.full_like(mean, float(self._termination.asked or self._saver.failed)))
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
         self._saver.wait_until_staged()
         update(self.optimizer, norm, settings.max_grad_norm, fault)
         self.optimizer.zero_grad(set_to_none=True)
+        self.engine.parameters_changed()
         self.step += 1
         n_tokens = n_sequences * settings.context
         self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
+
+    def _microbatches(self, n: int) -> Iterator[Tensor]:
+        return (next(self._next_batches).to(self.world.device, non_blocking=True) for _ in range(n))
 
     def _settle(self, queued: _Queued) -> str:
         """Read how an update went, judge it and log it; returns its line for the progress bar."""
@@ -249,12 +242,7 @@ class Trainer:
         return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
 
     def _evaluate(self) -> None:
-        self.model.eval()
-        with torch.no_grad(), cast_parameters(self.model, self.dtype), as_it_stands():
-            eot_id = self.batches.sampler.shards.eot_id
-            judged = MaskedLikelihood(self.model, eot_id) if self.settings.document_masks else self.model
-            losses = self.held_out.losses(judged, self.microbatch, self.world)
-        self.model.train()
+        losses = self.held_out.losses(self.engine, self.microbatch)
         if not losses:
             return
         mean = self.held_out.mean(losses)
@@ -273,11 +261,13 @@ class Trainer:
         """A text from its beginning, in metrics.jsonl and on stderr; drawn with the run's seed, the same at every step."""
         if not self.world.is_main:
             return
-        self.model.eval()
+        model = self.engine.whole_model()
+        assert model is not None, "refused before the run (parallel/mesh.py)"
         how = SampleSettings(max_tokens=SAMPLE_TOKENS, seed=self.settings.seed)
+        model.eval()
         with as_it_stands():
-            text = sample_text(self.model, self.tokenizer, "", how)
-        self.model.train()
+            text = sample_text(model, self.tokenizer, "", how)
+        model.train()
         self._log({"step": self.step, "sample": text})
         self.console.say(f"train: step {self.step:,}: {text!r}")
 
@@ -291,7 +281,7 @@ class Trainer:
             "result": self.result,
             "environment": self._environment(),
         }
-        self._saver.begin(self.step, self.model.config, self._tensors(), state)
+        self._saver.begin(self.step, self.config, self._tensors(), state)
 
     def _saved(self) -> Checkpoint:
         saved = self._saver.finish()
@@ -300,8 +290,9 @@ class Trainer:
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that steps change, by name: the tensors themselves."""
-        model = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
-        state = optimizer_tensors(self.model, self.optimizer)
+        engine = self.engine
+        model = {MODEL + name: engine.stored(name, tensor.detach()) for name, tensor in engine.parameters.items()}
+        state = optimizer_tensors(engine.parameters, self.optimizer, engine.stored)
         return model | {OPTIMIZER + name: tensor for name, tensor in state.items()}
 
     def _tell_best(self) -> None:
@@ -322,19 +313,13 @@ class Trainer:
         }
 
     def _announce(self) -> None:
-        config, where = self.model.config, self._environment()
+        config, where = self.config, self._environment()
         self.console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {self.settings.steps:,} steps, {total_tokens(self.settings):,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
             f"{where['device']}, processes: {self.world.size}"
         )
-
-    def _averaging_gradients(self, is_last: bool) -> AbstractContextManager[Any]:
-        """Only the last backward pass of a step sends gradients around."""
-        if isinstance(self.loss, nn.parallel.DistributedDataParallel) and not is_last:
-            return self.loss.no_sync()
-        return nullcontext()
 
     def _open_metrics(self) -> AbstractContextManager[Any]:
         """metrics.jsonl, cut back to the step that the run goes on from."""
@@ -355,6 +340,15 @@ class Trainer:
         if self.world.is_main:
             self._metrics.write(json.dumps(row) + "\n")
             self._metrics.flush()
+
+
+def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
+    """What trains `model`: this process alone, or all of the run's, of which each has made an equal model."""
+    if world.size == 1:
+        return WholeModel(model, rules, world.device, dtype)
+    from webtext.train.parallel.parallelize import ParallelModel
+
+    return ParallelModel(model, MeshShape(dp=world.size), world.device, rules=rules, dtype=dtype)
 
 
 def _seed_of(seed: int, step: int, rank: int) -> int:

@@ -36,14 +36,14 @@ class Bench:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.config = settings.config(50_257)
         self.model = GPT2(self.config).to(self.device)
-        self.optimizer = make_optimizer(self.model, settings)
+        self.optimizer = make_optimizer(dict(self.model.named_parameters()), settings)
         self.dtype = compute_dtype("auto", self.device, self.config.n_embd)
         self.tokens_bt = torch.randint(50_257, (1, n_tokens + 1), device=self.device)
         self.number = 0
 
     def tensors(self) -> dict[str, Tensor]:
         model = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        state = optimizer_tensors(self.model, self.optimizer)
+        state = optimizer_tensors(dict(self.model.named_parameters()), self.optimizer)
         return model | {f"optimizer.{name}": tensor for name, tensor in state.items()}
 
     def step(self, before_update: Callable[[], None] = lambda: None) -> float:

@@ -49,7 +49,7 @@ def webtext(
     if DEVICE.type == "cpu":
         keep_freed_memory()
     model = GPT2.from_huggingface(weights).to(DEVICE).train()
-    optimizer = make_optimizer(model, TrainSettings())
+    optimizer = make_optimizer(dict(model.named_parameters()), TrainSettings())
 
     def step() -> float:
         with cast_parameters(model, dtype):

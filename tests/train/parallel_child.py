@@ -1,6 +1,6 @@
 """One process of `test_parallelize.py`: trains a tiny GPT-2 on several meshes, and writes what each step gave.
 
-python parallel_child.py RANK WORLD_SIZE FOLDER STEPS "MESH SCHEDULE DTYPE" ...
+python parallel_child.py RANK WORLD_SIZE FOLDER STEPS "MESH SCHEDULE DTYPE WINDOWS" ...
 """
 
 from __future__ import annotations
@@ -11,23 +11,47 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
-from torch.distributed.tensor import DTensor
 
 from webtext.train import GPT2, GPT2Config
+from webtext.train.engine import Engine
+from webtext.train.evaluate.windows import Windows
+from webtext.train.loss import WindowRules
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.parallelize import ParallelModel
+from webtext.train.update import update
 
 CONFIG = GPT2Config(n_layer=8, n_head=4, n_embd=32, context=16, vocab_size=250)
+EOT = 7
 BATCH, MICROBATCH = 16, 2
 MAX_NORM = 0.5
+RULES = {
+    "plain": WindowRules(),
+    "masks": WindowRules(masks=True, eot_id=EOT),
+    "pads": WindowRules(pads=True, eot_id=EOT),
+}
+CPU = torch.device("cpu")
+
+
+def tokens_of(seed: int, *shape: int) -> Tensor:
+    """Token ids of which every eighth or so is an end-of-text, but no row's first."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(CONFIG.vocab_size, shape, generator=generator)
+    tokens[..., 1:][torch.rand(tokens[..., 1:].shape, generator=generator) < 0.12] = EOT
+    return tokens
 
 
 def batch_of(step: int) -> Tensor:
     """The token ids of a step over all data ranks, [BATCH, context + 1]."""
-    generator = torch.Generator().manual_seed(step)
-    return torch.randint(CONFIG.vocab_size, (BATCH, CONFIG.context + 1), generator=generator)
+    return tokens_of(step, BATCH, CONFIG.context + 1)
+
+
+def held_out(limit: int | None = None) -> Windows:
+    """Eleven windows, three of them short: a number that no number of processes divides."""
+    streams = [tokens_of(100 + n, n).numpy().astype(np.uint16) for n in (40, 9, 65, 21)]
+    return Windows(streams, eot_id=EOT, context=CONFIG.context, stride=None, limit=limit)
 
 
 def made_model(dtype: torch.dtype) -> GPT2:
@@ -36,26 +60,27 @@ def made_model(dtype: torch.dtype) -> GPT2:
 
 
 def bits(tensor: Tensor) -> str:
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return hashlib.sha256(local.detach().contiguous().numpy().tobytes()).hexdigest()[:16]
+    return hashlib.sha256(tensor.detach().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
-def train(mesh: str, schedule: str, dtype: torch.dtype, steps: int) -> list[dict[str, object]]:
-    shape = MeshShape.parse(mesh)
-    share = BATCH // shape.n_data
-    micro = min(MICROBATCH, share)
-    device = torch.device("cpu")
-    model = ParallelModel(made_model(dtype), shape, device, schedule=schedule, n_microbatches=share // micro)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
-    mine = slice(model.data_rank * share, (model.data_rank + 1) * share)
+def train(engine: Engine, steps: int) -> list[dict[str, object]]:
+    """Loss, gradient norm and what this process holds after each step; last the held-out losses."""
+    parameters = engine.parameters
+    optimizer = torch.optim.AdamW(parameters.values(), lr=1e-2, fused=True)
     rows: list[dict[str, object]] = []
     for step in range(steps):
-        loss = model.forward_backward(batch_of(step)[mine].split(micro))
-        norm = model.clip_gradients(MAX_NORM)
-        optimizer.step()
+        batch = batch_of(step)
+        share = len(batch) // engine.n_data
+        parts = batch[engine.data_rank * share : (engine.data_rank + 1) * share].split(min(MICROBATCH, share))
+        loss = engine.forward_backward(iter(parts), len(parts))
+        norm = engine.gradient_norm()
+        update(optimizer, norm, MAX_NORM, torch.tensor(0.0))
         optimizer.zero_grad()
-        held = [(name, str(getattr(p, "placements", "")), bits(p)) for name, p in model.named_parameters()]
+        engine.parameters_changed()
+        held = [(name, bits(p)) for name, p in parameters.items()]
         rows.append({"loss": loss.item(), "norm": norm.item(), "held": held})
+    for limit in (None, 1):
+        rows.append({"held out": engine.total_loss(held_out(limit), 2)})
     return rows
 
 
@@ -68,8 +93,12 @@ def main() -> None:
     )
     try:
         for run in sys.argv[5:]:
-            mesh, schedule, dtype = run.split()
-            rows = train(mesh, schedule, getattr(torch, dtype), steps)
+            mesh, schedule, name, windows = run.split()
+            dtype = getattr(torch, name)
+            shape = MeshShape.parse(mesh)
+            model = made_model(dtype)
+            engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
+            rows = train(engine, steps)
             (folder / f"{run}.{rank}.json").write_text(json.dumps(rows))
     finally:
         distributed.destroy_process_group()

@@ -9,11 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from webtext.base.errors import ConfigError, EnvironmentError_
-from webtext.train.distributed import World, join_world
+from webtext.train.distributed import join_world
 
 FLAGS = "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 8 --microbatch-size 2 --steps 12 --warmup-steps 2"
 MORE = "--learning-rate 0.01 --eval-interval 6 --checkpoint-interval 6 --threads 1 --quiet --dtype float32"
@@ -51,21 +49,6 @@ def test_two_processes_lose_what_one_loses(tokens: str, tmp_path: Path, more: st
     assert len(one) == 12 + 3
     assert two == pytest.approx(one, abs=bound)
     assert sorted(path.name for path in (tmp_path / "two/checkpoints").iterdir()) == ["step-000006", "step-000012"]
-
-
-def test_gradients_of_several_processes_are_held_once(tmp_path: Path) -> None:
-    """As views of the bucket in which they are sent: 64 x 64 weights and 64 biases lie in one storage, step after step."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        layer = nn.Linear(64, 64)
-        replicated = World(0, 2, torch.device("cpu")).replicate(layer)
-        for _ in range(2):
-            replicated(torch.randn(2, 64)).sum().backward()
-            assert layer.weight.grad is not None
-            assert layer.weight.grad.untyped_storage().nbytes() == 4 * (64 * 64 + 64)
-            layer.zero_grad(set_to_none=True)
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_a_missing_gpu_and_a_broken_environment_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

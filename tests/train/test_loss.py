@@ -19,7 +19,7 @@ from webtext.shards import document_numbers
 from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
 from webtext.train.cross_entropy import linear_cross_entropy
 from webtext.train.evaluate.perplexity import evaluate_model
-from webtext.train.loss import MaskedLikelihood, TrainingLoss, counted_targets, documents_of
+from webtext.train.loss import MaskedLikelihood, TrainingLoss, WindowRules, counted_targets, documents_of
 from webtext.train.settings import EvalSettings
 
 EOT = 60
@@ -143,10 +143,11 @@ def test_uncounted_targets_change_neither_loss_nor_gradient(counted: list[bool])
 def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2) -> None:
     """Two microbatches with 2 and 11 targets: their shares make the mean over 13."""
     settings = replace(SETTINGS, context=12, crosses_documents=False)
-    objective = TrainingLoss(model, settings, EOT)
+    rules = WindowRules.of(settings, EOT)
+    objective = TrainingLoss(model, rules)
     windows = [packed(3, *[1] * 10), packed(12, 1)]
     parts = [objective(window[:, :-1], window[:, 1:]) for window in windows]
-    shares = [objective.counted_share(window[:, :-1]) for window in windows]
+    shares = [rules.counted_share(window[:, :-1]) for window in windows]
     assert [round(12 * float(share)) for share in shares] == [2, 11]
     losses = [-model.log_likelihood(window)[0] for window in windows]
     mean = (losses[0][:2].sum() + losses[1][:11].sum()) / 13

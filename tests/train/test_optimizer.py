@@ -25,7 +25,7 @@ def updated(model: GPT2, optimizer: torch.optim.Optimizer, seed: int) -> None:
 def test_weights_decay_and_biases_and_gains_do_not() -> None:
     """One layer: 6 matrices and 2 embeddings; 6 biases and 3 norms of 2."""
     model = GPT2(TINY)
-    decayed, spared = make_optimizer(model, TrainSettings(weight_decay=0.3)).param_groups
+    decayed, spared = make_optimizer(dict(model.named_parameters()), TrainSettings(weight_decay=0.3)).param_groups
     assert (decayed["weight_decay"], len(decayed["params"])) == (0.3, 8)
     assert (spared["weight_decay"], len(spared["params"])) == (0.0, 12)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -34,7 +34,7 @@ def test_weights_decay_and_biases_and_gains_do_not() -> None:
 
 def test_muon_takes_the_hidden_matrices_and_adamw_all_else() -> None:
     model = GPT2(TINY)
-    optimizer = make_optimizer(model, TrainSettings(optimizer="muon"))
+    optimizer = make_optimizer(dict(model.named_parameters()), TrainSettings(optimizer="muon"))
     updated(model, optimizer, 1)
     kinds = {name: set(optimizer.state[p]) for name, p in model.named_parameters()}
     muon = {name for name, kind in kinds.items() if kind == {"momentum_buffer"}}
@@ -54,7 +54,7 @@ def test_muons_update_has_singular_values_near_one_and_the_size_of_adamws() -> N
         layer = torch.nn.Linear(columns, rows, bias=False)
         before = layer.weight.detach().clone()
         layer.weight.grad = torch.randn(rows, columns, generator=torch.Generator().manual_seed(3))
-        make_optimizer(layer, settings).step()
+        make_optimizer(dict(layer.named_parameters()), settings).step()
         update = before - layer.weight.detach()
         values = torch.linalg.svdvals(update) / (0.2 * math.sqrt(max(rows, columns)))
         assert 0.6 < values.median() < 1.25, (rows, columns)
@@ -67,7 +67,7 @@ def test_muons_update_is_newton_schulz_of_the_gradient_with_nesterov_momentum() 
     torch.manual_seed(0)
     layer = torch.nn.Linear(48, 32, bias=False)
     settings = TrainSettings(optimizer="muon", muon_learning_rate=0.01, weight_decay=0.1)
-    optimizer = make_optimizer(layer, settings)
+    optimizer = make_optimizer(dict(layer.named_parameters()), settings)
     set_learning_rate(optimizer, settings, settings.learning_rate)
     weight, momentum = layer.weight.detach().double(), torch.zeros(32, 48, dtype=torch.float64)
     for _ in range(3):
@@ -86,11 +86,11 @@ def test_muons_update_is_newton_schulz_of_the_gradient_with_nesterov_momentum() 
 
 def test_muons_rate_keeps_its_ratio_to_adamws() -> None:
     settings = TrainSettings(optimizer="muon", learning_rate=0.002, muon_learning_rate=0.01)
-    optimizer = make_optimizer(GPT2(TINY), settings)
+    optimizer = make_optimizer(dict(GPT2(TINY).named_parameters()), settings)
     set_learning_rate(optimizer, settings, 0.001)
     assert [group["lr"] for group in optimizer.param_groups] == [0.001, 0.001, pytest.approx(0.005)]
     plain = TrainSettings(optimizer="muon", learning_rate=0.002)
-    optimizer = make_optimizer(GPT2(TINY), plain)
+    optimizer = make_optimizer(dict(GPT2(TINY).named_parameters()), plain)
     set_learning_rate(optimizer, plain, 0.001)
     assert [group["lr"] for group in optimizer.param_groups] == [0.001] * 3
 
@@ -101,14 +101,14 @@ def test_a_restored_optimizer_makes_the_same_update(name: str) -> None:
     torch.manual_seed(5)
     model = GPT2(TINY)
     settings = TrainSettings(optimizer=name)
-    optimizer = make_optimizer(model, settings)
+    optimizer = make_optimizer(dict(model.named_parameters()), settings)
     updated(model, optimizer, 1)
     twin = GPT2(TINY)
     twin.load_state_dict(model.state_dict())
-    other = make_optimizer(twin, settings)
+    other = make_optimizer(dict(twin.named_parameters()), settings)
     other.param_groups.reverse()
-    for key, tensor in optimizer_tensors(twin, other).items():
-        tensor.copy_(optimizer_tensors(model, optimizer)[key])
+    for key, tensor in optimizer_tensors(dict(twin.named_parameters()), other).items():
+        tensor.copy_(optimizer_tensors(dict(model.named_parameters()), optimizer)[key])
     updated(model, optimizer, 2)
     updated(twin, other, 2)
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), twin.parameters(), strict=True))
@@ -119,8 +119,8 @@ def test_state_is_there_before_the_first_update_and_changes_nothing() -> None:
     torch.manual_seed(5)
     model, twin = GPT2(TINY), GPT2(TINY)
     twin.load_state_dict(model.state_dict())
-    optimizers = [make_optimizer(m, TrainSettings()) for m in (model, twin)]
-    tensors = optimizer_tensors(model, optimizers[0])
+    optimizers = [make_optimizer(dict(m.named_parameters()), TrainSettings()) for m in (model, twin)]
+    tensors = optimizer_tensors(dict(model.named_parameters()), optimizers[0])
     assert len(tensors) == 3 * len(list(model.parameters()))
     assert not any(tensor.any() for tensor in tensors.values())
     assert {name.rpartition(".")[2] for name in tensors} == {"step", "exp_avg", "exp_avg_sq"}

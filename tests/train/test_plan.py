@@ -125,7 +125,7 @@ def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str
 def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(name: str) -> None:
     settings = TrainSettings(**SMALL, optimizer=name)
     model = GPT2(settings.config(61))
-    optimizer = make_optimizer(model, settings)
+    optimizer = make_optimizer(dict(model.named_parameters()), settings)
     model.loss(torch.randint(61, (2, 16)), torch.randint(61, (2, 16))).backward()
     optimizer.step()
     planned = memory_of(model.config, settings, 2)

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from webtext.train.distributed import World
 from webtext.train.model import GPT2
 from webtext.train.precision import cast_parameters, compute_dtype
 from webtext.train.shape import GPT2Config
 
 TINY = GPT2Config(n_layer=2, n_head=2, n_embd=32, context=16, vocab_size=50)
 BFLOAT16 = torch.bfloat16
-
-
-class LossOf(torch.nn.Module):
-    """The model as a function to its loss: what DistributedDataParallel wraps."""
-
-    def __init__(self, model: GPT2) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens_bt: torch.Tensor, targets_bt: torch.Tensor) -> torch.Tensor:
-        return self.model.loss(tokens_bt, targets_bt)
 
 
 def batch(seed: int = 0, size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,29 +92,6 @@ def test_a_hundred_updates_learn_the_same_in_both() -> None:
         curves.append(losses[::10])
     assert curves[0][-1] < 0.5 * curves[0][0]
     assert curves[1] == pytest.approx(curves[0], abs=0.03 * curves[0][0])
-
-
-def test_distributed_data_parallel_sees_the_gradients_of_the_float32_parameters(tmp_path: Path) -> None:
-    """In a group of one process: two microbatches, the first without sending, give the gradients of no group, to the bit."""
-    torch.manual_seed(4)
-    model = GPT2(TINY)
-    with cast_parameters(model, BFLOAT16):
-        for seed in range(2):
-            model.loss(*batch(seed)).backward()  # type: ignore[no-untyped-call]
-    expected = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    model.zero_grad(set_to_none=True)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        replicated = World(0, 2, torch.device("cpu")).replicate(LossOf(model))
-        with cast_parameters(model, BFLOAT16):
-            with replicated.no_sync():
-                replicated(*batch(0)).backward()
-            replicated(*batch(1)).backward()
-    finally:
-        torch.distributed.destroy_process_group()
-    found = [p.grad for p in model.parameters() if p.grad is not None]
-    assert len(found) == len(expected)
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def test_the_dtype_is_what_is_asked_for_and_narrow_models_stay_in_float32_on_a_cpu() -> None:

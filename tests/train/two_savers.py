@@ -39,7 +39,7 @@ def trained(shard: Callable[[nn.Module], Any], steps: int, *, reverse: bool = Fa
     model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5))
     for layer in (model[0], model[2], model):
         shard(layer)
-    optimizer = make_optimizer(model, TrainSettings())
+    optimizer = make_optimizer(dict(model.named_parameters()), TrainSettings())
     if reverse:
         optimizer.param_groups.reverse()
     for step in range(steps):
@@ -47,7 +47,10 @@ def trained(shard: Callable[[nn.Module], Any], steps: int, *, reverse: bool = Fa
         model(torch.randn(4, 6)).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    state = {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(model, optimizer).items()}
+    state = {
+        f"optimizer.{name}": tensor
+        for name, tensor in optimizer_tensors(dict(model.named_parameters()), optimizer).items()
+    }
     return {f"model.{name}": tensor for name, tensor in model.state_dict().items()} | state
 
 

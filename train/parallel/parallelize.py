@@ -1,26 +1,33 @@
 """A model spread over a mesh: the order in which stages, tensors, shards and replicas are made of it.
 
-    model = ParallelModel(GPT2(config), MeshShape.parse("pp=2,fsdp=2,tp=2"), device, n_microbatches=4)
-    loss = model.forward_backward(batches)     # the step's mean over all microbatches and data ranks
-    norm = model.clip_gradients(1.0)           # the same bits on every rank
-    optimizer.step()
+    model = ParallelModel(GPT2(config), MeshShape.parse("pp=2,fsdp=2,tp=2"), device, dtype=torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters.values())
+    loss = model.forward_backward(microbatches, n)     # the step's mean over all microbatches and data ranks
+    norm = model.gradient_norm()                       # the same bits on every rank
 
-Each rank's parameters are torch's DTensors where they are split, so checkpoints reshard and any elementwise optimizer works.
+Of a split parameter torch computes with a DTensor; what is updated is the rank's own piece of it, a plain tensor on the same
+memory, so that any elementwise optimizer works as it does alone. `stored` makes a DTensor of it, or of what the optimizer
+keeps for it: so checkpoints reshard.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from webtext.train.compilation import as_it_stands
+from webtext.train.evaluate.windows import Windows
+from webtext.train.loss import WindowRules
 from webtext.train.model import GPT2
 from webtext.train.parallel import stages
+from webtext.train.parallel.evaluation import StageWalk
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.pipeline import Pipeline
 from webtext.train.parallel.stage import TIED, Stage
@@ -28,12 +35,20 @@ from webtext.train.parallel.tensor_parallel import split_tensors
 
 
 class ParallelModel:
-    """This process's part of a model; every process of the mesh makes one, of equal models."""
+    """The Engine of one process of a mesh; every process makes one, of equal models, and all call the same methods."""
 
     def __init__(
-        self, model: GPT2, shape: MeshShape, device: torch.device, *, schedule: str = "1f1b", n_microbatches: int = 1
+        self,
+        model: GPT2,
+        shape: MeshShape,
+        device: torch.device,
+        *,
+        dtype: torch.dtype,
+        rules: WindowRules,
+        schedule: str = "1f1b",
     ) -> None:
-        self.shape, self.n_microbatches = shape, n_microbatches
+        self.config, self.shape, self.device, self.dtype = model.config, shape, device, dtype
+        self.rules, self.schedule = rules, schedule
         self.mesh = mesh = shape.build(device.type)
         n_stages = stages.n_stages(schedule, shape.pp)
         numbers = stages.stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
@@ -44,87 +59,166 @@ class ParallelModel:
                 split_tensors(stage.model, mesh["tp"])
                 stage.tensor_group = mesh["tp"].get_group()
             self._spread_over_data_ranks(stage)
-        self.pipeline: Pipeline | None = None
+        self._pieces: dict[str, nn.Parameter] = {}
+        self._copies: list[nn.Parameter] = []  # of the tied weight, where first and last stage lie on one rank
+        for stage in self.stages.values():
+            for name, parameter in stage.model.named_parameters():
+                if self._pieces.setdefault(name, parameter) is not parameter:
+                    self._copies.append(parameter)
+        self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
+        self._pipeline: Pipeline | None = None
         self._tied_pair: distributed.ProcessGroup | None = None
         if shape.pp > 1:
-            self.pipeline = Pipeline(self.stages, schedule, n_microbatches, mesh["pp"].get_group(), device)
             self._tied_pair = self._join_tied(stages.rank_of_stage(schedule, n_stages - 1, shape.pp))
 
     def _spread_over_data_ranks(self, stage: Stage) -> None:
         """Block by block, so that one block's gradients are sent while the next one's are computed.
 
+        The same wrapper casts: parameters and gradients are summed in the parameters' own dtype, a step computes in `dtype`.
         torch's DistributedDataParallel is silently wrong over tensor parallel parameters; `replicate` is not.
         """
         modules = (*stage.model.blocks.children(), stage)
+        own = next(stage.parameters()).dtype
+        casts = self.dtype != own
+        policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=own) if casts else MixedPrecisionPolicy()
         if self.shape.fsdp > 1:
             mesh = self.mesh["dp", "fsdp"] if self.shape.dp > 1 else self.mesh["fsdp"]
             for module in modules:  # a pipeline's microbatches use the same parameters again at once
-                fully_shard(module, mesh=mesh, reshard_after_forward=self.shape.pp == 1)
-        elif self.shape.dp > 1:
+                fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=self.shape.pp == 1)
+        elif self.shape.dp > 1 or casts:
             for module in modules:
-                replicate(module, mesh=self.mesh["dp"])
+                replicate(module, mesh=self.mesh["dp"], mp_policy=policy)
 
     @property
     def data_rank(self) -> int:
-        """Which of the `shape.n_data` shares of a batch this process reads."""
+        """Which of the `n_data` shares of a batch this process reads."""
         return self.mesh["dp"].get_local_rank() * self.shape.fsdp + self.mesh["fsdp"].get_local_rank()
 
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """This rank's parameters under their names in the whole model, the copy of the tied one among them."""
-        for stage in self.stages.values():
-            yield from stage.model.named_parameters()
+    @property
+    def n_data(self) -> int:
+        """Replicas times shards: processes that read sequences of their own, or groups of them."""
+        return self.shape.n_data
 
-    def parameters(self) -> list[nn.Parameter]:
-        """This rank's parameters."""
-        return [parameter for _, parameter in self.named_parameters()]
+    def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
+        """Set the gradients of a step's microbatches, [b, t + 1] each; returns their mean loss over all data ranks."""
+        if self.shape.pp > 1:
+            loss, share = self._through_pipeline(torch.cat(list(microbatches)), n_microbatches)
+        else:
+            loss, share = self._accumulate(microbatches, n_microbatches)
+        # Of a pipeline the last stage alone has a loss; tensor parallel ranks all have it, and all ranks the share.
+        sums = torch.stack([loss.double(), share.double() / self.shape.pp])
+        distributed.all_reduce(sums)
+        total, shares = sums / self.shape.tp
+        gradients = self._take_gradients()
+        if self.rules.pads:  # a mean over the targets of the whole step, not of each microbatch
+            torch._foreach_mul_(gradients, self.n_data / shares)
+        mean: Tensor = total / shares
+        return mean
 
-    def forward_backward(self, batches: Iterable[Tensor]) -> Tensor:
-        """Add the gradients of a step's microbatches, [b, t + 1] each; returns their mean loss over all data ranks."""
-        loss = self._accumulate(batches) if self.pipeline is None else self.pipeline.step(torch.cat(list(batches)))
-        for parameter in self.parameters():
-            if isinstance(parameter, DTensor) and isinstance(
-                parameter.grad, DTensor
-            ):  # some are still each tensor parallel rank's summand
-                parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
-        if self.pipeline is not None:
-            self._sum_tied()
-        loss = loss.double()  # of the last stage alone, and equal on all tensor parallel ranks
-        distributed.all_reduce(loss)
-        return loss / (self.shape.n_data * self.shape.tp)
-
-    def _accumulate(self, batches: Iterable[Tensor]) -> Tensor:
+    def _accumulate(self, microbatches: Iterable[Tensor], n: int) -> tuple[Tensor, Tensor]:
         (stage,) = self.stages.values()
-        losses = []
-        for i, tokens_bt in enumerate(batches):
+        losses, shares = [], []
+        for i, tokens_bt in enumerate(microbatches):
             if isinstance(stage, FSDPModule):  # only the last backward pass of a step sends gradients around
-                stage.set_requires_gradient_sync(i == self.n_microbatches - 1)
-            loss: Tensor = stage(tokens_bt[:, :-1], tokens_bt[:, 1:])[0] / self.n_microbatches
+                stage.set_requires_gradient_sync(i == n - 1)
+            inputs_bt = tokens_bt[:, :-1]
+            how = {"documents_bt": self.rules.documents(inputs_bt), "counted_bt": self.rules.counted(inputs_bt)}
+            loss: Tensor = stage(inputs_bt, tokens_bt[:, 1:], **how)[0] / n
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-        return torch.stack(losses).sum()
+            shares.append(self.rules.counted_share(inputs_bt) / n)
+        return torch.stack(losses).sum(), torch.stack(shares).sum()
 
-    def clip_gradients(self, max_norm: float) -> Tensor:
-        """Scale all gradients together to at most `max_norm`; returns their norm before, float64."""
-        squares = torch.zeros((), dtype=torch.float64)
-        for name, parameter in self.named_parameters():
+    def _through_pipeline(self, tokens_bt: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        if self._pipeline is None or self._pipeline.n_microbatches != n:  # a batch ramp takes more of them
+            self._pipeline = Pipeline(self.stages, self.schedule, n, self.mesh["pp"].get_group(), self.device)
+        inputs_bt = tokens_bt[:, :-1]
+        loss = self._pipeline.step(tokens_bt, self.rules.documents(inputs_bt), self.rules.counted(inputs_bt))
+        return loss, self.rules.counted_share(inputs_bt)
+
+    def _take_gradients(self) -> list[Tensor]:
+        """Hand the gradients over to what is updated."""
+        for parameter in (*self._pieces.values(), *self._copies):
+            gradient = parameter.grad
+            if isinstance(gradient, DTensor):  # some are still each tensor parallel rank's summand
+                parameter.grad = gradient.redistribute(placements=cast(DTensor, parameter).placements)
+        if self.shape.pp > 1:
+            self._sum_tied()
+        gradients = []
+        for name, piece in self._pieces.items():
+            if piece.grad is not None:
+                gradients.append(_local(piece.grad))
+                self.parameters[name].grad = gradients[-1]
+        for parameter in (*self._pieces.values(), *self._copies):
+            parameter.grad = None
+        return gradients
+
+    def gradient_norm(self) -> Tensor:
+        """In float64: each piece's squares, divided by how many ranks hold the piece, summed over all ranks."""
+        squares = torch.zeros((), dtype=torch.float64, device=self.device)
+        for name, parameter in self.parameters.items():
             if parameter.grad is not None:
-                norm = torch.linalg.vector_norm(_local(parameter.grad), dtype=torch.float64)
-                squares += norm**2 / self._n_holders(name, parameter)
+                squares += torch.linalg.vector_norm(parameter.grad, dtype=torch.float64) ** 2 / self._n_holders(name)
         distributed.all_reduce(squares)
-        norm = squares.sqrt()
-        nn.utils.clip_grads_with_norm_(self.parameters(), max_norm, norm)
-        return norm
+        return squares.sqrt()
 
-    def _n_holders(self, name: str, parameter: nn.Parameter) -> int:
+    def _n_holders(self, name: str) -> int:
         """How many processes hold this very piece of a parameter."""
-        pieces = 1
-        if isinstance(parameter, DTensor):
-            sizes = parameter.device_mesh.shape
-            pieces = math.prod(
-                size for size, placement in zip(sizes, parameter.placements, strict=True) if placement.is_shard()
+        piece, n_pieces = self._pieces[name], 1
+        if isinstance(piece, DTensor):
+            sizes = piece.device_mesh.shape
+            n_pieces = math.prod(
+                size for size, placement in zip(sizes, piece.placements, strict=True) if not placement.is_replicate()
             )
-        is_tied = name == TIED and self.shape.pp > 1
-        return self.shape.n_data * self.shape.tp // pieces * (2 if is_tied else 1)
+        is_on_two = name == TIED and self._tied_pair is not None
+        return self.n_data * self.shape.tp // n_pieces * (2 if is_on_two else 1)
+
+    def parameters_changed(self) -> None:
+        """Let the second copy of a tied weight follow the first."""
+        for copy in self._copies:
+            _local(copy.detach()).copy_(self.parameters[TIED].detach())
+
+    def stored(self, name: str, tensor: Tensor) -> Tensor:
+        """The DTensor of which `tensor` is this process's piece."""
+        piece = self._pieces[name]
+        if not isinstance(piece, DTensor):
+            return tensor
+        return DTensor.from_local(
+            tensor.detach(),
+            piece.device_mesh,
+            piece.placements,
+            run_check=False,
+            shape=piece.shape,
+            stride=piece.stride(),
+        )
+
+    @torch.no_grad()
+    def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
+        """Computed as a step computes, uncompiled, stage after stage."""
+        for stage in self.stages.values():
+            stage.eval()
+        n_stages = stages.n_stages(self.schedule, self.shape.pp)
+        ranks = [stages.rank_of_stage(self.schedule, i, self.shape.pp) for i in range(n_stages)]
+        walk = StageWalk(self.stages, ranks, self.mesh["pp"].get_group(), self.rules, self.dtype, self.device)
+        with as_it_stands():
+            total = walk.total_loss(windows, batch_size, self.data_rank, self.n_data)
+        for stage in self.stages.values():
+            stage.train()
+            for module in stage.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+        distributed.all_reduce(total)
+        loss, n_scored = (total / self.shape.tp).tolist()
+        return loss, round(n_scored)
+
+    def whole_model(self) -> GPT2 | None:
+        """The model of this replica, on the same memory; None where no process holds all of it."""
+        if self.shape.size > self.shape.dp:
+            return None
+        with torch.device("meta"):
+            model = GPT2(self.config)
+        model.load_state_dict(dict(self.parameters), assign=True)
+        return model
 
     def _join_tied(self, last_rank: int) -> distributed.ProcessGroup | None:
         """The group of the two ranks that hold the copies of the tied weight; None for others, and where it is one rank."""
@@ -138,15 +232,14 @@ class ParallelModel:
 
     def _sum_tied(self) -> None:
         """Give both copies of the tied weight the sum of their gradients."""
-        copies = [
-            stage.model.token_embedding.weight for stage in self.stages.values() if stage.is_first or stage.is_last
-        ]
-        gradients = [_local(weight.grad) for weight in copies if weight.grad is not None]
-        if len(gradients) == 2:
-            gradients[0] += gradients[1]
-            gradients[1].copy_(gradients[0])
-        elif gradients:
-            distributed.all_reduce(gradients[0], group=self._tied_pair)
+        weight = self._pieces.get(TIED)
+        if weight is None or weight.grad is None:
+            return
+        gradient = _local(weight.grad)
+        for copy in self._copies:
+            gradient += _local(cast(Tensor, copy.grad))
+        if self._tied_pair is not None:
+            distributed.all_reduce(gradient, group=self._tied_pair)
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class Pipeline:
     def __init__(
         self, stages: dict[int, Stage], schedule: str, n_microbatches: int, group: ProcessGroup, device: torch.device
     ) -> None:
-        pp = group.size()
+        pp, self.n_microbatches = group.size(), n_microbatches
         check_microbatches(schedule, n_microbatches, pp)
         n = n_stages(schedule, pp)
         parts = [PipelineStage(stage, i, n, device, group=group) for i, stage in stages.items()]
@@ -38,11 +38,13 @@ class Pipeline:
             scale_grads=False,
         )
 
-    def step(self, tokens_bt: Tensor) -> Tensor:
+    def step(self, tokens_bt: Tensor, documents_bt: Tensor | None, counted_bt: Tensor | None) -> Tensor:
         """Forward and backward of all microbatches; their mean loss where this rank has the last stage, else zero."""
         losses: list[Tensor] = []
         targets_bt = tokens_bt[:, 1:]
         inputs = (tokens_bt[:, :-1],) if self.has_first else ()
         target = targets_bt if self.has_last else None
-        self.schedule.step(*inputs, target=target, losses=losses, return_outputs=False, targets_bt=targets_bt)
+        given = {"targets_bt": targets_bt, "documents_bt": documents_bt, "counted_bt": counted_bt}
+        parts = {name: tensor for name, tensor in given.items() if tensor is not None}  # each is cut into microbatches
+        self.schedule.step(*inputs, target=target, losses=losses, return_outputs=False, **parts)
         return torch.stack(losses).detach().sum() if losses else torch.zeros((), device=tokens_bt.device)

@@ -12,8 +12,8 @@ from typing import cast
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from webtext.train.cross_entropy import linear_cross_entropy
-from webtext.train.model import GPT2
+from webtext.train.cross_entropy import linear_cross_entropy, token_losses
+from webtext.train.model import GPT2, document_mask
 
 TIED = "token_embedding.weight"
 
@@ -29,21 +29,51 @@ class Stage(nn.Module):
         """Where the model is split by `tensor_parallel.split_tensors`: the ranks it is split over."""
         self.model = model if len(blocks) == n_layer else _part_of(model, blocks)
 
-    def forward(self, x: Tensor, targets_bt: Tensor) -> Tensor:
-        """From token ids [b, t] or the stage before to the stage after [b, t, c], or to the mean loss, [1]."""
+    def forward(
+        self, x: Tensor, targets_bt: Tensor, documents_bt: Tensor | None = None, counted_bt: Tensor | None = None
+    ) -> Tensor:
+        """From token ids [b, t] or the stage before to the stage after [b, t, c]; of the last stage the loss.
+
+        In training that is `loss.TrainingLoss`'s, [1], else the loss of each target, [b, t]. Tokens attend to those of the
+        same number in `documents_bt`; targets count where `counted_bt` is true.
+        """
         model = self.model
-        x_btc = model.through_blocks(model.embed(x) if self.is_first else x)
+        x_btc = model.embed(x) if self.is_first else x
+        mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
+        x_btc = model.through_blocks(x_btc, None, mask_b1tt)
         if not self.is_last:
             return x_btc
         hidden_btc = cast(Tensor, model.final_norm(x_btc))
-        weight_vc, vocab_size = model.token_embedding.weight, model.config.vocab_size
-        if self.tensor_group is None:
-            loss = linear_cross_entropy(hidden_btc.flatten(0, 1), weight_vc, targets_bt.flatten(), vocab_size)
-        else:
-            from webtext.train.parallel.tensor_parallel import tensor_parallel_loss
+        if not self.training:
+            return self._losses(hidden_btc, targets_bt)
+        loss = self._mean_loss(hidden_btc, targets_bt, counted_bt)
+        return (loss if counted_bt is None else loss * counted_bt.float().mean())[None]
 
-            loss = tensor_parallel_loss(hidden_btc, weight_vc, targets_bt, vocab_size, self.tensor_group)
-        return loss[None]
+    def input_shape(self, tokens_bt: Tensor) -> tuple[int, int, int]:
+        """Of what a stage but the first takes: with tensor parallel, each rank's part of the sequence."""
+        b, t = tokens_bt.shape
+        tp = 1 if self.tensor_group is None else self.tensor_group.size()
+        return b, t // tp, self.model.config.n_embd
+
+    def _mean_loss(self, hidden_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None) -> Tensor:
+        weight_vc, vocab_size = self.model.token_embedding.weight, self.model.config.vocab_size
+        targets_n = targets_bt.flatten()
+        counted_n = None if counted_bt is None else counted_bt.flatten()
+        if self.tensor_group is None:
+            return linear_cross_entropy(hidden_btc.flatten(0, 1), weight_vc, targets_n, vocab_size, counted_n)
+        from webtext.train.parallel.tensor_parallel import tensor_parallel_loss
+
+        return tensor_parallel_loss(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group, counted_n)
+
+    def _losses(self, hidden_btc: Tensor, targets_bt: Tensor) -> Tensor:
+        weight_vc, vocab_size = self.model.token_embedding.weight, self.model.config.vocab_size
+        targets_n = targets_bt.flatten()
+        if self.tensor_group is None:
+            return token_losses(hidden_btc.flatten(0, 1), weight_vc, targets_n, vocab_size).view_as(targets_bt)
+        from webtext.train.parallel.tensor_parallel import tensor_parallel_token_losses
+
+        losses_n = tensor_parallel_token_losses(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group)
+        return losses_n.view_as(targets_bt)
 
 
 def _part_of(model: GPT2, blocks: range) -> GPT2:

@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import (
 
 from webtext.base.errors import ConfigError
 from webtext.train.model import GPT2
-from webtext.train.parallel.vocab_parallel import VocabParallelCrossEntropy
+from webtext.train.parallel.vocab_parallel import VocabParallelCrossEntropy, vocab_parallel_losses
 
 _SEQUENCE, _WHOLE = Shard(1), Replicate()
 _BLOCK = {
@@ -82,13 +82,38 @@ def _split_positions(embedding: nn.Embedding, mesh: DeviceMesh) -> None:
 
 
 def tensor_parallel_loss(
-    hidden_btc: Tensor, weight_vc: Tensor, targets_bt: Tensor, vocab_size: int, group: ProcessGroup
+    hidden_btc: Tensor,
+    weight_vc: Tensor,
+    targets_n: Tensor,
+    vocab_size: int,
+    group: ProcessGroup,
+    counted_n: Tensor | None = None,
 ) -> Tensor:
-    """The loss of a hidden state that lies over `group` by position; hidden state and output weights are DTensors."""
-    assert isinstance(hidden_btc, DTensor)
-    assert isinstance(weight_vc, DTensor)
+    """The loss of a hidden state that lies over `group` by position; hidden state and output weights are DTensors.
+
+    As `cross_entropy.linear_cross_entropy`, its mean over the positions where `counted_n` is true.
+    """
     # Each rank's gradient of the hidden state is a summand: going back, they are summed as they are scattered.
-    whole_btc = hidden_btc.redistribute(placements=[_WHOLE]).to_local(grad_placements=[Partial()])
-    hidden_nc, targets_n = whole_btc.flatten(0, 1), targets_bt.flatten()
-    loss: Tensor = VocabParallelCrossEntropy.apply(hidden_nc, weight_vc.to_local(), targets_n, vocab_size, group)  # type: ignore[no-untyped-call]
+    hidden_nc = _gathered(hidden_btc).to_local(grad_placements=[Partial()]).flatten(0, 1)
+    loss: Tensor = VocabParallelCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden_nc, _own(weight_vc), targets_n, vocab_size, group, counted_n
+    )
     return loss
+
+
+def tensor_parallel_token_losses(
+    hidden_btc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: ProcessGroup
+) -> Tensor:
+    """The loss of each position, [n], the same on all ranks; without gradient."""
+    hidden_nc = _gathered(hidden_btc).to_local().flatten(0, 1)
+    return vocab_parallel_losses(hidden_nc, _own(weight_vc), targets_n, vocab_size, group)
+
+
+def _gathered(hidden_btc: Tensor) -> DTensor:
+    assert isinstance(hidden_btc, DTensor)
+    return hidden_btc.redistribute(placements=[_WHOLE])
+
+
+def _own(weight_vc: Tensor) -> Tensor:
+    assert isinstance(weight_vc, DTensor)
+    return weight_vc.to_local()

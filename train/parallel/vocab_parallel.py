@@ -17,7 +17,10 @@ from webtext.train.cross_entropy import chunk_rows, sum_dtype
 
 
 class VocabParallelCrossEntropy(torch.autograd.Function):
-    """Mean over n of -log softmax(hidden @ weight.T)[target]; the gradient of `hidden_nc` is this rank's summand."""
+    """Mean over n of -log softmax(hidden @ weight.T)[target]; the gradient of `hidden_nc` is this rank's summand.
+
+    With `counted_n` the mean is over the positions where it is true, at least one.
+    """
 
     @staticmethod
     def forward(
@@ -27,37 +30,68 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         targets_n: Tensor,
         vocab_size: int,
         group: distributed.ProcessGroup,
+        counted_n: Tensor | None = None,
     ) -> Tensor:
-        n, n_rows = len(targets_n), len(weight_vc)
-        first = distributed.get_rank(group) * n_rows
         loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)
         grad_weight_vc = torch.zeros_like(weight_vc, dtype=loss.dtype)
-        for rows in chunk_rows(n, weight_vc):
-            logits_nv = (hidden_nc[rows] @ weight_vc.T).to(loss.dtype)
-            logits_nv[:, max(0, vocab_size - first) :] = -torch.inf
-            top_n = logits_nv.amax(dim=1)
-            distributed.all_reduce(top_n, distributed.ReduceOp.MAX, group)
-            logits_nv -= top_n[:, None]
-            here_n = targets_n[rows] - first
-            is_here_n = (here_n >= 0) & (here_n < n_rows)
-            here_n1 = here_n.clamp(0, n_rows - 1)[:, None]
-            picked_n = logits_nv.gather(1, here_n1)[:, 0].where(is_here_n, 0)
-            exps_nv = logits_nv.exp_()
-            sums_2n = torch.stack([exps_nv.sum(dim=1), picked_n])
-            distributed.all_reduce(sums_2n, group=group)
-            loss += (sums_2n[0].log() - sums_2n[1]).sum()
-            slope_nv = exps_nv.div_(sums_2n[0][:, None])
-            slope_nv.scatter_add_(1, here_n1, -is_here_n[:, None].to(slope_nv.dtype))
-            slope_nv = slope_nv.to(weight_vc.dtype)
+        for rows in chunk_rows(len(targets_n), weight_vc):
+            chunk = _Chunk(hidden_nc[rows], weight_vc, targets_n[rows], vocab_size, group)
+            counted = slice(None) if counted_n is None else counted_n[rows]
+            loss += chunk.losses_n[counted].sum()
+            slope_nv = chunk.slopes().to(weight_vc.dtype)
+            if counted_n is not None:
+                slope_nv *= counted_n[rows, None]
             grad_hidden_nc[rows] = slope_nv @ weight_vc
             grad_weight_vc += slope_nv.T @ hidden_nc[rows]
         ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)
-        ctx.n, ctx.weight_dtype = n, weight_vc.dtype
-        return loss / n
+        ctx.n = len(targets_n) if counted_n is None else counted_n.sum()
+        ctx.weight_dtype = weight_vc.dtype
+        mean: Tensor = loss / ctx.n
+        return mean
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
         scale = grad_outputs[0] / ctx.n
-        return grad_hidden_nc * scale, (grad_weight_vc * scale).to(ctx.weight_dtype), None, None, None
+        return grad_hidden_nc * scale, (grad_weight_vc * scale).to(ctx.weight_dtype), None, None, None, None
+
+
+@torch.no_grad()
+def vocab_parallel_losses(
+    hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: distributed.ProcessGroup
+) -> Tensor:
+    """-log softmax(hidden @ weight.T)[target] of each position, [n], the same on all ranks; without gradient."""
+    chunks = chunk_rows(len(targets_n), weight_vc)
+    return torch.cat(
+        [_Chunk(hidden_nc[rows], weight_vc, targets_n[rows], vocab_size, group).losses_n for rows in chunks]
+    )
+
+
+class _Chunk:
+    """Some positions' losses, and the exponentials of this rank's logits, of which their slopes are made."""
+
+    def __init__(
+        self, hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: distributed.ProcessGroup
+    ) -> None:
+        n_rows = len(weight_vc)
+        first = distributed.get_rank(group) * n_rows
+        logits_nv = (hidden_nc @ weight_vc.T).to(sum_dtype(hidden_nc))
+        logits_nv[:, max(0, vocab_size - first) :] = -torch.inf
+        top_n = logits_nv.amax(dim=1)
+        distributed.all_reduce(top_n, distributed.ReduceOp.MAX, group)
+        logits_nv -= top_n[:, None]
+        here_n = targets_n - first
+        self._is_here_n = (here_n >= 0) & (here_n < n_rows)
+        self._here_n1 = here_n.clamp(0, n_rows - 1)[:, None]
+        picked_n = logits_nv.gather(1, self._here_n1)[:, 0].where(self._is_here_n, 0)
+        self._exps_nv = logits_nv.exp_()
+        sums_2n = torch.stack([self._exps_nv.sum(dim=1), picked_n])
+        distributed.all_reduce(sums_2n, group=group)
+        self._sums_n = sums_2n[0]
+        self.losses_n = sums_2n[0].log() - sums_2n[1]
+
+    def slopes(self) -> Tensor:
+        """Softmax - one hot of this rank's part of the vocabulary, [n, v], in the place of the exponentials."""
+        slope_nv = self._exps_nv.div_(self._sums_n[:, None])
+        return slope_nv.scatter_add_(1, self._here_n1, -self._is_here_n[:, None].to(slope_nv.dtype))

@@ -1,0 +1,52 @@
+"""What a run trains by: whoever holds the model's parameters and makes a step's gradients.
+
+`WholeModel` is the plain model in one process, `ParallelModel` (parallel/) a model spread over several. The trainer knows this
+interface alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from webtext.train.evaluate.windows import Windows
+from webtext.train.model import GPT2
+
+
+class Engine(Protocol):
+    """Holds a model of which this process has all or a part."""
+
+    @property
+    def data_rank(self) -> int:
+        """Which of the `n_data` shares of a batch this process reads; several read the same where they share a model."""
+
+    @property
+    def n_data(self) -> int:
+        """Shares into which a batch is divided."""
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """What this process updates, under the names in the whole model: plain tensors, of a split parameter its piece."""
+
+    def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
+        """Set the parameters' `grad` to the gradient of a step; returns its loss, the same in all processes.
+
+        Both are means over the counted targets of all `microbatches`, windows [b, t + 1], of all processes together.
+        """
+
+    def gradient_norm(self) -> Tensor:
+        """The Euclidean norm of the whole model's gradient, a scalar, the same in all processes."""
+
+    def parameters_changed(self) -> None:
+        """Follows every update and every reading of a checkpoint: what is derived from the parameters is made anew."""
+
+    def stored(self, name: str, tensor: Tensor) -> Tensor:
+        """`tensor`, shaped as the parameter `name` here, as a checkpoint takes it: it knows its place in the whole."""
+
+    def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
+        """Sum of -log p in nats over the windows' scored tokens, and how many they are; the same in all processes."""
+
+    def whole_model(self) -> GPT2 | None:
+        """The model itself, to draw texts from; None where no process holds all of it."""

@@ -1,0 +1,70 @@
+"""The whole model in one process: a step of gradient accumulation, and the loss of held-out windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from webtext.train.compilation import as_it_stands
+from webtext.train.distributed import World
+from webtext.train.evaluate.perplexity import total_loss
+from webtext.train.evaluate.windows import Windows
+from webtext.train.loss import MaskedLikelihood, TrainingLoss, WindowRules
+from webtext.train.model import GPT2
+from webtext.train.precision import cast_parameters
+from webtext.train.update import gradient_norm
+
+
+class WholeModel:
+    """The Engine of a run of one process; `model` lies on `device` and computes in `dtype`."""
+
+    data_rank, n_data = 0, 1
+
+    def __init__(self, model: GPT2, rules: WindowRules, device: torch.device, dtype: torch.dtype) -> None:
+        self.model, self.rules, self.device, self.dtype = model, rules, device, dtype
+        self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
+        self._loss = TrainingLoss(model, rules)
+
+    def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
+        """One microbatch after another, each let go before the next is asked for."""
+        loss, share = torch.zeros((2,), device=self.device)
+        with cast_parameters(self.model, self.dtype):
+            for tokens_bt in microbatches:
+                part: Tensor = self._loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / n_microbatches
+                part.backward()  # type: ignore[no-untyped-call]
+                loss = loss + part.detach()
+                share += self.rules.counted_share(tokens_bt[:, :-1])
+        share = (share / n_microbatches).to(loss.dtype)
+        if self.rules.pads:  # a mean over the targets of the whole step, not of each microbatch
+            torch._foreach_mul_(self._gradients(), 1 / share)
+        mean: Tensor = loss / share
+        return mean
+
+    def gradient_norm(self) -> Tensor:
+        """As `nn.utils.clip_grad_norm_` takes it."""
+        return gradient_norm(self.model)
+
+    def parameters_changed(self) -> None:
+        """Nothing is derived from them."""
+
+    def stored(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor itself: it is whole."""
+        return tensor
+
+    def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
+        """Computed as a step computes, uncompiled."""
+        judge = MaskedLikelihood(self.model, self.rules.eot_id) if self.rules.masks else self.model
+        self.model.eval()
+        with torch.no_grad(), cast_parameters(self.model, self.dtype), as_it_stands():
+            found = total_loss(judge, windows, batch_size, World(0, 1, self.device))
+        self.model.train()
+        return found
+
+    def whole_model(self) -> GPT2:
+        """The model itself."""
+        return self.model
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
