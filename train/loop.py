@@ -107,6 +107,21 @@ def train_model(
             return TrainResult.of(trainer.run(), skipped=False)
 
 
+def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:
+    """What `train_model` would answer without a step, or None where it has steps to make; known without torch.
+
+    Refuses what it refuses: token sets that make no order, a folder of other settings or tokens.
+    """
+    sources = open_sources(tokens)
+    source_uses(sources, settings, total_tokens(settings))
+    model_dir = Folder(out).local_path()
+    checkpoint = _checkpoint_to_go_on_from(model_dir, lambda _: None)  # the run itself warns
+    if checkpoint is None:
+        return None
+    _check_same_run(checkpoint, make_recipe(settings, sources), model_dir)
+    return TrainResult.of(checkpoint, skipped=True) if checkpoint.step >= settings.last_step else None
+
+
 def _checkpoint_to_go_on_from(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:
     found = latest_checkpoint(model_dir, say)
     if found is None and list_checkpoints(model_dir):

@@ -1,0 +1,154 @@
+"""Trials: the runs that `train run` would make, side by side; skipped, gone on, stopped at a step, failed, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from webtext.base.errors import ConfigError, InputError, RunFailed
+from webtext.base.run import Run
+from webtext.train import TrainSettings, train_model
+from webtext.train.checkpoint import list_checkpoints
+from webtext.train.experiments.trials import Trial, run_trials, steps_of
+
+SECONDS = 300.0  # a guard, no measure
+
+
+def trials_of(tokens: str, out: Path, settings: TrainSettings, seeds: int = 2) -> list[Trial]:
+    return [
+        Trial(name=f"seed {seed}", tokens=(tokens,), settings=replace(settings, seed=seed), folder=f"{out}/{seed}")
+        for seed in range(seeds)
+    ]
+
+
+def weights(folder: str, step: int = 12) -> bytes:
+    return (Path(folder) / f"checkpoints/step-{step:06d}/model-00000.safetensors").read_bytes()
+
+
+def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done(
+    tokens: str, tmp_path: Path, settings: TrainSettings
+) -> None:
+    trials = trials_of(tokens, tmp_path / "trials", settings)
+    results = run_trials(trials, Run.quiet(), side_by_side=2)
+    assert [result.trial for result in results] == trials
+    for result in results:
+        alone = train_model(tokens, f"{tmp_path}/alone {result.trial.name}", result.trial.settings, Run.quiet())
+        assert result.result is not None
+        assert (result.result.loss, result.result.tokens) == (alone.loss, alone.tokens)
+        assert weights(result.trial.folder) == weights(f"{tmp_path}/alone {result.trial.name}")
+        assert result.held_out_loss() == alone.validation_loss
+        assert result.curve().name == result.trial.name
+        assert "parameters (2 layers of 32" in result.trial.log.read_text()
+    assert results[0].held_out_loss() != results[1].held_out_loss()
+    before = results[0].trial.log.read_bytes()
+    again = run_trials(trials, Run.quiet())
+    assert [result.result for result in again] == [replace(r.result, skipped=True) for r in results if r.result]
+    assert results[0].trial.log.read_bytes() == before, "no process was started"
+
+
+def test_a_trial_runs_to_a_step_and_goes_on_as_the_whole_run(
+    tokens: str, tmp_path: Path, settings: TrainSettings
+) -> None:
+    (trial,) = trials_of(tokens, tmp_path / "parts", settings, seeds=1)
+    (part,) = run_trials([trial.until(5)], Run.quiet())
+    assert part.result is not None
+    assert (part.result.step, part.held_out_loss()) == (5, part.result.validation_loss)
+    (whole,) = run_trials([trial], Run.quiet())
+    train_model(tokens, str(tmp_path / "whole"), settings, Run.quiet())
+    assert weights(trial.folder) == weights(str(tmp_path / "whole"))
+    (past,) = run_trials([trial.until(5)], Run.quiet())
+    assert past.held_out_loss() == part.held_out_loss(), "measured then, told again now that the trial is at its end"
+    assert past.held_out_loss() != whole.held_out_loss()
+    with pytest.raises(InputError, match="no held-out loss of step 6"):
+        past.held_out_loss(6)
+
+
+def test_a_failed_trial_is_an_error_with_its_name_and_log_or_a_result_where_that_is_allowed(
+    tokens: str, tmp_path: Path, settings: TrainSettings
+) -> None:
+    good, bad = trials_of(tokens, tmp_path, settings)
+    bad = replace(bad, settings=replace(bad.settings, learning_rate=1e30, max_grad_norm=None))
+    with pytest.raises(RunFailed, match=r"'seed 1': step \d+: the (loss|gradient norm) is (nan|inf)\n.*\n.*1/log.txt"):
+        run_trials([good, bad], Run.quiet(), side_by_side=1)
+    assert run_trials([good], Run.quiet())[0].result is not None
+    results = run_trials([bad, good], Run.quiet(), side_by_side=2, allow_failed=True)
+    assert results[0].result is None
+    assert results[0].failure is not None
+    assert "seed 1" in results[0].failure
+    assert results[1].result is not None
+
+
+def test_a_folder_of_another_run_is_refused_before_any_starts(
+    tokens: str, tmp_path: Path, settings: TrainSettings
+) -> None:
+    one, other = trials_of(tokens, tmp_path, settings)
+    train_model(tokens, other.folder, replace(other.settings, steps=3), Run.quiet())
+    with pytest.raises(InputError, match="steps is 12 here and 3 in the checkpoint"):
+        run_trials([one, other], Run.quiet())
+    assert not Path(one.folder).exists()
+    with pytest.raises(ConfigError, match="two trials have the name 'seed 0'"):
+        run_trials([one, replace(other, name=one.name)], Run.quiet())
+    with pytest.raises(ConfigError, match="two trials have the folder"):
+        run_trials([one, replace(other, folder=one.folder)], Run.quiet())
+
+
+PARENT = """
+import pickle, sys
+from webtext.base.errors import WebtextError
+from webtext.base.run import Run
+from webtext.train.experiments.trials import run_trials
+try:
+    run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), Run.quiet(), side_by_side=2)
+except WebtextError as error:
+    print(error, flush=True)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_whoever_is_ended_its_children_save_and_the_same_trials_go_on(
+    tokens: str, tmp_path: Path, settings: TrainSettings, number: signal.Signals
+) -> None:
+    """Runs too long to end by themselves, and no checkpoint on the way: what lies there was saved when they were asked."""
+    import pickle
+
+    endless = replace(settings, steps=1_000_000, checkpoint_interval=None, stop_at_step=None)
+    trials = trials_of(tokens, tmp_path, endless)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, pickle.dumps(trials).hex()], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    folders = [Path(trial.folder) for trial in trials]
+    end = time.monotonic() + SECONDS
+    while min(map(steps_of, folders)) < 3:
+        assert parent.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    parent.send_signal(number)
+    said, _ = parent.communicate(timeout=SECONDS)
+    while not all(map(list_checkpoints, folders)):  # of a parent that was killed the children end after it
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    if number == signal.SIGTERM:
+        assert parent.returncode == 130
+        assert "give the same command again to go on" in said
+    for trial, folder in zip(trials, folders, strict=True):
+        (saved,) = list_checkpoints(folder)
+        step = json.loads((saved / "state.json").read_text())["step"]
+        assert step >= 3
+        while "ended by SIGTERM after step" not in trial.log.read_text():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    if number == signal.SIGKILL:
+        return
+    results = run_trials([trial.until(steps_of(Path(trial.folder)) + 2) for trial in trials], Run.quiet())
+    assert [result.result is not None and not result.result.skipped for result in results] == [True, True]
+    assert all("going on from step" in trial.log.read_text() for trial in trials)

@@ -1,0 +1,60 @@
+"""How the machine is divided among runs: a GPU each, or equal shares of the cores, as many as its memory holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import cycle, islice
+
+from webtext.base.engine import available_cores
+from webtext.base.errors import ConfigError
+from webtext.train.experiments.side_by_side import Place
+from webtext.train.plan import memory_of
+from webtext.train.settings import TrainSettings
+
+MEMORY_RATIO = 0.8
+"""Share of the machine's memory that runs may take by plan: what libraries take is in no plan."""
+PROCESS_BYTES = 400 << 20
+"""What a process that has loaded torch takes before it has made a model (measured with torch 2.13 on Linux: about this)."""
+
+
+def places_for(
+    settings: Sequence[TrainSettings], vocab_sizes: Sequence[int], side_by_side: int | None = None
+) -> list[Place]:
+    """Places for runs with these settings, at most one for each run; `side_by_side` overrules how many.
+
+    Where a run would take a GPU, one place for each GPU, and more than that share them. On a CPU as many as cores, fewer where
+    the largest of the runs would not fit into memory so often or asks for several `threads`; cores are divided evenly.
+    It depends on all runs of the experiment, done or not: a run that goes on has the threads that it had.
+    """
+    if side_by_side is not None and side_by_side < 1:
+        raise ConfigError(f"side_by_side is {side_by_side}", "it must be at least 1")
+    gpus = _gpus() if any(each.device != "cpu" for each in settings) else []
+    if gpus:
+        n = min(side_by_side or len(gpus), len(settings))
+        return [Place({"CUDA_VISIBLE_DEVICES": gpu}) for gpu in islice(cycle(gpus), n)]
+    cores = available_cores()
+    n = side_by_side or min(cores // max(each.threads or 1 for each in settings), _fit(settings, vocab_sizes))
+    n = max(1, min(n, len(settings)))
+    threads = str(max(1, cores // n))
+    return [Place({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})] * n
+
+
+def _fit(settings: Sequence[TrainSettings], vocab_sizes: Sequence[int]) -> int:
+    """How many of the largest run the machine's memory holds at a time, at least one."""
+    largest = max(
+        memory_of(each.config(vocab_size), each, each.accumulation(1)[0]).total + PROCESS_BYTES
+        for each, vocab_size in zip(settings, vocab_sizes, strict=True)
+    )
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, int(machine * MEMORY_RATIO) // largest)
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
