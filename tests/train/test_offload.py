@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from webtext.base.errors import ConfigError
-from webtext.train import GPT2, GPT2Config, TrainSettings
-from webtext.train.loss import TrainingLoss, counted_targets, documents_of
+from webtext.train import GPT2, GPT2Config
+from webtext.train.loss import TrainingLoss, WindowRules, counted_targets, documents_of
 from webtext.train.offload.arena import Arena
 from webtext.train.offload.link import Link, ModelledLink, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
@@ -132,10 +132,9 @@ def test_files_hold_what_memory_holds(tmp_path: Path) -> None:
 
 
 def test_masks_and_padding_are_those_of_the_training_loss() -> None:
-    settings = TrainSettings(document_masks=True), TrainSettings(crosses_documents=False)
     for masks, pads in ((True, False), (False, True)):
         whole, moved = made_model(3), made_model(3)
-        objective = TrainingLoss(whole, settings[pads], EOT)
+        objective = TrainingLoss(whole, WindowRules(masks=masks, pads=pads, eot_id=EOT))
         loss = sum(objective(b[:, :-1], b[:, 1:]) for b in batches(0)) / len(batches(0))
         loss.backward()
         marks = {"documents": partial(documents_of, eot_id=EOT)} if masks else {}
