@@ -47,8 +47,13 @@ def render(report: Row) -> str:
         _corpus(report["corpus"]),
         _recipes(report["stages"]),
     ]
+    return page(f"webtext report: {title}", sections)
+
+
+def page(title: str, sections: Iterable[str]) -> str:
+    """A page that stands alone: its title, already escaped, and sections of markup, the empty ones left out."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>webtext report: {title}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n<body>\n'
         + "\n".join(section for section in sections if section)
         + "\n</body></html>\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from webtext.app.chain import Layout
 from webtext.app.lookup import open_if_there
@@ -21,16 +22,18 @@ def stale_in(layout: Layout) -> list[str]:
     return [*said, model] if model else said
 
 
+def model_recipe(layout: Layout) -> dict[str, Any]:
+    """The recipe of the model's last checkpoint; empty where there is none, or where the folder is remote."""
+    checkpoints = list_checkpoints(Path(layout.model)) if Folder(layout.model).is_local else []
+    if not checkpoints:
+        return {}
+    recipe: dict[str, Any] = Folder(checkpoints[-1]).read_object(STATE).get("recipe", {})
+    return recipe
+
+
 def _model(layout: Layout) -> str | None:
     """Of a model that was trained on other tokens than those that lie here now."""
-    tokens, folder = open_if_there(layout.tokens, "tokens"), Folder(layout.model)
-    if tokens is None or not folder.is_local:
-        return None
-    checkpoints = list_checkpoints(Path(layout.model))
-    if not checkpoints:
-        return None
-    state = Folder(checkpoints[-1]).read_object(STATE)
-    trained_on = state.get("recipe", {}).get("settings", {}).get("tokens", ())
-    if tokens.hash in trained_on:
+    tokens, recipe = open_if_there(layout.tokens, "tokens"), model_recipe(layout)
+    if tokens is None or not recipe or tokens.hash in recipe.get("settings", {}).get("tokens", ()):
         return None
     return f"'{layout.model}' is stale: it was trained on other tokens than those in '{layout.tokens}'; train anew, elsewhere"

@@ -1,0 +1,111 @@
+"""How two builds differ: recipes, documents by what became of them, domains, and the verdict of trained models.
+
+One JSON value, as a report is; `diff_text.py` and `diff_html.py` show it. Nothing is written but scratch files, which go.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from webtext.app.chain import Layout
+from webtext.app.diff_documents import Compared, Left, compare_documents
+from webtext.app.diff_recipes import SETS, Built, changed_settings
+from webtext.app.lookup import find_rows
+from webtext.app.stale import stale_in
+from webtext.base.errors import InputError
+from webtext.base.partset import PartSet
+from webtext.base.storage import Folder
+
+SHOWN_OF_CORPUS = ["id", "url", "title", "domain", "karma", "text"]
+SHOWN_OF_DECISION = ["id", "value", "threshold", "duplicate_of"]
+COMPARISON = "comparison.json"
+"""What `webtext train compare` leaves in its folder; its `verdict` is a sentence."""
+
+REMOVED = "remove"
+"""The stage of what was taken out on request: its text is not shown, though the older build still has it."""
+
+
+def make_diff(a: str, b: str, comparison: str | None = None) -> dict[str, Any]:
+    """What changed from the build in folder `a` to the one in `b`. InputError where a folder holds no build.
+
+    `comparison` is the folder that `webtext train compare` wrote, whose verdict is taken over.
+    """
+    compared = _comparison(comparison) if comparison is not None else None
+    built = (Built.open(a), Built.open(b))
+    for each in built:
+        if not each.sets:
+            raise InputError(f"there is no build in '{each.root}'", "name the folder that `webtext build` wrote")
+    settings = changed_settings(*built)
+    stages = list(_stages(*built))
+    documents = None
+    if all("corpus" in each.sets for each in built):
+        with tempfile.TemporaryDirectory(prefix="webtext-diff-") as scratch:
+            documents = _documents(*built, compare_documents(*built, Path(scratch)))
+    return {
+        "a": a,
+        "b": b,
+        "equal": not settings and all(stage["same_records"] for stage in stages),
+        "missing": {side: each.missing for side, each in zip("ab", built, strict=True)},
+        "stale": {side: stale_in(Layout(each.root)) for side, each in zip("ab", built, strict=True)},
+        "stages": stages,
+        "settings": settings,
+        "documents": documents,
+        "comparison": compared,
+    }
+
+
+def _comparison(url: str) -> dict[str, Any]:
+    folder = Folder(url)
+    if not folder.exists(COMPARISON):
+        raise InputError(f"there is no {COMPARISON} in '{url}'", "name the folder that `webtext train compare` wrote")
+    found = folder.read_object(COMPARISON, "compare the models again")
+    if not isinstance(found.get("verdict"), str):
+        raise InputError(f"'{folder.location(COMPARISON)}' has no verdict", "compare the models again")
+    return {"folder": url, "verdict": found["verdict"]}
+
+
+def _stages(a: Built, b: Built) -> Iterator[dict[str, Any]]:
+    """Records of each set that one of the builds has, and whether they are the very same."""
+    for name in SETS:
+        if name in a.sets or name in b.sets:
+            sets = [each.sets.get(name) for each in (a, b)]
+            records = [None if each is None else each.records for each in sets]
+            digests = [None if each is None else [part.record_digest for part in each.parts] for each in sets]
+            yield {"name": name, "a": records[0], "b": records[1], "same_records": digests[0] == digests[1]}
+
+
+def _documents(a: Built, b: Built, found: Compared) -> dict[str, Any]:
+    return {
+        "kept_a": a.sets["corpus"].records,
+        "kept_b": b.sets["corpus"].records,
+        "common": found.common,
+        "fetched_again": found.fetched_again,
+        "text_changed": found.text_changed,
+        "lost": _left(found.lost, a, b),
+        "gained": _left(found.gained, b, a),
+        "domains": found.domains.shifts(),
+    }
+
+
+def _left(left: Left, here: Built, there: Built) -> dict[str, Any]:
+    """What `here` keeps and `there` does not."""
+    reasons = sorted(left.reasons.items(), key=lambda item: (-item[1], item[0]))
+    wanted = [identifier for _, identifier, _, _ in left.samples]
+    rows = _by_id(here.sets["corpus"], wanted, SHOWN_OF_CORPUS)
+    decisions = _by_id(there.sets.get("dropped"), wanted, SHOWN_OF_DECISION)
+    samples = []
+    for _, identifier, stage, reason in left.samples:
+        sample = {"stage": stage, "reason": reason} | decisions.get(identifier, {}) | rows[identifier]
+        samples.append(sample | ({"text_start": None, "title": None} if stage == REMOVED else {}))
+    return {
+        "documents": left.n,
+        "reasons": [{"stage": stage, "reason": reason, "documents": n} for (stage, reason), n in reasons],
+        "samples": samples,
+    }
+
+
+def _by_id(opened: PartSet | None, wanted: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+    return {row["id"]: row for row in find_rows(opened, "id", wanted, columns)}

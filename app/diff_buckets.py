@@ -1,0 +1,81 @@
+"""Rows larger than memory, spread over buckets by a hash of one column: rows of one key are read together.
+
+Each time that a few million bytes are gathered, they go to one Arrow file whose record batch i holds the rows of bucket i.
+So there are few files, however many buckets there are.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+ROWS_PER_BUCKET = 1 << 17
+"""So many rows of a bucket are expected, and held in memory."""
+BUFFER_BYTES = 32 << 20
+
+
+class Buckets:
+    """Rows of one schema, by the hash of the column `key`, a string that is never null."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, key: str, n_buckets: int) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._schema = schema
+        self._key = key
+        self._n_buckets = n_buckets
+        self._held: list[pa.Table] = []
+        self._n_bytes = 0
+        self._n_files = 0
+        self.n_rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows; their order within a bucket stays."""
+        if rows.num_rows:
+            self._held.append(rows)
+            self.n_rows += rows.num_rows
+            self._n_bytes += rows.nbytes
+            if self._n_bytes >= BUFFER_BYTES:
+                self._spill()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows of each bucket, as one table; in the order of the buckets, empty ones too."""
+        self._spill()
+        for bucket in range(self._n_buckets):
+            batches = []
+            for number in range(self._n_files):
+                with pa.OSFile(str(self._path(number))) as file, pa.ipc.open_file(file) as reader:
+                    batches.append(reader.get_batch(bucket))
+            yield pa.Table.from_batches(batches, self._schema)
+
+    def _spill(self) -> None:
+        if not self._held:
+            return
+        rows = pa.concat_tables(self._held).combine_chunks()
+        self._held, self._n_bytes = [], 0
+        keys = (zlib.crc32(key.encode()) for key in rows[self._key].to_pylist())
+        bucket_of = np.fromiter(keys, np.uint32, len(rows)) % self._n_buckets
+        order = np.argsort(bucket_of, kind="stable")
+        bounds = np.searchsorted(bucket_of[order], np.arange(self._n_buckets + 1))
+        with pa.ipc.new_file(str(self._path(self._n_files)), self._schema) as writer:
+            for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+                of_bucket = rows.take(pa.array(order[first:last])).combine_chunks()
+                writer.write_batch(
+                    of_bucket.to_batches()[0] if len(of_bucket) else pa.RecordBatch.from_pylist([], self._schema)
+                )
+        self._n_files += 1
+
+    def _path(self, number: int) -> Path:
+        return self._folder / str(number)
+
+
+def buckets_for(n_rows: int) -> int:
+    """How many buckets hold that many rows.
+
+    >>> buckets_for(0), buckets_for(131_073)
+    (1, 2)
+    """
+    return max(1, -(-n_rows // ROWS_PER_BUCKET))
