@@ -51,8 +51,9 @@ def _write_blocks(file: BinaryIO, ring: RingWriter, index: int, of: int) -> tupl
 
 def _write_all(file: BinaryIO, ring: RingWriter) -> tuple[int, bytes]:
     try:
-        for piece in pieces_of(file):
-            ring.write(piece)
+        for piece, stands in pieces_of(file):
+            ring.write(piece, stands=stands)
     except StreamBroken as broken:
+        ring.take_back()
         return BROKEN, json.dumps([broken.reason, broken.cause]).encode()
     return END, b""

@@ -17,6 +17,9 @@ import zstandard
 
 MAX_ZSTD_WINDOW_BYTES = 1 << 31
 CHUNK_BYTES = 1 << 20
+PIECE_BYTES = 32 << 10
+"""At most so much is decoded at a time, where the decoder can be told. The standard library's decoders begin their output with
+a block of 32 KiB; what is longer they gather and copy, in memory that is asked of the system and given back each time."""
 
 
 class StreamBroken(Exception):
@@ -60,37 +63,43 @@ def codec_of(head: bytes) -> Codec | None:
 def decompress(file: BinaryIO) -> Iterator[bytes]:
     """The decompressed bytes in chunks of about CHUNK_BYTES, frame after frame. Raises StreamBroken where the stream ends."""
     gathered: list[bytes] = []
-    n_bytes = 0
+    n_bytes = n_standing = 0
     try:
-        for piece in pieces_of(file):
-            if not gathered and len(piece) >= CHUNK_BYTES // 4:  # long enough not to be copied
+        for piece, stands in pieces_of(file):
+            if stands and not gathered and len(piece) >= CHUNK_BYTES // 4:  # long enough not to be copied
                 yield piece
                 continue
             gathered.append(piece)
             n_bytes += len(piece)
-            if n_bytes >= CHUNK_BYTES:
-                yield b"".join(gathered)
-                gathered, n_bytes = [], 0
+            if stands:
+                n_standing = len(gathered)
+                if n_bytes >= CHUNK_BYTES:
+                    yield b"".join(gathered)
+                    gathered, n_bytes, n_standing = [], 0, 0
     except StreamBroken:
-        yield b"".join(gathered)
+        yield b"".join(gathered[:n_standing])
         raise
     yield b"".join(gathered)
 
 
-def pieces_of(file: BinaryIO) -> Iterator[bytes]:
-    """What `decompress` gives, in pieces as the library makes them: some of them empty."""
+def pieces_of(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """What `decompress` gives, in pieces as the library makes them, some of them empty; and whether all stands up to there.
+
+    What came after the last piece that stood must not be used when StreamBroken comes: the break is found where checksums
+    are wrong, or codes that cannot be, and what was decoded shortly before may be wrong as well.
+    """
     head = file.read(MAGIC_BYTES)
     codec = codec_of(head)
     return _plain(file, head) if codec is None else _decoded(codec, file, head)
 
 
-def _plain(file: BinaryIO, head: bytes) -> Iterator[bytes]:
-    yield head
+def _plain(file: BinaryIO, head: bytes) -> Iterator[tuple[bytes, bool]]:
+    yield head, True
     while chunk := file.read(CHUNK_BYTES):
-        yield chunk
+        yield chunk, True
 
 
-def _decoded(codec: Codec, file: BinaryIO, head: bytes) -> Iterator[bytes]:
+def _decoded(codec: Codec, file: BinaryIO, head: bytes) -> Iterator[tuple[bytes, bool]]:
     decoder, begun, n_read = codec.decoder(), False, 0
     data = head
     while data:
@@ -111,13 +120,18 @@ def _decoded(codec: Codec, file: BinaryIO, head: bytes) -> Iterator[bytes]:
         raise StreamBroken("truncated_stream", f"{codec.name}, ends at byte {n_read:,} in the middle of a frame")
 
 
-def _inflate(decoder: Any, data: bytes) -> Iterator[bytes]:
-    """All that `data` inflates to; in bounded pieces where the decoder can bound them."""
+def _inflate(decoder: Any, data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """All that `data` inflates to; in bounded pieces where the decoder can bound them, which stand by CHUNK_BYTES."""
     if not data:
         return
     if not hasattr(decoder, "needs_input"):
-        yield decoder.decompress(data)
+        yield decoder.decompress(data), True
         return
-    yield decoder.decompress(data, CHUNK_BYTES)
-    while not decoder.eof and not decoder.needs_input:
-        yield decoder.decompress(b"", CHUNK_BYTES)
+    n_bytes, is_over = 0, False
+    while not is_over:
+        piece = decoder.decompress(data, min(PIECE_BYTES, CHUNK_BYTES - n_bytes))
+        data, n_bytes = b"", n_bytes + len(piece)
+        is_over = decoder.eof or decoder.needs_input
+        stands = is_over or n_bytes == CHUNK_BYTES
+        yield piece, stands
+        n_bytes = 0 if stands else n_bytes

@@ -41,9 +41,14 @@ class RingWriter:
         self._words, self._freed = words, freed
         self._n_free = SLOTS
         self._slot = self._filled = 0
+        self._n_full = 0  # slots that the reader does not know of yet
+        self._standing = (0, 0)  # the slot, and the bytes in it, up to which all stands
 
-    def write(self, data: bytes) -> None:
-        """Add bytes. BrokenPipeError when the reader has gone."""
+    def write(self, data: bytes, *, stands: bool = True) -> None:
+        """Add bytes; unless they stand, the reader will not see them before others do. BrokenPipeError when it has gone.
+
+        Bytes that do not stand yet may fill half of the slots.
+        """
         rest = memoryview(data)
         while rest:
             if not self._n_free:
@@ -55,18 +60,40 @@ class RingWriter:
             self._slots[start : start + n] = rest[:n]
             rest, self._filled = rest[n:], self._filled + n
             if self._filled == SLOT_BYTES:
-                self.flush()
+                self._n_full += 1
+                self._next_slot()
+                if stands:
+                    self._send_full()
+        if stands:
+            self._send_full()
+            self._standing = (self._slot, self._filled)
+
+    def take_back(self) -> None:
+        """Forget what does not stand."""
+        self._slot, self._filled = self._standing
+        self._n_free += self._n_full
+        self._n_full = 0
 
     def flush(self) -> None:
         """Let the reader see all that was written."""
+        self._send_full()
         if self._filled:
             self._send(self._filled)
-            self._slot, self._filled, self._n_free = (self._slot + 1) % SLOTS, 0, self._n_free - 1
+            self._next_slot()
+        self._standing = (self._slot, self._filled)
 
     def say(self, word: int, about: bytes = b"") -> None:
         """Tell the reader a word of at least FIRST_WORD, after all that was written; what else there is to tell is the last."""
         self.flush()
         self._send(word, about)
+
+    def _next_slot(self) -> None:
+        self._slot, self._filled, self._n_free = (self._slot + 1) % SLOTS, 0, self._n_free - 1
+
+    def _send_full(self) -> None:
+        for _ in range(self._n_full):
+            self._send(SLOT_BYTES)
+        self._n_full = 0
 
     def _send(self, number: int, about: bytes = b"") -> None:
         self._words.write(number.to_bytes(_WORD_BYTES, "little") + about)

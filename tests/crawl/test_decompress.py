@@ -196,6 +196,21 @@ def test_ten_thousand_empty_frames_give_nothing(frame: bytes) -> None:
     assert b"".join(decompress(io.BytesIO(frame * 10_000))) == b""
 
 
+def test_of_a_damaged_bzip2_block_nothing_is_given(tmp_path: Path) -> None:
+    """Its checksum, which stands at its end, is the first to tell; what it holds before is as long as many pieces."""
+    lines = b"".join(b'{"id":"%d","title":"%x"}\n' % (i, i * i) for i in range(60_000))
+    packed = bytearray(bz2.compress(lines))
+    packed[len(packed) // 4] ^= 1  # in the first of two blocks
+    path = tmp_path / "RS_x"
+    path.write_bytes(packed)
+    with decompressed_ahead(path, 1) as chunks:
+        for given in (map(bytes, decompress(io.BytesIO(packed))), map(bytes, chunks)):
+            seen: list[bytes] = []
+            with pytest.raises(StreamBroken, match="damaged_stream"):
+                seen.extend(given)
+            assert not any(seen)
+
+
 def test_a_frame_that_asks_for_a_larger_window_is_damaged() -> None:
     """A Zstandard header may name 2^41 bytes; 2^31 are allowed."""
     frame = b"\x28\xb5\x2f\xfd" + bytes([0b0000_0000, 0xFF]) + bytes([0x01, 0x00, 0x00])

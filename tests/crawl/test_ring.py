@@ -71,6 +71,41 @@ def test_what_is_written_is_seen_in_full_slots_and_one_that_is_less(sizes: list[
     assert (last, told) == (word, about)
 
 
+@given(
+    pieces=st.lists(
+        st.tuples(st.sampled_from([0, 1, 1000, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 5]), st.booleans()), max_size=12
+    )
+)
+def test_what_does_not_stand_is_seen_once_more_does_or_taken_back(pieces: list[tuple[int, bool]]) -> None:
+    """Written while a reader takes what it is told of; what stood last is the end, and the slots go on from there."""
+    standing = written = seen = b""
+    with ring() as (reader, writer):
+        for place, (size, stands) in enumerate(pieces):
+            stands = stands or len(written) + size > len(standing) + 2 * SLOT_BYTES
+            writer.write(bytes([65 + place]) * size, stands=stands)
+            written += bytes([65 + place]) * size
+            standing = written if stands else standing
+            while len(seen) + SLOT_BYTES <= len(standing):
+                seen += slot_of(reader)
+        writer.take_back()
+        writer.write(b"then")
+        writer.say(FIRST_WORD)
+        writer._words.close()
+        while isinstance(slot := reader.next(), memoryview):
+            seen += bytes(slot)
+            reader.give_back()
+    assert seen == standing + b"then"
+
+
+def slot_of(reader: RingReader) -> bytes:
+    """The next slot's bytes, given back."""
+    slot = reader.next()
+    assert isinstance(slot, memoryview)
+    data = bytes(slot)
+    reader.give_back()
+    return data
+
+
 def test_a_slot_stays_as_it_is_until_it_is_given_back() -> None:
     """The writer fills all others, and finds no slot more."""
     with ring() as (reader, writer):
