@@ -81,7 +81,7 @@ class Engine(Protocol):
         """Call function(journal, task) for each task; see `LocalEngine.map`."""
 
     def prepare(self, n: int, module: str) -> None:
-        """Have n more workers import the module while they have nothing to do; see `LocalEngine.prepare`."""
+        """Have n workers ready, new ones with the module imported; see `LocalEngine.prepare`."""
 
 
 def _ignore(index: int, position: int, cause: str) -> None:
@@ -125,11 +125,11 @@ class LocalEngine:
         return _Map(self, parts, on_done, on_set_aside).run()
 
     def prepare(self, n: int, module: str) -> None:
-        """Start n workers more, and have them import the module that a later map will need: no one waits for them.
+        """Have n workers that are idle: those that must be started for it import the module meanwhile, and no one waits.
 
-        The next map takes them last, after those that have worked already. Nothing happens when n is not positive.
+        The next map takes them last, after those that were there before.
         """
-        for _ in range(n):
+        for _ in range(n - len(self._idle)):
             worker = WorkerProcess(self.limits.memory_bytes, quiet=self._quiet)
             worker.send(Preparation(list(sys.path), module))
             self._idle.insert(0, worker)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from webtext.base.config import recipe_settings
 from webtext.base.counts import Counts
 from webtext.base.errors import RunFailed
-from webtext.base.partset import Failure, PartSet, Source
+from webtext.base.partset import ENTRIES, Failure, PartSet, Source
 from webtext.base.partwriter import SetWriter, part_key
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
@@ -30,7 +30,7 @@ from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.merging import MergePayload, merge_part
-from webtext.crawl.links.reading import MERGING, Dump, Spill, SpillJob
+from webtext.crawl.links.reading import MERGING, READING, Dump, Spill, SpillJob
 from webtext.crawl.links.score_ages import DAY, score_ages
 from webtext.crawl.links.settings import MAX_PARTS, LinkSettings
 from webtext.crawl.links.spill import N_BUCKETS, Block
@@ -57,18 +57,23 @@ def collect_links(
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
     SetWriter(out, "links", recipe).check_place()
     files = find_files(_with_answers(inputs, out, api or ApiSettings(), run), settings.source)
-    dumps = identify_dumps(files, run)
-    n_parts = settings.parts or parts_for(sum(dump.n_bytes for dump in dumps))
-    tasks = _tasks(dumps, n_parts)
+    n_parts = settings.parts or parts_for(sum(file.n_bytes for file in files))
     work = Folder(out).child(WORK)
     outputs = {"links": (out, "links")}
-    if run.dry_run or _all_done(out, recipe, tasks):
-        sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
-        return _with_warning(sets["links"], run)
+    if run.dry_run or work.exists("") or Folder(out).exists(ENTRIES):  # what is done is told by what the files hold
+        dumps = identify_dumps(files, run)
+        tasks = _tasks(dumps, n_parts)
+        if run.dry_run or _all_done(out, recipe, tasks):
+            sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
+            return _with_warning(sets["links"], run)
+    else:
+        dumps = [Dump.of(file) for file in files]  # to be hashed as they are read
+        run.engine.prepare(min(len(files), run.engine.workers), READING)
     with work.held():
         jobs = [SpillJob.of(dump, work, recipe, settings) for dump in dumps]
-        run.engine.prepare(min(n_parts, run.engine.workers) - len(jobs), MERGING)
-        tasks = _with_spills(tasks, spill_dumps(jobs, run), work, settings)
+        run.engine.prepare(min(n_parts, run.engine.workers), MERGING)
+        dumps, spills = spill_dumps(jobs, run)
+        tasks = _with_spills(_tasks(dumps, n_parts), spills, work, settings)
         sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         work.remove_all()
     return _with_warning(sets["links"], run)

@@ -1,4 +1,4 @@
-"""What a worker does with a file: its digest, and its votes to a spill.
+"""What a worker does with a file: its digest, and its votes to a spill; both at once where that is one task.
 
 A task is unpickled, and decoders have begun, before anything is imported that judges posts: that takes half a second of
 CPU time, in which there is already something to decompress.
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from webtext.crawl.links.judging import Funnel
     from webtext.crawl.links.karma import Judge
 
-MERGING = "webtext.crawl.links.merging"
-"""What a worker does with spills; named here, since importing it is what is put off."""
+READING, MERGING = __name__, "webtext.crawl.links.merging"
+"""What a worker does with dumps, and with spills: this one is imported later."""
+
+HASH_BYTES = 8 << 20
+"""Between two reads the thread that hashes waits for Python code: for milliseconds, so they are few."""
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +48,16 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     source: str
     n_bytes: int
-    sha256: str
+    sha256: str  # "" until it is hashed
     codec: str  # "" for plain bytes
+
+    @classmethod
+    def of(cls, file: InputFile) -> Dump:
+        """The file, not hashed yet."""
+        with file.open() as stream:
+            codec = codec_of(stream.read(MAGIC_BYTES))
+        name = codec.name if codec else ""
+        return cls(folder=file.folder, name=file.name, source=file.source, n_bytes=file.n_bytes, sha256="", codec=name)
 
     @property
     def file(self) -> InputFile:
@@ -58,6 +69,7 @@ class Spill(msgspec.Struct, kw_only=True):
     """The record of a finished spill: where its blocks are, and the funnel of the posts that are not in it."""
 
     key: str
+    sha256: str  # of the dump
     n_bytes: int
     blocks: list[Block]
     dropped: dict[str, int]
@@ -72,7 +84,7 @@ class Spill(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpillJob:
-    """One dump to read. `key` names what the spill is made from."""
+    """One dump to read. `key` names what the spill is made from, but for the dump's bytes: the record tells their digest."""
 
     dump: Dump
     work: Folder
@@ -85,7 +97,7 @@ class SpillJob:
     @classmethod
     def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
         """The job, with its key. One file given under two names makes two spills: what fails in them bears the name."""
-        key = sha256_json([recipe.hash, dump.sha256, dump.folder, dump.name, dump.source])[:32]
+        key = sha256_json([recipe.hash, dump.folder, dump.name, dump.source])[:32]
         return cls(dump=dump, work=work, key=key, settings=settings, rule=recipe.settings)
 
     def shares(self, of: int) -> list[SpillJob]:
@@ -105,7 +117,7 @@ class SpillJob:
 
 
 def finished_spill(job: SpillJob) -> Spill | None:
-    """The record of this job's spill, if both are there and whole."""
+    """The record of this job's spill, if both are there and whole, and made from these bytes: from unknown ones none is."""
     name = f"{job.key}.json"
     if not job.work.exists(name):
         return None
@@ -114,46 +126,42 @@ def finished_spill(job: SpillJob) -> Spill | None:
     except msgspec.DecodeError:
         return None
     is_there = job.work.exists(spill.file_name) and job.work.size(spill.file_name) == spill.n_bytes
-    return spill if is_there and spill.key == job.key else None
+    return spill if is_there and (spill.key, spill.sha256) == (job.key, job.dump.sha256) else None
 
 
 def digest_file(_: Journal, file: InputFile) -> Dump:
     """Runs in a worker: the file, known by its content."""
-    with file.open() as stream:
-        codec = codec_of(stream.read(MAGIC_BYTES))
-        stream.seek(0)
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
-    return Dump(
-        folder=file.folder,
-        name=file.name,
-        source=file.source,
-        n_bytes=file.n_bytes,
-        sha256=sha256,
-        codec=codec.name if codec else "",
-    )
+    return _hashed(Dump.of(file))
 
 
-def spill_dump(journal: Journal, job: SpillJob) -> None:
-    """Runs in a worker: read one dump, judge each post, spill the votes; then publish, the record last."""
+def spill_dump(journal: Journal, job: SpillJob) -> Dump:
+    """Runs in a worker: read one dump, judge each post, spill the votes; then publish, the record last. The dump, hashed."""
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(_opened(job))
+        from concurrent.futures import ThreadPoolExecutor
+
+        hashing = opened.enter_context(ThreadPoolExecutor(1)).submit(_hashed, job.dump)
         from webtext.crawl.links.judging import Funnel
 
-        if job.decoders:  # for which this thread will wait: meanwhile it imports what its next task needs
-            threading.Thread(target=importlib.import_module, args=[MERGING], daemon=True).start()
         funnel = Funnel(job.dump.name)
         path = opened.enter_context(job.work.scratch(job.key + SUFFIX))
         out = opened.enter_context(open(path, "wb"))
         writer = SpillWriter(out)
-        for vote in _votes(file, journal, job, funnel):
+        for n_votes, vote in enumerate(_votes(file, journal, job, funnel)):
             writer.add(bucket_of(link_id(vote.url)), vote)
+            if (
+                not n_votes and job.decoders
+            ):  # all that judges is imported; while decoders are waited for, the next task's
+                threading.Thread(target=importlib.import_module, args=[MERGING], daemon=True).start()
         funnel.fail_set_aside(journal)
         writer.close()
         n_bytes = out.tell()
+    dump: Dump = hashing.result()
     if journal.only is not None:
-        return  # a trial of one record: its spill must not count
+        return dump  # a trial of one record: its spill must not count
     spill = Spill(
         key=job.key,
+        sha256=dump.sha256,
         n_bytes=n_bytes,
         blocks=writer.blocks,
         dropped=funnel.counts.dropped,
@@ -161,6 +169,18 @@ def spill_dump(journal: Journal, job: SpillJob) -> None:
         failures=funnel.failures,
     )
     job.work.write_bytes(f"{job.key}.json", msgspec.json.encode(spill))
+    return dump
+
+
+def _hashed(dump: Dump) -> Dump:
+    """The dump with its digest."""
+    if dump.sha256:
+        return dump
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(min(HASH_BYTES, dump.n_bytes)))
+    with dump.file.open() as file:
+        while n := file.readinto(buffer):  # type: ignore[attr-defined]
+            digest.update(buffer[:n])
+    return msgspec.structs.replace(dump, sha256=digest.hexdigest())
 
 
 @contextlib.contextmanager

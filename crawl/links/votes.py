@@ -6,13 +6,13 @@ its record is there, which is published last and names the very bytes and the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from webtext.base.engine import Engine, Limits, LocalEngine
-from webtext.base.errors import RunFailed
+from webtext.base.errors import InputError, RunFailed
 from webtext.base.journal import KILLED_WORKER, Journal
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -35,23 +35,34 @@ READER_LIMITS = Limits(memory_bytes=3 << 30)
 
 def identify_dumps(files: Sequence[InputFile], run: Run) -> list[Dump]:
     """The files with their SHA-256, in an order that is theirs and not the command line's."""
-    dumps = _map(run.engine, run, "identifying dumps", digest_file, files, [file.location for file in files])
-    return sorted(dumps, key=lambda dump: (dump.name, dump.sha256, dump.folder))
+    return _sorted(_map(run.engine, run, "identifying dumps", digest_file, files, [file.location for file in files]))
 
 
-def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> list[Spill]:
-    """Make the spills that are not there yet; the records of all, in the order of `jobs`.
+def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> tuple[list[Dump], list[Spill]]:
+    """Make the spills that are not there yet: all dumps, hashed now, in their order, and the records of all.
 
     Fewer files than workers are read by several each: by processes that decompress for one that judges, or, where judging
-    takes longer, in shares.
+    takes longer, in shares. InputError when a file was changed meanwhile.
     """
     missing = [job for job in jobs if _finished(job) is None]
     if len(missing) < len(jobs):
         run.console.say(f"links: going on, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are read")
     tasks = [task for job in missing for task in _tasks(job, run.engine.workers // len(missing))]
     with _engine_for(tasks, run) as engine:
-        _map(engine, run, "reading dumps", spill_dump, tasks, [task.dump.name for task in tasks])
-    return [spill for job in jobs for spill in _finished(job) or ()]
+        read = _map(engine, run, "reading dumps", spill_dump, tasks, [task.dump.name for task in tasks])
+    hashed = {job.dump.file: job.dump for job in jobs} | {dump.file: dump for dump in read}
+    dumps, spills = _sorted(hashed.values()), []
+    job_of = {job.dump.file: job for job in jobs}
+    for dump in dumps:
+        finished = _finished(replace(job_of[dump.file], dump=dump))
+        if finished is None:
+            raise InputError(f"'{dump.file.location}' was changed while it was read", "give the command again")
+        spills += finished
+    return dumps, spills
+
+
+def _sorted(dumps: Iterable[Dump]) -> list[Dump]:
+    return sorted(dumps, key=lambda dump: (dump.name, dump.sha256, dump.folder))
 
 
 def _tasks(job: SpillJob, workers: int) -> list[SpillJob]:

@@ -276,8 +276,9 @@ def test_a_prepared_worker_has_imported_what_its_task_needs_and_is_taken_last(tm
         with LocalEngine(1, SMALL) as engine:
             engine.prepare(0, "prepared_module")
             assert not heard.map(engine, work.process_id, [None])
-            engine.prepare(1, "no_such_module")
-            engine.prepare(1, "prepared_module")
+            engine.prepare(2, "no_such_module")
+            engine.prepare(3, "prepared_module")
+            engine.prepare(3, "prepared_module")  # there are as many
             (first, *others) = [worker.id for worker in engine._idle][::-1]
             assert heard.results == {0: first}
             assert len(others) == 2

@@ -399,6 +399,58 @@ def test_validation_share_is_decided_by_the_link_alone(tmp_path: Path, run: Run)
 # --- resuming --------------------------------------------------------------------------------------------------------
 
 
+def test_a_new_sets_files_are_hashed_while_they_are_read(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before; and what is there already is told by what they hold, so that a killed run's successor hashes them first."""
+    inputs = made_dumps(tmp_path / "dumps")
+    whole = collect_links(inputs, str(tmp_path / "whole"), LinkSettings(), run)
+    known = {source.part: source.record_digest for source in whole.parts[0].sources}
+    assert known == {Path(name).name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in inputs}
+    monkeypatch.setattr("webtext.crawl.links.collect.identify_dumps", lambda *_: pytest.fail("it is hashed first"))
+    assert collect_links(inputs, str(tmp_path / "links"), LinkSettings(), run).hash == whole.hash
+    for left in ("_work", "_parts"):
+        (tmp_path / left / left).mkdir(parents=True)
+        with pytest.raises(pytest.fail.Exception):
+            collect_links(inputs, str(tmp_path / left), LinkSettings(), run)
+
+
+def test_a_spill_of_other_bytes_is_none_of_this_dump(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dump is as long and as old as the one that was read before the run was stopped."""
+    path = Path(dump(tmp_path / "RS_x", post("a", "http://a.com/")))
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("webtext.crawl.links.collect.run_parts", stop)
+        with pytest.raises(KeyboardInterrupt):
+            collect_links([str(path)], str(tmp_path / "links"), LinkSettings(), run)
+    about = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"a.com", b"b.com"))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    links = collect_links([str(path)], str(tmp_path / "links"), LinkSettings(), run)
+    assert [row["url"] for row in rows_of(links)] == ["http://b.com/"]
+
+
+def test_a_dump_that_changes_between_its_readers_ends_the_run(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What two tasks read of one file must be of the same bytes."""
+    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    path = dump(tmp_path / "RS_x", post("a"))
+    real = votes._map
+
+    def changed(engine: Any, run: Any, label: str, function: Any, tasks: Any, names: Any) -> list[Any]:
+        done = real(engine, run, label, function, tasks[:1], names[:1])
+        dump(tmp_path / "RS_x", post("b"))
+        return done + real(engine, run, label, function, tasks[1:], names[1:])
+
+    monkeypatch.setattr(votes, "_map", changed)
+    with Run.quiet(workers=2).engine as engine, pytest.raises(InputError, match="changed while it was read"):  # type: ignore[attr-defined]
+        collect_links([path], str(tmp_path / "links"), LinkSettings(), Run(engine, run.console))
+
+
 def test_a_second_run_reads_no_dump_and_changes_nothing(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
