@@ -50,7 +50,7 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], settings: TrainSettin
     ]
     betas = (settings.beta1, settings.beta2)
     adamw = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, fused=True)
-    if settings.optimizer == "adamw":
+    if settings.optimizer == "adamw" or not hidden:
         return adamw
     muon = torch.optim.Muon(
         hidden,

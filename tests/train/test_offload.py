@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from webtext.base.errors import ConfigError
 from webtext.train import GPT2, GPT2Config
 from webtext.train.loss import TrainingLoss, WindowRules, counted_targets, documents_of
 from webtext.train.offload.arena import Arena
+from webtext.train.offload.fit import fit, measure_costs
 from webtext.train.offload.link import Link, ModelledLink, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
 from webtext.train.offload.window import Costs, choose_window, predict_seconds
@@ -220,20 +222,13 @@ def test_an_arena_counts_what_lives_and_not_views() -> None:
 
 
 def costs_of(model: GPT2, link: ModelledLink, group: int) -> Costs:
-    offloaded = OffloadedModel(copy.deepcopy(model), link, CPU, dtype=torch.float64)
-    return Costs(
-        n_layer=model.config.n_layer,
-        group=group,
-        layer_bytes=offloaded.layers.copies[0].nbytes,
-        input_bytes=2 * CONTEXT * WIDTH * 8,
-        gradient_bytes=offloaded.layers.gradients[0].nbytes,
-        ends_bytes=offloaded.ends.copies[0].nbytes,
-        ends_gradient_bytes=offloaded.ends.gradients[0].nbytes,
-        forward_seconds=link.seconds["forward"],
-        backward_seconds=link.seconds["backward"],
-        bandwidth=link.bandwidth,
-        latency=link.latency,
-    )
+    """Measured, which on a modelled link is exact."""
+    offloaded = OffloadedModel(copy.deepcopy(model), link, CPU, dtype=torch.float64, group=group)
+    costs = measure_costs(offloaded, batches(0)[0])
+    assert (costs.forward_seconds, costs.backward_seconds) == pytest.approx(tuple(link.seconds_of.values()))
+    assert (1 / costs.bandwidth, costs.latency) == pytest.approx((1 / link.bandwidth, link.latency), rel=1e-6, abs=1e-9)
+    link.begin_anew()
+    return replace(costs, bandwidth=link.bandwidth, latency=link.latency)
 
 
 @settings(max_examples=25)
@@ -256,7 +251,7 @@ def test_copies_are_hidden_where_computing_covers_them() -> None:
     model = made_model(32)
     link = ModelledLink(1e7, 1e-4, {"forward": 1.0, "backward": 3.0})
     layer_seconds = costs_of(model, link, 4).copy_seconds(costs_of(model, link, 4).layer_bytes)
-    link.seconds = {"forward": 1.5 * layer_seconds / 4, "backward": 4.5 * layer_seconds / 4}
+    link.seconds_of = {"forward": 1.5 * layer_seconds / 4, "backward": 4.5 * layer_seconds / 4}
     costs = costs_of(model, link, 4)
     window = choose_window(costs, 1 << 30)
     train_offloaded(model, link, 1, Arena(1 << 30), window=window)
@@ -264,14 +259,35 @@ def test_copies_are_hidden_where_computing_covers_them() -> None:
     assert link.stalled_seconds < 0.1 * link.copied_seconds
 
 
-def test_the_window_is_the_smallest_that_hides_the_copies() -> None:
+def test_the_window_is_the_smallest_that_is_as_fast_as_any() -> None:
     model = made_model(12)
-    link = ModelledLink(1e9, 0.0, {"forward": 1.0, "backward": 3.0})
-    fast = costs_of(model, link, 1)
+    fast = costs_of(model, ModelledLink(1e9, 0.0, {"forward": 1.0, "backward": 3.0}), 1)
     assert choose_window(fast, 1 << 30) == 2
-    slow = costs_of(model, ModelledLink(1e3, 0.0, link.seconds), 1)
-    assert choose_window(slow, 1 << 30) == 12
-    assert choose_window(slow, 5 * slow.layer_bytes) == 5
-    assert predict_seconds(slow, 12) <= predict_seconds(slow, 2)
+    slow = replace(fast, bandwidth=1e3)  # gradients are what it waits for, going back: layers come in their shadow
+    assert choose_window(slow, 1 << 30) == 2
+    loading = replace(slow, input_bytes=slow.layer_bytes)  # each layer that is still there at the turn saves its copy
+    assert choose_window(loading, 1 << 30) == 12
+    assert choose_window(loading, 5 * slow.layer_bytes) == 5
+    assert predict_seconds(loading, 12) < predict_seconds(loading, 5) < predict_seconds(loading, 2)
     with pytest.raises(ConfigError, match="are left for a window"):
         choose_window(slow, 2 * slow.layer_bytes - 1)
+
+
+def test_group_and_window_fit_themselves_to_the_device() -> None:
+    """Of the memory that one microbatch leaves free, as many more take theirs as can, and the window what is then left."""
+    found = []
+    tokens = batches(0, 12)
+    for n_layers_more in (0, 2, 40):
+        model, link = made_model(12), ModelledLink(1e6, 0.0, {"forward": 1e-6, "backward": 3e-6})
+        needed = Arena(1 << 30)
+        train_offloaded(made_model(12), at_once(), 1, needed, group=1)
+        layer_bytes = costs_of(model, at_once(), 1).layer_bytes
+        arena = Arena(needed.peak_bytes + n_layers_more * layer_bytes)
+        offloaded = OffloadedModel(model, link, CPU, dtype=torch.float64)
+        with arena:
+            fit(offloaded, tokens[0], len(tokens), arena)
+            offloaded.forward_backward(tokens)  # which fits
+        found.append((offloaded.group, offloaded.window.size))
+    assert found == [(1, 2), (6, 2), (12, 12)]
+    with pytest.raises(torch.OutOfMemoryError), Arena(needed.peak_bytes - 1) as arena:
+        fit(offloaded, tokens[0], len(tokens), arena)

@@ -38,6 +38,9 @@ class Link(Protocol):
     def computed(self, what: str) -> None:
         """Told of each "forward" and "backward" of a layer for a microbatch: what takes time in a model of it."""
 
+    def seconds(self) -> float:
+        """The time by the clock of the device, when all computing that was asked for is over."""
+
 
 class CudaLink:
     """A GPU's two copy engines: a stream for each way. Host memory should be pinned."""
@@ -65,6 +68,10 @@ class CudaLink:
 
     def computed(self, what: str) -> None:  # noqa: D102 - see Link
         pass
+
+    def seconds(self) -> float:  # noqa: D102 - see Link
+        torch.cuda.synchronize()
+        return time.perf_counter()
 
 
 class _CudaEvent:
@@ -106,6 +113,9 @@ class ThreadLink:
     def computed(self, what: str) -> None:  # noqa: D102 - see Link
         pass
 
+    def seconds(self) -> float:  # noqa: D102 - see Link
+        return time.perf_counter()
+
 
 class _FutureEvent:
     def __init__(self, future: Future[None], link: ThreadLink) -> None:
@@ -126,7 +136,11 @@ class ModelledLink:
     """
 
     def __init__(self, bandwidth: float, latency: float, seconds: Mapping[str, float]) -> None:
-        self.bandwidth, self.latency, self.seconds = bandwidth, latency, seconds
+        self.bandwidth, self.latency, self.seconds_of = bandwidth, latency, seconds
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Set the clock to zero."""
         self.now = self.stalled_seconds = self.copied_seconds = 0.0
         self._free_at = {"load": 0.0, "store": 0.0}
 
@@ -147,7 +161,10 @@ class ModelledLink:
         return _ModelledEvent(self, self._free_at[way])
 
     def computed(self, what: str) -> None:  # noqa: D102 - see Link
-        self.now += self.seconds[what]
+        self.now += self.seconds_of[what]
+
+    def seconds(self) -> float:  # noqa: D102 - see Link
+        return self.now
 
 
 class _ModelledEvent:

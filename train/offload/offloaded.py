@@ -78,7 +78,7 @@ class OffloadedModel:
         self._replay = Replay(device, draws=model.config.dropout > 0)
         self._host = ThreadPoolExecutor(1, thread_name_prefix="webtext-offload")
         self._updated: dict[int, Future[None]] = {}
-        self.window = MovingWindow(self.layers, link, device, window, self._updated)
+        self.resize_window(window)
         self._inputs = torch.empty(0)
         self._leaving: deque[tuple[Callable[[], None], Tensor]] = deque()
 
@@ -101,7 +101,7 @@ class OffloadedModel:
         x_btc = self._ends.embed(parameters, tokens_bt[:, :-1])
         for layer in range(self.layers.n_layers):
             self.window.ask_for(layer + self.window.size - 1)
-            x_btc = self._layer(self.window.parameters(layer), x_btc, documents_bt)
+            x_btc = self.layer(self.window.parameters(layer), x_btc, documents_bt)
         return -self._ends.token_losses(parameters, x_btc, tokens_bt[:, 1:] if last is None else tokens_bt[:, -last:])
 
     def update(self, step: Callable[[int], None]) -> None:
@@ -120,6 +120,10 @@ class OffloadedModel:
         self.ends.refresh(0)
         for layer in range(self.layers.n_layers):
             self.layers.refresh(layer)
+
+    def resize_window(self, size: int) -> None:
+        """Let the device hold `size` layers from the next step on."""
+        self.window = MovingWindow(self.layers, self.link, self.device, size, self._updated)
 
     def _update(self, step: Callable[[int], None], layer: int) -> None:
         step(layer)
@@ -166,7 +170,7 @@ class OffloadedModel:
                 leaving.append((self.link.store(self._inputs[layer, i], x_btc), x_btc))
                 self._replay.remember((layer, i))
                 with torch.no_grad():
-                    x[i] = self._layer(parameters, x_btc, self._documents(inputs_bt[i]))
+                    x[i] = self.layer(parameters, x_btc, self._documents(inputs_bt[i]))
                 self.link.computed("forward")
                 if len(leaving) > len(x):
                     leaving.popleft()[0].wait()
@@ -186,12 +190,13 @@ class OffloadedModel:
             for i, (event, x_btc) in enumerate(inputs):
                 event.wait()
                 with self._replay.again((layer, i)):
-                    y_btc = self._layer(parameters, x_btc.requires_grad_(), self._documents(inputs_bt[i]))
+                    y_btc = self.layer(parameters, x_btc.requires_grad_(), self._documents(inputs_bt[i]))
                 slopes[i] = _add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
                 self.link.computed("backward")
             self._store_gradients(self.layers.gradients[layer], gradient, adds=adds)
 
-    def _layer(self, parameters: dict[str, Tensor], x_btc: Tensor, documents_bt: Tensor | None) -> Tensor:
+    def layer(self, parameters: dict[str, Tensor], x_btc: Tensor, documents_bt: Tensor | None) -> Tensor:
+        """What comes out of the layer that has these parameters, [b, t, c]."""
         mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
         return cast(Tensor, functional_call(self._template, parameters, (x_btc, None, mask_b1tt)))
 
@@ -207,9 +212,13 @@ class OffloadedModel:
         arrived.wait()
         return self.ends.views(row)
 
+    def inputs_shape(self, tokens_bt: Tensor) -> tuple[int, ...]:
+        """[b, t, c] of what goes into a layer, for input tokens [b, t]."""
+        return (*tokens_bt.shape, self.model.config.n_embd)
+
     def _make_room(self, inputs_bt: Sequence[Tensor]) -> None:
         """On the host, for what goes into each layer."""
-        shape = (self.layers.n_layers, self.group, *inputs_bt[0].shape, self.model.config.n_embd)
+        shape = (self.layers.n_layers, self.group, *self.inputs_shape(inputs_bt[0]))
         if self._inputs.shape != shape:
             self._inputs = self._memory.zeros(shape, self.dtype)
 

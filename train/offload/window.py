@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -31,20 +30,22 @@ class Costs:
 
 
 def choose_window(costs: Costs, free_bytes: int) -> int:
-    """Layers that the device holds at once: the fewest that hide the copies, or all that fit where nothing can hide them.
+    """Layers that the device holds at once: the fewest with which a step takes as long as with any that fit, within 1 %.
 
-    While one layer is computed the next ones come, so w layers give a copy the time of w - 1 of them (STRONGHOLD, section
-    3.2); a copy that takes longer than computing its layer is never hidden, but layers that are still there at
+    While one layer is computed the next ones come, so a window of w gives a copy the time of w - 1 of them (STRONGHOLD,
+    section 3.2); a copy that takes longer than computing its layer is never hidden, but layers that are still there at
     the turn from forward to backward need none. ConfigError where fewer than two layers fit into `free_bytes`.
     """
     most = min(costs.n_layer, free_bytes // costs.layer_bytes)
-    if most < min(2, costs.n_layer):
+    least = min(2, costs.n_layer)
+    if most < least:
         raise ConfigError(
             f"{free_bytes:,} bytes are left for a window, and a layer has {costs.layer_bytes:,}",
             "choose a smaller microbatch_size, or give the device more memory",
         )
-    copy, compute = costs.copy_seconds(costs.layer_bytes), costs.group * costs.forward_seconds
-    return int(most if copy > compute else min(most, 1 + math.ceil(copy / compute)))
+    sizes = {least, most} | {size for n in range(1, 20) for size in (2**n, 3 * 2**n) if least <= size <= most}
+    seconds = {size: predict_seconds(costs, size) for size in sizes}
+    return min(size for size in sizes if seconds[size] <= 1.01 * min(seconds.values()))
 
 
 def predict_seconds(costs: Costs, window: int) -> float:

@@ -1,0 +1,106 @@
+"""How much of a model goes to the device at once: found by a step of two microbatches, and by copying and computing one layer.
+
+What decides numbers, the group, follows from memory alone, so that a run that goes on has it again; the window, which decides
+nothing but time, follows from measured times too (STRONGHOLD, section 3.2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from webtext.train.offload.offloaded import OffloadedModel
+from webtext.train.offload.window import Costs, choose_window
+
+REPEATS = 3
+INPUTS_PER_MICROBATCH = 3
+"""Of [b, t, c]: going back, what went into this layer, into the one before, and the gradient of what came out."""
+
+
+class DeviceMemory(Protocol):
+    """What a device may hold, and what it held at most since the model was made; bytes."""
+
+    capacity: int
+
+    @property
+    def peak_bytes(self) -> int: ...  # noqa: D102 - see above
+
+
+def fit(model: OffloadedModel, tokens_bt: Tensor, n_microbatches: int, memory: DeviceMemory) -> Costs:
+    """Set `model.group` and its window so that `n_microbatches` like `tokens_bt`, [b, t + 1], fit into `memory`.
+
+    Draws random numbers and sets gradients.
+    torch.OutOfMemoryError where two layers and one microbatch do not fit.
+    """
+    model.group = 1
+    model.resize_window(2)
+    model.forward_backward([tokens_bt] * min(2, n_microbatches))  # the second comes while gradients of the first leave
+    free = memory.capacity - memory.peak_bytes
+    more = INPUTS_PER_MICROBATCH * input_bytes(model, tokens_bt)
+    most = min(n_microbatches, 1 + max(0, free) // more)
+    model.group = math.ceil(n_microbatches / math.ceil(n_microbatches / most))
+    costs = measure_costs(model, tokens_bt)
+    free += min(2, costs.n_layer) * costs.layer_bytes - (model.group - 1) * more
+    model.resize_window(choose_window(costs, free))
+    return costs
+
+
+def input_bytes(model: OffloadedModel, tokens_bt: Tensor) -> int:
+    """What goes into a layer, of one microbatch [b, t + 1]."""
+    return tokens_bt.shape[0] * (tokens_bt.shape[1] - 1) * model.model.config.n_embd * model.dtype.itemsize
+
+
+def measure_costs(model: OffloadedModel, tokens_bt: Tensor) -> Costs:
+    """Times of this device and this link, the best of three each, and the bytes of each copy."""
+    layers, link, row = model.layers, model.link, model.layers.copies[0]
+    model.window.begin()
+    parameters = model.window.parameters(0)
+    x_btc = torch.zeros(
+        *model.inputs_shape(tokens_bt[:, :-1]), dtype=model.dtype, device=model.device, requires_grad=True
+    )
+
+    def seconds(work: Callable[[], object]) -> float:
+        times = []
+        for _ in range(REPEATS):
+            began = link.seconds()
+            work()
+            times.append(link.seconds() - began)
+        return min(times)
+
+    def copy(n: int) -> None:
+        link.load(torch.empty(n, dtype=row.dtype, device=model.device), row[:n]).done()
+
+    def forward() -> None:
+        with torch.no_grad():
+            model.layer(parameters, x_btc, None)
+        link.computed("forward")
+
+    def backward() -> None:
+        y_btc = model.layer(parameters, x_btc, None)
+        torch.autograd.grad(y_btc, [x_btc, *parameters.values()], torch.zeros_like(y_btc))
+        link.computed("backward")
+
+    forward_seconds = seconds(forward)
+    for tensor in parameters.values():
+        tensor.requires_grad_()
+    few, many = len(row) // 8, len(row)
+    few_seconds, many_seconds = seconds(lambda: copy(few)), seconds(lambda: copy(many))
+    is_clear = many_seconds > few_seconds  # else the copies are too small for this clock
+    per_element = (many_seconds - few_seconds) / (many - few) if is_clear else many_seconds / many
+    return Costs(
+        n_layer=layers.n_layers,
+        group=model.group,
+        layer_bytes=row.nbytes,
+        input_bytes=input_bytes(model, tokens_bt),
+        gradient_bytes=layers.gradients[0].nbytes,
+        ends_bytes=model.ends.copies[0].nbytes,
+        ends_gradient_bytes=model.ends.gradients[0].nbytes,
+        forward_seconds=forward_seconds,
+        backward_seconds=seconds(backward),
+        bandwidth=row.dtype.itemsize / per_element,
+        latency=max(0.0, many_seconds - many * per_element),
+    )
