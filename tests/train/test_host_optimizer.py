@@ -14,6 +14,10 @@ from webtext.train.optimizer import make_optimizer, optimizer_tensors, set_learn
 from webtext.train.update import gradient_norm, update
 
 
+def layer_of(name: str) -> int:
+    return int(name.split(".")[1]) if name.startswith("blocks.") else -1
+
+
 def made_model() -> GPT2:
     torch.manual_seed(0)
     return GPT2(GPT2Config(n_layer=2, n_head=2, n_embd=16, context=8, vocab_size=50))
@@ -24,25 +28,22 @@ def made_model() -> GPT2:
 def test_updates_and_states_are_those_of_one_optimizer(optimizer: str, in_files: bool, tmp_path: Path) -> None:
     settings = TrainSettings(optimizer=optimizer, max_grad_norm=0.5, muon_learning_rate=2e-3)
     whole, parted = made_model(), made_model()
-    one = make_optimizer(whole, settings)
-    ends = torch.nn.ModuleList([parted.token_embedding, parted.position_embedding, parted.final_norm])
-    memory = HostMemory(folder=tmp_path if in_files else None)
-    many = HostOptimizers([ends, *parted.blocks], settings, memory)
+    ours, theirs = dict(parted.named_parameters()), dict(whole.named_parameters())
+    one = make_optimizer(theirs, settings)
+    many = HostOptimizers(ours, layer_of, settings, HostMemory(folder=tmp_path if in_files else None))
     for step in range(4):
         for model in (whole, parted):
             torch.manual_seed(step)
             for parameter in model.parameters():
                 parameter.grad = torch.randn_like(parameter)
         norm, fault = gradient_norm(whole), torch.tensor(float(step == 2))  # the third step is skipped
-        rate = 1e-3 / (step + 1)
-        set_learning_rate(one, settings, rate)
+        for chosen in (one, many.whole):
+            set_learning_rate(chosen, settings, 1e-3 / (step + 1))
         update(one, norm, settings.max_grad_norm, fault)
-        for i in range(3):
-            many.step(i, rate, norm, fault)
-    for ours, theirs in zip(parted.parameters(), whole.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-    expected = optimizer_tensors(whole, one)
-    found = optimizer_tensors(parted, many.whole)
+        for layer in (1, -1, 0):
+            many.step(layer, settings.max_grad_norm, norm, fault)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    expected, found = optimizer_tensors(theirs, one), optimizer_tensors(ours, many.whole)
     assert found.keys() == expected.keys()
     for name, tensor in found.items():
         assert torch.equal(tensor, expected[name])
@@ -50,9 +51,7 @@ def test_updates_and_states_are_those_of_one_optimizer(optimizer: str, in_files:
 
 
 def test_states_of_a_run_without_an_update_are_zeros_that_a_checkpoint_can_fill() -> None:
-    model, settings = made_model(), TrainSettings()
-    many = HostOptimizers([model], settings, HostMemory())
-    tensors = optimizer_tensors(model, many.whole)
-    whole = made_model()
-    assert tensors.keys() == optimizer_tensors(whole, make_optimizer(whole, settings)).keys()
+    parameters, settings = dict(made_model().named_parameters()), TrainSettings()
+    tensors = optimizer_tensors(parameters, HostOptimizers(parameters, layer_of, settings, HostMemory()).whole)
+    assert tensors.keys() == optimizer_tensors(parameters, make_optimizer(parameters, settings)).keys()
     assert not any(tensor.any() for tensor in tensors.values())

@@ -6,33 +6,42 @@ layer is a call of torch's fused kernel, all threads of torch together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from webtext.train.offload.host_memory import HostMemory
-from webtext.train.optimizer import Together, make_optimizer, set_learning_rate
+from webtext.train.optimizer import Together, make_optimizer
 from webtext.train.settings import TrainSettings
 from webtext.train.update import update
 
 
 class HostOptimizers:
-    """`whole` has all groups and states under the names that checkpoints know; `step` updates one of `modules`."""
+    """`whole` has all groups and states, as a run's one optimizer; `step` updates the parameters of one layer.
 
-    def __init__(self, modules: Sequence[nn.Module], settings: TrainSettings, memory: HostMemory) -> None:
-        self._settings = settings
-        self._of_module = [_parts(make_optimizer(module, settings)) for module in modules]
-        self.whole = Together(*(part for parts in self._of_module for part in parts))
-        for parts in self._of_module:
-            for part in parts:
-                _begin_at_zero(part, memory)
+    `layer_of` tells the layer of a parameter by its name; -1 is for what is in none.
+    """
 
-    def step(self, i: int, rate: float, norm: Tensor, fault: Tensor) -> None:
-        """Update module `i` by its gradients, at this learning rate; as `update.update`."""
-        for part in self._of_module[i]:
-            set_learning_rate(part, self._settings, rate)
-            update(part, norm, self._settings.max_grad_norm, fault)
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        layer_of: Callable[[str], int],
+        settings: TrainSettings,
+        memory: HostMemory,
+    ) -> None:
+        of_layers: dict[int, dict[str, nn.Parameter]] = {}
+        for name, parameter in parameters.items():
+            of_layers.setdefault(layer_of(name), {})[name] = parameter
+        self._of_layer = {layer: _parts(make_optimizer(own, settings)) for layer, own in of_layers.items()}
+        self.whole = Together(*(part for parts in self._of_layer.values() for part in parts))
+        for part in self.whole.parts:
+            _begin_at_zero(part, memory)
+
+    def step(self, layer: int, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
+        """Update the parameters of a layer by their gradients; as `update.update`."""
+        for part in self._of_layer[layer]:
+            update(part, norm, max_norm, fault)
 
 
 def _parts(optimizer: torch.optim.Optimizer) -> tuple[torch.optim.Optimizer, ...]:

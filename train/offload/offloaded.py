@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from webtext.train.loss import WindowRules
 from webtext.train.model import GPT2, Block, document_mask
 from webtext.train.offload import ends
 from webtext.train.offload.ends import Ends
@@ -40,15 +41,10 @@ ENDS = -1
 """The number of what is no layer: embeddings and final norm."""
 GRADIENT_ROWS = 2
 """Layers' gradients on the device: one that is summed up, one on its way to the host."""
-Marks = Callable[[Tensor], Tensor | None]
-"""From a microbatch's input tokens, [b, t], to something said of each of them, [b, t]; or None, where nothing is said."""
 
 
 class OffloadedModel:
-    """A model on the host, computed on `device` through `link`; its parameters' `grad` are the step's.
-
-    `documents` says which document each token belongs to, and `counted` which targets count (`loss.py`).
-    """
+    """A model on the host, computed on `device` through `link`; its parameters' `grad` are the step's."""
 
     def __init__(
         self,
@@ -60,11 +56,10 @@ class OffloadedModel:
         window: int = 2,
         group: int = 1,
         folder: Path | None = None,
-        documents: Marks = lambda _: None,
-        counted: Marks = lambda _: None,
+        rules: WindowRules = WindowRules(),  # noqa: B008 - it is frozen
     ) -> None:
         self.model, self.link, self.device, self.dtype, self.group = model, link, device, dtype, group
-        self._documents, self._counted = documents, counted
+        self.rules = rules
         pin = device.type == "cuda"
         self._memory, self._passing = HostMemory(pin=pin, folder=folder), HostMemory(pin=pin)
         rest = nn.Module()  # the shared ends: embeddings and final norm, on the device for the whole of a step
@@ -143,7 +138,7 @@ class OffloadedModel:
         x = self._forward(parameters, inputs_bt)
         losses = []
         for i, tokens_bt in enumerate(batches):
-            x_btc, counted_bt = x[i].requires_grad_(), self._counted(inputs_bt[i])
+            x_btc, counted_bt = x[i].requires_grad_(), self.rules.counted(inputs_bt[i])
             loss = self._ends.loss(parameters, x_btc, tokens_bt[:, 1:], counted_bt) / n_all
             losses.append(loss.detach())
             x[i] = _add_gradients(loss, None, x_btc, parameters, sums)
@@ -170,7 +165,7 @@ class OffloadedModel:
                 leaving.append((self.link.store(self._inputs[layer, i], x_btc), x_btc))
                 self._replay.remember((layer, i))
                 with torch.no_grad():
-                    x[i] = self.layer(parameters, x_btc, self._documents(inputs_bt[i]))
+                    x[i] = self.layer(parameters, x_btc, self.rules.documents(inputs_bt[i]))
                 self.link.computed("forward")
                 if len(leaving) > len(x):
                     leaving.popleft()[0].wait()
@@ -190,7 +185,7 @@ class OffloadedModel:
             for i, (event, x_btc) in enumerate(inputs):
                 event.wait()
                 with self._replay.again((layer, i)):
-                    y_btc = self.layer(parameters, x_btc.requires_grad_(), self._documents(inputs_bt[i]))
+                    y_btc = self.layer(parameters, x_btc.requires_grad_(), self.rules.documents(inputs_bt[i]))
                 slopes[i] = _add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
                 self.link.computed("backward")
             self._store_gradients(self.layers.gradients[layer], gradient, adds=adds)
