@@ -7,46 +7,28 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from webtext.train.curve import ticks
+from webtext.base.line_chart import Line, line_chart
 
-WIDTH, LEFT, RIGHT, TOP = 900, 52, 14, 12
-CURVE_HEIGHT, CURVE_BOTTOM = 300, 40
+WIDTH, LEFT, RIGHT = 900, 52, 14
+CURVE_HEIGHT = 320
 BARS_HEIGHT, BARS_BOTTOM, BARS_TOP = 230, 40, 30
 Curve = Sequence[Sequence[float]]
 
 
 def loss_curves(training: Curve, held_out: Curve) -> str:
     """Both losses over the steps, in nats a token; each held-out point tells its perplexity."""
-    points = [*training, *held_out]
-    if len(points) < 2:
+    if len(training) + len(held_out) < 2:
         return '<p class="soft">too few steps for a curve</p>'
-    steps = ticks(0, max(step for step, _ in points))
-    losses = ticks(min(loss for _, loss in points), max(loss for _, loss in points))
-    bottom = CURVE_HEIGHT - CURVE_BOTTOM
 
-    def x(step: float) -> float:
-        return LEFT + step / (steps[-1] or 1) * (WIDTH - LEFT - RIGHT)
+    def told(step: float, loss: float) -> str:
+        return f"step {step:,.0f}: loss {loss:.3f}, perplexity {math.exp(loss):,.1f}"
 
-    def y(loss: float) -> float:
-        return TOP + (losses[-1] - loss) / (losses[-1] - losses[0]) * (bottom - TOP)
-
-    drawn = [
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
-        f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>'
-        for tick in losses
-    ]
-    drawn += [f'<text x="{x(tick):.1f}" y="{bottom + 18}" text-anchor="middle">{tick:,.0f}</text>' for tick in steps]
-    for name, curve in (("training", training), ("held", held_out)):
-        path = " ".join(f"{x(step):.1f},{y(loss):.1f}" for step, loss in curve)
-        drawn.append(f'<polyline class="{name}" points="{path}"/>')
-    drawn += [
-        f'<circle class="dot" cx="{x(step):.1f}" cy="{y(loss):.1f}" r="4">'
-        f"<title>step {step:,.0f}: loss {loss:.3f}, perplexity {math.exp(loss):,.1f}</title></circle>"
-        for step, loss in held_out
-    ]
-    drawn.append(f'<text x="{WIDTH / 2}" y="{CURVE_HEIGHT - 4}" text-anchor="middle">step</text>')
+    lines = [Line(training, "training"), Line(held_out, "held", dot=told)]
+    drawn = line_chart(
+        lines, x_label="step", y_label="loss, nats a token", label="loss over the steps", height=CURVE_HEIGHT
+    )
     key = '<span><i class="table"></i>training</span><span><i class="model"></i>held out</span>'
-    return _figure(drawn, CURVE_HEIGHT, "loss over the steps", f"Loss in nats a token, by step. {key}")
+    return _figure(drawn, f"Loss by step. {key}")
 
 
 def length_bars(lengths: Mapping[str, Any]) -> str:
@@ -84,14 +66,14 @@ def length_bars(lengths: Mapping[str, Any]) -> str:
     drawn.append(f'<text x="{LEFT - 8}" y="{BARS_TOP + 4}" text-anchor="end">{tallest:,}</text>')
     drawn.append(f'<text x="{WIDTH / 2}" y="{BARS_HEIGHT - 4}" text-anchor="middle">words, up to</text>')
     key = '<span><i class="kept"></i>kept</span><span><i class="dropped"></i>dropped</span>'
-    return _figure(drawn, BARS_HEIGHT, "lengths of documents", f"Documents by their number of words. {key}")
-
-
-def _figure(drawn: Sequence[str], height: int, label: str, caption: str) -> str:
-    return (
-        f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">{"".join(drawn)}</svg>'
-        f'<figcaption class="key">{caption}</figcaption></figure>'
+    bars = (
+        f'<svg viewBox="0 0 {WIDTH} {BARS_HEIGHT}" role="img" aria-label="lengths of documents">{"".join(drawn)}</svg>'
     )
+    return _figure(bars, f"Documents by their number of words. {key}")
+
+
+def _figure(drawing: str, caption: str) -> str:
+    return f'<figure>{drawing}<figcaption class="key">{caption}</figcaption></figure>'
 
 
 def _place(bins: Sequence[tuple[int, int, int]], value: float) -> float:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from html import escape
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.line_chart import Line, line_chart
 from webtext.base.storage import Folder, json_object
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 460, 60, 16, 16, 56
-TICKS = 6
+HEIGHT = 460
 CURVE_POINTS = 300
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
 """Told apart by people who are colour-blind (Okabe & Ito 2008); the yellow is darkened for white paper."""
@@ -98,52 +98,17 @@ def curve_page(curves: Sequence[Curve]) -> str:
     )
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers that enclose low … high, about `count` steps of 1, 2, 2.5 or 5.
-
-    >>> ticks(0, 1000), ticks(3.61, 5.6)
-    ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [3.5, 4.0, 4.5, 5.0, 5.5, 6.0])
-    """
-    rough = (high - low or abs(high) or 1) / count
-    magnitude = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]
-
-
 def _drawing(curves: Sequence[Curve]) -> str:
-    points = [point for curve in curves for point in (*curve.training, *curve.held_out)]
-    tokens = ticks(0, max(n for n, _ in points), TICKS)
-    losses = ticks(min(loss for _, loss in points), max(loss for _, loss in points), TICKS)
-    bottom = HEIGHT - BOTTOM
-
-    def x(n: float) -> float:
-        return LEFT + n / tokens[-1] * (WIDTH - LEFT - RIGHT)
-
-    def y(loss: float) -> float:
-        return TOP + (losses[-1] - loss) / (losses[-1] - losses[0]) * (bottom - TOP)
-
-    drawn = [
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
-        f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>'
-        for tick in losses
-    ]
-    drawn += [f'<text x="{x(n):.1f}" y="{bottom + 20}" text-anchor="middle">{_short(n)}</text>' for n in tokens]
-    drawn.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">tokens seen</text>')
-    drawn.append(
-        f'<text transform="translate(14 {(TOP + bottom) / 2}) rotate(-90)" text-anchor="middle">loss, nats a token</text>'
-    )
+    lines: list[Line] = []
     for curve, colour in _coloured(curves):
-        for kind, line in (("training", curve.training), ("held-out", curve.held_out)):
-            path = " ".join(f"{x(n):.1f},{y(loss):.1f}" for n, loss in line)
-            drawn.append(f'<polyline class="{kind}" stroke="{colour}" points="{path}"/>')
-        drawn += [
-            f'<circle cx="{x(n):.1f}" cy="{y(loss):.1f}" r="3.5" fill="{colour}"><title>{escape(curve.name)}, '
-            f"{n:,} tokens: held-out loss {loss:.4f}</title></circle>"
-            for n, loss in curve.held_out
-        ]
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="loss over the tokens seen">{"".join(drawn)}</svg>'
+
+        def told(n: float, loss: float, name: str = curve.name) -> str:
+            return f"{name}, {n:,.0f} tokens: held-out loss {loss:.4f}"
+
+        lines.append(Line(curve.training, "training", colour))
+        lines.append(Line(curve.held_out, "held-out", colour, told))
+    return line_chart(
+        lines, x_label="tokens seen", y_label="loss, nats a token", label="loss over the tokens seen", height=HEIGHT
     )
 
 
@@ -164,15 +129,3 @@ def _furthest(curve: Curve) -> int:
 
 def _last(points: Points) -> str:
     return f"{points[-1][1]:.4f}" if points else "not measured"
-
-
-def _short(n: float) -> str:
-    """Tokens as an axis tells them.
-
-    >>> _short(0), _short(250_000), _short(2_500_000), _short(10**10)
-    ('0', '250k', '2.5M', '10G')
-    """
-    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if n >= size:
-            return f"{n / size:g}{unit}"
-    return f"{n:g}"

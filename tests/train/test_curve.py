@@ -13,7 +13,8 @@ import pytest
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
-from webtext.train.curve import CURVE_POINTS, HEIGHT, WIDTH, Curve, curve_page, read_curve
+from webtext.base.line_chart import WIDTH
+from webtext.train.curve import CURVE_POINTS, HEIGHT, Curve, curve_page, read_curve
 
 CHROMIUM = Path("/usr/bin/chromium")
 Write = Callable[..., str]

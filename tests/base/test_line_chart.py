@@ -1,0 +1,42 @@
+"""The drawing that pages share: every point inside, more is further right, a lower value lower; dots tell themselves."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.line_chart import WIDTH, Line, line_chart, ticks
+
+STEPS, LOSSES = st.integers(0, 10**11), st.integers(-(10**6), 10**6).map(lambda n: n / 1000)
+
+
+@given(st.lists(st.tuples(STEPS, LOSSES), min_size=1, max_size=20))
+def test_every_point_lies_inside_and_keeps_its_order(points: list[tuple[float, float]]) -> None:
+    svg = ElementTree.fromstring(
+        line_chart([Line(points, "held-out", "#000")], x_label="tokens", y_label="loss", label="losses", height=300)
+    )
+    (line,) = [element for element in svg if element.tag == "polyline"]
+    places = [tuple(map(float, point.split(","))) for point in line.get("points", "").split()]
+    assert all(0 <= x <= WIDTH and 0 <= y <= 300 for x, y in places)
+    for (x, y), (across, down) in zip(points, places, strict=True):
+        assert all(across <= other[0] for (more, _), other in zip(points, places, strict=True) if more >= x)
+        assert all(down >= other[1] for (_, higher), other in zip(points, places, strict=True) if higher >= y)
+
+
+@given(LOSSES, STEPS, st.integers(2, 12))
+def test_ticks_enclose_and_rise(low: float, width: int, count: int) -> None:
+    found = ticks(low, low + width, count)
+    slack = 1e-6 * max(1.0, abs(low), width)
+    assert found[0] <= low + slack
+    assert found[-1] >= low + width - slack
+    assert all(one < other for one, other in zip(found, found[1:], strict=False))
+
+
+def test_a_dot_tells_its_point_and_text_is_escaped() -> None:
+    drawn = line_chart(
+        [Line([(1, 2.0)], "held", dot=lambda x, y: f"<{x} {y}>")], x_label="step", y_label="loss", label="l", height=300
+    )
+    assert "<title>&lt;1 2.0&gt;</title>" in drawn
+    assert drawn.count("<circle") == 1
