@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
@@ -65,12 +66,15 @@ class Checkpoint:
             raise InputError(f"'{self.path / STATE}' has a recipe without settings", "remove the folder")
         return self.state
 
-    def read(self, tensors: dict[str, Tensor]) -> None:
-        """Fill all of its tensors; InputError, and nothing overwritten, where they have other names, shapes or dtypes."""
+    def read(self, tensors: dict[str, Tensor], elsewhere: Mapping[str, Tensor] = MappingProxyType({})) -> None:
+        """Fill `tensors`; InputError, and nothing overwritten, where the checkpoint has other names, shapes or dtypes.
+
+        It must hold these and those `elsewhere`, in other processes, and nothing else.
+        """
         from webtext.train.checkpoint_storage import PieceReader, read_tensors
 
         reader = PieceReader(self.path, self.state["files"])
-        reader.check(tensors, prefix="")
+        reader.check({**elsewhere, **tensors}, prefix="")
         read_tensors(reader, tensors)
 
     def model(self) -> GPT2:

@@ -66,7 +66,7 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], tokenizer: 
     \b
       webtext train run build/tokens --out build/model
       webtext train run build/tokens books/tokens --weights 0.7,0.3 --out build/model
-      torchrun --nproc-per-node 8 -m webtext.app.main train run build/tokens --out build/model
+      torchrun --nproc-per-node 8 -m webtext.app.main train run build/tokens --out build/model --mesh dp=2,fsdp=4
 
     \b
     Reads:  part sets of tokens

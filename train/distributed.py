@@ -6,12 +6,14 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed
 
 from webtext.base.errors import ConfigError, EnvironmentError_
 
+T = TypeVar("T")
 _ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
 
 
@@ -33,6 +35,13 @@ class World:
         if self.size > 1:
             distributed.all_reduce(value)
         return value
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all processes, in their order."""
+        values = [value] * self.size
+        if self.size > 1:
+            distributed.all_gather_object(values, value)
+        return values
 
     def barrier(self) -> None:
         """Wait until all processes are here."""

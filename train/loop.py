@@ -17,8 +17,11 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint import Checkpoint, latest_checkpoint, list_checkpoints
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.refusal import check_trainable
 from webtext.train.schedule import total_tokens
 from webtext.train.settings import TrainSettings, difference
+from webtext.train.shape import GPT2Config
 from webtext.train.sources import Source, open_sources, source_uses
 
 CODE_VERSION = 2
@@ -92,12 +95,13 @@ def train_model(
             if checkpoint.step >= settings.last_step:
                 console.say(f"train: all {settings.last_step:,} steps are done ('{checkpoint.path}')")
                 return TrainResult.of(checkpoint, skipped=True)
+        config = settings.config(sources[0].train.vocab_size)
+        mesh = check_trainable(config, settings, world.size)
         if run.dry_run:
-            plan = _plan(settings, sources, checkpoint, world.size)
+            plan = _plan(settings, config, checkpoint, mesh)
             console.say(f"{plan}; {total_tokens(settings):,} tokens, {'; '.join(map(str, uses))}")
             raise DryRun
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
-            config = settings.config(sources[0].train.vocab_size)
             if world.is_main:
                 warn_if_too_large(config, settings, world, console)
             with memory_is_an_error(config, settings, world):
@@ -169,7 +173,7 @@ def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> 
         raise InputError(f"'{model_dir}' was begun by another version of the training code", remedy)
 
 
-def _plan(settings: TrainSettings, sources: Sequence[Source], checkpoint: Checkpoint | None, n_processes: int) -> str:
-    config = settings.config(sources[0].train.vocab_size)
+def _plan(settings: TrainSettings, config: GPT2Config, checkpoint: Checkpoint | None, mesh: MeshShape) -> str:
     start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
-    return f"would train {config.n_parameters:,} parameters {start} to step {settings.last_step:,}, processes: {n_processes}"
+    steps = f"{start} to step {settings.last_step:,}"
+    return f"would train {config.n_parameters:,} parameters {steps}, processes: {mesh.size} ({mesh})"

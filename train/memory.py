@@ -11,7 +11,8 @@ import torch
 from webtext.base.console import Console
 from webtext.base.errors import EnvironmentError_
 from webtext.train.distributed import World
-from webtext.train.plan import GIB, max_microbatch, memory_of
+from webtext.train.parallel.layout import Layout, memory_of_layout
+from webtext.train.plan import GIB, memory_of
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -24,7 +25,7 @@ def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        microbatch, _ = settings.accumulation(world.size)
+        microbatch, _ = settings.accumulation(settings.mesh_shape(world.size).n_data)
         advice = _advice(config, settings, world, microbatch - 1)
         raise EnvironmentError_(
             f"microbatches of {microbatch} sequences do not fit the device's memory",
@@ -51,13 +52,28 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World, console: Console) -> None:
     """Say so where a run takes by plan more than its device has: on a CPU the system may kill it without a word."""
-    microbatch, _ = settings.accumulation(world.size)
-    needed, n_bytes = memory_of(config, settings, microbatch).total, memory_bytes(world)
+    microbatch, _ = settings.accumulation(settings.mesh_shape(world.size).n_data)
+    needed, n_bytes = _needed_bytes(config, settings, world, microbatch), memory_bytes(world)
     if needed > n_bytes:
         console.warn(
             f"by plan a process takes {needed / GIB:,.1f} GiB and has {n_bytes / GIB:,.1f}: "
             f"choose {_advice(config, settings, world, microbatch)}"
         )
+
+
+def _needed_bytes(config: GPT2Config, settings: TrainSettings, world: World, microbatch: int) -> int:
+    """What the fullest process of the run takes by plan."""
+    shape = settings.mesh_shape(world.size)
+    if shape.size == 1:
+        return memory_of(config, settings, microbatch).total
+    layout = Layout(
+        shape=shape,
+        microbatch=microbatch,
+        n_microbatches=settings.batch_size // (shape.n_data * microbatch),
+        schedule=settings.pipeline_schedule,
+        activation_checkpointing=settings.activation_checkpointing,
+    )
+    return memory_of_layout(config, settings, layout).total
 
 
 def memory_bytes(world: World) -> int:
@@ -70,9 +86,10 @@ def memory_bytes(world: World) -> int:
 
 def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int) -> str:
     """What would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
-    share = settings.first_batch_size // world.size
-    fitting = max_microbatch(config, settings, world.size, memory_bytes(world))
-    smaller = [size for size in range(1, min(most, fitting or 1) + 1) if share % size == 0]
+    share = settings.first_batch_size // settings.mesh_shape(world.size).n_data
+    smaller = [size for size in range(1, most + 1) if share % size == 0]
+    while len(smaller) > 1 and _needed_bytes(config, settings, world, smaller[-1]) > memory_bytes(world):
+        smaller.pop()
     choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
     if not settings.activation_checkpointing:
         choices.append("activation_checkpointing = true")

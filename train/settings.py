@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.stages import SCHEDULES as PIPELINE_SCHEDULES
 from webtext.train.shape import GPT2Config
 
 DTYPES = ("auto", "float32", "bfloat16")
@@ -72,6 +74,13 @@ class TrainSettings:
     activation_checkpointing: bool = setting(
         False, "keep only the blocks' inputs and compute the rest twice: less memory, more time", in_recipe=False
     )
+    mesh: str | None = setting(
+        None,
+        "processes along each axis: pp (stages), dp (replicas), fsdp (shards), tp (tensor parallel), as pp=2,dp=2,tp=2"
+        "  [default: all are replicas]",
+        in_recipe=False,
+    )
+    pipeline_schedule: str = setting("1f1b", "of microbatches through stages: 1f1b, interleaved, zbv", in_recipe=False)
     device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
     compile: str = setting("auto", "the blocks by torch.compile: on, off, or auto (on a GPU)", in_recipe=False)
@@ -128,10 +137,14 @@ class TrainSettings:
             "compile": COMPILE,
             "schedule": SCHEDULES,
             "on_spike": ON_SPIKE,
+            "pipeline_schedule": PIPELINE_SCHEDULES,
         }
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is '{getattr(self, name)}'", did_you_mean(getattr(self, name), known))
+
+        if self.mesh is not None:
+            MeshShape.parse(self.mesh)
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
@@ -173,25 +186,29 @@ class TrainSettings:
         changes = {**given, "context": self.context, "dropout": self.dropout, "vocab_size": vocab_size}
         return GPT2Config.named(self.model, **changes)
 
-    def accumulation(self, world_size: int) -> tuple[int, int]:
-        """Sequences of one microbatch, and microbatches of a full step, for each of `world_size` processes.
+    def mesh_shape(self, n_processes: int) -> MeshShape:
+        """The mesh of a run of so many processes: the one that is set, or replicas."""
+        return MeshShape(dp=n_processes) if self.mesh is None else MeshShape.parse(self.mesh)
+
+    def accumulation(self, n_data: int) -> tuple[int, int]:
+        """Sequences of one microbatch, and microbatches of a full step, for each of `n_data` processes (`MeshShape.n_data`).
 
         The microbatch divides the first step's share and is the same in all: the shapes of a run do not change.
         """
-        share, rest = divmod(self.first_batch_size, world_size)
+        share, rest = divmod(self.first_batch_size, n_data)
         microbatch = min(self.microbatch_size, share)
         if rest or share % microbatch:
             name = "batch_size" if self.batch_ramp_start is None else "batch_ramp_start"
-            step = world_size * self.microbatch_size
+            step = n_data * self.microbatch_size
             smaller = self.first_batch_size // step * step
             divisors = [] if rest else [size for size in range(1, microbatch) if share % size == 0][-1:]
             choices = [f"{name} = {size}" for size in (smaller, smaller + step) if size]
             choices += [f"microbatch_size = {size}" for size in divisors]
             raise ConfigError(
-                f"{name} {self.first_batch_size} does not divide into {world_size} processes x microbatches of {microbatch}",
+                f"{name} {self.first_batch_size} does not divide into {n_data} processes x microbatches of {microbatch}",
                 f"choose {' or '.join(choices)}",
             )
-        return microbatch, self.batch_size // (world_size * microbatch)
+        return microbatch, self.batch_size // (n_data * microbatch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 import time
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -40,7 +40,6 @@ from webtext.train.memory import memory_is_an_error
 from webtext.train.meter import Meter
 from webtext.train.model import GPT2
 from webtext.train.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
-from webtext.train.parallel.mesh import MeshShape
 from webtext.train.precision import compute_dtype
 from webtext.train.sample import sample_text
 from webtext.train.schedule import batch_size, learning_rate, total_tokens
@@ -134,7 +133,9 @@ class Trainer:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where `checkpoint` was written."""
-        checkpoint.read(self._tensors())
+        tensors = self._tensors()
+        shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
+        checkpoint.read(tensors, dict(ChainMap(*self.world.gather(shapes))))
         self.engine.parameters_changed()
         self.batches.load_state_dict(checkpoint.state["sampler"])
         self.guard.load_state_dict(checkpoint.state["guard"])
@@ -307,10 +308,15 @@ class Trainer:
             "device": self.world.device.type,
             "dtype": str(self.dtype).removeprefix("torch."),
             "processes": self.world.size,
+            **self._mesh(),
             "threads": torch.get_num_threads(),
             "compiled": self.is_compiled,
             "deterministic": self.settings.deterministic,
         }
+
+    def _mesh(self) -> dict[str, str]:
+        shape, schedule = self.settings.mesh_shape(self.world.size), self.settings.pipeline_schedule
+        return {"mesh": str(shape), **({"pipeline_schedule": schedule} if shape.pp > 1 else {})}
 
     def _announce(self) -> None:
         config, where = self.config, self._environment()
@@ -318,7 +324,7 @@ class Trainer:
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {self.settings.steps:,} steps, {total_tokens(self.settings):,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
-            f"{where['device']}, processes: {self.world.size}"
+            f"{where['device']}, processes: {self.world.size} ({where['mesh']})"
         )
 
     def _open_metrics(self) -> AbstractContextManager[Any]:
@@ -348,7 +354,8 @@ def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world:
         return WholeModel(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel
 
-    return ParallelModel(model, MeshShape(dp=world.size), world.device, rules=rules, dtype=dtype)
+    shape, schedule = settings.mesh_shape(world.size), settings.pipeline_schedule
+    return ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=schedule)
 
 
 def _seed_of(seed: int, step: int, rank: int) -> int:

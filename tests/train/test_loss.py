@@ -140,6 +140,18 @@ def test_uncounted_targets_change_neither_loss_nor_gradient(counted: list[bool])
         assert torch.allclose(linear_cross_entropy(hidden, weight, targets, 17, counted_n), theirs)
 
 
+def test_going_back_twice_gives_both_times_the_gradients_of_once() -> None:
+    """As the zero-bubble pipeline does, for the input and then for the weights: the first time changes nothing that is kept."""
+    hidden, weight = torch.randn(6, 8, requires_grad=True), torch.randn(20, 8, requires_grad=True)
+    targets = torch.arange(6)
+    expected = torch.autograd.grad(linear_cross_entropy(hidden, weight, targets, 17), (hidden, weight))
+    loss = linear_cross_entropy(hidden, weight, targets, 17)
+    (first,) = torch.autograd.grad(loss, hidden, retain_graph=True)
+    (second,) = torch.autograd.grad(loss, weight)
+    assert torch.equal(first, expected[0])
+    assert torch.equal(second, expected[1])
+
+
 def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2) -> None:
     """Two microbatches with 2 and 11 targets: their shares make the mean over 13."""
     settings = replace(SETTINGS, context=12, crosses_documents=False)

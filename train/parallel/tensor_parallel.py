@@ -21,7 +21,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from webtext.base.errors import ConfigError
 from webtext.train.model import GPT2
 from webtext.train.parallel.vocab_parallel import VocabParallelCrossEntropy, vocab_parallel_losses
 
@@ -40,16 +39,11 @@ _BLOCK = {
 }
 
 
-def check_divides(n_head: int, context: int, tp: int) -> None:
-    """ConfigError where heads or positions do not divide into `tp` equal parts."""
-    for name, value in (("n_head", n_head), ("context", context)):
-        if value % tp:
-            raise ConfigError(f"tp={tp} does not divide {name} = {value}", "choose a degree that does")
-
-
 def split_tensors(model: GPT2, mesh: DeviceMesh) -> None:
-    """Turn the parameters of a model, or of one stage of it, into DTensors over the one-dimensional `mesh`, in place."""
-    check_divides(model.config.n_head, model.config.context, mesh.size())
+    """Turn the parameters of a model, or of one stage of it, into DTensors over the one-dimensional `mesh`, in place.
+
+    Heads, positions and rows of the embedding must divide (`refusal.py`).
+    """
     for block in model.blocks.children():
         parallelize_module(block, mesh, _BLOCK)
     children = dict(model.named_children())

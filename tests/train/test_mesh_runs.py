@@ -1,0 +1,174 @@
+"""Whole runs on meshes: saved on one, gone on with on another, and the run is the one that never left its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.errors import ConfigError
+from webtext.base.run import Run
+from webtext.train import TrainSettings, train_model
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.refusal import check_trainable
+
+CHILD = Path(__file__).with_name("mesh_child.py")
+SETTINGS = TrainSettings(
+    n_layer=4,
+    n_head=2,
+    n_embd=32,
+    context=32,
+    batch_size=8,
+    microbatch_size=2,
+    batch_ramp_start=4,
+    batch_ramp_steps=3,
+    steps=6,
+    warmup_steps=1,
+    learning_rate=1e-2,
+    eval_interval=3,
+    eval_windows=5,
+    checkpoint_interval=3,
+    keep_checkpoints=None,
+    document_masks=True,
+    dtype="float32",
+    threads=1,
+)
+RUNS = list[tuple[str, Path, TrainSettings]]
+
+
+def on_processes(n: int, folder: Path, runs: RUNS) -> None:
+    """Make the runs, one after another, by n processes."""
+    folder.mkdir()
+    given = json.dumps([(tokens, str(out), asdict(settings)) for tokens, out, settings in runs])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    children = [
+        subprocess.Popen(
+            [sys.executable, str(CHILD), str(rank), str(n), str(folder), given],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(n)
+    ]
+    said = [child.communicate() for child in children]
+    assert [child.returncode for child in children] == [0] * n, "\n".join(error for _, error in said)
+
+
+def until(step: int, mesh: str | None, **more: Any) -> TrainSettings:
+    return replace(SETTINGS, stop_at_step=step, mesh=mesh, **more)
+
+
+def losses(out: Path) -> dict[str, float]:
+    """Of each step, and held-out ones; a run that stops on the way measures once more than `SETTINGS` ask for."""
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    kinds = ("loss", "grad_norm", "validation_loss")
+    found = {f"{kind} {row['step']}": row[kind] for row in rows for kind in kinds if kind in row}
+    return {name: value for name, value in found.items() if "validation" not in name or name[-1] in "036"}
+
+
+def state(out: Path, step: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / f"checkpoints/step-{step:06d}/state.json").read_text())
+    return found
+
+
+@pytest.fixture
+def alone(tokens: str, tmp_path: Path) -> Path:
+    """The run of one process."""
+    train_model(tokens, str(tmp_path / "alone"), SETTINGS, Run.quiet())
+    return tmp_path / "alone"
+
+
+def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
+    """Each mesh reads what another saved, with the optimizer, and saves what the next reads; sequences come in one order."""
+    out = tmp_path / "model"
+    train_model(tokens, str(out), until(1, None), Run.quiet())
+    chain = [until(2, "pp=2", pipeline_schedule="zbv"), until(3, "fsdp=2"), until(4, "tp=2"), until(5, "pp=2")]
+    on_processes(2, tmp_path / "two", [(tokens, out, settings) for settings in chain])
+    train_model(tokens, str(out), SETTINGS, Run.quiet())
+    assert len(losses(out)) == 6 + 6 + 3
+    assert losses(out) == pytest.approx(losses(alone), rel=1e-5, abs=1e-5)
+    whole, moved = state(alone, 6), state(out, 6)
+    assert moved["recipe_hash"] == whole["recipe_hash"]
+    assert moved["sampler"] == whole["sampler"]
+    assert [state(out, step)["environment"]["mesh"] for step in (1, 2, 3, 4, 5)] == [
+        "one process",
+        "pp=2",
+        "fsdp=2",
+        "tp=2",
+        "pp=2",
+    ]
+    assert [state(out, step)["environment"].get("pipeline_schedule") for step in (2, 3, 5)] == ["zbv", None, "1f1b"]
+
+
+MESHES = ["fsdp=2", "tp=2", "pp=2", "dp=2"]
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"pipeline_schedule": "zbv", "crosses_documents": False, "document_masks": False}],
+    ids=["masks", "pads"],
+)
+def test_what_any_mesh_saved_any_other_goes_on_with(tokens: str, tmp_path: Path, how: dict[str, Any]) -> None:
+    train_model(tokens, str(tmp_path / "alone"), replace(SETTINGS, **how), Run.quiet())
+    train_model(tokens, str(tmp_path / "one"), until(3, None, **how), Run.quiet())
+    on_processes(2, tmp_path / "two", [(tokens, tmp_path / mesh, until(3, mesh, **how)) for mesh in MESHES])
+    pairs = [(saved, mesh) for saved in ["one", *MESHES] for mesh in ["one", *MESHES] if saved != mesh]
+    for saved, mesh in pairs:
+        shutil.copytree(tmp_path / saved, tmp_path / f"{saved} {mesh}")
+    to_make = [(tokens, tmp_path / f"{saved} {mesh}", until(6, mesh, **how)) for saved, mesh in pairs if mesh != "one"]
+    on_processes(2, tmp_path / "again", to_make)
+    for saved in MESHES:
+        train_model(tokens, str(tmp_path / f"{saved} one"), replace(SETTINGS, **how), Run.quiet())
+    expected = losses(tmp_path / "alone")
+    for saved, mesh in pairs:
+        assert losses(tmp_path / f"{saved} {mesh}") == pytest.approx(expected, rel=1e-5, abs=1e-5), (saved, mesh)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mesh": "tp=3"}, "tp=3 does not divide n_head = 2"),
+        ({"mesh": "pp=8"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=8' by '1f1b'"),
+        ({"mesh": "pp=4", "pipeline_schedule": "zbv"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=4' by 'zbv'"),
+        ({"mesh": "dp=3"}, "batch_ramp_start 4 does not divide into 3 processes x microbatches of 1"),
+        ({"mesh": "pp=4"}, "2 microbatches a step do not fill 4 pipeline stages by '1f1b'"),
+        ({"mesh": "fsdp=2", "optimizer": "muon"}, "optimizer is 'muon', which needs whole matrices, and mesh 'fsdp=2'"),
+        ({"mesh": "tp=2", "dropout": 0.1}, "dropout is 0.1, and the ranks of tp=2 would not agree"),
+        ({"mesh": "pp=2"}, "mesh 'pp=2' takes 2 processes, and there is 1 process"),
+    ],
+)  # fmt: skip
+def test_what_a_mesh_cannot_train_is_refused_before_anything_is_written(
+    tokens: str, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    settings = replace(SETTINGS, **changes)
+    for dry_run in (False, True):
+        run = replace(Run.quiet(), dry_run=dry_run)
+        with pytest.raises(ConfigError) as caught:
+            train_model(tokens, str(tmp_path / "model"), settings, run)
+        assert caught.value.lines[0].startswith(message)
+    assert not (tmp_path / "model").exists()
+
+
+def test_texts_on_the_way_are_refused_where_no_process_has_the_whole_model() -> None:
+    settings = replace(SETTINGS, sample_interval=1, batch_ramp_start=None, batch_ramp_steps=0)
+    for mesh in ("pp=2", "fsdp=2", "tp=2"):
+        with pytest.raises(
+            ConfigError, match=f"sample_interval is 1, and no process of mesh '{mesh}' has the whole model"
+        ):
+            check_trainable(settings.config(61), replace(settings, mesh=mesh), 2)
+    assert check_trainable(settings.config(61), replace(settings, mesh="dp=2"), 2) == MeshShape(dp=2)
+
+
+def test_a_mesh_that_is_none_is_named_by_the_settings() -> None:
+    with pytest.raises(ConfigError, match="mesh 'pq=2' has an axis 'pq'"):
+        replace(SETTINGS, mesh="pq=2")
+    with pytest.raises(ConfigError, match="pipeline_schedule is 'gpipe'"):
+        replace(SETTINGS, pipeline_schedule="gpipe")

@@ -1,0 +1,57 @@
+"""What a mesh cannot train, refused by name before anything is written. Known without torch."""
+
+from __future__ import annotations
+
+from webtext.base.errors import ConfigError
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.stages import check_microbatches, n_stages
+from webtext.train.settings import TrainSettings
+from webtext.train.shape import GPT2Config
+
+
+def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: int) -> MeshShape:
+    """The mesh of a run of so many processes.
+
+    ConfigError where a model or its run do not divide, where a setting needs what no process of the mesh has, and where the
+    mesh takes another number of processes.
+    """
+    shape = settings.mesh_shape(n_processes)
+    _check_tensor_parallel(config, shape)
+    stages = n_stages(settings.pipeline_schedule, shape.pp)
+    if config.n_layer < stages:
+        raise ConfigError(
+            f"{config.n_layer} layers do not fill the {stages} pipeline stages of mesh '{shape}' by "
+            f"'{settings.pipeline_schedule}'",
+            "choose a smaller pp",
+        )
+    microbatch, _ = settings.accumulation(shape.n_data)
+    check_microbatches(settings.pipeline_schedule, settings.first_batch_size // (shape.n_data * microbatch), shape.pp)
+    if settings.sample_interval is not None and shape.size > shape.dp:
+        raise ConfigError(
+            f"sample_interval is {settings.sample_interval}, and no process of mesh '{shape}' has the whole model",
+            "leave it out, and draw from the checkpoints by 'webtext train sample'",
+        )
+    if settings.optimizer == "muon" and shape.fsdp * shape.tp > 1:
+        raise ConfigError(
+            f"optimizer is 'muon', which needs whole matrices, and mesh '{shape}' splits them",
+            "choose adamw, or a mesh of pp and dp alone",
+        )
+    if shape.size != n_processes:
+        are = "is 1 process" if n_processes == 1 else f"are {n_processes} processes"
+        raise ConfigError(
+            f"mesh '{settings.mesh}' takes {shape.size} processes, and there {are}",
+            f"begin it by 'torchrun --nproc-per-node {shape.size} -m webtext.app.main train run ...'",
+        )
+    return shape
+
+
+def _check_tensor_parallel(config: GPT2Config, shape: MeshShape) -> None:
+    for name in ("n_head", "context", "padded_vocab_size"):
+        value = getattr(config, name)
+        if value % shape.tp:
+            raise ConfigError(f"tp={shape.tp} does not divide {name} = {value}", "choose a degree that does")
+    if config.dropout and shape.tp > 1:
+        raise ConfigError(
+            f"dropout is {config.dropout}, and the ranks of tp={shape.tp} would not agree what to drop",
+            "choose dropout = 0, or a mesh without tp",
+        )
