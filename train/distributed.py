@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.train.rendezvous import attempt_store
 
 T = TypeVar("T")
 _ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
@@ -64,7 +65,8 @@ def join_world(device: str) -> Iterator[World]:
         torch.cuda.set_device(place)
     joins = size > 1 and not distributed.is_initialized()
     if joins:
-        distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+        backend = "nccl" if kind == "cuda" else "gloo"
+        distributed.init_process_group(backend, store=attempt_store(rank, size), rank=rank, world_size=size)
     try:
         yield World(rank, size, place)
     finally:

@@ -1,0 +1,105 @@
+"""`killed_ranks.py TOKENS FOLDER KILLS [SEED]`: ranks under torchrun are killed again and again, and the run compared.
+
+Each attempt ends with SIGKILL to a rank drawn by chance, before a call drawn by chance of those that join the world, sum,
+update, stage, sync, rename. The rank kills itself, so that no machine is too slow or too quick for it. torchrun starts all
+ranks anew; after so many kills the run goes through, and must have left what one leaves that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STEPS_A_KILL = 12
+"""More than an attempt makes before its kill, so that the run does not end before the last one."""
+CALLS = 50
+SECONDS = 1800.0  # a guard, no measure
+FLAGS = (
+    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
+)
+MORE = "--checkpoint-interval 4 --keep-checkpoints 1 --no-keep-best --eval-interval 8 --eval-windows 2 --dtype float32"
+TORCHRUN = (
+    "-m torch.distributed.run --nproc-per-node 2 --local-addr 127.0.0.1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0"
+)
+
+
+def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
+    """Kill this process at its time, where this attempt's kill is its own. Each kill leaves a file, whose number it is."""
+    from webtext.train import checkpoint_saver, distributed, trainer
+
+    attempt = len(list(folder.glob("kill-*")))
+    draw = random.Random(f"{seed} {attempt}")
+    victim, fatal, n = draw.randrange(2), draw.randint(1, CALLS), 0
+    if attempt >= kills or victim != int(os.environ["RANK"]):
+        return
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal n
+            n += 1
+            if n == fatal:
+                (folder / f"kill-{attempt}").write_text(f"rank {victim} before {function.__qualname__}")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return call
+
+    for owner, name in (
+        (distributed, "attempt_store"),
+        (distributed.World, "sum"),
+        (trainer, "update"),
+        (trainer.Trainer, "_settle"),
+        (checkpoint_saver.Staging, "copy"),
+        (os, "fsync"),
+        (os, "rename"),
+    ):
+        setattr(owner, name, watched(getattr(owner, name)))
+
+
+def left(out: Path) -> dict[str, Any]:
+    """The bytes of the last checkpoint's tensors, and each step's loss."""
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    files = {path.name: path.read_bytes() for path in (out / "checkpoints").glob("*/*.safetensors")}
+    return files | {"losses": [(row["step"], row.get("loss", row.get("validation_loss"))) for row in rows]}
+
+
+def train(tokens: str, folder: Path, out: Path, kills: int, steps: int, seed: int) -> None:
+    """The run; with `kills` under a torchrun that may restart so often, and not once more."""
+    flags = ["train", "run", tokens, "--out", str(out), "--steps", str(steps), *FLAGS.split(), *MORE.split()]
+    torchrun = [*TORCHRUN.split(), "--max-restarts", str(kills), __file__, "child", str(folder), str(seed), str(kills)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with open(folder / "log", "w") as log:
+        code = subprocess.run(
+            [sys.executable, *torchrun, *flags], stdout=log, stderr=log, timeout=SECONDS, env=environment
+        ).returncode
+    assert code == 0, (folder / "log").read_text()[-20_000:]
+
+
+def main(tokens: str, folder: Path, kills: int, seed: int = 0) -> None:
+    steps = STEPS_A_KILL * (kills + 1)
+    for name in ("whole", "killed"):
+        (folder / name).mkdir(parents=True)
+    train(tokens, folder / "whole", folder / "whole/model", 0, steps, seed)
+    train(tokens, folder / "killed", folder / "killed/model", kills, steps, seed)
+    told = sorted((folder / "killed").glob("kill-*"), key=lambda path: int(path.name[5:]))
+    for path in told:
+        print(f"{path.name}: {path.read_text()}")
+    assert len(told) == kills, f"{len(told)} of {kills} kills"
+    assert left(folder / "killed/model") == left(folder / "whole/model")
+    print(f"{kills} kills of {kills}: what the run left equals, to the bit, what an undisturbed one leaves")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "child":
+        watch_for_the_kill(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+        from webtext.app.main import run
+
+        sys.exit(run(sys.argv[5:]))
+    main(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:]))
