@@ -84,7 +84,7 @@ def train_model(
     texts = _tokenizer_for_texts(tokenizer, settings, sources)
     model_dir = Folder(out).local_path()
     recipe = make_recipe(settings, sources)
-    with deterministic(settings.deterministic), join_world(settings.device) as world:
+    with deterministic(settings.deterministic), join_world(settings.device, settings.hang_timeout) as world:
         console = run.console if world.is_main else Console("quiet")
         if world.is_main:
             for source in sources:

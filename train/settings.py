@@ -87,6 +87,11 @@ class TrainSettings:
     deterministic: bool = setting(
         False, "equal to the bit on a GPU too, run after run, by slower kernels; a CPU always is", in_recipe=False
     )
+    hang_timeout: float | None = setting(
+        600.0,
+        "seconds in which one of several processes may come no further; then it is named, and the run ends",
+        in_recipe=False,
+    )
     eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False)
     eval_windows: int | None = setting(256, "held-out windows of one context each; 'none' takes all", in_recipe=False)
     sample_interval: int | None = setting(
@@ -121,6 +126,7 @@ class TrainSettings:
         )
         for name in ("beta1", "beta2", "muon_momentum", "dropout"):
             self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        self._check("hang_timeout", self.hang_timeout is None or self.hang_timeout > 0, "above 0, or none")
         self._check("decay_ratio", 0 <= self.decay_ratio <= 1, "in [0, 1]")
         self._check("spike_sigmas", self.spike_sigmas is None or self.spike_sigmas > 0, "above 0, or none")
         self._check("warmup_steps", 0 <= self.warmup_steps < self.steps, f"0 or more and below steps = {self.steps}")

@@ -197,6 +197,7 @@ class Trainer:
     def _queue_step(self) -> None:
         """Give the device one update to make. On a GPU nothing here waits for it."""
         settings = self.settings
+        self.world.enter("computes gradients", self.step)
         torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
         rate = learning_rate(settings, self.step)
         set_learning_rate(self.optimizer, settings, rate)
@@ -215,7 +216,10 @@ class Trainer:
         self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
 
     def _microbatches(self, n: int) -> Iterator[Tensor]:
-        return (next(self._next_batches).to(self.world.device, non_blocking=True) for _ in range(n))
+        for _ in range(n):
+            tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
+            self.world.advance()
+            yield tokens_bt
 
     def _settle(self, queued: _Queued) -> str:
         """Read how an update went, judge it and log it; returns its line for the progress bar."""
@@ -243,6 +247,7 @@ class Trainer:
         return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
 
     def _evaluate(self) -> None:
+        self.world.enter("measures the held-out loss")
         losses = self.held_out.losses(self.engine, self.microbatch)
         if not losses:
             return
@@ -273,6 +278,7 @@ class Trainer:
         self.console.say(f"train: step {self.step:,}: {text!r}")
 
     def _save(self) -> None:
+        self.world.enter("saves")
         state = {
             "recipe": self.recipe.to_json(),
             "recipe_hash": self.recipe.hash,

@@ -87,6 +87,14 @@ def run_that_waits() -> Callable[[int, list[str]], list[str]]:
 
 
 @pytest.fixture(scope="session")
+def torchrun() -> Callable[..., list[str]]:
+    """torchrun(n, *arguments) is the command that starts n processes on loopback."""
+    local = ["--local-addr", "127.0.0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    start = [sys.executable, "-m", "torch.distributed.run", *local, "--nproc-per-node"]
+    return lambda n, *arguments: [*start, str(n), *arguments]
+
+
+@pytest.fixture(scope="session")
 def token_set_writer() -> Callable[..., str]:
     """`write_token_set`, for fixtures that outlive one test."""
     return write_token_set

@@ -1,0 +1,180 @@
+"""Who hangs is named: by beats given as data, and by a rank that is really stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from webtext.train.heartbeat import PATIENCE, ROUNDS, Beat, Heartbeat, verdict, watched
+
+FLAGS = (
+    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
+)
+WAITED = "the others waited for 600 s (hang_timeout)"
+GO_ON = "the same command goes on from the last checkpoint; 'torchrun --max-restarts N' gives it by itself"
+
+
+def beat(rank: int, **changes: object) -> Beat:
+    """One of a process that waits for the others in step 7."""
+    usual = Beat(rank, 100 + rank, "b", 30, 6, 14, 0, "waits for the others", "distributed.py:40 (sum)")
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+def lines(before: list[Beat | None], after: list[Beat | None]) -> tuple[str, ...]:
+    return verdict(before, after, WAITED).lines
+
+
+def later(beats: list[Beat | None]) -> list[Beat | None]:
+    return [None if one is None else replace(one, n=one.n + PATIENCE) for one in beats]
+
+
+def test_a_process_that_is_behind_is_named_with_its_step_and_line() -> None:
+    slow = beat(2, entered=13, done=3, what="computes gradients", where="batches.py:57 (__iter__)")
+    beats: list[Beat | None] = [beat(0), beat(1), slow, beat(3)]
+    assert lines(beats, later(beats)) == (
+        "rank 2 (process 102 on 'b') hangs in step 7, as it computes gradients, at batches.py:57 (__iter__)",
+        WAITED,
+        GO_ON,
+    )
+
+
+def test_among_microbatches_of_one_step_the_fewest_done_is_behind() -> None:
+    """All wait within a backward pass, as replicas do: only the count of microbatches tells who lacks."""
+    beats: list[Beat | None] = [beat(rank, what="computes gradients", done=8 - (rank == 1)) for rank in range(3)]
+    assert lines(beats, later(beats))[0].startswith("rank 1 ")
+
+
+def test_a_process_that_no_longer_writes_is_named_though_all_are_equally_far() -> None:
+    """Stopped in the middle of a collective, or gone with its host."""
+    beats: list[Beat | None] = [beat(0), beat(1, where=""), beat(2)]
+    after = later(beats)
+    after[1] = beats[1]
+    said = "rank 1 (process 101 on 'b') hangs in step 7: it gives no sign of life"
+    assert lines(beats, after)[0] == said
+
+
+def test_a_process_that_never_wrote_is_named_by_its_rank() -> None:
+    beats: list[Beat | None] = [beat(0), None, None]
+    assert lines(beats, later(beats))[0] == "rank 1 hangs in step 7, and 1 more: it gives no sign of life"
+
+
+def test_where_all_are_equally_far_none_is_accused() -> None:
+    beats: list[Beat | None] = [beat(0), beat(1)]
+    first, second, _ = lines(beats, later(beats))
+    said = "all 2 processes hang in step 7, as each waits for the others, at distributed.py:40 (sum)"
+    assert first == said
+    assert second == f"{WAITED}: none is behind, so look at the network and the devices"
+
+
+def test_rounds_without_progress_are_counted_and_any_progress_begins_anew() -> None:
+    heart = Heartbeat(0, 2, HashStore())
+    assert [heart.beat() for _ in range(3)] == [0, 1, 2]
+    heart.enter("computes gradients", 6)
+    assert [heart.beat() for _ in range(3)] == [0, 1, 2]
+    heart.advance()
+    assert heart.beat() == 0
+    (ours, none) = heart.read()
+    assert none is None
+    assert ours is not None
+    assert (ours.n, ours.step, ours.what, ours.done, ours.where) == (7, 6, "computes gradients", 1, "")
+
+
+def test_a_beat_says_at_which_line_the_main_thread_stands() -> None:
+    heart = Heartbeat(0, 1, HashStore())
+    heart.beat()
+    heart.beat()
+    (ours,) = heart.read()
+    assert ours is not None
+    assert ours.where.startswith("heartbeat.py:")
+    assert "(_where)" in ours.where
+
+
+def test_of_all_that_find_the_cause_one_talks() -> None:
+    store = HashStore()
+    assert [Heartbeat(rank, 3, store).is_first() for rank in (2, 0, 1)] == [True, False, False]
+
+
+def test_a_process_that_stands_still_ends_and_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    ended = threading.Event()
+    codes = []
+
+    def end(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    with watched(Heartbeat(0, 2, HashStore()), timeout=ROUNDS * 1e-3, end=end):
+        ended.wait()
+    assert codes == [1]
+    assert capfd.readouterr().err.splitlines() == [
+        "error: rank 1 hangs in step 1: it gives no sign of life",
+        "  the others waited for 0 s (hang_timeout)",
+        f"  {GO_ON}",
+    ]
+
+
+STOPS = """
+import os, signal, sys, threading, types
+from pathlib import Path
+from webtext.train import heartbeat
+from webtext.train.trainer import Trainer
+
+victim, file = int(sys.argv[1]), Path(sys.argv[2])
+queue_step = Trainer._queue_step
+
+def stop_or_queue_step(self):
+    if self.step == 5 and self.world.rank == victim:
+        file.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return queue_step(self)
+
+def is_stopped():
+    pid = file.read_text() if file.exists() else ""
+    return pid and ") T " in Path("/proc", pid, "stat").read_text()
+
+class Rounds(threading.Event):
+    def wait(self, timeout=None):
+        while not self.is_set() and not is_stopped():
+            super().wait(0.01)
+        return super().wait(0.05)
+
+Trainer._queue_step = stop_or_queue_step
+heartbeat.threading = types.SimpleNamespace(**{**vars(threading), "Event": Rounds})
+from webtext.app.main import run
+sys.exit(run(sys.argv[3:]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for a process in /proc")
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_rank_is_named_with_its_step(
+    victim: int, tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
+) -> None:
+    """Process 0 too: the store is torchrun's. Rounds begin when the rank stands, so that no machine is too slow for them."""
+    script = tmp_path / "stops.py"
+    script.write_text(STOPS)
+    flags = ["train", "run", tokens, "--out", str(tmp_path / "model"), *FLAGS.split(), "--steps", "100000", "--quiet"]
+    command = torchrun(2, str(script), str(victim), str(tmp_path / "pid"), *flags)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        talk = ""
+        for line in process.stderr:
+            talk += line
+            if line == f"  {GO_ON}\n" and " hangs " in talk:
+                os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # which torchrun does after 30 s
+    assert process.returncode == 1
+    pid = (tmp_path / "pid").read_text()
+    said = (
+        f"error: rank {victim} (process {pid} on '{socket.gethostname()}') hangs in step 6: it gives no sign of life\n"
+    )
+    assert said in talk, talk
+    assert talk.count(" hangs ") == 1
