@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
+
+from webtext.base.errors import Interrupted
+
+UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""In the environment of what torchrun started."""
 
 
 class Termination:
@@ -21,13 +27,21 @@ class Termination:
     @classmethod
     @contextlib.contextmanager
     def noticed(cls) -> Iterator[Termination]:
-        """SIGTERM sets `asked` until the block ends; outside the main thread, where no handler may be set, never."""
+        """SIGTERM sets `asked` until the block ends; outside the main thread, where no handler may be set, never.
+
+        Under torchrun a process that ends by Interrupted ignores it from then on: as soon as one has ended, torchrun sends it
+        to the others, which are about to say the same.
+        """
         termination = cls()
         if threading.current_thread() is not threading.main_thread():
             yield termination
             return
-        before = signal.signal(signal.SIGTERM, termination._ask)
+        after = signal.signal(signal.SIGTERM, termination._ask)
         try:
             yield termination
+        except Interrupted:
+            if UNDER_TORCHRUN in os.environ:
+                after = signal.SIG_IGN
+            raise
         finally:
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, after)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from webtext.app.main import run
-from webtext.train.termination import Termination
+from webtext.base.errors import Interrupted
+from webtext.train.termination import UNDER_TORCHRUN, Termination
 
 SECONDS = 300.0  # a guard, no measure
 FLAGS = (
@@ -66,12 +66,14 @@ def test_a_terminated_run_saves_and_goes_on_as_if_undisturbed(
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-def test_of_two_processes_both_end_after_the_same_step_when_one_is_asked(tokens: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", ["one rank", "all ranks", "torchrun"])
+def test_all_processes_end_after_the_same_step_with_one_checkpoint(
+    asked: str, tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
+) -> None:
+    """torchrun passes the signal on, and gives the ranks --shutdown-timeout seconds; its own exit code is always 1."""
     out = tmp_path / "two"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--local-addr", "127.0.0.1"]
-    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     process = subprocess.Popen(
-        [*torchrun, *rendezvous, *command(tokens, out, 100_000)],
+        torchrun(2, "--shutdown-timeout", "300", *command(tokens, out, 100_000)),
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -79,13 +81,19 @@ def test_of_two_processes_both_end_after_the_same_step_when_one_is_asked(tokens:
     try:
         wait_for_steps(process, out, 5)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        ranks = [int(pid) for pid in children if b"RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
-        os.kill(ranks[0], signal.SIGTERM)
+        environments = {int(pid): Path(f"/proc/{pid}/environ").read_bytes() for pid in children}
+        ranks = [pid for pid, variables in environments.items() if b"\0RANK=" in variables]
+        first = [pid for pid in ranks if b"\0RANK=1\0" in environments[pid]]
+        for pid in {"one rank": first, "all ranks": ranks, "torchrun": [process.pid]}[asked]:
+            os.kill(pid, signal.SIGTERM)
         _, talk = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
+    assert len(ranks) == 2
+    assert process.returncode == 1
     (saved,) = (out / "checkpoints").iterdir()
     assert talk.count(f"saved as '{saved}'") == 2, talk
+    assert talk.count("exitcode  : 130 ") == (0 if asked == "torchrun" else 2), talk
 
 
 def test_the_handler_before_is_put_back() -> None:
@@ -95,3 +103,16 @@ def test_the_handler_before_is_put_back() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert termination.asked
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_process_that_ends_under_torchrun_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for variable, after in ((None, before), (UNDER_TORCHRUN, signal.SIG_IGN)):
+            if variable is not None:
+                monkeypatch.setenv(variable, "1")
+            with pytest.raises(Interrupted), Termination.noticed():
+                raise Interrupted("ended")
+            assert signal.getsignal(signal.SIGTERM) is after
+    finally:
+        signal.signal(signal.SIGTERM, before)
