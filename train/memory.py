@@ -11,8 +11,7 @@ import torch
 from webtext.base.console import Console
 from webtext.base.errors import EnvironmentError_
 from webtext.train.distributed import World
-from webtext.train.parallel.layout import Layout, memory_of_layout
-from webtext.train.plan import GIB, memory_of
+from webtext.train.plan import GIB, memory_on
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -63,17 +62,7 @@ def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World,
 
 def _needed_bytes(config: GPT2Config, settings: TrainSettings, world: World, microbatch: int) -> int:
     """What the fullest process of the run takes by plan."""
-    shape = settings.mesh_shape(world.size)
-    if shape.size == 1:
-        return memory_of(config, settings, microbatch).total
-    layout = Layout(
-        shape=shape,
-        microbatch=microbatch,
-        n_microbatches=settings.batch_size // (shape.n_data * microbatch),
-        schedule=settings.pipeline_schedule,
-        activation_checkpointing=settings.activation_checkpointing,
-    )
-    return memory_of_layout(config, settings, layout).total
+    return memory_on(config, settings, settings.mesh_shape(world.size), microbatch).total
 
 
 def memory_bytes(world: World) -> int:

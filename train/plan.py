@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError
 from webtext.train.checkpoint import find_checkpoint
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.refusal import check_trainable
 from webtext.train.schedule import total_tokens
 from webtext.train.settings import PlanSettings, TrainSettings
 from webtext.train.shape import GPT2Config
@@ -119,18 +121,20 @@ def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[
         vocab_size = opened[0].train.vocab_size
         sources = source_uses(opened, settings, total_tokens(settings))
     config = settings.config(vocab_size)
-    microbatch, accumulation = settings.accumulation(plan.processes)
+    processes = plan.processes if settings.mesh is None else settings.mesh_shape(plan.processes).size
+    shape = check_trainable(config, settings, processes)
+    microbatch, accumulation = settings.accumulation(shape.n_data)
     memory_bytes = None if plan.memory_gib is None else int(plan.memory_gib * GIB)
     return TrainPlan(
         config=config,
         settings=settings,
-        processes=plan.processes,
+        processes=processes,
         microbatch=microbatch,
         accumulation=accumulation,
-        memory=memory_of(config, settings, microbatch),
+        memory=memory_on(config, settings, shape, microbatch),
         memory_bytes=memory_bytes,
-        max_microbatch=None if memory_bytes is None else max_microbatch(config, settings, plan.processes, memory_bytes),
-        speed=_speed(config, plan),
+        max_microbatch=None if memory_bytes is None else max_microbatch(config, settings, processes, memory_bytes),
+        speed=_speed(config, plan, processes),
         price=plan.price,
         sources=sources,
     )
@@ -178,6 +182,20 @@ def memory_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> M
     )
 
 
+def memory_on(config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int) -> Memory:
+    """Bytes on the device of a mesh that takes most (`parallel/layout.py`)."""
+    from webtext.train.parallel.layout import Layout, memory_of_layout
+
+    layout = Layout(
+        shape=shape,
+        microbatch=microbatch,
+        n_microbatches=settings.batch_size // (shape.n_data * microbatch),
+        schedule=settings.pipeline_schedule,
+        activation_checkpointing=settings.activation_checkpointing,
+    )
+    return memory_of_layout(config, settings, layout)
+
+
 def activation_bytes(config: GPT2Config, settings: TrainSettings, microbatch: int) -> int:
     """What `microbatch` sequences leave for the backward pass, up to the final norm, with flash attention.
 
@@ -198,11 +216,12 @@ def activation_bytes(config: GPT2Config, settings: TrainSettings, microbatch: in
 
 def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, memory_bytes: int) -> int | None:
     """The largest microbatch that divides a process's share of the first batch and fits; None when one sequence does not."""
-    share = settings.first_batch_size // processes
+    shape = settings.mesh_shape(processes)
+    share = settings.first_batch_size // shape.n_data
     fitting = (
         size
         for size in range(share, 0, -1)
-        if share % size == 0 and memory_of(config, settings, size).total <= memory_bytes
+        if share % size == 0 and memory_on(config, settings, shape, size).total <= memory_bytes
     )
     return next(fitting, None)
 
@@ -215,14 +234,14 @@ def _output_layer_bytes(config: GPT2Config, casts: bool, n_tokens: int) -> int:
     return 2 * size * n_tokens * config.n_embd + FLOAT32 * table + logits * (size + FLOAT32)
 
 
-def _speed(config: GPT2Config, plan: PlanSettings) -> float | None:
+def _speed(config: GPT2Config, plan: PlanSettings, processes: int) -> float | None:
     """Model FLOP/s of all processes together."""
     if plan.tokens_per_second is not None:
         return plan.tokens_per_second * flops_per_token(config)
     if plan.peak_tflops is not None and plan.mfu_ratio is not None:
-        return plan.peak_tflops * 1e12 * plan.mfu_ratio * plan.processes
+        return plan.peak_tflops * 1e12 * plan.mfu_ratio * processes
     if plan.measured is not None:
-        return measured_speed(Path(plan.measured)) * plan.processes
+        return measured_speed(Path(plan.measured)) * processes
     return None
 
 

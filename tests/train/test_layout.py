@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.train.parallel.layout import Layout, block_parameters, divides, layouts, memory_of_layout, meshes
+from webtext.train.parallel.layout import Layout, block_parameters, layouts, memory_of_layout, meshes
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.plan import activation_bytes, memory_of
 from webtext.train.settings import TrainSettings
-from webtext.train.shape import GPT2Config
 
 SMALL = TrainSettings(n_layer=8, n_head=4, n_embd=64, context=32, batch_size=64)
 CONFIG = SMALL.config(1000)
@@ -112,7 +111,6 @@ def test_the_degrees_of_every_mesh_multiply_to_the_devices_and_divide_model_and_
     for shape in meshes(CONFIG, n_sequences, devices, per_node):
         assert shape.size == devices
         assert n_sequences % shape.n_data == 0
-        assert CONFIG.n_head % shape.tp == 0
         assert per_node % shape.tp == 0
         assert shape.pp <= CONFIG.n_layer
         settings = replace(SMALL, batch_size=n_sequences)
@@ -122,10 +120,19 @@ def test_the_degrees_of_every_mesh_multiply_to_the_devices_and_divide_model_and_
             assert memory_of_layout(CONFIG, settings, found).total > 0
 
 
-def test_a_mesh_that_does_not_divide_heads_or_layers_is_none() -> None:
-    assert not divides(GPT2Config.named("1542M"), MeshShape(tp=2))  # 25 heads
-    assert not divides(CONFIG, MeshShape(pp=9))
-    assert divides(CONFIG, MeshShape(pp=3, tp=4))
+@pytest.mark.parametrize(
+    ("mesh", "change"),
+    [
+        ("tp=8", {}),  # 4 heads
+        ("pp=9", {}),  # 8 layers
+        ("tp=2", {"dropout": 0.1}),
+        ("fsdp=2", {"optimizer": "muon"}),
+    ],
+)
+def test_what_a_run_would_refuse_is_no_layout(mesh: str, change: dict[str, Any]) -> None:
+    settings = replace(SMALL, **change)
+    assert list(layouts(settings.config(1000), settings, MeshShape.parse(mesh))) == []
+    assert list(layouts(CONFIG, SMALL, MeshShape.parse("pp=4,tp=4")))
 
 
 def test_checkpointing_that_is_set_is_kept() -> None:

@@ -159,6 +159,19 @@ def test_less_is_planned_with_checkpointing_and_more_with_float32() -> None:
     assert activations() < activations(dropout=0.1)
 
 
+def test_a_mesh_that_is_set_is_planned() -> None:
+    """Of 512 sequences each of two pairs of shards takes 128; parameters lie in halves."""
+    settings = TrainSettings(mesh="dp=2,fsdp=2", microbatch_size=16)
+    plan = plan_training(settings, PlanSettings(memory_gib=80.0))
+    assert (plan.processes, plan.microbatch, plan.accumulation) == (4, 16, 8)
+    whole = memory_of(plan.config, settings, 16)
+    assert plan.memory.parameters == whole.parameters // 2
+    assert plan.max_microbatch == 128
+    assert "processes: 4, each 8 x 16 sequences" in plan_text(plan)
+    with pytest.raises(ConfigError, match="tp=5 does not divide n_head"):
+        plan_training(TrainSettings(mesh="tp=5"), PlanSettings())
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

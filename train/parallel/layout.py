@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from webtext.base.errors import ConfigError
 from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.refusal import check_trainable
 from webtext.train.parallel.stages import SCHEDULES, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.plan import BFLOAT16, FLOAT32, LOGITS_PER_CHUNK, Memory
 from webtext.train.settings import TrainSettings
@@ -65,11 +67,6 @@ class Layout:
         else:
             held = chunks * pp if self.schedule == "zbv" else pp - rank
         return min(held / chunks, self.n_microbatches)
-
-    def __str__(self) -> str:
-        schedule = f", schedule {self.schedule}" if self.shape.pp > 1 else ""
-        checkpointing = ", activation checkpointing" if self.activation_checkpointing else ""
-        return f"{self.n_microbatches:,} x {self.microbatch} sequences a device{schedule}{checkpointing}"
 
 
 def memory_of_layout(config: GPT2Config, settings: TrainSettings, layout: Layout) -> Memory:
@@ -143,14 +140,8 @@ def _output_layer(config: GPT2Config, tp: int, table: int, size: int, n_tokens: 
     return 2 * size * n_tokens * config.n_embd + FLOAT32 * table + logits * (size + FLOAT32)
 
 
-def divides(config: GPT2Config, shape: MeshShape) -> bool:
-    """Whether a model can be cut so: heads, positions and rows of the embedding by tp, blocks over stages."""
-    split = (config.n_head, config.context, config.padded_vocab_size)
-    return not any(n % shape.tp for n in split) and shape.pp <= config.n_layer
-
-
 def meshes(config: GPT2Config, n_sequences: int, devices: int, devices_per_node: int) -> Iterator[MeshShape]:
-    """All meshes of so many devices that divide the model and a batch of `n_sequences`; tp stays inside a node.
+    """All meshes of so many devices that divide a batch of `n_sequences` and leave no stage empty; tp stays inside a node.
 
     Its collectives are on the way of every layer, and links between nodes are slower (Narayanan et al. 2021, takeaway 1).
     """
@@ -161,16 +152,22 @@ def meshes(config: GPT2Config, n_sequences: int, devices: int, devices_per_node:
             n_data = devices // tp // pp
             for fsdp in _divisors(n_data):
                 shape = MeshShape(pp=pp, dp=n_data // fsdp, fsdp=fsdp, tp=tp)
-                if n_sequences % n_data == 0 and divides(config, shape):
+                if n_sequences % n_data == 0 and pp <= config.n_layer:
                     yield shape
 
 
 def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> Iterator[Layout]:
-    """All that a mesh allows: microbatches that divide a device's share, schedules, checkpointing (always, where it is set)."""
-    share = settings.first_batch_size // shape.n_data
-    for microbatch in _divisors(share):
+    """All on a mesh that can be trained: microbatches that divide a device's share, schedules, with checkpointing and without.
+
+    Where the settings ask for checkpointing, with it alone.
+    """
+    mesh = str(shape) if shape.size > 1 else None
+    for microbatch in _divisors(settings.first_batch_size // shape.n_data):
         for schedule in SCHEDULES if shape.pp > 1 else SCHEDULES[:1]:
-            if not _fills(config, schedule, share // microbatch, shape.pp):
+            chosen = replace(settings, mesh=mesh, microbatch_size=microbatch, pipeline_schedule=schedule)
+            try:
+                check_trainable(config, chosen, shape.size)
+            except ConfigError:
                 continue
             for checkpointing in {settings.activation_checkpointing, True}:
                 yield Layout(
@@ -180,11 +177,6 @@ def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> It
                     schedule=schedule,
                     activation_checkpointing=checkpointing,
                 )
-
-
-def _fills(config: GPT2Config, schedule: str, n_microbatches: int, pp: int) -> bool:
-    is_round = schedule != "interleaved" or n_microbatches % pp == 0
-    return pp == 1 or (n_microbatches >= pp and is_round and config.n_layer >= n_stages(schedule, pp))
 
 
 def _divisors(n: int) -> list[int]:

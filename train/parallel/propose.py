@@ -55,9 +55,9 @@ class Candidate:
         """What to give `train run`."""
         layout = self.layout
         mesh = f"--mesh {layout.shape} " if layout.shape.size > 1 else ""
-        return f"{mesh}--microbatch-size {layout.microbatch}" + (
-            " --activation-checkpointing" if layout.activation_checkpointing else ""
-        )
+        schedule = f" --pipeline-schedule {layout.schedule}" if layout.shape.pp > 1 else ""
+        checkpointing = " --activation-checkpointing" if layout.activation_checkpointing else ""
+        return f"{mesh}--microbatch-size {layout.microbatch}{schedule}{checkpointing}"
 
     def to_json(self) -> dict[str, Any]:
         """Bytes and seconds as plain numbers."""
@@ -120,7 +120,7 @@ def propose(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[str] =
     if not candidates:
         raise ConfigError(
             f"no mesh of {devices:,} devices divides {settings.first_batch_size:,} sequences, {config.n_layer} layers "
-            f"and {config.n_head} heads",
+            f"and {config.n_head} heads as these settings need it",
             f"choose {_that_divides(config, settings, devices, machine)}",
         )
     fitting = sorted((c for c in candidates if c.memory.total <= usable), key=lambda c: c.time.total)
@@ -249,7 +249,8 @@ def proposal_text(proposal: Proposal) -> str:
         f"devices: {plan.devices:,} of {plan.memory_gib:g} GiB, {machine.devices_per_node} a node; "
         f"{settings.batch_size:,} sequences of {settings.context:,} tokens a step",
         f"  {best.flags()}",
-        f"  {best.layout}",
+        f"  {best.layout.n_microbatches:,} x {best.layout.microbatch} sequences a step for each"
+        + (" pipeline" if best.layout.shape.pp > 1 else " device"),
         f"memory of the fullest device: {best.memory.total / GIB:.1f} GiB ({memory}), "
         f"of {(plan.memory_gib or 0) * USABLE_RATIO:.1f} that are counted on",
         f"a step: {time.total:.3g} s ({parts})",
@@ -259,7 +260,6 @@ def proposal_text(proposal: Proposal) -> str:
     ]
     lines += [
         f"next: {other.flags()}: {other.time.total / time.total:.2f} times as long, {other.memory.total / GIB:.1f} GiB"
-        + (f", schedule {other.layout.schedule}" if other.layout.shape.pp > 1 else "")
         for other in proposal.next_best
     ]
     for reason in dict.fromkeys(why for _, why in proposal.simpler):
