@@ -5,18 +5,23 @@ Stages skip what is done, so the chain is the same for a first run, for a resume
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import json
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webtext.app.config import BuildConfig
+from webtext.app.config import BuildConfig, BuildSettings
 from webtext.base.errors import DryRun
 from webtext.base.partset import MANIFEST, PartSet
 from webtext.base.run import Run
+from webtext.base.sample import Sample
 from webtext.base.storage import Folder
 
+SECONDS = "seconds.json"  # of a sample's stages, which the estimate of the whole is reckoned from
 STAGE_TITLES = {
     "links": "1/6 links: who voted for what",
     "pages": "2/6 pages: fetch what they voted for",
@@ -29,11 +34,22 @@ STAGE_TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the parts of a build lie under its folder."""
+    """Where the parts of a build lie under its folder; a sample's links are those of the whole build."""
 
     root: str
+    whole: str | None = None
+
+    @classmethod
+    def of(cls, settings: BuildSettings) -> Layout:
+        """That of a config: a sample lies beside the whole build, in a folder that says what it is."""
+        sample = settings.sample_of()
+        if sample is None:
+            return cls(settings.out)
+        return cls(f"{settings.out.rstrip('/')}-sample-{sample.percent:.12g}-percent", settings.out)
 
     def __getattr__(self, name: str) -> str:
+        if name == "links" and self.whole is not None:
+            return Folder(self.whole).location(name)
         if name in ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens", "model"):
             return Folder(self.root).location(name)
         raise AttributeError(name)
@@ -58,18 +74,31 @@ def build(config: BuildConfig, run: Run) -> Layout:
     from webtext.shards.pack import pack_shards
     from webtext.tokenizer.corpus import train_tokenizer
 
-    layout = Layout(config["build"].out)
+    layout = Layout.of(config["build"])
     if Folder(layout.root).is_local and not run.dry_run:
         config.write(Path(layout.root))
     pages = _pages(config, layout, run)
-    run.console.say(STAGE_TITLES["clean"])
-    sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
-    clean_pages(pages, layout.root, CleanSettings(**sections), run)
-    run.console.say(STAGE_TITLES["tokenizer"])
-    train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run)
-    run.console.say(STAGE_TITLES["tokens"])
-    pack_shards(layout.corpus, layout.tokenizer, layout.tokens, config["shards"], run)
+    with _stage("clean", layout, run):
+        sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
+        clean_pages(pages, layout.root, CleanSettings(**sections), run)
+    with _stage("tokenizer", layout, run):
+        train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run)
+    with _stage("tokens", layout, run):
+        pack_shards(layout.corpus, layout.tokenizer, layout.tokens, config["shards"], run)
     return layout
+
+
+@contextlib.contextmanager
+def _stage(name: str, layout: Layout, run: Run) -> Iterator[None]:
+    """Say which stage begins; of a sample, note how long it took: the longest of its runs, since one that resumes is short."""
+    run.console.say(STAGE_TITLES[name])
+    started = time.monotonic()
+    yield
+    if layout.whole is not None and not run.dry_run:
+        folder = Folder(layout.root)
+        noted = folder.read_object(SECONDS, "remove it") if folder.exists(SECONDS) else {}
+        noted[name] = max(float(noted.get(name, 0.0)), time.monotonic() - started)
+        folder.write_bytes(SECONDS, (json.dumps(noted, indent=1, sort_keys=True) + "\n").encode())
 
 
 def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
@@ -78,8 +107,8 @@ def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
     from webtext.train.loop import train_model
 
     layout = build(config, run)
-    run.console.say(STAGE_TITLES["model"])
-    train_model(layout.tokens, layout.model, config["train"], run, tokenizer=layout.tokenizer)
+    with _stage("model", layout, run):
+        train_model(layout.tokens, layout.model, config["train"], run, tokenizer=layout.tokenizer)
     if run.dry_run:
         raise DryRun
     sections = (config["train.eval"], config["train.sample"])
@@ -102,16 +131,24 @@ def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     settings = config["build"]
     if settings.pages:
         return list(settings.pages)
-    run.console.say(STAGE_TITLES["links"])
-    collect_links(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"])
-    run.console.say(STAGE_TITLES["pages"])
-    fetched = fetch_pages(layout.links, layout.pages, config["crawl.fetch"], run)
-    if fetched is None and not _all_fetched(layout):
-        raise DryRun
+    with _stage("links", layout, run):
+        collect_links(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"])
+    with _stage("pages", layout, run):
+        fetched = fetch_pages(layout.links, layout.pages, config["crawl.fetch"], run, settings.sample_of())
+        if fetched is None and not _all_fetched(layout, settings.sample_of()):
+            raise DryRun
     return [layout.pages]
 
 
-def _all_fetched(layout: Layout) -> bool:
+def _all_fetched(layout: Layout, sample: Sample | None) -> bool:
     """Whether every link has its row in a sealed set: what a dry run must know, which opens no pages set."""
     pages = PartSet.open(layout.pages, "pages") if Folder(layout.pages).exists(MANIFEST) else None
-    return pages is not None and pages.records == PartSet.open(layout.links, "links").records
+    return pages is not None and pages.records == n_sampled(PartSet.open(layout.links, "links"), sample)
+
+
+def n_sampled(links: PartSet, sample: Sample | None) -> int:
+    """How many of the links are in the sample."""
+    if sample is None:
+        return links.records
+    batches = (batch for part in links.parts for batch in links.batches(part, ["link_id"], 1 << 16))
+    return sum(sample.holds(identifier) for batch in batches for identifier in batch["link_id"].to_pylist())

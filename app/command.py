@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,21 +11,33 @@ from webtext.base.command import verb
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.run import Run
 
+if TYPE_CHECKING:
+    from webtext.app.chain import Layout
+    from webtext.app.config import BuildConfig
+
 DEMO_FOLDER = "demo"
 _commands = click.Group("app")
 
 
+_SAMPLE = click.option(
+    "--sample", metavar="PERCENT", help="Build a share of the links, as 0.1%, and reckon the whole from it."
+)
+
+
 @verb(_commands, "build", config_argument=True)
-def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
+@_SAMPLE
+def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | None) -> None:
     """Links to tokens: run every stage that CONFIG asks for, skipping what is done.
 
     \b
       webtext build build.toml
       webtext build build.toml --set crawl.links.min_karma=5 --workers 8
+      webtext build build.toml --sample 0.1%
 
     \b
     Reads:  the dumps (or pages) that CONFIG names in [build]
-    Writes: one folder per stage into its `out`, and report.html
+    Writes: one folder per stage into its `out`, and report.html; of a sample all but links/ into a folder beside it,
+            OUT-sample-0.1-percent, and estimate.json: what the whole would be
     """
     from webtext.app.chain import build as run_build
     from webtext.app.chain import check_links
@@ -32,19 +45,37 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     from webtext.app.report import write_report
     from webtext.app.stale import stale_in
 
-    layout = run_build(BuildConfig.read(config_path, overrides), run)
+    config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)))
+    layout = run_build(config, run)
     if run.dry_run:
         run.console.say(f"all parts of '{layout.root}' are done")
         return
     path = write_report(layout.root)
     changed = stale_in(layout)
-    text = "\n".join([f"built '{layout.root}'; the report: {path}", *changed])
-    run.console.result({"build": layout.root, "report": path, "stale": changed}, text)
+    estimate, estimated = _estimate(config, layout)
+    text = "\n".join([*estimated, f"built '{layout.root}'; the report: {path}", *changed])
+    run.console.result({"build": layout.root, "report": path, "stale": changed, **estimate}, text)
     check_links(layout)
 
 
+def _sample_override(sample: str | None) -> list[str]:
+    return [] if sample is None else [f"build.sample={json.dumps(sample)}"]
+
+
+def _estimate(config: BuildConfig, layout: Layout) -> tuple[dict[str, Any], list[str]]:
+    """The estimate that a sample gives, as a part of the answer and as text; nothing of a whole build."""
+    if config["build"].sample is None:
+        return {}, []
+    from webtext.app.estimate import write_estimate
+    from webtext.app.estimate_text import estimate_text
+
+    estimate = write_estimate(config, layout)
+    return {"estimate": estimate}, [estimate_text(estimate), ""]
+
+
 @verb(_commands, "pretrain", config_argument=True)
-def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
+@_SAMPLE
+def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | None) -> None:
     """The whole way: build, then train a GPT-2 on it and evaluate it.
 
     \b
@@ -61,10 +92,12 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
     from webtext.app.report import write_report
     from webtext.train.evaluate.perplexity import perplexity_text
 
-    layout, evaluation = run_pretrain(BuildConfig.read(config_path, overrides), run)
+    config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)))
+    layout, evaluation = run_pretrain(config, run)
     path = write_report(layout.root)
-    text = perplexity_text(dict(evaluation))
-    value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
+    estimate, estimated = _estimate(config, layout)
+    text = "\n".join([*estimated, perplexity_text(dict(evaluation))])
+    value = {"build": layout.root, "report": path, "evaluation": dict(evaluation), **estimate}
     run.console.result(value, f"{text}\nbuilt and trained '{layout.root}'; the report: {path}")
     check_links(layout)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from webtext.base.config import all_settings, check_sections, from_table, load_config, section_of, setting
 from webtext.base.errors import ConfigError
+from webtext.base.sample import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +22,38 @@ class BuildSettings:
     )
     pages: tuple[str, ...] = setting((), "page sets or WARC files to start from instead of links")
     out: str = setting("build", "folder of the whole build", in_recipe=False)
+    sample: str | None = setting(None, "share of the links to build and to reckon the whole from, as 0.1%")
 
     def __post_init__(self) -> None:
+        sample = self.sample_of()
         if bool(self.links) == bool(self.pages):
             raise ConfigError(
                 "[build] needs either links or pages", 'e.g. links = ["RS_2017-*.zst"], or pages = ["crawl.warc.gz"]'
             )
+        if sample is not None and self.pages:
+            raise ConfigError(
+                f"[build] sample = {self.sample!r}: a sample is one of links", "leave sample or pages out"
+            )
+
+    def sample_of(self) -> Sample | None:
+        """`sample` as a share; ConfigError where it is none."""
+        return None if self.sample is None else Sample.parse(self.sample, "[build] sample")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceSettings:
+    """What things cost you, for the estimate of a sample: the section [build.prices]. Nothing is assumed."""
+
+    hour: float | None = setting(None, "price of an hour of the machine", in_recipe=False)
+    gigabyte_fetched: float | None = setting(None, "price of 10^9 bytes that come over the wire", in_recipe=False)
+    gigabyte_month: float | None = setting(None, "price of 10^9 bytes on disk for a month", in_recipe=False)
+    currency: str = setting("dollars", "what prices are in", in_recipe=False)
+
+    def __post_init__(self) -> None:
+        for name in ("hour", "gigabyte_fetched", "gigabyte_month"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ConfigError(f"[build.prices] {name} = {value}: expected 0 or more")
 
 
 def settings_classes() -> dict[str, type]:
@@ -47,6 +74,7 @@ def settings_classes() -> dict[str, type]:
 
     return {
         "build": BuildSettings,
+        "build.prices": PriceSettings,
         "crawl.links": LinkSettings,
         "crawl.api": ApiSettings,
         "crawl.fetch": FetchSettings,
@@ -89,6 +117,11 @@ class BuildConfig:
         self._settings: dict[str, Any] = {
             name: from_table(cls, section_of(table, name), name) for name, cls in classes.items()
         }
+        share = self["crawl.fetch"].share
+        if self["build"].sample is not None and share != "1/1":
+            raise ConfigError(
+                f"[crawl.fetch] share = {share!r} with a sample: it is taken of all links", "leave one of the two out"
+            )
 
     @classmethod
     def read(cls, path: str, overrides: Iterable[str] = ()) -> BuildConfig:

@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.chain import Layout
+from webtext.app.diff_comparison import read_comparison
 from webtext.app.diff_documents import Compared, Left, compare_documents
 from webtext.app.diff_recipes import SETS, Built, changed_settings
 from webtext.app.lookup import find_rows
 from webtext.app.stale import stale_in
 from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
-from webtext.base.storage import Folder
 
 SHOWN_OF_CORPUS = ["id", "url", "title", "domain", "karma", "text"]
 SHOWN_OF_DECISION = ["id", "value", "threshold", "duplicate_of"]
-COMPARISON = "comparison.json"
-"""What `webtext train compare` leaves in its folder; its `verdict` is a sentence."""
-
 REMOVED = "remove"
 """The stage of what was taken out on request: its text is not shown, though the older build still has it."""
 
@@ -33,11 +30,11 @@ def make_diff(a: str, b: str, comparison: str | None = None) -> dict[str, Any]:
 
     `comparison` is the folder that `webtext train compare` wrote, whose verdict is taken over.
     """
-    compared = _comparison(comparison) if comparison is not None else None
     built = (Built.open(a), Built.open(b))
     for each in built:
         if not each.sets:
             raise InputError(f"there is no build in '{each.root}'", "name the folder that `webtext build` wrote")
+    compared = read_comparison(comparison, *built) if comparison is not None else None
     settings = changed_settings(*built)
     stages = list(_stages(*built))
     documents = None
@@ -55,16 +52,6 @@ def make_diff(a: str, b: str, comparison: str | None = None) -> dict[str, Any]:
         "documents": documents,
         "comparison": compared,
     }
-
-
-def _comparison(url: str) -> dict[str, Any]:
-    folder = Folder(url)
-    if not folder.exists(COMPARISON):
-        raise InputError(f"there is no {COMPARISON} in '{url}'", "name the folder that `webtext train compare` wrote")
-    found = folder.read_object(COMPARISON, "compare the models again")
-    if not isinstance(found.get("verdict"), str):
-        raise InputError(f"'{folder.location(COMPARISON)}' has no verdict", "compare the models again")
-    return {"folder": url, "verdict": found["verdict"]}
 
 
 def _stages(a: Built, b: Built) -> Iterator[dict[str, Any]]:

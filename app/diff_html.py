@@ -11,6 +11,7 @@ from typing import Any
 
 from webtext.app.diff_text import (
     NO_TEXT,
+    comparison_line,
     measured,
     notes,
     points,
@@ -33,7 +34,7 @@ def render_diff(diff: Row) -> str:
         f'<p class="soft">A <code>{_safe(diff["a"])}</code><br>B <code>{_safe(diff["b"])}</code></p>',
         *(f'<div class="alarm" role="alert"><b>Look here:</b> {_safe(note)}</div>' for note in notes(diff)),
         _tiles(documents) if documents is not None else "",
-        f"<h2>Trained models</h2><p>{_safe(comparison['verdict'])}</p>" if comparison is not None else "",
+        f"<h2>Trained models</h2><p>{_safe(comparison_line(comparison))}</p>" if comparison is not None else "",
         _settings(diff["settings"]),
         _stages(diff["stages"]),
     ]

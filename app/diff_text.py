@@ -27,7 +27,7 @@ def diff_text(diff: Row) -> str:
     if diff["documents"] is not None:
         lines += ["", *_documents(diff["documents"])]
     if diff["comparison"] is not None:
-        lines += ["", f"Trained models: {visible(diff['comparison']['verdict'])}"]
+        lines += ["", f"Trained models: {comparison_line(diff['comparison'])}"]
     return "\n".join(lines)
 
 
@@ -58,6 +58,13 @@ def notes(diff: Row) -> list[str]:
     if documents is not None and not documents["common"] and documents["kept_a"] and documents["kept_b"]:
         said.append("No document is common to both: they were made from other links, or from other pages")
     return said
+
+
+def comparison_line(comparison: Row) -> str:
+    """The verdict of trained models, B against A."""
+    bits, p = comparison["bits_per_byte"], comparison["p"]
+    chance = f" (p = {p:.3g})" if p is not None else ""
+    return f"B {visible(comparison['verdict'])}: {bits['b']:.4f} bits per byte, A {bits['a']:.4f}{chance}"
 
 
 def set_name(name: str) -> str:

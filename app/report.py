@@ -54,6 +54,7 @@ def make_report(root: str) -> dict[str, Any]:
         "title": Path(root).resolve().name,
         "stages": [_stage(name, opened) for name, opened in sets.items()],
         "alarms": _alarms(sets, clusters),
+        "sample": sample_of(sets.get("pages")),
         "stale": stale_in(layout),
         "dropped": reasons,
         "clusters": clusters,
@@ -64,6 +65,12 @@ def make_report(root: str) -> dict[str, Any]:
         "tokens": _tokens(sets.get("tokens")),
         "training": _training(Folder(layout.model)),
     }
+
+
+def sample_of(pages: PartSet | None) -> str | None:
+    """The share of the links that a build is a sample of; None of a whole one."""
+    sample = pages.recipe["settings"].get("sample") if pages is not None else None
+    return None if sample is None else str(sample)
 
 
 _REMEDY = "give the command that made it again, or remove the file"

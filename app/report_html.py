@@ -32,12 +32,16 @@ PERPLEXITIES = {
 """Keys of an evaluation -> what they are, in the order in which they are shown."""
 
 
+_SAMPLE = "this is a sample of {} of the links, and no whole build; estimate.json says what the whole would be"
+
+
 def render(report: Row) -> str:
     """The whole page."""
     title = escape(report["title"])
     sections = [
         _header(report),
         *map(_alarm, report["alarms"]),
+        *map(_stale, [_SAMPLE.format(report["sample"])] if report["sample"] is not None else []),
         *map(_stale, report["stale"]),
         _funnel(report["stages"]),
         _training(report["training"]),

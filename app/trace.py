@@ -58,6 +58,9 @@ class Tracer:
         self._sets["documents"] = documents = documents_of(layout)
         if self._sets["pages"] is None and documents is not None:
             self._sets["pages"] = next((each for each in parents_of(documents) if each.kind == "pages"), None)
+        pages = self._sets["pages"]
+        if self._sets["links"] is None and pages is not None:  # a sample's are those of the whole build
+            self._sets["links"] = next((each for each in parents_of(pages) if each.kind == "links"), None)
 
     def find(self, url_or_id: str) -> Trace | None:
         """Follow what a URL or a document's id names; None where nothing has that id, or without links that URL.

@@ -29,6 +29,8 @@ def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
         indexes = sum(parent["kind"] == "signatures" for parent in opened.manifest["parents"])
         if indexes:
             yield f"  - earlier builds whose documents were compared with: {indexes:,}"
+        if opened.kind == "pages" and "sample" in recipe["settings"]:
+            yield f"  - **a sample**: {recipe['settings']['sample']} of the links, chosen by a keyed hash"
         if opened.kind != "pages":
             for name, settings in _sections(recipe["settings"]):
                 yield from (f"  {line}" for line in _WORDS.get(name, _others(name))(settings))

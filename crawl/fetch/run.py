@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import math
 import platform
 import time
 from collections.abc import Iterator
@@ -21,10 +22,13 @@ import uvloop
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.lean_arrow import keep_pandas_out
+from webtext.base.lineage import PARENTS, places_of
 from webtext.base.partset import PartSet
 from webtext.base.progress import Progress
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
+from webtext.base.sample import Sample, smallest_with_a_link
+from webtext.base.storage import Folder
 from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.archives.captures import Judge
 from webtext.crawl.archives.settings import WEB
@@ -50,17 +54,22 @@ __all__ = ["FetchSettings", "fetch_pages"]
 CODE_VERSION = 3
 
 
-def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> PartSet | None:
+def fetch_pages(
+    links: str, out: str, settings: FetchSettings, run: Run, sample: Sample | None = None
+) -> PartSet | None:
     """Fetch every link of the set `links` that has no row yet in the pages set `out`, and seal it.
 
-    Raises ConfigError when a link leaves this machine and there is no contact, before anything is sent; InputError when
-    `out` was begun with other settings or other links. Ctrl-C publishes what is complete. None under `run.dry_run`.
+    Of a sample only its links get rows, those that a crawl of all links would give them: what redirects to any of the links
+    is `redirects_to_link`. Raises ConfigError when a link leaves this machine and there is no contact, before anything is
+    sent; InputError when `out` was begun with other settings or other links, or when the sample keeps no link. Ctrl-C
+    publishes what is complete. None under `run.dry_run`.
     """
     started = time.time()
     keep_pandas_out()
     parent = PartSet.open(links, "links")
     domains = DomainBlocklists.read(settings.domain_blocklist)
     in_recipe = recipe_settings(settings) | {"domain_blocklists": domains.about()}
+    in_recipe |= {"sample": str(sample)} if sample is not None else {}
     recipe = Recipe(stage="crawl.fetch", code_version=CODE_VERSION, settings=in_recipe)
     pages = PagesSet(out, recipe, parent, settings)
     table = LinkTable(_column(parent, "link_id"))
@@ -72,17 +81,19 @@ def fetch_pages(links: str, out: str, settings: FetchSettings, run: Run) -> Part
         )
     if settings.contact is None:
         _check_loopback(parent)
-    share = settings.share_of()
-    n_links = len(table) if share == WHOLE else sum(in_share(url, share) for url in _column(parent, "url"))
+    is_whole = sample is None and settings.share_of() == WHOLE
+    n_links = len(table) if is_whole else sum(1 for _ in _links(parent, settings, sample))
+    _check_sample(parent, sample, n_links)
     n_missing = n_links - len(pages.done)
     run.console.say(f"crawl.fetch: {n_links:,} links, {len(pages.done):,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
     if n_missing or pages.is_under_way:
         exclusions = _exclusions(parent, domains, run)
-        _crawl(parent, table, pages, settings, exclusions, n_missing, run)
+        missing = (link for link in _links(parent, settings, sample) if link.link_id not in pages.done)
+        _crawl(parent, missing, table, pages, settings, exclusions, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
-    return pages.seal(about)
+    return pages.seal(about | {PARENTS: places_of([parent], Folder(out))})
 
 
 def _check_loopback(links: PartSet) -> None:
@@ -106,6 +117,7 @@ def _exclusions(links: PartSet, domains: DomainBlocklists, run: Run) -> Exclusio
 
 def _crawl(
     links: PartSet,
+    missing: Iterator[Link],
     table: LinkTable,
     pages: PagesSet,
     settings: FetchSettings,
@@ -113,8 +125,6 @@ def _crawl(
     n_missing: int,
     run: Run,
 ) -> None:
-    share = settings.share_of()
-    missing = (link for link in _links(links) if link.link_id not in pages.done and in_share(link.url, share))
     with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress, _rare_collection():
         try:
             over_cap = over_host_cap(links, settings.max_pages_per_host)
@@ -216,9 +226,23 @@ class _Crawl:
         self._progress.advance(note=self._tally.add(outcome, n_bytes))
 
 
-def _links(links: PartSet) -> Iterator[Link]:
+def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:
+    """InputError where a sample keeps none of the links that there are."""
+    if sample is not None and links.records and not n_links:
+        enough = smallest_with_a_link(_column(links, "link_id"))
+        raise InputError(
+            f"a sample of {sample} keeps none of the {links.records:,} links in '{links.folder.url}'",
+            f"it keeps about one link of {math.ceil(100 / sample.percent):,}; of these, {enough} is the smallest that keeps one",
+        )
+
+
+def _links(links: PartSet, settings: FetchSettings, sample: Sample | None) -> Iterator[Link]:
+    """The links of the settings' share and of the sample."""
+    share = settings.share_of()
     for row in _rows(links, ["link_id", "url", "karma", "split", "first_created"]):
-        yield Link(voted=row.pop("first_created"), **row)
+        is_mine = share == WHOLE or in_share(row["url"], share)
+        if is_mine and (sample is None or sample.holds(row["link_id"])):
+            yield Link(voted=row.pop("first_created"), **row)
 
 
 def _column(links: PartSet, name: str) -> Iterator[str]:

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.app import diff_buckets, diff_documents
-from webtext.app.diff import COMPARISON, make_diff
+from webtext.app.diff import make_diff
+from webtext.app.diff_comparison import COMPARISON
 from webtext.app.diff_html import render_diff
 from webtext.app.diff_text import diff_text, visible
 from webtext.app.main import run
 from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import Failure
+from webtext.base.partset import Failure, PartSet
 
 from .conftest import SCRIPT, write_set
 from .test_report import CHROMIUM, QUIET_BROWSER, parsed
@@ -271,19 +272,45 @@ def test_a_corpus_that_was_altered_is_refused(written_build: Path, tmp_path: Pat
         make_diff(str(written_build), str(copy))
 
 
-def test_the_verdict_of_trained_models_is_told(pair: tuple[str, str], tmp_path: Path) -> None:
-    (tmp_path / COMPARISON).write_text(json.dumps({"verdict": f"B is better {SCRIPT}{TURNED}", "runs": []}))
-    diff = make_diff(*pair, str(tmp_path))
-    assert "Trained models: B is better" in diff_text(diff)
+def comparison(names: Sequence[str], hashes: Mapping[str, str], verdict: str) -> str:
+    """compare.json of these corpora, as `webtext train compare` writes it: all are judged against the first."""
+    judged = [{"corpus": name, "set": "overall", "p": 0.01, "verdict": verdict, "difference": {}} for name in names[1:]]
+    bits = {"overall": {"A": [1.25, 1.27], "B": [1.2, 1.22], "C": [9.0]}}
+    corpora = [{"name": name, "tokens_hash": hashes.get(name, "")} for name in names]
+    return json.dumps({"corpora": corpora, "judgements": judged, "bits_per_byte": bits})
+
+
+@pytest.mark.parametrize(
+    ("names", "verdict", "told"),
+    [
+        ("AB", "better", "B better: 1.2100 bits per byte, A 1.2600 (p = 0.01)"),
+        ("BA", "worse", "B better: 1.2100 bits per byte, A 1.2600 (p = 0.01)"),
+        ("AB", f"odd {SCRIPT}{TURNED}", r"\u202eevil: 1.2100 bits per byte"),
+        ("CAB", "worse", "B not judged against each other: 1.2100 bits per byte, A 1.2600"),
+    ],
+)
+def test_the_verdict_of_trained_models_is_told(
+    written_build: Path, tmp_path: Path, names: str, verdict: str, told: str
+) -> None:
+    other = shutil.copytree(written_build, tmp_path / "other")
+    manifest = other / "tokens" / "manifest.json"
+    manifest.write_text(manifest.read_text() + " ")
+    builds = {"A": str(written_build), "B": str(other)}
+    hashes = {name: PartSet.open(f"{build}/tokens").hash for name, build in builds.items()}
+    (tmp_path / COMPARISON).write_text(comparison(names, hashes, verdict))
+    diff = make_diff(*builds.values(), str(tmp_path))
+    assert told in diff_text(diff)
     assert "<script" not in render_diff(diff)
 
 
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"verdict": 3}'])
-def test_a_folder_without_a_verdict_is_refused(pair: tuple[str, str], tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"corpora": 3}', '{"corpora": []}', comparison("AB", {}, "better")])
+def test_a_folder_without_a_verdict_over_these_builds_is_refused(
+    written_build: Path, tmp_path: Path, text: str | None
+) -> None:
     if text is not None:
         (tmp_path / COMPARISON).write_text(text)
-    with pytest.raises(InputError, match=COMPARISON.replace(".", r"\.")):
-        make_diff(*pair, str(tmp_path))
+    with pytest.raises(InputError, match=r"compare\.json|compares no model"):
+        make_diff(str(written_build), str(written_build), str(tmp_path))
 
 
 def test_no_control_character_reaches_the_terminal_or_the_page(diff: dict[str, Any]) -> None:

@@ -1,0 +1,191 @@
+"""What the whole build would be, reckoned from a sample of its links: documents, tokens, bytes, time and money.
+
+The links of the whole are known, for a sample is taken of them. Everything else is counted in the sample's sets and brought
+up to all links by `estimate_statistics.py`; what does not grow in proportion is modelled or said (`LIMITS`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from webtext.app.chain import SECONDS, Layout
+from webtext.app.config import BuildConfig, PriceSettings
+from webtext.app.estimate_statistics import Range, duplicate_ratio, mean, total_of_share
+from webtext.base.errors import InputError
+from webtext.base.partset import PartSet
+from webtext.base.storage import Folder
+from webtext.crawl.plan.plan import DAY, make_plan
+from webtext.crawl.plan.settings import PlanSettings
+
+ESTIMATE = "estimate.json"
+GIGABYTE = 10**9
+SETS = ("pages", "documents", "signals", "corpus", "dropped", "tokens")
+
+LIMITS = (
+    "Duplicates: a copy is met only if both links are in the sample, so their share grows with it. The low end of what is "
+    "kept lets it go on growing, the high end leaves it as it is in the sample.",
+    "Crawling: the host with most links takes one answer after the other, whatever the sample; counted over all links. The "
+    "high end is the registrable domain with most links, were it at one address.",
+    "Tokenizer: merges take as long as in the sample at least, counting grows with the text at most. It is trained on the "
+    "sample's text alone, and fits it better than it would fit all: tokens may be more.",
+    "Training takes the steps that its settings say, whatever the corpus.",
+    "Starting workers takes as long for a sample, so small ones make stages look slow. Hosts answer as they did today.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """How many values, their sum, and the sum of their squares."""
+
+    n: int = 0
+    total: float = 0
+    squares: float = 0
+
+    def mean(self, sampled_ratio: float) -> Range:
+        return mean(self.n, self.total, self.squares, sampled_ratio) if self.n else Range(0.0, 0.0, 0.0)
+
+
+def make_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
+    """The estimate of the whole build, from the sample's sets in `layout`."""
+    sets = {name: PartSet.open(getattr(layout, name), name) for name in ("links", *SETS)}
+    n, total = sets["pages"].records, sets["links"].records
+    duplicates, whole = _documents(sets, n, total)
+    text = _sizes(pc.binary_length(batch["text"]) for batch in _batches(sets["corpus"], ["text"]))
+    tokens = _sizes(batch["length"] for batch in _batches(sets["tokens"], ["length"]))
+    whole |= {
+        "bytes of text": whole["corpus"] * text.mean(n / total),
+        "tokens": whole["corpus"] * tokens.mean(n / total),
+    }
+    sampled = {name: _n_documents(sets[name]) for name in ("pages", "documents", "corpus")}
+    sampled |= {"bytes of text": round(text.total), "tokens": round(tokens.total)}
+    disk = _disk(sets, whole)
+    wire, crawl = _crawl(config, sets["links"], sets["pages"])
+    seconds = _seconds(layout, sampled, whole, crawl)
+    hours, stored = _sum(seconds) * (1 / 3600), _sum(disk)
+    return {
+        "sample": str(config["build"].sample_of()),
+        "links": {"sample": n, "whole": total},
+        "counts": {name: {"sample": sampled[name], "whole": whole[name].rounded().to_json()} for name in sampled},
+        "duplicates_ratio": duplicates,
+        "bytes_fetched": wire,
+        "bytes_stored": {name: each.rounded().to_json() for name, each in disk.items()},
+        "seconds": {name: each.to_json() for name, each in seconds.items()},
+        "hours": hours.to_json(),
+        "money": _money(config["build.prices"], hours, wire, stored),
+        "limits": list(LIMITS),
+    }
+
+
+def write_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
+    """Make the estimate and leave it in the sample's folder."""
+    found = make_estimate(config, layout)
+    Folder(layout.root).write_bytes(ESTIMATE, (json.dumps(found, indent=1, sort_keys=True) + "\n").encode())
+    return found
+
+
+def _documents(sets: Mapping[str, PartSet], n: int, total: int) -> tuple[dict[str, Any], dict[str, Range]]:
+    """The share of duplicates, and how many pages, documents and documents of the corpus there would be."""
+    sizes = _cluster_sizes(sets["dropped"])
+    n_duplicates = sum(sizes) - len(sizes)
+    n_compared = sets["corpus"].records + n_duplicates
+    share = duplicate_ratio(sizes, n_compared, n / total) if n_compared else Range(0.0, 0.0, 1.0)
+    compared = total_of_share(min(n_compared, n), n, total)  # a page may hold but one document
+    whole = {name: total_of_share(min(_n_documents(sets[name]), n), n, total) for name in ("pages", "documents")}
+    whole["corpus"] = compared * Range(1 - share.high, 1 - share.value, 1 - share.low)
+    return {"sample": n_duplicates / max(n_compared, 1), "whole": share.to_json()}, whole
+
+
+def _n_documents(opened: PartSet) -> int:
+    """Records of a set; of pages, those that were fetched."""
+    return opened.counts.kept if opened.kind == "pages" else opened.records
+
+
+def _cluster_sizes(dropped: PartSet) -> list[int]:
+    """Members of each cluster of duplicates, the one that stays among them."""
+    counted: Counter[str] = Counter()
+    for batch in _batches(dropped, ["stage", "duplicate_of"]):
+        counted.update(batch.filter(pc.equal(batch["stage"], "dedup"))["duplicate_of"].to_pylist())
+    return [n + 1 for n in counted.values()]
+
+
+def _sizes(columns: Iterator[Any]) -> _Sizes:
+    n, total, squares = 0, 0.0, 0.0
+    for column in columns:
+        values = column.to_numpy(zero_copy_only=False).astype(float)
+        n, total, squares = n + len(values), total + values.sum(), squares + (values * values).sum()
+    return _Sizes(n, float(total), float(squares))
+
+
+def _batches(opened: PartSet, columns: list[str]) -> Iterator[Any]:
+    for part in opened.parts:
+        yield from opened.batches(part, columns, 4096)
+
+
+def _disk(sets: Mapping[str, PartSet], whole: Mapping[str, Range]) -> dict[str, Range]:
+    """Bytes of each set: as many a record as in the sample; what is dropped grows by what is not kept."""
+    documents, corpus = whole["documents"], whole["corpus"]
+    dropped = Range(*(max(n - m, 0.0) for n, m in zip(_ends(documents), reversed(_ends(corpus)), strict=True)))
+    grown = {**whole, "signals": documents, "dropped": dropped, "tokens": corpus}
+    return {name: grown[name] * (_bytes(sets[name]) / max(_n_documents(sets[name]), 1)) for name in SETS}
+
+
+def _ends(each: Range) -> tuple[float, float, float]:
+    return each.low, each.value, each.high
+
+
+def _sum(ranges: Mapping[str, Range]) -> Range:
+    return sum(ranges.values(), Range(0.0, 0.0, 0.0))
+
+
+def _bytes(opened: PartSet) -> int:
+    return sum(part.bytes + sum(each.bytes for each in part.attachments) for part in opened.parts)
+
+
+def _crawl(config: BuildConfig, links: PartSet, pages: PartSet) -> tuple[int | None, Range | None]:
+    """Bytes over the wire, and seconds, as `webtext crawl plan` reckons them from the sample's pages; None without a page."""
+    fetch = config["crawl.fetch"]
+    try:
+        plan = make_plan(links, PlanSettings(), fetch, pages)
+    except InputError:
+        return None, None
+    cap = next((each for each in plan.caps if each.max_pages_per_host == fetch.max_pages_per_host), plan.caps[0])
+    longest = max(cap.days_by_domain, cap.days_by_concurrency)
+    return cap.wire_bytes, Range(cap.days, cap.days, max(cap.days, longest)) * DAY
+
+
+def _seconds(
+    layout: Layout, sampled: Mapping[str, int], whole: Mapping[str, Range], crawl: Range | None
+) -> dict[str, Range]:
+    """Seconds of each stage, from what it took the sample."""
+    folder = Folder(layout.root)
+    took = folder.read_object(SECONDS, "remove it") if folder.exists(SECONDS) else {}
+    once = Range(1.0, 1.0, 1.0)
+    kept = whole["corpus"] * (1 / max(sampled["corpus"], 1))
+    growth = {
+        "links": once,
+        "clean": whole["documents"] * (1 / max(sampled["documents"], 1)),
+        "tokenizer": Range(1.0, kept.value, kept.high),
+        "tokens": kept,
+        "model": once,
+    }
+    found = {"links": growth["links"] * float(took["links"])} if "links" in took else {}
+    found |= {"pages": crawl} if crawl is not None else {}
+    return found | {name: growth[name] * float(took[name]) for name in list(growth)[1:] if name in took}
+
+
+def _money(prices: PriceSettings, hours: Range, wire: int | None, stored: Range) -> dict[str, Any] | None:
+    """What has a price; None where nothing has."""
+    parts: dict[str, Range] = {}
+    if prices.hour is not None:
+        parts["machine"] = hours * prices.hour
+    if prices.gigabyte_fetched is not None and wire is not None:
+        parts["fetching"] = Range(wire, wire, wire) * (prices.gigabyte_fetched / GIGABYTE)
+    if prices.gigabyte_month is not None:
+        parts["a month of storage"] = stored * (prices.gigabyte_month / GIGABYTE)
+    return {"currency": prices.currency} | {name: each.to_json() for name, each in parts.items()} if parts else None

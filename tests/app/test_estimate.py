@@ -1,0 +1,189 @@
+"""`webtext build --sample`: a slice of the demo's web goes the whole way, and what it says of the whole is held against it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.chain import Layout
+from webtext.app.config import BuildConfig
+from webtext.app.estimate import ESTIMATE
+from webtext.app.estimate_text import estimate_text
+from webtext.app.main import run
+from webtext.app.report import make_report
+from webtext.app.report_html import render
+from webtext.app.trace import Tracer
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.sample import Sample
+from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.fetch.settings import FetchSettings
+
+from .conftest import write_links
+
+PRICES = ["--set", "build.prices.hour=2", "--set", "build.prices.gigabyte_month=0.5"]
+
+
+def identifiers(folder: str, kind: str, name: str) -> set[str]:
+    opened = PartSet.open(folder, kind)
+    return {each for part in opened.parts for each in opened.table(part, [name])[name].to_pylist()}
+
+
+@pytest.fixture(scope="module")
+def sampled(small_demo: Path, small_web: int, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A sample of 60 % of the small demo, whose links are collected already."""
+    out = tmp_path_factory.mktemp("sampled") / "build"
+    shutil.copytree(small_demo / "build/links", out / "links")
+    settings = ["--set", f"build.out={out}", "--set", "crawl.fetch.delay=0.02", "--workers", "1", "--quiet"]
+    assert run(["build", str(small_demo / "build.toml"), "--sample", "60%", *settings, *PRICES]) == 0
+    return Layout(f"{out}-sample-60-percent", str(out))
+
+
+@pytest.fixture(scope="module")
+def estimate(sampled: Layout) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(sampled.root, ESTIMATE).read_text())
+    return found
+
+
+def test_the_truth_lies_within_what_is_said(estimate: dict[str, Any], small_demo: Path) -> None:
+    """The whole build is there: what was reckoned from 60 % of its links is printed beside it."""
+    whole = Layout(str(small_demo / "build"))
+    corpus, tokens = PartSet.open(whole.corpus), PartSet.open(whole.tokens)
+    n_bytes = sum(
+        len(text.encode()) for part in corpus.parts for text in corpus.table(part, ["text"])["text"].to_pylist()
+    )
+    truth = {
+        "pages": PartSet.open(whole.pages).counts.kept,
+        "documents": PartSet.open(whole.documents).records,
+        "corpus": corpus.records,
+        "bytes of text": n_bytes,
+        "tokens": sum(sum(tokens.table(part, ["length"])["length"].to_pylist()) for part in tokens.parts),
+    }
+    print(estimate_text(estimate))
+    for name, value in truth.items():
+        said = estimate["counts"][name]["whole"]
+        print(
+            f"{name:<14} said {said['low']:>9,.0f} .. {said['value']:>9,.0f} .. {said['high']:>9,.0f}, is {value:>9,}"
+        )
+        assert said["low"] <= value <= said["high"], name
+    assert estimate["links"]["whole"] == PartSet.open(whole.links).records
+
+
+def test_the_pages_of_a_sample_are_those_of_its_links_and_nested(
+    sampled: Layout, small_demo: Path, tmp_path: Path
+) -> None:
+    fetch = BuildConfig.read(str(small_demo / "build.toml"), ["crawl.fetch.delay=0.02"])["crawl.fetch"]
+    fetch_pages(sampled.links, str(tmp_path / "pages"), fetch, Run.quiet(), Sample(10.0))
+    small = identifiers(str(tmp_path / "pages"), "pages", "link_id")
+    large = identifiers(sampled.pages, "pages", "link_id")
+    links = identifiers(sampled.links, "links", "link_id")
+    assert large == {each for each in links if Sample(60.0).holds(each)}
+    assert small == {each for each in links if Sample(10.0).holds(each)}
+    assert small < large < links
+
+
+def test_the_rows_are_those_that_the_whole_crawl_gives(sampled: Layout, small_demo: Path) -> None:
+    """A link that redirects to a link outside the sample is that link's page, as it is in the whole build."""
+
+    def outcomes(folder: str) -> dict[str, tuple[str, str | None, str | None]]:
+        opened = PartSet.open(folder, "pages")
+        names = ["link_id", "outcome", "reason", "final_url"]
+        rows = [row for part in opened.parts for row in opened.table(part, names).to_pylist()]
+        return {row["link_id"]: (row["outcome"], row["reason"], row["final_url"]) for row in rows}
+
+    whole = outcomes(str(small_demo / "build/pages"))
+    assert outcomes(sampled.pages).items() <= whole.items()
+
+
+def test_a_sample_says_that_it_is_one(sampled: Layout, estimate: dict[str, Any]) -> None:
+    assert PartSet.open(sampled.pages).recipe["settings"]["sample"] == "60%"
+    assert estimate["sample"] == "60%"
+    assert "a sample of 60% of the links" in render(make_report(sampled.root))
+    assert "**a sample**: 60% of the links" in Path(sampled.corpus, "README.md").read_text()
+    assert json.loads(Path(sampled.root, "config.json").read_text())["build"]["sample"] == "60%"
+
+
+def test_its_folder_is_taken_for_no_whole_build(
+    sampled: Layout, small_demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetch = ["crawl", "fetch", sampled.links, "--out", sampled.pages, "--config", str(small_demo / "build.toml")]
+    assert run([*fetch, "--set", "crawl.fetch.delay=0.02"]) == 3
+    assert "sample was '60%', is None" in capsys.readouterr().err
+
+
+def test_its_documents_lead_back_to_their_posts(sampled: Layout) -> None:
+    identifier = min(identifiers(sampled.corpus, "corpus", "id"))
+    found = Tracer(sampled.root).find(identifier)
+    assert found is not None
+    assert found.link is not None
+    assert found.link["posts"]
+
+
+def test_money_has_a_price_or_is_not_told(estimate: dict[str, Any]) -> None:
+    hours, money = estimate["hours"], estimate["money"]
+    assert money["currency"] == "dollars"
+    assert money["machine"]["value"] == pytest.approx(2 * hours["value"])
+    stored = sum(each["value"] for each in estimate["bytes_stored"].values())
+    assert money["a month of storage"]["value"] == pytest.approx(0.5e-9 * stored, rel=1e-3)
+    assert "fetching" not in money
+    assert "Prices are not known" in estimate_text(estimate | {"money": None})
+
+
+def test_a_second_run_finds_everything_done(
+    sampled: Layout, small_demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--sample", "60%", "--set", f"build.out={sampled.whole}", "--set", "crawl.fetch.delay=0.02"]
+    assert run(["build", str(small_demo / "build.toml"), *arguments, "--dry-run"]) == 0
+    assert "are done" in capsys.readouterr().err
+
+
+def test_a_sample_that_keeps_no_link_says_how_many_it_would_need(tmp_path: Path) -> None:
+    write_links(tmp_path / "build")
+    settings = FetchSettings(contact="nobody@example.org")
+    with pytest.raises(InputError, match=r"keeps none of the 8 links") as raised:
+        fetch_pages(str(tmp_path / "build/links"), str(tmp_path / "pages"), settings, Run.quiet(), Sample(0.1))
+    assert "about one link of 1,000; of these, 0.221% is the smallest that keeps one" in str(raised.value)
+    assert not (tmp_path / "pages").exists()
+
+
+def config(tmp_path: Path, text: str) -> BuildConfig:
+    path = tmp_path / "build.toml"
+    path.write_text(text)
+    return BuildConfig.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('links = ["a"]\nsample = "0%"', "more than 0% and at most 100%"),
+        ('links = ["a"]\nsample = "101%"', "more than 0% and at most 100%"),
+        ('links = ["a"]\nsample = "0.1"', "a percent sign is missing"),
+        ('links = ["a"]\nsample = 0.1', "expected a string"),
+        ('pages = ["a"]\nsample = "1%"', "a sample is one of links"),
+        ('links = ["a"]\nsample = "1%"\n[crawl.fetch]\nshare = "1/2"', "taken of all links"),
+        ('links = ["a"]\n[build.prices]\nhour = -1', "expected 0 or more"),
+    ],
+)
+def test_bad_settings_are_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config(tmp_path, f"[build]\n{text}\n")
+
+
+def test_the_folder_says_what_it_is(tmp_path: Path) -> None:
+    assert Layout.of(config(tmp_path, '[build]\nlinks = ["a"]\nout = "b/"\nsample = "0.10%"\n')["build"]) == Layout(
+        "b-sample-0.1-percent", "b/"
+    )
+
+
+@pytest.mark.parametrize("sample", ["0%", "0.1", "150%"])
+def test_the_option_is_checked_like_the_setting(
+    tmp_path: Path, sample: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "build.toml").write_text('[build]\nlinks = ["a"]\n')
+    assert run(["build", str(tmp_path / "build.toml"), "--sample", sample]) == 2
+    assert f"[build] sample = '{sample}'" in capsys.readouterr().err
