@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,21 @@ def test_the_toy_recipes_train(name: str, tokens: str, tmp_path: Path) -> None:
     command = ["train", "run", tokens, "--out", str(tmp_path / "toy"), "--config", recipe, *less, "--quiet"]
     assert run([*command, "--microbatch-size", "4", "--threads", "1"]) == 0
     assert (tmp_path / "toy" / METRICS).exists()
+
+
+def test_the_slurm_file_starts_torchrun_with_a_log_for_each_rank(tokens: str, tmp_path: Path) -> None:
+    """Slurm's own programs are stood in for: `srun` runs its arguments here, `scontrol` names this host."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, script in {"srun": 'exec "$@"', "scontrol": "echo localhost"}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    small = "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --steps 3 --warmup-steps 1 --threads 1"
+    job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_NUM_NODES": "1"}
+    place = {"SLURM_GPUS_ON_NODE": "2", "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", str(FOLDER / "slurm.sbatch"), "train", "run", tokens, "--out", "model", *small.split()]
+    subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, **job, **place, "OMP_NUM_THREADS": "1"})
+    assert len((tmp_path / "model" / METRICS).read_text().splitlines()) == 3 + 2
+    logs = {path.parent.name: path.read_text() for path in (tmp_path / "logs").rglob("stderr.log")}
+    assert sorted(logs) == ["0", "1"]
+    assert "processes: 2" in logs["0"]
