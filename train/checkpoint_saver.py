@@ -40,9 +40,12 @@ from webtext.train.shape import GPT2Config
 class CheckpointSaver:
     """Saves one run's checkpoints in the background; every process has one, and process 0 publishes."""
 
-    def __init__(self, model_dir: Path, world: World, *, keep: int | None, keep_best: bool) -> None:
+    def __init__(
+        self, model_dir: Path, world: World, *, keep: int | None, keep_best: bool, copies: bool = True
+    ) -> None:
         self.model_dir, self.world, self.keep, self.keep_best = model_dir, world, keep, keep_best
-        self._staging = Staging(world.device)
+        self._staging = Staging(world.device) if copies else None
+        self._staged = threading.Event()
         self._saving: Future[Checkpoint] | None = None
         self._saved: Checkpoint | None = None
 
@@ -69,16 +72,21 @@ class CheckpointSaver:
             self._exit.close()
 
     def begin(self, step: int, config: GPT2Config, tensors: dict[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Save `tensors`, which may change when `wait_until_staged` has returned, and `state`; waits for the save before."""
+        """Save `tensors`, which may change when `wait_until_staged` has returned, and `state`; waits for the save before.
+
+        With `copies` false that is when they are written: what a run does whose tensors may not fit into memory twice.
+        """
         self.finish()
-        self._staging.begin()
+        self._staged.clear()
+        if self._staging is not None:
+            self._staging.begin()
         saved = Checkpoint(checkpoint_path(self.model_dir, step), step, copy.deepcopy(dict(state)))
         self._saving = self._thread.submit(self._save, saved, config, tensors)
 
     def wait_until_staged(self) -> None:
         """Wait until the tensors of the save under way are copied."""
         if self._saving is not None:
-            self._staging.done.wait()
+            self._staged.wait()
 
     @property
     def failed(self) -> bool:
@@ -99,7 +107,7 @@ class CheckpointSaver:
             publish_checkpoint(saved.path, saved.step, config, files, saved.state)
             prune_checkpoints(self.model_dir, self.keep, keep_best=self.keep_best)
 
-        writer = PieceWriter(temporary, self.world.rank, self._staging.copy, publish)
+        writer = PieceWriter(temporary, self.world.rank, self._stage, publish)
         nested: dict[str, dict[str, Tensor]] = {}  # to DCP each entry of the outermost dict costs 0.1 ms
         for name, tensor in tensors.items():
             kind, _, rest = name.partition(".")
@@ -110,10 +118,18 @@ class CheckpointSaver:
             with no_space_is_an_error(str(saved.path)), _cause_alone():
                 save(nested, storage_writer=writer, process_group=self._group, no_dist=self.world.size == 1)
         finally:
-            self._staging.done.set()
+            self._staged.set()
             if self.world.is_main:
                 shutil.rmtree(temporary, ignore_errors=True)
         return saved
+
+    def _stage(self, pieces: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Copies, after which the tensors may change; or the tensors themselves, which may when all is written."""
+        if self._staging is None:
+            return pieces
+        copies = self._staging.copy(pieces)
+        self._staged.set()
+        return copies
 
 
 @contextlib.contextmanager
@@ -129,19 +145,18 @@ class Staging:
     """Host memory for one save's pieces, kept from save to save: pinned where they come from a GPU."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.done = device, threading.Event()
+        self.device = device
         self._buffers: dict[str, Tensor] = {}
         self._ready: torch.cuda.Event | None = None
 
     def begin(self) -> None:
         """Called where the tensors hold what is to be saved."""
-        self.done.clear()
         if self.device.type == "cuda":
             self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._ready.record()
 
     def copy(self, pieces: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copies in host memory; when they are made, `done` is set."""
+        """Copies in host memory."""
         pinned = self.device.type == "cuda"
         for key, piece in pieces.items():
             if key not in self._buffers:
@@ -149,7 +164,6 @@ class Staging:
         with self._own_stream():
             for key, piece in pieces.items():
                 _copy(self._buffers[key], piece.detach())
-        self.done.set()
         return {key: self._buffers[key] for key in pieces}
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """What a run trains by: whoever holds the model's parameters and makes a step's gradients.
 
-`WholeModel` is the plain model in one process, `ParallelModel` (parallel/) a model spread over several. The trainer knows this
-interface alone.
+`WholeModel` is the plain model in one process, `ParallelModel` (parallel/) a model spread over several, `OffloadedEngine`
+(offload/) one that lies on the host. The trainer knows this interface alone.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from webtext.train.evaluate.windows import Windows
 from webtext.train.model import GPT2
+from webtext.train.settings import TrainSettings
 
 
 class Engine(Protocol):
@@ -36,14 +38,23 @@ class Engine(Protocol):
         Both are means over the counted targets of all `microbatches`, windows [b, t + 1], of all processes together.
         """
 
+    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
+        """What updates the parameters; its groups take the learning rate (`optimizer.set_learning_rate`)."""
+
     def gradient_norm(self) -> Tensor:
         """The Euclidean norm of the whole model's gradient, a scalar, the same in all processes."""
 
+    def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
+        """Begin `update.update` of all parameters, whose gradients are then gone; all that is asked for next waits for it."""
+
     def parameters_changed(self) -> None:
-        """Follows every update and every reading of a checkpoint: what is derived from the parameters is made anew."""
+        """Follows the reading of a checkpoint: what is derived from the parameters is made anew."""
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
-        """`tensor`, shaped as the parameter `name` here, as a checkpoint takes it: it knows its place in the whole."""
+        """`tensor`, shaped as the parameter `name` here, as a checkpoint takes it: it knows its place in the whole.
+
+        Updates that were begun are over.
+        """
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
         """Sum of -log p in nats over the windows' scored tokens, and how many they are; the same in all processes."""

@@ -71,6 +71,7 @@ def train_model(
         from webtext.train.determinism import deterministic
         from webtext.train.distributed import join_world
         from webtext.train.memory import memory_is_an_error, warn_if_too_large
+        from webtext.train.offload.device_memory import check_offload
         from webtext.train.trainer import Trainer
     except ModuleNotFoundError as error:
         if error.name in ("torch", "safetensors"):
@@ -85,6 +86,7 @@ def train_model(
     model_dir = Folder(out).local_path()
     recipe = make_recipe(settings, sources)
     with deterministic(settings.deterministic), join_world(settings.device, settings.hang_timeout) as world:
+        check_offload(settings, world)
         console = run.console if world.is_main else Console("quiet")
         if world.is_main:
             for source in sources:

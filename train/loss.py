@@ -10,6 +10,7 @@ padding and counts nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -72,10 +73,19 @@ class TrainingLoss:
         return loss if counted_bt is None else loss * counted_bt.float().mean()
 
 
+class Masked(Protocol):
+    """GPT2, or what holds one."""
+
+    def log_likelihood(
+        self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
+    ) -> Tensor:
+        """As GPT2's."""
+
+
 class MaskedLikelihood:
     """A model that is judged as it was trained: with document masks."""
 
-    def __init__(self, model: GPT2, eot_id: int) -> None:
+    def __init__(self, model: Masked, eot_id: int) -> None:
         self._model = model
         self._eot_id = eot_id
 

@@ -51,6 +51,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World, console: Console) -> None:
     """Say so where a run takes by plan more than its device has: on a CPU the system may kill it without a word."""
+    if settings.offload is not None:
+        return  # it fits itself to the device, or fails before the first step
     microbatch, _ = settings.accumulation(settings.mesh_shape(world.size).n_data)
     needed, n_bytes = _needed_bytes(config, settings, world, microbatch), memory_bytes(world)
     if needed > n_bytes:
@@ -77,9 +79,12 @@ def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int
     """What would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
     share = settings.first_batch_size // settings.mesh_shape(world.size).n_data
     smaller = [size for size in range(1, most + 1) if share % size == 0]
-    while len(smaller) > 1 and _needed_bytes(config, settings, world, smaller[-1]) > memory_bytes(world):
-        smaller.pop()
+    if settings.offload is None:  # else the device never holds the whole model
+        while len(smaller) > 1 and _needed_bytes(config, settings, world, smaller[-1]) > memory_bytes(world):
+            smaller.pop()
     choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
-    if not settings.activation_checkpointing:
+    if settings.offload is not None:
+        choices.append("a larger device_memory_gib")
+    elif not settings.activation_checkpointing:
         choices.append("activation_checkpointing = true")
     return " or ".join(choices)

@@ -20,6 +20,7 @@ COMPILE = ("auto", "on", "off")
 OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "wsd")
 ON_SPIKE = ("stop", "skip")
+HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,16 @@ class TrainSettings:
     )
     pipeline_schedule: str = setting("1f1b", "of microbatches through stages: 1f1b, interleaved, zbv", in_recipe=False)
     device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
+    offload: str | None = setting(
+        None,
+        "keep all but a window of layers off the device: in 'host' memory, or in files in a folder (a path with a slash)",
+        in_recipe=False,
+    )
+    device_memory_gib: float | None = setting(
+        None,
+        "what an offloaded run takes of its device, GiB; on a CPU an arena of that size  [default: all of a GPU]",
+        in_recipe=False,
+    )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
     compile: str = setting("auto", "the blocks by torch.compile: on, off, or auto (on a GPU)", in_recipe=False)
     deterministic: bool = setting(
@@ -131,6 +142,7 @@ class TrainSettings:
         self._check("spike_sigmas", self.spike_sigmas is None or self.spike_sigmas > 0, "above 0, or none")
         self._check("warmup_steps", 0 <= self.warmup_steps < self.steps, f"0 or more and below steps = {self.steps}")
         self._check_batch_ramp()
+        self._check_offload()
         if self.document_masks and not self.crosses_documents:
             raise ConfigError(
                 "document_masks is true and crosses_documents false: each window holds one document",
@@ -156,6 +168,26 @@ class TrainSettings:
         if not holds:
             raise ConfigError(f"{name} is {getattr(self, name)}", f"it must be {expected}")
 
+    def _check_offload(self) -> None:
+        gib = self.device_memory_gib
+        self._check("device_memory_gib", gib is None or gib > 0, "above 0")
+        if self.offload is None:
+            self._check("device_memory_gib", gib is None, "left out where nothing is offloaded")
+        elif self.offload != HOST and "/" not in self.offload:
+            raise ConfigError(
+                f"offload is '{self.offload}'", "it must be 'host', or a folder's path with a slash: ./rows"
+            )
+        elif self.compile == "on":
+            raise ConfigError(
+                f"offload is '{self.offload}' and compile is 'on': an offloaded run computes as it stands",
+                "leave one of them out",
+            )
+        elif self.mesh is not None and MeshShape.parse(self.mesh).size > 1:
+            raise ConfigError(
+                f"offload is '{self.offload}' and mesh '{self.mesh}': an offloaded run is one process",
+                "leave one of them out",
+            )
+
     def _check_batch_ramp(self) -> None:
         start, n_steps = self.batch_ramp_start, self.batch_ramp_steps
         if start is None:
@@ -179,6 +211,11 @@ class TrainSettings:
     def last_step(self) -> int:
         """The step after which a run ends: `steps`, or `stop_at_step` where that comes first."""
         return self.steps if self.stop_at_step is None else min(self.stop_at_step, self.steps)
+
+    @property
+    def offload_folder(self) -> str | None:
+        """Where the files of an offloaded run lie; None where it has none."""
+        return None if self.offload == HOST else self.offload
 
     @property
     def first_batch_size(self) -> int:

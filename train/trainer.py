@@ -39,14 +39,14 @@ from webtext.train.loss import WindowRules
 from webtext.train.memory import memory_is_an_error
 from webtext.train.meter import Meter
 from webtext.train.model import GPT2
-from webtext.train.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
+from webtext.train.optimizer import optimizer_tensors, set_learning_rate
 from webtext.train.precision import compute_dtype
 from webtext.train.sample import sample_text
 from webtext.train.schedule import batch_size, learning_rate, total_tokens
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.sources import Source, make_sampler
 from webtext.train.termination import Termination
-from webtext.train.update import Reading, is_fault, update
+from webtext.train.update import Reading, is_fault
 from webtext.train.whole import WholeModel
 
 METRICS = "metrics.jsonl"
@@ -106,15 +106,17 @@ class Trainer:
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
         self.world, self.console, self.tokenizer = world, console, tokenizer
         torch.manual_seed(settings.seed)
-        model = GPT2(settings.config(sources[0].train.vocab_size)).to(world.device)
+        model = GPT2(settings.config(sources[0].train.vocab_size))
+        if settings.offload is None:
+            model.to(world.device)
         model.activation_checkpointing = settings.activation_checkpointing
-        self.is_compiled = compiles(settings.compile, world.device)
+        self.is_compiled = settings.offload is None and compiles(settings.compile, world.device)
         if self.is_compiled:
             compile_blocks(model.blocks)
         self.config = model.config
         self.dtype = compute_dtype(settings.dtype, world.device, self.config.n_embd)
         self.engine = make_engine(model, settings, WindowRules.of(settings, sources[0].train.eot_id), world, self.dtype)
-        self.optimizer = make_optimizer(self.engine.parameters, settings)
+        self.optimizer = self.engine.make_optimizer(settings)
         self.microbatch, _ = settings.accumulation(self.engine.n_data)
         share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
         sampler = make_sampler(sources, settings, batch_size=self.microbatch, **share)
@@ -157,7 +159,9 @@ class Trainer:
             self._next_batches = stack.enter_context(contextlib.closing(iter(self.batches)))
             keep, keep_best = settings.keep_checkpoints, settings.keep_best
             self._saver = stack.enter_context(
-                CheckpointSaver(self.model_dir, self.world, keep=keep, keep_best=keep_best)
+                CheckpointSaver(
+                    self.model_dir, self.world, keep=keep, keep_best=keep_best, copies=settings.offload is None
+                )
             )
             progress = stack.enter_context(self.console.progress(settings.last_step, "train", "steps"))
             self._announce()
@@ -200,7 +204,6 @@ class Trainer:
         self.world.enter("computes gradients", self.step)
         torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
         rate = learning_rate(settings, self.step)
-        set_learning_rate(self.optimizer, settings, rate)
         n_sequences = batch_size(settings, self.step)
         accumulation = n_sequences // (self.microbatch * self.engine.n_data)
         mean = self.engine.forward_backward(self._microbatches(accumulation), accumulation)
@@ -208,9 +211,8 @@ class Trainer:
         n_asked = self.world.sum(torch.full_like(mean, float(self._termination.asked or self._saver.failed)))
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
         self._saver.wait_until_staged()
-        update(self.optimizer, norm, settings.max_grad_norm, fault)
-        self.optimizer.zero_grad(set_to_none=True)
-        self.engine.parameters_changed()
+        set_learning_rate(self.optimizer, settings, rate)
+        self.engine.update(self.optimizer, settings.max_grad_norm, norm, fault)
         self.step += 1
         n_tokens = n_sequences * settings.context
         self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
@@ -318,6 +320,7 @@ class Trainer:
             "threads": torch.get_num_threads(),
             "compiled": self.is_compiled,
             "deterministic": self.settings.deterministic,
+            **({} if self.settings.offload is None else {"offload": self.settings.offload}),
         }
 
     def _mesh(self) -> dict[str, str]:
@@ -356,6 +359,10 @@ class Trainer:
 
 def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
     """What trains `model`: this process alone, or all of the run's, of which each has made an equal model."""
+    if settings.offload is not None:
+        from webtext.train.offload.engine import OffloadedEngine
+
+        return OffloadedEngine(model, settings, rules, world.device, dtype)
     if world.size == 1:
         return WholeModel(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from webtext.train.compilation import as_it_stands
 from webtext.train.distributed import World
@@ -13,8 +14,10 @@ from webtext.train.evaluate.perplexity import total_loss
 from webtext.train.evaluate.windows import Windows
 from webtext.train.loss import MaskedLikelihood, TrainingLoss, WindowRules
 from webtext.train.model import GPT2
+from webtext.train.optimizer import make_optimizer
 from webtext.train.precision import cast_parameters
-from webtext.train.update import gradient_norm
+from webtext.train.settings import TrainSettings
+from webtext.train.update import gradient_norm, update
 
 
 class WholeModel:
@@ -42,9 +45,18 @@ class WholeModel:
         mean: Tensor = loss / share
         return mean
 
+    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
+        """One for all parameters."""
+        return make_optimizer(self.parameters, settings)
+
     def gradient_norm(self) -> Tensor:
         """As `nn.utils.clip_grad_norm_` takes it."""
         return gradient_norm(self.model)
+
+    def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
+        """On the device, behind what is queued there."""
+        update(optimizer, norm, max_norm, fault)
+        optimizer.zero_grad(set_to_none=True)
 
     def parameters_changed(self) -> None:
         """Nothing is derived from them."""

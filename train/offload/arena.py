@@ -44,6 +44,10 @@ class Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self._hold(storage)
         return result
 
+    def within(self) -> Arena:
+        """The arena itself, as a context."""
+        return self
+
     def _hold(self, storage: torch.UntypedStorage) -> None:
         n_bytes, key = storage.nbytes(), storage._cdata
         if self.used_bytes + n_bytes > self.capacity:

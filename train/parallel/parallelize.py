@@ -21,17 +21,21 @@ from torch import Tensor, distributed, nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 
 from webtext.train.compilation import as_it_stands
 from webtext.train.evaluate.windows import Windows
 from webtext.train.loss import WindowRules
 from webtext.train.model import GPT2
+from webtext.train.optimizer import make_optimizer
 from webtext.train.parallel import stages
 from webtext.train.parallel.evaluation import StageWalk
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.pipeline import Pipeline
 from webtext.train.parallel.stage import TIED, Stage
 from webtext.train.parallel.tensor_parallel import split_tensors
+from webtext.train.settings import TrainSettings
+from webtext.train.update import update
 
 
 class ParallelModel:
@@ -172,6 +176,16 @@ class ParallelModel:
             )
         is_on_two = name == TIED and self._tied_pair is not None
         return self.n_data * self.shape.tp // n_pieces * (2 if is_on_two else 1)
+
+    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
+        """One for this process's parameters."""
+        return make_optimizer(self.parameters, settings)
+
+    def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
+        """Of this process's parameters, by the decision that all processes share."""
+        update(optimizer, norm, max_norm, fault)
+        optimizer.zero_grad(set_to_none=True)
+        self.parameters_changed()
 
     def parameters_changed(self) -> None:
         """Let the second copy of a tied weight follow the first."""

@@ -1,0 +1,82 @@
+"""What an offloaded run may take of its device: an arena of host memory in the place of a GPU, or a share of a real one."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.train.distributed import World
+from webtext.train.offload.arena import Arena
+from webtext.train.offload.host_memory import HostMemory
+from webtext.train.settings import TrainSettings
+
+GIB = 2**30
+
+
+class DeviceMemory(Protocol):
+    """What the device may hold and what it held at most, bytes; `within` surrounds all that is done there."""
+
+    capacity: int
+
+    @property
+    def peak_bytes(self) -> int: ...  # noqa: D102 - see above
+
+    def within(self) -> AbstractContextManager[Any]: ...  # noqa: D102 - see above
+
+
+class CudaMemory:
+    """The first `capacity` bytes of a GPU: torch's allocator refuses more."""
+
+    def __init__(self, device: torch.device, capacity: int | None) -> None:
+        total = int(torch.cuda.get_device_properties(device).total_memory)
+        self.device, self.capacity = device, capacity or total
+        if capacity is not None:
+            torch.cuda.set_per_process_memory_fraction(capacity / total, device)
+        torch.cuda.reset_peak_memory_stats(device)
+
+    @property
+    def peak_bytes(self) -> int:
+        """With what the allocator holds in reserve, as that counts against the capacity."""
+        return torch.cuda.max_memory_reserved(self.device)
+
+    def within(self) -> AbstractContextManager[None]:
+        """Nothing: the allocator is always asked."""
+        return contextlib.nullcontext()
+
+
+def device_memory(settings: TrainSettings, device: torch.device) -> DeviceMemory:
+    """The memory that `settings` give an offloaded run on `device`."""
+    given = settings.device_memory_gib
+    capacity = None if given is None else int(given * GIB)
+    if device.type == "cuda":
+        return CudaMemory(device, capacity)
+    assert capacity is not None, "refused by check_offload"
+    return Arena(capacity)
+
+
+def check_offload(settings: TrainSettings, world: World) -> None:
+    """Refuse what an offloaded run cannot be, before anything is written."""
+    if settings.offload is None:
+        return
+    if world.size > 1:
+        raise ConfigError(
+            f"offload is '{settings.offload}' and {world.size} processes train: an offloaded run is one process",
+            "start one process, or leave out offload and spread the model over the processes by --mesh fsdp=N",
+        )
+    given = settings.device_memory_gib
+    if world.device.type == "cpu" and given is None:
+        raise ConfigError(
+            f"offload is '{settings.offload}' and the device is the CPU, whose memory is the host's",
+            "give device_memory_gib, for an arena of that size in the place of a GPU, or leave out offload",
+        )
+    if world.device.type == "cuda" and given is not None:
+        total = int(torch.cuda.get_device_properties(world.device).total_memory)
+        if given * GIB > total:
+            raise EnvironmentError_(f"device_memory_gib is {given}, and the GPU has {total / GIB:.1f}", "give less")
+    if settings.offload_folder is not None:
+        HostMemory(folder=Path(settings.offload_folder)).zeros((1,), torch.float32)
