@@ -98,6 +98,7 @@ def classes_of_other_verbs() -> dict[str, type]:
     from webtext.crawl.apis.refresh_settings import RefreshSettings
     from webtext.crawl.plan.settings import PlanSettings
     from webtext.tokenizer.corpus import CountSettings
+    from webtext.train.experiments.settings import CompareSettings
     from webtext.train.settings import PlanSettings as TrainPlanSettings
 
     return {
@@ -105,6 +106,7 @@ def classes_of_other_verbs() -> dict[str, type]:
         "crawl.plan": PlanSettings,
         "tokenizer.count": CountSettings,
         "train.plan": TrainPlanSettings,
+        "train.compare": CompareSettings,
     }
 
 

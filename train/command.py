@@ -1,4 +1,4 @@
-"""`webtext train`: plan, run, curve, eval, sample, export. torch is loaded when a verb runs."""
+"""`webtext train`: plan, run, curve, compare, eval, sample, export. torch is loaded when a verb runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from webtext.base.errors import ConfigError, DryRun
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.table3 import TASKS
+from webtext.train.experiments.settings import CompareSettings
 from webtext.train.settings import EvalSettings, PlanSettings, SampleSettings, TrainSettings
 
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
@@ -106,6 +107,59 @@ def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
     target = Path(out)
     Folder(target.parent).write_bytes(target.name, page.encode())
     run.console.result({"out": out}, f"wrote '{out}'")
+
+
+@verb(group, "compare", settings={"train": TrainSettings, "train.compare": CompareSettings})
+@click.argument("corpora", nargs=-1, metavar="CORPUS...")
+@click.option("--eval", "evaluation", multiple=True, metavar="[TASK=]FILE", help="Evaluation set; repeatable.")
+@click.option(
+    "--validation",
+    metavar="FILE",
+    help="A frozen validation set.  [default: what all corpora hold out, as the first has it]",
+)
+@click.option("--tokenizer", metavar="FILE", help="The one that packed all corpora  [default: each build's own]")
+@click.option("--out", metavar="DIR", help="Folder for runs, the validation set, compare.json and compare.html.")
+def compare(
+    run: Run,
+    settings: Mapping[str, Any],
+    corpora: tuple[str, ...],
+    evaluation: tuple[str, ...],
+    validation: str | None,
+    tokenizer: str | None,
+    out: str | None,
+) -> None:
+    """Say which CORPUS makes a better model than the first: better, worse or within noise, over several seeds.
+
+    A CORPUS is a build or a token set, or NAME=PATH. All get the same model, schedule and tokens (--tokens); models are
+    measured in bits per byte. The same command again goes on where it stopped.
+
+    
+      webtext train compare build-karma-3 build-karma-10 --tokens 50000000 --config train/recipes/toy-cpu.toml --out ablation
+      webtext train compare plain=build/a strict=build/b --eval wikitext-103=wiki.test.tokens --seeds 5 --out ablation
+
+    
+    Reads:  builds or part sets of tokens, their tokenizers, evaluation sets
+    Writes: DIR: compare.json, compare.html, validation.jsonl, runs/*/seed-*/ (model folders)
+    """
+    from webtext.train.experiments.compare import compare_corpora
+
+    target = need_out(out)
+    found = compare_corpora(
+        corpora,
+        target,
+        settings["train"],
+        settings["train.compare"],
+        run,
+        evaluation=evaluation,
+        validation=validation,
+        tokenizer=tokenizer,
+    )
+    from webtext.train.experiments.compare_page import comparison_page, comparison_text
+
+    Folder(target).write_bytes("compare.html", comparison_page(found).encode())
+    run.console.result(
+        found.to_json(), f"{comparison_text(found)}\nthe page: '{Folder(target).location('compare.html')}'"
+    )
 
 
 @verb(group, "eval", settings=EvalSettings, section="train.eval")

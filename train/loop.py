@@ -58,11 +58,18 @@ class TrainResult:
 
 
 def train_model(
-    tokens: str | Sequence[str], out: str, settings: TrainSettings, run: Run, *, tokenizer: str | None = None
+    tokens: str | Sequence[str],
+    out: str,
+    settings: TrainSettings,
+    run: Run,
+    *,
+    tokenizer: str | None = None,
+    held_out: str | None = None,
 ) -> TrainResult:
     """Train a GPT-2 on the token set `tokens`, or on several mixed; leave checkpoints and metrics.jsonl in `out`.
 
     `tokenizer` is the file that packed the tokens, needed where `settings` ask for texts on the way; another is refused.
+    `held_out` is a token set whose validation split is measured on the way, instead of those of `tokens`.
 
     Goes on from the latest whole checkpoint, bit for bit as if it had not stopped when machine and processes are the
     same; a finished run is skipped. Under torchrun every process calls this; the first one writes.
@@ -78,7 +85,7 @@ def train_model(
             raise missing_extra(str(error.name), "train") from None
         raise
 
-    sources = open_sources(tokens)
+    sources = open_sources(tokens, held_out)
     uses = source_uses(
         sources, settings, total_tokens(settings)
     )  # refuses what makes no order, before anything is written

@@ -40,12 +40,15 @@ class SourceUse:
         return f"{of}{self.passes:.2f} passes over {self.tokens:,}, held out are {self.held_out_tokens:,}"
 
 
-def open_sources(tokens: str | Sequence[str]) -> list[Source]:
-    """The named token sets. ConfigError when there is none, or one twice: its weight would be in doubt."""
+def open_sources(tokens: str | Sequence[str], held_out: str | None = None) -> list[Source]:
+    """The named token sets. ConfigError when there is none, or one twice: its weight would be in doubt.
+
+    `held_out` is a set whose validation split stands in the place of that of each.
+    """
     names = [tokens] if isinstance(tokens, str) else list(tokens)
     if not names:
         raise ConfigError("no token set is named", "e.g. build/tokens")
-    sources = [Source(name, TokenShards(name, "train"), TokenShards(name, "validation")) for name in names]
+    sources = [Source(name, TokenShards(name, "train"), TokenShards(held_out or name, "validation")) for name in names]
     hashes = [source.train.hash for source in sources]
     for i, source in enumerate(sources):
         if source.train.hash in hashes[:i]:

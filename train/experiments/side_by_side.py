@@ -25,7 +25,6 @@ from webtext.train.experiments.child import START
 from webtext.train.termination import Termination
 
 POLL_SECONDS = 0.25
-_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +52,36 @@ class Failed:
 
 
 class _Child:
-    """A call under way."""
+    """The process of a place, and the call that it is making."""
 
-    def __init__(self, number: int, call: Call, place: Place) -> None:
-        self.number, self.call, self.place = number, call, place
+    def __init__(self, place: Place) -> None:
+        self.place = place
         ours, theirs = socket.socketpair()
-        with theirs, no_space_is_an_error(str(call.log)):
-            call.log.parent.mkdir(parents=True, exist_ok=True)
-            with open(call.log, "ab") as log:
-                self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", START, str(theirs.fileno())],
-                    env=os.environ | dict(place.environment),
-                    pass_fds=(theirs.fileno(),),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+        theirs_alive, self._alive = os.pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", START, str(theirs.fileno()), str(theirs_alive)],
+                env=os.environ | dict(place.environment),
+                pass_fds=(theirs.fileno(), theirs_alive),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        os.close(theirs_alive)
         self.connection = Connection(ours.detach())
+
+    def give(self, number: int, call: Call) -> None:
+        """Begin a call."""
+        self.number, self.call = number, call
+        with no_space_is_an_error(str(call.log)):
+            call.log.parent.mkdir(parents=True, exist_ok=True)
+            call.log.touch()
         with contextlib.suppress(
             BrokenPipeError, ConnectionResetError
         ):  # that it died is found when its answer is read
-            self.connection.send_bytes(pickle.dumps((call.function, call.arguments)))
+            self.connection.send_bytes(pickle.dumps((call.function, call.arguments, str(call.log))))
 
     def answer(self) -> tuple[str, Any]:
-        """What it returned or raised; waits for its end."""
+        """What the call returned or raised."""
         try:
             told: tuple[str, Any] = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -85,17 +89,14 @@ class _Child:
             cause = f"signal {-status}" if status < 0 else f"exit status {status}"
             lines = self.call.log.read_text(errors="replace").split("\n")
             said = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "it said nothing")
-            told = (
-                "raised",
-                EnvironmentError_(f"'{self.call.name}' ended by {cause}: {said}", f"all it said: {self.call.log}"),
-            )
-        self.process.wait()
-        self.connection.close()
+            return "raised", EnvironmentError_(f"its process ended by {cause}: {said}")
         return told
 
-    def ask_to_end(self) -> None:
-        """SIGTERM: a training run saves after the step under way."""
-        self.process.terminate()
+    def end(self) -> None:
+        """Wait for its end, after `process.terminate()` or when it has nothing to do."""
+        self.connection.close()
+        self.process.wait()
+        os.close(self._alive)
 
 
 def run_side_by_side(
@@ -114,36 +115,48 @@ def run_side_by_side(
     refuse_torchrun()
     waiting = deque(enumerate(calls))
     free = deque(places)
+    idle: list[_Child] = []
     running: list[_Child] = []
     results: list[Any] = [None] * len(calls)
     with Termination.noticed() as termination:
         try:
             while waiting or running:
-                while waiting and free and not termination.asked:
-                    running.append(_Child(*waiting.popleft(), free.popleft()))
                 if termination.asked:
                     raise Interrupted("ended by SIGTERM; what ran has saved", "give the same command again to go on")
+                while waiting and (idle or free):
+                    running.append(idle.pop() if idle else _Child(free.popleft()))
+                    running[-1].give(*waiting.popleft())
                 ready = wait([child.connection for child in running], POLL_SECONDS)
                 for child in [child for child in running if child.connection in ready]:
+                    results[child.number] = _settle(child, is_fatal)
                     running.remove(child)
-                    free.append(child.place)
-                    kind, value = child.answer()
-                    if kind == "raised":
-                        if is_fatal(value):
-                            raise named(child.call, value)
-                        value = Failed(named(child.call, value))
-                    results[child.number] = value
+                    if child.process.poll() is None:
+                        idle.append(child)
+                    else:
+                        child.end()
+                        free.append(child.place)
                 on_tick()
         finally:
-            _end(running)
+            for child in running:
+                child.process.terminate()
+            for child in (*running, *idle):
+                child.end()
     return results
+
+
+def _settle(child: _Child, is_fatal: Callable[[WebtextError], bool]) -> Any:
+    """What the child's call returned, or `Failed`; a fatal error is raised."""
+    kind, value = child.answer()
+    if kind == "returned":
+        return value
+    if is_fatal(value):
+        raise named(child.call, value)
+    return Failed(named(child.call, value))
 
 
 def named(call: Call, error: WebtextError) -> WebtextError:
     """The error of a call, with its name and where its log is."""
     first, *rest = error.lines
-    if first.startswith(f"'{call.name}'"):
-        return error
     return type(error)(f"'{call.name}': {first}", *rest[:1], f"all it said: {call.log}")
 
 
@@ -151,11 +164,3 @@ def refuse_torchrun() -> None:
     """ConfigError where this process is one of several: each would start all the calls."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
-
-
-def _end(running: Sequence[_Child]) -> None:
-    for child in running:
-        child.ask_to_end()
-    for child in running:
-        child.process.wait()
-        child.connection.close()

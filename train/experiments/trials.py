@@ -23,9 +23,10 @@ A trial that is past the step already (the experiment was given again) answers w
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from webtext.base.errors import ConfigError, InputError, RunFailed, WebtextError
 from webtext.base.run import Run
@@ -48,6 +49,8 @@ class Trial:
     tokens: tuple[str, ...]
     settings: TrainSettings
     folder: str
+    held_out: str | None = None
+    """The token set whose validation split is measured on the way; None: what `tokens` hold out themselves."""
 
     def until(self, step: int | None) -> Trial:
         """The same trial, to that step of its schedule; None: to its end."""
@@ -66,6 +69,8 @@ class TrialResult:
     trial: Trial
     result: TrainResult | None
     failure: str | None = None
+    answer: Any = None
+    """What `then` returned, where it was given."""
 
     def held_out_loss(self, step: int | None = None) -> float:
         """Nats a token at the trial's last step, or at `step`. InputError where none was measured at that very step.
@@ -95,22 +100,26 @@ def run_trials(
     label: str = "trials",
     side_by_side: int | None = None,
     allow_failed: bool = False,
+    then: Callable[[Trial], Any] | None = None,
 ) -> list[TrialResult]:
     """Run all trials to their ends (or their `stop_at_step`), as many at a time as the machine holds; results in order.
 
     `side_by_side` overrules how many (`places.places_for`). One bar counts the steps of all. The first trial that fails ends
     the others by SIGTERM, after which they are saved, and is raised with its name and log. With `allow_failed` a run that
     stops by itself (RunFailed: its loss is no number, or it spiked) is a result like another, with `failure`; errors of
-    settings, input and machine are raised all the same. SIGTERM and Ctrl-C end all children, and the same call goes on.
+    settings, input and machine are raised all the same. `then`, which must be picklable, is called with each trial that is
+    done, in the process that ran it, and its answer stands in the result; so it is for trials that were done before. SIGTERM
+    and Ctrl-C end all children, and the same call goes on.
     """
     _check_names(trials)
-    done = [finished_result(trial.tokens, trial.folder, trial.settings) for trial in trials]
-    left = [trial for trial, result in zip(trials, done, strict=True) if result is None]
+    done: list[Any] = [finished_result(trial.tokens, trial.folder, trial.settings) for trial in trials]
+    n_done = sum(result is not None for result in done)
+    left = [trial for trial, result in zip(trials, done, strict=True) if result is None or then is not None]
     vocab_sizes = [open_sources(trial.tokens)[0].train.vocab_size for trial in trials]
     places = places_for([trial.settings for trial in trials], vocab_sizes, side_by_side) if left else []
     total = sum(trial.settings.last_step for trial in trials)
     if left:
-        skipped = f", {len(trials) - len(left):,} are done" if len(left) < len(trials) else ""
+        skipped = f", {n_done:,} are trained" if n_done else ""
         run.console.say(f"{label}: {len(trials):,} runs, {len(places):,} at a time{skipped}")
     with run.console.progress(total, label, "steps") as progress:
 
@@ -122,17 +131,18 @@ def run_trials(
             return not (allow_failed and isinstance(error, RunFailed))
 
         tell()
-        calls = [Call(trial.name, train_trial, (trial,), trial.log) for trial in left]
+        calls = [Call(trial.name, train_trial, (trial, then), trial.log) for trial in left]
         made = iter(run_side_by_side(calls, places, on_tick=tell, is_fatal=is_fatal))
-        results = [result or next(made) for result in done]
+        results = [next(made) if trial in left else (result, None) for trial, result in zip(trials, done, strict=True)]
     return [_result(trial, result) for trial, result in zip(trials, results, strict=True)]
 
 
-def train_trial(trial: Trial) -> TrainResult:
-    """The trial, in this process."""
+def train_trial(trial: Trial, then: Callable[[Trial], Any] | None = None) -> tuple[TrainResult, Any]:
+    """The trial in this process, and what `then` says of it."""
     run = Run.quiet()
     run.console.mode = "human"  # into its log
-    return train_model(trial.tokens, trial.folder, trial.settings, run)
+    result = train_model(trial.tokens, trial.folder, trial.settings, run, held_out=trial.held_out)
+    return result, None if then is None else then(trial)
 
 
 def steps_of(folder: Path) -> int:
@@ -147,10 +157,11 @@ def steps_of(folder: Path) -> int:
         return 0
 
 
-def _result(trial: Trial, result: TrainResult | Failed) -> TrialResult:
+def _result(trial: Trial, result: tuple[TrainResult, Any] | Failed) -> TrialResult:
     if isinstance(result, Failed):
         return TrialResult(trial, None, result.error.lines[0])
-    return TrialResult(trial, result)
+    trained, answer = result
+    return TrialResult(trial, trained, answer=answer)
 
 
 def _check_names(trials: Sequence[Trial]) -> None:

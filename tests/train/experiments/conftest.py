@@ -1,9 +1,20 @@
-"""Settings of runs that take a second."""
+"""Settings of runs that take a second, and builds of texts made up on the spot."""
 
 from __future__ import annotations
 
+import random
+import re
+import string
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.shards import TokenShards
+from webtext.shards.shardfile import ShardWriter
+from webtext.tokenizer import Tokenizer
 from webtext.train.settings import TrainSettings
 
 SETTINGS = TrainSettings(
@@ -29,3 +40,91 @@ SETTINGS = TrainSettings(
 def settings() -> TrainSettings:
     """Twelve steps of two layers of 32."""
     return SETTINGS
+
+
+WORDS = re.findall(
+    r"\w+", "the a cat dog bird sees likes finds old small red house tree river in near under and then it was"
+)
+
+
+def texts_of(seed: int, n: int, *, noise: bool = False) -> list[str]:
+    """Sentences of few words, which a model learns, or letters drawn one by one, of which it learns nothing of sentences."""
+    generator = random.Random(seed)
+    if noise:
+        return ["".join(generator.choices(string.ascii_letters + " ", k=400)) for _ in range(n)]
+    return [" ".join(generator.choice(WORDS) for _ in range(80)) + "." for _ in range(n)]
+
+
+MakeBuild = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    """300 tokens, learned from sentences."""
+    return Tokenizer.train(texts_of(0, 50), 300)
+
+
+@pytest.fixture
+def make_build(tmp_path: Path, tokenizer: Tokenizer) -> MakeBuild:
+    """make_build(name, train={id: text}, held_out={id: text}, tokenizer=…) makes tokens/ and tokenizer/ of a build."""
+
+    def make(name: str, train: dict[str, str], held_out: dict[str, str], tokenizer: Tokenizer = tokenizer) -> str:
+        folder = tmp_path / name
+        (folder / "tokenizer").mkdir(parents=True)
+        tokenizer.save(folder / "tokenizer/tokenizer.json")
+        facts = {"vocab_size": tokenizer.vocab_size, "eot_id": tokenizer.eot_id, "tokenizer_hash": tokenizer.hash}
+        tokens = SetWriter(
+            str(folder / "tokens"), "tokens", Recipe(stage="shards.pack", code_version=1, settings=facts)
+        )
+        with tokens.part(0, key=name) as part:
+            for split, documents in (("train", train), ("validation", held_out)):
+                shard_name = f"{split}-00000.tok"
+                if not documents:
+                    continue
+                with ShardWriter(part.attach(shard_name), **facts) as shard:
+                    for i, (identifier, text) in enumerate(documents.items()):
+                        ids = tokenizer.encode_numpy(text)
+                        row = {
+                            "shard": shard_name,
+                            "start": shard.append(ids),
+                            "length": len(ids) + 1,
+                            "id": identifier,
+                        }
+                        part.write([{**row, "source_part": "part-00000.parquet", "row": i}])
+                part.describe(shard_name, shard.in_manifest())
+            part.counts.keep(len(train) + len(held_out))
+            tokens.seal([part.publish()])
+        return str(folder)
+
+    return make
+
+
+HELD_OUT = {f"held {i}": text for i, text in enumerate(texts_of(1, 8))}
+
+
+@pytest.fixture
+def sentences(make_build: MakeBuild) -> str:
+    """A build of 80 training documents of sentences and 8 held-out ones."""
+    return make_build("sentences", {f"{i}": text for i, text in enumerate(texts_of(2, 80))}, HELD_OUT)
+
+
+@pytest.fixture
+def letters(make_build: MakeBuild) -> str:
+    """A build that holds out six documents of `sentences` and one of its own, and trains on letters."""
+    held_out = dict(list(HELD_OUT.items())[:6]) | {"mine": "a text of its own"}
+    return make_build("letters", {f"x{i}": text for i, text in enumerate(texts_of(3, 80, noise=True))}, held_out)
+
+
+@pytest.fixture
+def remake(make_build: MakeBuild) -> Callable[[str, str, Tokenizer], str]:
+    """remake(build, name, tokenizer) packs the same documents with another tokenizer."""
+
+    def documents(build: str, split: str) -> dict[str, str]:
+        before = Tokenizer.load(f"{build}/tokenizer/tokenizer.json")
+        found = TokenShards(f"{build}/tokens", split).documents()
+        return {each.id: before.decode_bytes(each.tokens[:-1]).decode() for each in found}
+
+    def make(build: str, name: str, tokenizer: Tokenizer) -> str:
+        return make_build(name, documents(build, "train"), documents(build, "validation"), tokenizer=tokenizer)
+
+    return make

@@ -1,0 +1,143 @@
+"""How often `train compare` calls a corpus better or worse than itself, and how small a difference it finds.
+
+    python tests/bench/bench_compare.py DATA [--repetitions 20] [--seeds 3] [--tokens 65536] [--work FOLDER]
+
+DATA holds corpora/en.txt.xz. A against A: one corpus is compared with itself, each repetition with seeds of its own; a sound
+test says "within noise" in at least 19 of 20. A against a damaged A: a share of the words of each document is put out of
+order, at several shares; how many repetitions say "worse". Comparisons that --work holds are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import os
+import random
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from real_data import real_data
+
+from webtext.base.partwriter import SetWriter
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.shards.shardfile import ShardWriter
+from webtext.tokenizer import Tokenizer
+from webtext.train import TrainSettings
+from webtext.train.experiments.compare import OVERALL, compare_corpora
+from webtext.train.experiments.settings import CompareSettings
+
+CORPUS_CHARACTERS = 2_000_000
+DOCUMENT_CHARACTERS = 4000
+HELD_OUT_EVERY = 20
+VOCAB_SIZE = 512
+SHARES = (0.02, 0.1, 0.5)
+SETTINGS = TrainSettings(
+    n_layer=2, n_head=2, n_embd=64, context=64, batch_size=8, microbatch_size=8, warmup_steps=10, learning_rate=3e-3,
+    eval_interval=None, checkpoint_interval=None, eval_windows=8, threads=1, device="cpu",
+)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
+    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=65_536)
+    parser.add_argument("--only", choices=["same", "damaged"])
+    parser.add_argument("--work", type=Path, help="where comparisons are kept; a temporary folder without it")
+    options = parser.parse_args()
+    texts = read_texts(real_data(options.data) / "corpora/en.txt.xz")
+    tokenizer = Tokenizer.train(texts, VOCAB_SIZE)
+    with tempfile.TemporaryDirectory() as temporary:
+        work: Path = options.work or Path(temporary)
+        corpora = {"A": write_build(work / "A", texts, tokenizer, 0.0)}
+        if options.only != "damaged":
+            tell("A against A", corpora["A"], corpora["A"], work / "same", options)
+        if options.only != "same":
+            for share in SHARES:
+                other = write_build(work / f"damaged-{share}", texts, tokenizer, share)
+                tell(f"A against A, {share:.0%} of words moved", corpora["A"], other, work / f"to-{share}", options)
+
+
+def tell(title: str, one: str, other: str, work: Path, options: argparse.Namespace) -> None:
+    """Make the repetitions and print what they said."""
+    compare = CompareSettings(tokens=options.tokens, seeds=options.seeds, estimate=False)
+    verdicts: Counter[str] = Counter()
+    differences, margins, spreads = [], [], []
+    for repetition in range(options.repetitions):
+        settings = replace(SETTINGS, seed=2 * options.seeds * repetition)
+        found = compare_corpora(
+            [f"one={one}", f"other={other}"], str(work / str(repetition)), settings, compare, Run.quiet()
+        )
+        (judgement,) = [each for each in found.judgements if each.set == OVERALL]
+        verdicts[judgement.verdict] += 1
+        differences.append(judgement.difference.mean)
+        margins.append(judgement.difference.margin or 0.0)
+        spreads += [statistics.stdev(values) for values in found.values[OVERALL].values()]
+    said = ", ".join(f"{n} of {options.repetitions} {verdict}" for verdict, n in sorted(verdicts.items()))
+    print(f"{title}: {said}")
+    print(
+        f"  difference {statistics.median(differences):+.4f} bits per byte, margin {statistics.median(margins):.4f}, "
+        f"spread over {options.seeds} seeds {statistics.median(spreads):.4f} (medians)",
+        flush=True,
+    )
+
+
+def read_texts(corpus: Path) -> list[str]:
+    """Documents of English, about DOCUMENT_CHARACTERS each."""
+    documents = [""]
+    for paragraph in lzma.decompress(corpus.read_bytes()).decode()[:CORPUS_CHARACTERS].split("\n\n"):
+        if len(documents[-1]) > DOCUMENT_CHARACTERS:
+            documents.append("")
+        documents[-1] += paragraph + "\n\n"
+    return documents
+
+
+def write_build(folder: Path, texts: list[str], tokenizer: Tokenizer, share: float) -> str:
+    """A build whose training documents have that share of their words moved; every 20th document is held out as it is."""
+    if (folder / "tokens/manifest.json").exists():
+        return str(folder)
+    (folder / "tokenizer").mkdir(parents=True)
+    tokenizer.save(folder / "tokenizer/tokenizer.json")
+    splits: Mapping[str, dict[str, str]] = {"train": {}, "validation": {}}
+    for i, text in enumerate(texts):
+        if i % HELD_OUT_EVERY == 0:
+            splits["validation"][f"{i:06d}"] = text
+        else:
+            splits["train"][f"{i:06d}"] = moved(text, share, i)
+    facts = {"vocab_size": tokenizer.vocab_size, "eot_id": tokenizer.eot_id, "tokenizer_hash": tokenizer.hash}
+    tokens = SetWriter(str(folder / "tokens"), "tokens", Recipe(stage="shards.pack", code_version=1, settings=facts))
+    with tokens.part(0, key=f"{share}") as part:
+        for split, documents in splits.items():
+            name = f"{split}-00000.tok"
+            with ShardWriter(part.attach(name), **facts) as shard:
+                for row, (identifier, text) in enumerate(documents.items()):
+                    ids = tokenizer.encode_numpy(text)
+                    about = {"id": identifier, "source_part": "en.txt", "row": row}
+                    part.write([{"shard": name, "start": shard.append(ids), "length": len(ids) + 1, **about}])
+            part.describe(name, shard.in_manifest())
+        part.counts.keep(len(texts))
+        tokens.seal([part.publish()])
+    return str(folder)
+
+
+def moved(text: str, share: float, seed: int) -> str:
+    """The text with so many of its words at places of others among them."""
+    words = text.split(" ")
+    generator = random.Random(seed)
+    places = generator.sample(range(len(words)), round(share * len(words)))
+    for place, word in zip(places, [words[i] for i in generator.sample(places, len(places))], strict=True):
+        words[place] = word
+    return " ".join(words)
+
+
+if __name__ == "__main__":
+    main()

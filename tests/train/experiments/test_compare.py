@@ -1,0 +1,148 @@
+"""Corpora compared: verdicts that the numbers carry, equal budgets, one frozen validation set, and what goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.base.errors import DryRun
+from webtext.base.run import Run
+from webtext.tokenizer import Tokenizer
+from webtext.train import TrainSettings
+from webtext.train.evaluate.perplexity import evaluate_model
+from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
+from webtext.train.experiments.settings import CompareSettings
+from webtext.train.settings import EvalSettings
+
+SECONDS = 300.0  # a guard, no measure
+COMPARE = CompareSettings(estimate=False, side_by_side=2)
+SHAPE = (
+    "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --warmup-steps 2 --threads 1"
+)
+FLAGS = (
+    f"{SHAPE} --learning-rate 1e-2 --dtype float32 --device cpu --eval-windows 4 --checkpoint-interval 8 --no-estimate"
+)
+
+
+def compare(
+    corpora: list[str], out: Path, settings: TrainSettings, how: CompareSettings = COMPARE, **more: Any
+) -> Comparison:
+    return compare_corpora(corpora, str(out), settings, how, Run.quiet(), **more)
+
+
+def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
+    sentences: str, letters: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    news = tmp_path / "news.txt"
+    news.write_text("the old dog sees the small cat near the river. " * 20)
+    settings = replace(settings, steps=30, eval_interval=10, seed=100, checkpoint_interval=None)
+    human = Run.quiet()
+    human.console.mode = "human"
+    names = [f"plain={sentences}", f"again={sentences}", f"letters={letters}"]
+    found = compare_corpora(names, str(tmp_path / "out"), settings, COMPARE, human, evaluation=[str(news)])
+    said = capsys.readouterr().err
+    judged = {(each.corpus, each.set): each.verdict for each in found.judgements}
+    assert judged == {
+        (corpus, name): verdict
+        for corpus, verdict in (("again", NOISE), ("letters", WORSE))
+        for name in ("overall", "validation", "news.txt")
+    }
+    assert found.overall_of == ["news.txt"]
+    assert "'again' is a token set named before: other seeds, so what differs is chance" in said
+    assert "validation set: 6 documents" in said
+    assert "9 runs, 2 at a time, 34,560 tokens in all; time not measured, at most" in said
+
+    written = json.loads((tmp_path / "out/compare.json").read_text())
+    assert [corpus["seeds"] for corpus in written["corpora"]] == [[100, 101, 102], [103, 104, 105], [100, 101, 102]]
+    assert {corpus["trained_tokens"] for corpus in written["corpora"]} == {30 * 4 * 32}
+    assert written["validation"]["documents"] == 6
+    result = found.results["letters"][1]
+    assert result.answer["news.txt"].bytes == news.stat().st_size
+    packed = next((tmp_path / "out").glob("validation-*"))
+    tok = Tokenizer.load(f"{letters}/tokenizer/tokenizer.json")
+    how = EvalSettings(untrained=False, baselines=False, device="cpu")
+    alone = evaluate_model(result.trial.folder, str(packed), how, Run.quiet(), tokenizer=tok)
+    assert result.answer["validation"].bits_per_byte == pytest.approx(alone["bits_per_byte"], rel=1e-6)
+    assert [n for n, _ in result.curve().held_out] == [128 * step for step in (0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30)]
+
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.safetensors")}
+    more = compare(names, tmp_path / "out", settings, evaluation=[str(news)])
+    assert more.to_json() == found.to_json()
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.safetensors")} == before
+
+
+def test_several_tokenizers_get_equal_bytes_and_say_so(
+    sentences: str,
+    remake: Callable[[str, str, Tokenizer], str],
+    tmp_path: Path,
+    settings: TrainSettings,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A tokenizer of bytes alone needs several times the tokens for the same text."""
+    other = remake(sentences, "bytes", Tokenizer.train(["aa"], 258))
+    human = Run.quiet()
+    human.console.mode, human.dry_run = "human", True
+    with pytest.raises(DryRun):
+        compare_corpora([sentences, other], str(tmp_path / "out"), settings, COMPARE, human)
+    said = capsys.readouterr().err
+    assert "tokenizers differ: runs have equal bytes of text, not equal tokens" in said
+    assert not (tmp_path / "out").exists()
+    found = compare([sentences, other], tmp_path / "out", settings, replace(COMPARE, seeds=1))
+    first, second = found.to_json()["corpora"]
+    assert second["trained_tokens"] > 2 * first["trained_tokens"]
+    step = 4 * 32 * found.corpora[1].bytes_per_token
+    assert abs(first["trained_bytes"] - second["trained_bytes"]) <= step + 1
+    assert [each.verdict for each in found.judgements] == [NONE, NONE], "one seed tells nothing of chance"
+
+
+def test_whoever_ends_a_comparison_gets_the_same_answer_by_the_same_command(
+    sentences: str, letters: str, tmp_path: Path
+) -> None:
+    """SIGTERM comes when the first run has a checkpoint; the numbers are those of a comparison that nobody disturbed."""
+
+    def command(out: Path) -> list[str]:
+        arguments = [sentences, letters, "--out", str(out), "--seeds", "2", "--tokens", "2000", "--side-by-side", "1"]
+        return ["train", "compare", *arguments, *FLAGS.split()]
+
+    out = tmp_path / "ended"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "webtext.app.main", *command(out)], stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + SECONDS
+    while not list(out.glob("runs/*/*/checkpoints/step-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=SECONDS)
+    assert process.returncode in (130, 0), said  # 0: it was done before the signal came
+    for folder in (out, tmp_path / "whole"):
+        assert run([*command(folder), "--quiet"]) == 0
+    ended, whole = (json.loads((folder / "compare.json").read_text()) for folder in (out, tmp_path / "whole"))
+    assert ended["bits_per_byte"] == whole["bits_per_byte"]
+    assert ended["judgements"] == whole["judgements"]
+
+
+def test_a_verdict_needs_a_difference_beyond_what_seeds_make() -> None:
+    values = {
+        "near": {"a": [1.00, 1.02, 0.98], "b": [1.01, 0.99, 0.97], "c": [0.90, 0.91, 0.89], "d": [1.2, 1.21, 1.22]},
+        "equal": {"a": [1.0, 1.0], "b": [0.5, 0.5], "c": [1.0, 1.0], "d": [1.0, 1.0]},
+        "one": {"a": [1.0], "b": [0.5], "c": [0.5], "d": [2.0]},
+    }
+    assert [each.verdict for each in verdicts(values, ["near"], ["a", "b", "c", "d"])] == [NOISE, BETTER, WORSE]
+    for name in ("equal", "one"):
+        assert [each.verdict for each in verdicts(values, [name], ["a", "b", "c", "d"])] == [NONE] * 3
+    found = verdicts(values, ["near"], ["a", "b"])[0]
+    assert found.difference.margin is not None
+    assert math.isclose(found.difference.mean, -0.01, abs_tol=1e-12)

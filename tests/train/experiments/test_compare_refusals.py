@@ -1,0 +1,143 @@
+"""What a comparison refuses, before it makes a step or writes a file: each with what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.base.errors import ConfigError, DryRun, InputError, WebtextError
+from webtext.base.run import Run
+from webtext.train import TrainSettings
+from webtext.train.experiments.compare import compare_corpora
+from webtext.train.experiments.settings import CompareSettings
+from webtext.train.experiments.validation import read_validation
+
+COMPARE = CompareSettings(estimate=False, side_by_side=1)
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, settings: TrainSettings) -> Refused:
+    """refused(corpora, kind, …) is the error; nothing may be written."""
+
+    def refused(corpora: list[str], kind: type[WebtextError], **more: Any) -> str:
+        how = more.pop("how", COMPARE)
+        trained = more.pop("settings", settings)
+        with pytest.raises(kind) as caught:
+            compare_corpora(corpora, str(tmp_path / "out"), trained, how, Run.quiet(), **more)
+        assert not (tmp_path / "out").exists()
+        return str(caught.value)
+
+    return refused
+
+
+def test_one_corpus_or_two_of_a_name(sentences: str, letters: str, refused: Refused) -> None:
+    assert "1 corpora are named\nname two or more" in refused([sentences], ConfigError)
+    assert "two corpora have the name" in refused([sentences, sentences], ConfigError)
+    assert "two corpora have the name 'a'\ntell them apart: one=PATH" in refused(
+        [f"a={sentences}", f"a={letters}"], ConfigError
+    )
+
+
+def test_what_is_no_corpus(
+    sentences: str, refused: Refused, tmp_path: Path, make_token_set: Callable[..., str]
+) -> None:
+    assert "nothing' is no build and no token set" in refused([sentences, f"{tmp_path}/nothing"], InputError)
+    other = make_token_set("bare")
+    assert "lies beside no tokenizer/tokenizer.json\nadd --tokenizer" in refused([sentences, other], ConfigError)
+    own = f"{sentences}/tokenizer/tokenizer.json"
+    assert "was packed with tokenizer" in refused([sentences, other], InputError, tokenizer=own)
+
+
+def test_more_than_one_pass(sentences: str, letters: str, refused: Refused, settings: TrainSettings) -> None:
+    told = refused([sentences, letters], ConfigError, how=replace(COMPARE, tokens=1_000_000))
+    assert "1,000,064 tokens are" in told
+    assert "passes over" in told
+    assert "give --tokens" in told
+    fits = int(told.partition("--tokens ")[2].partition(" ")[0])
+    dry = Run.quiet()
+    dry.dry_run = True
+    with pytest.raises(DryRun):
+        compare_corpora([sentences, letters], "out", settings, replace(COMPARE, tokens=fits - 128), dry)
+
+
+def test_a_budget_within_the_warm_up_and_settings_of_no_use(
+    sentences: str, letters: str, refused: Refused, settings: TrainSettings
+) -> None:
+    both = [sentences, letters]
+    assert "200 tokens are 2 steps of 128, and the warm-up is 2" in refused(
+        both, ConfigError, how=replace(COMPARE, tokens=200)
+    )
+    assert "stop_at_step is 3\nleave it out" in refused(both, ConfigError, settings=replace(settings, stop_at_step=3))
+
+
+def test_no_document_that_all_hold_out(sentences: str, make_build: Callable[..., str], refused: Refused) -> None:
+    other = make_build("other", {f"y{i}": "some words " * 90 for i in range(40)}, {"mine": "text"})
+    told = refused([sentences, other], InputError)
+    assert "there is no document that all corpora hold out" in told
+    assert f"'{sentences}' 8" in told
+    assert f"'{other}' 1" in told
+
+
+def test_a_validation_set_that_a_corpus_trains_on(
+    sentences: str, letters: str, refused: Refused, tmp_path: Path, settings: TrainSettings
+) -> None:
+    frozen = tmp_path / "validation.jsonl"
+    rows = [{"id": "held 0", "text": "one"}, {"id": "x3", "text": "two"}, {"id": "x4", "text": "three"}]
+    frozen.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = refused([sentences, letters], InputError, validation=str(frozen))
+    assert f"'{letters}' trains on 2 of the 3 documents of the validation set" in told
+    frozen.write_text('{"id": "held 0"}\n')
+    assert "line 1: no document" in refused([sentences, letters], InputError, validation=str(frozen))
+    frozen.write_text("")
+    assert "holds no documents" in refused([sentences, letters], InputError, validation=str(frozen))
+
+
+def test_another_validation_set_than_the_folder_has(
+    sentences: str, letters: str, tmp_path: Path, settings: TrainSettings
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "validation.jsonl").write_text('{"id": "held 0", "text": "old"}\n')
+    with pytest.raises(InputError, match="is another validation set than that of these corpora"):
+        compare_corpora([sentences, letters], str(out), settings, COMPARE, Run.quiet())
+    dry = Run.quiet()
+    dry.dry_run = True
+    with pytest.raises(DryRun):
+        compare_corpora(
+            [sentences, letters], str(out), settings, COMPARE, dry, validation=str(out / "validation.jsonl")
+        )
+    assert len(read_validation(str(out / "validation.jsonl")).documents) == 1
+
+
+def test_evaluation_sets_without_running_text(sentences: str, letters: str, refused: Refused, tmp_path: Path) -> None:
+    both = [sentences, letters]
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    assert "there is no text in" in refused(both, InputError, evaluation=[str(empty)])
+    empty.write_text("text")
+    told = refused(both, ConfigError, evaluation=[f"lambada={empty}"])
+    assert "'lambada' measures an accuracy\ncorpora are compared by bits per byte" in told
+    assert "two evaluation sets have the name 'empty.txt'" in refused(both, ConfigError, evaluation=[str(empty)] * 2)
+    assert "no file" in refused(both, InputError, evaluation=[f"{tmp_path}/absent.txt"])
+
+
+def test_torchrun_and_the_command_line(
+    sentences: str, letters: str, refused: Refused, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "compare", sentences, letters]) == 2
+    assert "no --out given" in capsys.readouterr().err
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "give the command without torchrun" in refused([sentences, letters], ConfigError)
+
+
+@pytest.mark.parametrize("change", [{"tokens": 0}, {"seeds": 0}, {"max_passes": 0.0}, {"side_by_side": 0}])
+def test_settings_out_of_range(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="it must be"):
+        CompareSettings(**change)

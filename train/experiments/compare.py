@@ -1,0 +1,274 @@
+"""`train compare`: which of several corpora makes the better model, of one size, at one budget, over several seeds.
+
+Every corpus gets the same model, schedule and number of tokens (or, where tokenizers differ, of bytes), each with the same
+seeds, and every model is measured in bits per byte on texts that none of them was trained on. So what differs is the corpus,
+and by how much chance alone differs is what the seeds say. The first corpus is what the others are compared with.
+
+One token set named twice is trained with other seeds the second time: then there is nothing but chance between the two.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from webtext.base.config import recipe_settings
+from webtext.base.errors import DryRun, InputError
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.train.experiments.corpora import Budget, Corpus, budgets, open_corpora
+from webtext.train.experiments.cost import cost_of
+from webtext.train.experiments.measure import (
+    VALIDATION,
+    EvaluationSet,
+    Measure,
+    measure_trial,
+    open_evaluation_sets,
+)
+from webtext.train.experiments.settings import CompareSettings
+from webtext.train.experiments.side_by_side import refuse_torchrun
+from webtext.train.experiments.significance import ALPHA, Difference, holm, welch
+from webtext.train.experiments.trials import Trial, TrialResult, run_trials
+from webtext.train.experiments.validation import FILE, ValidationSet, frozen_validation, pack_validation
+from webtext.train.settings import TrainSettings
+
+OVERALL = "overall"
+CURVE_POINTS = 10
+BETTER, WORSE, NOISE, NONE = "better", "worse", "within noise", "no verdict"
+Values = Mapping[str, Mapping[str, Sequence[float]]]
+"""Set -> corpus -> bits per byte of its seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One corpus against the first on one set: the difference of means, p as corrected, and the verdict."""
+
+    corpus: str
+    set: str
+    difference: Difference
+    p: float | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was found. `results` hold a corpus' trials, in the order of the seeds."""
+
+    corpora: Sequence[Corpus]
+    budgets: Sequence[Budget]
+    validation: ValidationSet
+    sets: Sequence[str]
+    overall_of: Sequence[str]
+    values: Values
+    judgements: Sequence[Judgement]
+    results: Mapping[str, Sequence[TrialResult]]
+
+    @property
+    def is_per_byte(self) -> bool:
+        """Whether tokenizers differ, so that runs have equal bytes and not equal tokens."""
+        return len({corpus.tokenizer.hash for corpus in self.corpora}) > 1
+
+    def judgement(self, corpus: str, name: str) -> Judgement | None:
+        """That of a corpus on a set; None of the first corpus."""
+        return next((each for each in self.judgements if (each.corpus, each.set) == (corpus, name)), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers."""
+        return {
+            "corpora": [
+                {
+                    "name": corpus.name,
+                    "tokens": corpus.tokens,
+                    "tokens_hash": corpus.train.hash,
+                    "tokenizer_hash": corpus.tokenizer.hash,
+                    "trained_tokens": budget.tokens,
+                    "trained_bytes": round(budget.tokens * corpus.bytes_per_token),
+                    "passes": budget.passes,
+                    "seeds": [result.trial.settings.seed for result in self.results[corpus.name]],
+                    "folders": [result.trial.folder for result in self.results[corpus.name]],
+                    "settings": recipe_settings(budget.settings),
+                }
+                for corpus, budget in zip(self.corpora, self.budgets, strict=True)
+            ],
+            "budget": "bytes" if self.is_per_byte else "tokens",
+            "validation": {
+                "documents": len(self.validation.documents),
+                "bytes": self.validation.n_bytes,
+                "sha256": self.validation.hash,
+                "source": self.validation.source,
+            },
+            "overall_of": list(self.overall_of),
+            "test": "Welch's t, two-sided, Holm's correction",
+            "alpha": ALPHA,
+            "bits_per_byte": {name: {k: list(v) for k, v in of_set.items()} for name, of_set in self.values.items()},
+            "judgements": [asdict(each) for each in self.judgements],
+        }
+
+
+def compare_corpora(
+    arguments: Sequence[str],
+    out: str,
+    settings: TrainSettings,
+    compare: CompareSettings,
+    run: Run,
+    *,
+    evaluation: Sequence[str] = (),
+    validation: str | None = None,
+    tokenizer: str | None = None,
+) -> Comparison:
+    """Train and measure all runs in `out`, and judge; what was done before is not done again.
+
+    `arguments` are as `corpora.open_corpora` takes them, `evaluation` as `measure.open_evaluation_sets`, `validation` is the file
+    of a frozen set. Everything that can be refused is, before the first step. `out` gets runs/, the validation set and
+    compare.json; the page is the caller's.
+    """
+    refuse_torchrun()
+    corpora = open_corpora(arguments, tokenizer)
+    plan = budgets(corpora, settings, compare)
+    sets = open_evaluation_sets(evaluation)
+    frozen = frozen_validation(corpora, validation, compare.validation_bytes)
+    _check_frozen(out, frozen)
+    trials = {
+        corpus.name: _trials(corpus, corpora[:i], budget.settings, compare.seeds, out)
+        for i, (corpus, budget) in enumerate(zip(corpora, plan, strict=True))
+    }
+    _tell(corpora, plan, frozen, compare, run.console.say)
+    everything = [trial for of_corpus in trials.values() for trial in of_corpus]
+    cost = cost_of(everything, run, side_by_side=compare.side_by_side, estimate=compare.estimate)
+    run.console.say(f"compare: {cost}")
+    if run.dry_run:
+        raise DryRun
+    with Folder(out).held():
+        Folder(out).write_bytes(FILE, frozen.to_bytes())
+        sets.insert(0, EvaluationSet(VALIDATION, VALIDATION, Folder(out).location(FILE), frozen.hash))
+        results = _run(corpora, trials, frozen, sets, out, compare, run)
+        found = judge(corpora, plan, frozen, sets, results)
+        Folder(out).write_bytes(
+            "compare.json", json.dumps(found.to_json(), indent=1, ensure_ascii=False).encode() + b"\n"
+        )
+    return found
+
+
+def judge(
+    corpora: Sequence[Corpus],
+    plan: Sequence[Budget],
+    frozen: ValidationSet,
+    sets: Sequence[EvaluationSet],
+    results: Mapping[str, Sequence[TrialResult]],
+) -> Comparison:
+    """The verdicts on every set, and overall: the mean over the evaluation sets, of the validation set where there is none."""
+    names = [each.name for each in sets]
+    overall_of = [name for name in names if name != VALIDATION] or [VALIDATION]
+    values: dict[str, dict[str, list[float]]] = {name: {} for name in (OVERALL, *names)}
+    for corpus in corpora:
+        measures: list[dict[str, Measure]] = [result.answer for result in results[corpus.name]]
+        for name in names:
+            values[name][corpus.name] = [each[name].bits_per_byte for each in measures]
+        values[OVERALL][corpus.name] = [
+            statistics.fmean(each[name].bits_per_byte for name in overall_of) for each in measures
+        ]
+    judgements = [
+        *verdicts(values, [OVERALL], [corpus.name for corpus in corpora]),
+        *verdicts(values, names, [corpus.name for corpus in corpora]),
+    ]
+    return Comparison(corpora, plan, frozen, names, overall_of, values, judgements, results)
+
+
+def verdicts(values: Values, sets: Sequence[str], corpora: Sequence[str]) -> list[Judgement]:
+    """Every corpus but the first against it on each of the sets; all of these are corrected together."""
+    pairs = [(name, corpus) for name in sets for corpus in corpora[1:]]
+    differences = [welch(values[name][corpora[0]], values[name][corpus]) for name, corpus in pairs]
+    ps = holm([difference.p for difference in differences])
+    return [
+        Judgement(corpus, name, difference, p, _verdict(difference, p))
+        for (name, corpus), difference, p in zip(pairs, differences, ps, strict=True)
+    ]
+
+
+def _verdict(difference: Difference, p: float | None) -> str:
+    if p is None:
+        return NONE
+    if p >= ALPHA:
+        return NOISE
+    return BETTER if difference.mean < 0 else WORSE
+
+
+def _trials(corpus: Corpus, before: Sequence[Corpus], settings: TrainSettings, seeds: int, out: str) -> list[Trial]:
+    """A corpus' runs. Of a token set that was named before, with the seeds that come after those."""
+    n_before = sum(each.train.hash == corpus.train.hash for each in before)
+    first = settings.seed + n_before * seeds
+    watched = -(-settings.steps // CURVE_POINTS)
+    interval = None if settings.eval_interval is None else min(settings.eval_interval, watched)
+    kept = replace(settings, keep_checkpoints=1, keep_best=False, eval_interval=interval)
+    return [
+        Trial(
+            name=f"{corpus.name}, seed {seed}",
+            tokens=(corpus.tokens,),
+            settings=replace(kept, seed=seed),
+            folder=Folder(out).location(f"runs/{corpus.slug}/seed-{seed}"),
+        )
+        for seed in range(first, first + seeds)
+    ]
+
+
+def _run(
+    corpora: Sequence[Corpus],
+    trials: Mapping[str, Sequence[Trial]],
+    frozen: ValidationSet,
+    sets: Sequence[EvaluationSet],
+    out: str,
+    compare: CompareSettings,
+    run: Run,
+) -> dict[str, list[TrialResult]]:
+    measured: list[Trial] = []
+    tokenizers: dict[str, str] = {}
+    for corpus in corpora:
+        held_out = pack_validation(frozen, corpus, out)
+        measured += [replace(trial, held_out=held_out) for trial in trials[corpus.name]]
+        tokenizers |= {trial.name: corpus.tokenizer_path for trial in trials[corpus.name]}
+    then = partial(_measured, sets=tuple(sets), tokenizers=tokenizers)
+    made = run_trials(measured, run, label="compare", side_by_side=compare.side_by_side, then=then)
+    by_name = {result.trial.name: result for result in made}
+    return {name: [by_name[trial.name] for trial in of_corpus] for name, of_corpus in trials.items()}
+
+
+def _measured(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizers: Mapping[str, str]) -> dict[str, Measure]:
+    return measure_trial(trial, sets=sets, tokenizer=tokenizers[trial.name])
+
+
+def _check_frozen(out: str, frozen: ValidationSet) -> None:
+    """A folder has one validation set: runs that were measured on another would stand beside these."""
+    folder = Folder(out)
+    if folder.exists(FILE) and folder.read_bytes(FILE) != frozen.to_bytes():
+        raise InputError(
+            f"'{folder.location(FILE)}' is another validation set than that of these corpora",
+            f"keep to it by --validation {folder.location(FILE)}, or choose another --out",
+        )
+
+
+def _tell(
+    corpora: Sequence[Corpus],
+    plan: Sequence[Budget],
+    frozen: ValidationSet,
+    compare: CompareSettings,
+    say: Callable[[str], None],
+) -> None:
+    """What will be compared, and what a reader might not expect of it."""
+    for i, (corpus, budget) in enumerate(zip(corpora, plan, strict=True)):
+        say(
+            f"compare: '{corpus.name}': {budget.settings.steps:,} steps, {budget.tokens:,} tokens, about "
+            f"{budget.tokens * corpus.bytes_per_token:,.0f} bytes, {budget.passes:.2f} passes over {corpus.train.n_tokens:,}"
+        )
+        if any(corpus.train.hash == other.train.hash for other in corpora[:i]):
+            say(f"compare: '{corpus.name}' is a token set named before: other seeds, so what differs is chance")
+    if len({corpus.tokenizer.hash for corpus in corpora}) > 1:
+        say(
+            "compare: tokenizers differ: runs have equal bytes of text, not equal tokens, and models other vocabularies"
+        )
+    say(f"compare: validation set: {frozen}")
+    if compare.seeds == 1:
+        say("compare: one seed tells nothing of chance: there will be no verdict")

@@ -1,0 +1,180 @@
+"""What `train compare` found, as aligned lines and as one self-contained page: verdicts, numbers, curves."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from html import escape
+
+from webtext.base.line_chart import Line, line_chart
+from webtext.train.curve import COLOURS, STYLE
+from webtext.train.experiments.compare import BETTER, OVERALL, WORSE, Comparison, Judgement
+from webtext.train.experiments.measure import VALIDATION
+from webtext.train.experiments.significance import ALPHA, quantile
+from webtext.train.experiments.trials import TrialResult
+
+HEIGHT = 420
+_STYLE = """
+h2{font-size:1.1rem;margin:1.8rem 0 .3rem}
+.wide{overflow-x:auto}
+.better{color:#00794f;font-weight:600}.worse{color:#b8480a;font-weight:600}
+@media(prefers-color-scheme:dark){.better{color:#3fc495}.worse{color:#f0894e}}
+svg .each{fill:none;stroke-width:1;opacity:.35}
+svg .mean{fill:none;stroke-width:2.4}
+"""
+
+
+def comparison_text(found: Comparison) -> str:
+    """A block for each set: each corpus' mean and spread over seeds, its difference from the first, the verdict."""
+    width = max(len(corpus.name) for corpus in found.corpora)
+    lines = []
+    for name in _shown(found):
+        lines.append(f"{_title(found, name)}, bits per byte")
+        for corpus in found.corpora:
+            values = found.values[name][corpus.name]
+            line = f"  {corpus.name:<{width}}  {_spread_text(values)}"
+            judgement = found.judgement(corpus.name, name)
+            lines.append(line if judgement is None else f"{line}  {_difference_text(judgement)}  {judgement.verdict}")
+    return "\n".join([*lines, *_notes(found)])
+
+
+def comparison_page(found: Comparison) -> str:
+    """The page: verdicts first, then every set, then the curves of every run."""
+    tables = "".join(f"<h2>{escape(_title(found, name))}</h2>{_table(found, name)}" for name in _shown(found))
+    notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(found))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>corpora compared</title><style>{STYLE}{_STYLE}</style></head><body><h1>Corpora compared</h1>"
+        f"{_headline(found)}{tables}{_curves(found)}{notes}<h2>Runs</h2>{_runs(found)}</body></html>\n"
+    )
+
+
+def _headline(found: Comparison) -> str:
+    first = found.corpora[0].name
+    rows = []
+    for corpus in found.corpora[1:]:
+        judgement = found.judgement(corpus.name, OVERALL)
+        assert judgement is not None
+        than = f"than {first}" if judgement.verdict in (BETTER, WORSE) else f"against {first}"
+        rows.append(
+            f"<p><b>{escape(corpus.name)}</b>: {_verdict_html(judgement)} {escape(than)} "
+            f"({_difference_text(judgement)} bits per byte)</p>"
+        )
+    return "".join(rows)
+
+
+def _table(found: Comparison, name: str) -> str:
+    rows = []
+    for i, corpus in enumerate(found.corpora):
+        values = found.values[name][corpus.name]
+        judgement = found.judgement(corpus.name, name)
+        against = '<td class="n"></td><td class="n"></td><td></td>'
+        if judgement is not None:
+            p = "" if judgement.p is None else f"{judgement.p:.2g}"
+            difference = _difference_text(judgement)
+            against = f'<td class="n">{difference}</td><td class="n">{p}</td><td>{_verdict_html(judgement)}</td>'
+        spread = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "one seed"
+        rows.append(
+            f'<tr><td><i style="background:{_colour(i)}"></i>{escape(corpus.name)}</td>'
+            f'<td class="n">{statistics.fmean(values):.4f}</td><td class="n">{spread}</td>{against}</tr>'
+        )
+    head = "<th>corpus</th>" + "".join(
+        f'<th class="n">{word}</th>' for word in ("mean", "spread", "difference, 95 %", "p")
+    )
+    return f'<div class="wide"><table><tr>{head}<th>verdict</th></tr>{"".join(rows)}</table></div>'
+
+
+def _curves(found: Comparison) -> str:
+    """Bits per byte of the validation set over what runs saw: thin each run's, thick their mean."""
+    lines: list[Line] = []
+    for i, (corpus, colour) in enumerate(zip(found.corpora, map(_colour, range(len(found.corpora))), strict=True)):
+        scale = found.corpora[i].bytes_per_token if found.is_per_byte else 1.0
+        runs = [_points(result, scale) for result in found.results[corpus.name]]
+        if not all(runs):
+            continue
+        lines += [Line(points, "each", colour) for points in runs if len(runs) > 1]
+        mean = [(column[0][0], statistics.fmean(y for _, y in column)) for column in zip(*runs, strict=False)]
+
+        def told(x: float, y: float, name: str = corpus.name) -> str:
+            return f"{name}, {x:,.0f}: {y:.4f} bits per byte"
+
+        lines.append(Line(mean, "mean", colour, told))
+    if not lines:
+        return ""
+    seen = "bytes of text seen" if found.is_per_byte else "tokens seen"
+    drawing = line_chart(
+        lines, x_label=seen, y_label="bits per byte", label=f"bits per byte over the {seen}", height=HEIGHT
+    )
+    caption = "The validation set while runs train, by the windows that they measure. Thin: each run. Thick: the mean over seeds."
+    return f"<h2>On the way</h2>{drawing}<p>{caption}</p>"
+
+
+def _points(result: TrialResult, scale: float) -> list[tuple[float, float]]:
+    """A run's held-out losses per byte, by the tokens a byte of the whole validation set."""
+    measure = result.answer[VALIDATION]
+    per_byte = measure.tokens / measure.bytes / math.log(2)
+    return [(n * scale, loss * per_byte) for n, loss in result.curve().held_out]
+
+
+def _runs(found: Comparison) -> str:
+    head = "".join(f'<th class="n">{escape(name)}</th>' for name in found.sets)
+    rows = "".join(
+        f"<tr><td>{escape(result.trial.name)}</td>"
+        + "".join(f'<td class="n">{result.answer[name].bits_per_byte:.4f}</td>' for name in found.sets)
+        + f"<td>{escape(result.trial.folder)}</td></tr>"
+        for corpus in found.corpora
+        for result in found.results[corpus.name]
+    )
+    return f'<div class="wide"><table><tr><th>run</th>{head}<th>folder</th></tr>{rows}</table></div>'
+
+
+def _notes(found: Comparison) -> list[str]:
+    n_seeds = min(len(values) for values in found.values[OVERALL].values())
+    budgets = "; ".join(
+        f"{corpus.name} {budget.tokens:,} tokens, {budget.passes:.2f} passes"
+        for corpus, budget in zip(found.corpora, found.budgets, strict=True)
+    )
+    equal = "bytes (tokenizers differ, so models have other vocabularies)" if found.is_per_byte else "tokens"
+    notes = [f"Lower is better. Runs have equal {equal}: {budgets}.", f"Validation set: {found.validation}."]
+    if n_seeds < 2:
+        return [*notes, "One seed tells nothing of chance: no verdict. Give --seeds 3 or more."]
+    freedom = 2 * (n_seeds - 1)
+    widest = quantile(1 - ALPHA / 2, freedom) * math.sqrt(2 / n_seeds)
+    return [
+        *notes,
+        f"Spread: standard deviation over {n_seeds} seeds. Difference: of means, ± its 95 % interval; at equal spreads it is "
+        f"± {widest:.2f} spreads wide, and no smaller difference is told from chance by so many seeds.",
+        f"Verdict: Welch's t test, two-sided, p below {ALPHA} after Holm's correction: overall over the corpora, else over "
+        f"all corpora and sets. Within noise is no proof of equality.",
+    ]
+
+
+def _shown(found: Comparison) -> Sequence[str]:
+    """All sets; of a single one its own row is the overall one."""
+    return (OVERALL,) if len(found.sets) == 1 else (OVERALL, *found.sets)
+
+
+def _title(found: Comparison, name: str) -> str:
+    return f"overall (mean of {', '.join(found.overall_of)})" if name == OVERALL else name
+
+
+def _spread_text(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.4f}, one seed"
+    return f"{statistics.fmean(values):.4f}, spread {statistics.stdev(values):.4f}"
+
+
+def _difference_text(judgement: Judgement) -> str:
+    difference = judgement.difference
+    margin = "" if difference.margin is None else f" ± {difference.margin:.4f}"
+    return f"{difference.mean:+.4f}{margin}"
+
+
+def _verdict_html(judgement: Judgement) -> str:
+    return f'<span class="{judgement.verdict.replace(" ", "-")}">{judgement.verdict}</span>'
+
+
+def _colour(i: int) -> str:
+    return COLOURS[i % len(COLOURS)]

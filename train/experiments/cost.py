@@ -1,0 +1,95 @@
+"""What an experiment costs, told before it begins: runs, tokens, time by a few steps made here and now, and disk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from webtext.base.run import Run
+from webtext.base.storage import json_object
+from webtext.train.experiments.places import places_for
+from webtext.train.experiments.side_by_side import Call, run_side_by_side
+from webtext.train.experiments.trials import Trial, train_trial
+from webtext.train.plan import GIB, flops_per_token, time_text
+from webtext.train.schedule import total_tokens
+from webtext.train.shape import GPT2Config
+from webtext.train.sources import open_sources
+
+WARM_UP_STEPS = 4
+"""Steps of one microbatch; the first is not counted."""
+_CHECKPOINT_WORDS = 3
+"""Of each parameter in a checkpoint: itself and AdamW's two moments, in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`seconds` are of training alone; None where nothing was measured."""
+
+    runs: int
+    side_by_side: int
+    tokens: int
+    seconds: float | None
+    disk_bytes: int
+
+    def __str__(self) -> str:
+        time = "time not measured" if self.seconds is None else f"about {time_text(self.seconds)} of training"
+        return (
+            f"{self.runs:,} runs, {self.side_by_side:,} at a time, {self.tokens:,} tokens in all; {time}, "
+            f"at most {self.disk_bytes / GIB:,.2f} GiB of disk"
+        )
+
+
+def cost_of(trials: Sequence[Trial], run: Run, *, side_by_side: int | None = None, estimate: bool = True) -> Cost:
+    """What the trials take to their ends; with `estimate` as many at a time make some steps in a temporary folder first.
+
+    Those steps have the trials' microbatches, so they tell the time of a step without optimizer's work and measurements
+    that large batches spread thin; disk counts the kept checkpoints and one under way, of each run.
+    """
+    configs = [each.settings.config(open_sources(each.tokens)[0].train.vocab_size) for each in trials]
+    places = places_for([each.settings for each in trials], [config.vocab_size for config in configs], side_by_side)
+    tokens = [total_tokens(each.settings) for each in trials]
+    disk = sum(
+        config.n_parameters * 4 * _CHECKPOINT_WORDS * ((trial.settings.keep_checkpoints or 1) + 1)
+        for trial, config in zip(trials, configs, strict=True)
+    )
+    seconds = None
+    if estimate:
+        flops = sum(n * flops_per_token(config) for n, config in zip(tokens, configs, strict=True))
+        seconds = flops / _flops_per_second(trials[: len(places)], configs, run, len(places))
+    return Cost(len(trials), len(places), sum(tokens), seconds, disk)
+
+
+def _flops_per_second(trials: Sequence[Trial], configs: Sequence[GPT2Config], run: Run, n_places: int) -> float:
+    """What all places reach together while each makes some steps."""
+    run.console.say("measuring some steps, for the time that all will take")
+    with tempfile.TemporaryDirectory(prefix="webtext-") as folder:
+        short = [_short(trial, f"{folder}/{i}") for i, trial in enumerate(trials)]
+        places = places_for([each.settings for each in short], [config.vocab_size for config in configs], n_places)
+        calls = [Call(f"{each.name}, some steps", train_trial, (each,), each.log) for each in short]
+        run_side_by_side(calls, places)
+        return sum(
+            _tokens_per_second(each) * flops_per_token(config) for each, config in zip(short, configs, strict=False)
+        )
+
+
+def _short(trial: Trial, folder: str) -> Trial:
+    settings = replace(
+        trial.settings,
+        batch_size=min(trial.settings.microbatch_size, trial.settings.first_batch_size),
+        batch_ramp_start=None,
+        batch_ramp_steps=0,
+        warmup_steps=0,
+        steps=WARM_UP_STEPS,
+        eval_interval=None,
+        eval_windows=1,
+        checkpoint_interval=None,
+    )
+    return replace(trial, settings=settings, folder=folder)
+
+
+def _tokens_per_second(trial: Trial) -> float:
+    lines = (Path(trial.folder) / "metrics.jsonl").read_bytes().splitlines()
+    rows = [row for row in (json_object(line, trial.folder, "") for line in lines) if "tokens_per_second" in row]
+    return max(float(row["tokens_per_second"]) for row in rows[1:])

@@ -1,0 +1,136 @@
+"""Bits per byte of a trained model on fixed texts: what corpora are compared by, whatever their tokenizers.
+
+A text's loss is summed over all of its tokens and divided by the bytes of the text as it was published (for WikiText and the
+like, not of its de-tokenized form). Computed in float32, in windows of one context that do not overlap, each text after an
+end-of-text; of the validation set the ends of the documents are predicted too, and have no bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.recipe import sha256_json
+from webtext.base.storage import Folder
+from webtext.train.evaluate.table3 import TASKS
+from webtext.train.evaluate.texts import read_file, read_running_text
+from webtext.train.experiments.trials import Trial
+
+CODE_VERSION = 1
+MEASURES = "measures.json"
+VALIDATION = "validation"
+BATCH_SIZE = 8
+_NO_TEXTS = ("lambada", "cbt-cn", "cbt-ne")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSet:
+    """One file of text: `task` says how it is read, or is VALIDATION for a frozen set's file; `hash` is its SHA-256."""
+
+    name: str
+    task: str
+    path: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A model on one set: nats of the whole text, the tokens that it is, and its bytes."""
+
+    loss: float
+    tokens: int
+    bytes: int
+
+    @property
+    def bits_per_byte(self) -> float:
+        """What is compared."""
+        return self.loss / math.log(2) / self.bytes
+
+
+def open_evaluation_sets(arguments: Sequence[str]) -> list[EvaluationSet]:
+    """The sets that `TASK=FILE` or `FILE` name, each read once. Refuses tasks without running text, and equal names."""
+    sets: list[EvaluationSet] = []
+    for argument in arguments:
+        task, equals, path = argument.partition("=")
+        if not equals or task not in TASKS:
+            task, path = "text", argument
+        if task in _NO_TEXTS:
+            raise ConfigError(
+                f"--eval {argument}: '{task}' measures an accuracy", "corpora are compared by bits per byte"
+            )
+        name = Path(path).name if task == "text" else task
+        if name in (VALIDATION, *(each.name for each in sets)):
+            raise ConfigError(f"two evaluation sets have the name '{name}'", "name files of different names")
+        data = read_file(path)
+        if not read_running_text(task, data, path).text:
+            raise InputError(f"there is no text in '{path}'", "name another file")
+        sets.append(EvaluationSet(name, task, path, hashlib.sha256(data).hexdigest()))
+    return sets
+
+
+def measure_trial(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizer: str) -> dict[str, Measure]:
+    """The trial's model on every set, by name; what its folder's measures.json knows already is taken from there."""
+    from webtext.train.checkpoint import find_checkpoint
+
+    checkpoint = find_checkpoint(Path(trial.folder))
+    folder = Folder(trial.folder)
+    keys = {each.name: sha256_json([CODE_VERSION, checkpoint.state["files"], each.task, each.hash]) for each in sets}
+    known: dict[str, Any] = {}
+    if folder.exists(MEASURES):
+        with contextlib.suppress(InputError):  # a damaged one is made again
+            known = folder.read_object(MEASURES)
+    missing = [each for each in sets if known.get(each.name, {}).get("key") != keys[each.name]]
+    if missing:
+        found = _measure(trial, missing, tokenizer)
+        known |= {name: asdict(measure) | {"key": keys[name]} for name, measure in found.items()}
+        folder.write_bytes(MEASURES, json.dumps(known, indent=1).encode() + b"\n")
+    return {each.name: Measure(*(known[each.name][name] for name in ("loss", "tokens", "bytes"))) for each in sets}
+
+
+def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -> dict[str, Measure]:
+    from webtext.shards.pack import need_eot_id
+    from webtext.tokenizer import Tokenizer
+    from webtext.train.checkpoint import load_model
+    from webtext.train.distributed import join_world
+    from webtext.train.evaluate.perplexity import total_loss
+    from webtext.train.evaluate.windows import Windows
+
+    tokenizer = Tokenizer.load(tokenizer_path)
+    model = load_model(trial.folder)
+    measures = {}
+    with join_world(trial.settings.device) as world:
+        model = model.to(world.device)
+        for each in sets:
+            stream, n_bytes = _stream(each, tokenizer)
+            windows = Windows(
+                [stream], eot_id=need_eot_id(tokenizer, tokenizer_path), context=model.config.context, stride=None
+            )
+            loss, n_tokens = total_loss(model, windows, BATCH_SIZE, world)
+            measures[each.name] = Measure(loss, n_tokens, n_bytes)
+            print(f"{each.name}: {measures[each.name].bits_per_byte:.4f} bits per byte", flush=True)
+    return measures
+
+
+def _stream(each: EvaluationSet, tokenizer: Any) -> tuple[Any, int]:
+    """The set's tokens, and its bytes. InputError where the file is no longer what it was."""
+    import numpy as np
+
+    from webtext.train.experiments.validation import read_validation
+
+    data = read_file(each.path)
+    if hashlib.sha256(data).hexdigest() != each.hash:
+        raise InputError(f"'{each.path}' changed during the comparison", "give the same command again")
+    if each.task == VALIDATION:
+        documents = read_validation(each.path)
+        end = np.array([tokenizer.eot_id])
+        rows = [row for _, text in documents.documents for row in (tokenizer.encode_numpy(text), end)]
+        return np.concatenate(rows), documents.n_bytes
+    text = read_running_text(each.task, data, each.path)
+    return tokenizer.encode_numpy(text.text), text.units.get("byte", len(text.text))
