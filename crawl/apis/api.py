@@ -152,7 +152,7 @@ class Api:
                 if status == 429 or status >= 500:
                     asked_for = retry_after(response.headers.get("Retry-After"), response.headers.get("Date"))
                     raise _Patience(f"status {status}", asked_for)
-                raw = await read_body(response, MAX_ANSWER_BYTES, truncate=False)
+                raw = await read_body(response.headers, response.content, MAX_ANSWER_BYTES, truncate=False)
                 coding = ", ".join(response.headers.getall("Content-Encoding", ()))
         except (Failure, Refused):
             raise

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
-import aiohttp
+from aiohttp import StreamReader
 
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.spool import Spool, SpoolMemory
@@ -42,25 +43,27 @@ class MinimumRate:
 
 
 async def read_body(
-    response: aiohttp.ClientResponse,
+    headers: Mapping[str, str],
+    content: StreamReader,
     max_bytes: int,
     truncate: bool,
     memory: SpoolMemory | None = None,
     rate: MinimumRate | None = None,
 ) -> bytes:
-    """The body as it came, without chunks; Failure when its coding is unknown or, save to `truncate`, it is too large."""
-    coding = response.headers.get("Transfer-Encoding", "chunked").strip().lower()
+    """The body as it came, without chunks; Failure when its coding is unknown or, save to `truncate`, it is too large.
+
+    `headers` and `content` are the answer's. After a Failure, or when it was cut, the connection is of no more use.
+    """
+    coding = headers.get("Transfer-Encoding", "chunked").strip().lower()
     if coding not in ("chunked", "identity"):
         raise Failure("bad_response", f"transfer coding {coding!r}")
-    if not truncate and (response.content_length or 0) > max_bytes:
-        response.close()
-        raise Failure("too_large", f"{response.content_length} bytes announced")
-    content = response.content
+    announced = headers.get("Content-Length")
+    if not truncate and announced is not None and int(announced) > max_bytes:
+        raise Failure("too_large", f"{announced} bytes announced")
     with Spool(memory or SpoolMemory()) as body:
         while not content.at_eof():
             body.write(await content.readany())
             if body.size > max_bytes:
-                response.close()
                 if truncate:
                     break
                 raise Failure("too_large", f"more than {max_bytes} bytes")

@@ -16,14 +16,14 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 
 import aiohttp
-from yarl import URL
+from aiohttp.http_exceptions import HttpProcessingError
 
 from webtext.base.urls import host_of, port_of
 from webtext.crawl.addresses import AddressRule
 from webtext.crawl.fetch.body import MinimumRate, read_body
+from webtext.crawl.fetch.connections import Connections
 from webtext.crawl.fetch.failures import Failure, NotConnected, dns_failure, failure_of
 from webtext.crawl.fetch.hosts import Hosts
-from webtext.crawl.fetch.session import guarded_session
 from webtext.crawl.fetch.spool import SpoolMemory
 from webtext.crawl.pages.warc_writer import Headers
 from webtext.crawl.resolver import PinnedResolver
@@ -57,8 +57,7 @@ class Reply:
     address: str
     captured: int
     seconds: float
-    method_line: bytes
-    request_headers: Headers
+    request: bytes  # its head, as it was sent
     status: int
     status_line: bytes
     headers: Headers
@@ -80,7 +79,8 @@ class Client:
         self.resolver = PinnedResolver(rule)
         self.hosts = hosts
         self._memory = SpoolMemory()
-        self._session = guarded_session(user_agent, self.resolver, rule, hosts.pace.delay + KEEP_ALIVE_MARGIN)
+        self._connections = Connections(self.resolver, rule, hosts.pace.delay + KEEP_ALIVE_MARGIN)
+        self._user_agent = f"User-Agent: {user_agent}\r\n"
 
     async def __aenter__(self) -> Client:
         return self
@@ -88,7 +88,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._session.close()
+        await self._connections.close()
         await self.resolver.close()
 
     @functools.cached_property
@@ -144,45 +144,45 @@ class Client:
         self, url: str, address: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, truncate: bool
     ) -> Reply:
         start = time.monotonic()
-        tls = self._tls if url.startswith("https:") else True
+        scheme, _, authority, target = url.split("/", 3)
+        tls = self._tls if scheme == "https:" else True
+        lines = self._user_agent + "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         rate: MinimumRate | None = None
         try:
-            async with (
-                asyncio.timeout(limits.total_seconds) as deadline,
-                self._session.get(
-                    URL(url, encoded=True), headers=headers, allow_redirects=False, timeout=limits.timeout, ssl=tls
-                ) as response,
-            ):
-                captured = int(time.time())
-                body = None
-                if wants_body(response.status, response.raw_headers):
-                    if limits.min_rate > 0 and not response.content.is_eof():
-                        rate = MinimumRate(deadline, limits.min_rate)
-                    body = await read_body(response, limits.max_bytes, truncate, self._memory, rate)
-                else:
-                    response.release()  # keeps the connection if all of the body is there already, else closes it
+            async with asyncio.timeout(limits.total_seconds) as deadline:
+                request, answer = await self._connections.get(
+                    f"{scheme}//{authority}", "/" + target, lines, tls, limits.timeout
+                )
+                with answer:
+                    message = answer.message
+                    captured = int(time.time())
+                    body = None
+                    if wants_body(message.code, message.raw_headers):
+                        if limits.min_rate > 0 and not answer.content.is_eof():
+                            rate = MinimumRate(deadline, limits.min_rate)
+                        body = await read_body(
+                            message.headers, answer.content, limits.max_bytes, truncate, self._memory, rate
+                        )
         except Failure:
             raise
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError) and rate is not None and rate.is_below:
                 raise Failure("too_slow", f"fewer than {limits.min_rate:g} bytes a second") from None
             raise failure_of(error) from None
         finally:
             if rate is not None:
                 rate.close()
-        sent = response.request_info
-        version = response.version or aiohttp.HttpVersion11
-        status_line = f"HTTP/{version.major}.{version.minor} {response.status} {response.reason or ''}"
+        version = message.version
+        status_line = f"HTTP/{version.major}.{version.minor} {message.code} {message.reason or ''}"
         return Reply(
             url=url,
             address=address,
             captured=captured,
             seconds=time.monotonic() - start,
-            method_line=f"{sent.method} {sent.url.raw_path_qs} HTTP/1.1".encode(),
-            request_headers=[(name.encode(), value.encode()) for name, value in sent.headers.items()],
-            status=response.status,
+            request=request,
+            status=message.code,
             status_line=status_line.rstrip().encode("utf-8", "surrogateescape"),
-            headers=response.raw_headers,
+            headers=message.raw_headers,
             body=body,
         )
 

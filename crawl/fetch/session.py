@@ -20,22 +20,10 @@ READ_BYTES = 64 * 1024  # of a body that may wait in a connection, twice; most p
 MAX_KEEP_ALIVE = 15.0  # seconds that an idle connection is kept at most
 
 
-def guarded_session(
-    user_agent: str, resolver: PinnedResolver, rule: AddressRule, keep_alive: float = MAX_KEEP_ALIVE
-) -> aiohttp.ClientSession:
-    """The session behind every request: vetted addresses, TLS verified, no proxy, no cookies, bounded headers."""
-    connector = aiohttp.TCPConnector(
-        limit=0,  # slots bound what is under way
-        resolver=resolver,
-        use_dns_cache=False,
-        happy_eyeballs_delay=None,  # one pinned address, one socket
-        socket_factory=guarded_socket(rule),
-        keepalive_timeout=min(keep_alive, MAX_KEEP_ALIVE),
-    )
-    protocol: type[ResponseHandler] = _Protocol
-    connector._factory = functools.partial(protocol, loop=asyncio.get_running_loop())
+def guarded_session(user_agent: str, resolver: PinnedResolver, rule: AddressRule) -> aiohttp.ClientSession:
+    """The session behind requests to APIs: vetted addresses, TLS verified, no proxy, no cookies, bounded headers."""
     return aiohttp.ClientSession(
-        connector=connector,
+        connector=guarded_connector(resolver, rule, MAX_KEEP_ALIVE),
         headers={"User-Agent": user_agent},
         skip_auto_headers=("Accept", "Accept-Encoding"),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -46,6 +34,21 @@ def guarded_session(
         max_headers=MAX_HEADERS,
         read_bufsize=READ_BYTES,
     )
+
+
+def guarded_connector(resolver: PinnedResolver, rule: AddressRule, keep_alive: float) -> aiohttp.TCPConnector:
+    """What makes every connection, and keeps it for so many seconds, MAX_KEEP_ALIVE at most."""
+    connector = aiohttp.TCPConnector(
+        limit=0,  # slots bound what is under way
+        resolver=resolver,
+        use_dns_cache=False,
+        happy_eyeballs_delay=None,  # one pinned address, one socket
+        socket_factory=guarded_socket(rule),
+        keepalive_timeout=min(keep_alive, MAX_KEEP_ALIVE),
+    )
+    protocol: type[ResponseHandler] = _Protocol
+    connector._factory = functools.partial(protocol, loop=asyncio.get_running_loop())
+    return connector
 
 
 class _Protocol(ResponseHandler):

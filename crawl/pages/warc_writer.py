@@ -53,8 +53,7 @@ class Exchange:
     url: str
     captured: int  # UTC seconds
     address: str | None = None
-    method_line: bytes | None = None  # b"GET / HTTP/1.1"
-    request_headers: Headers = ()
+    request: bytes | None = None  # its head: b"GET / HTTP/1.1\r\nHost: ...\r\n\r\n"
     status: int
     status_line: bytes  # b"HTTP/1.1 200 OK"
     headers: Headers
@@ -140,10 +139,9 @@ class WarcWriter:
         else:
             response = _record("revisit", response_id, fields + self._reference(original, digest), head)
         request: Pieces = []
-        if exchange.method_line is not None:
+        if exchange.request is not None:
             fields = f"{common}WARC-Concurrent-To: {response_id}\r\n"
-            block = _http_head(exchange.method_line, exchange.request_headers)
-            request = _record("request", _record_id("request", url, date, digest), fields, block)
+            request = _record("request", _record_id("request", url, date, digest), fields, exchange.request)
         offset, length = self.n_bytes, sum(map(len, response))
         self._write(response + request)
         if original is None and exchange.body:

@@ -31,6 +31,7 @@ from webtext.base.storage import Folder
 from webtext.base.warc import read_responses
 from webtext.crawl.pages.warc_writer import Exchange, WarcWriter
 
+ASKED = [(b"Host", b"docs.example.org"), (b"User-Agent", b"bench"), (b"Accept-Encoding", b"gzip")]
 MODULES = """
 argparse ast asyncio collections csv datetime decimal difflib email http.client inspect json logging os pathlib random re
 socket sqlite3 statistics string subprocess tarfile threading typing unittest urllib.request zipfile
@@ -110,8 +111,9 @@ def made_exchanges(n_pages: int) -> list[Exchange]:
             url=f"https://docs.example.org/page/{number}",
             captured=1_700_000_000,
             address="192.0.2.1",
-            method_line=b"GET /page/%d HTTP/1.1" % number,
-            request_headers=[(b"Host", b"docs.example.org"), (b"User-Agent", b"bench"), (b"Accept-Encoding", b"gzip")],
+            request=b"GET /page/%d HTTP/1.1\r\n" % number
+            + b"".join(b"%s: %s\r\n" % field for field in ASKED)
+            + b"\r\n",
             status=200,
             status_line=b"HTTP/1.1 200 OK",
             headers=[(b"Content-Type", b"text/html; charset=utf-8"), (b"Content-Encoding", b"gzip")],
@@ -138,7 +140,7 @@ def write_by_warcio(path: Path, exchanges: list[Exchange]) -> None:
             response = writer.create_warc_record(
                 one.url, "response", payload=io.BytesIO(one.body), http_headers=head, warc_headers_dict=more
             )
-            asked = [(name.decode(), value.decode()) for name, value in one.request_headers]
+            asked = [(name.decode(), value.decode()) for name, value in ASKED]
             line = StatusAndHeaders(
                 one.url.partition("example.org")[2] + " HTTP/1.1", asked, protocol="GET", is_http_request=True
             )

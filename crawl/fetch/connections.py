@@ -1,0 +1,119 @@
+"""aiohttp's connections, spoken to directly: the head of a request goes out, the head of its answer and a stream come back.
+
+aiohttp makes connections (by our resolver and our sockets), keeps them for the next request, and parses what comes,
+strictly, with llhttp. Its session would put cookies, credentials, proxies, redirects and traces around that: none of them
+is wanted here, and they take as much CPU again. So a request is written as bytes; its WARC record holds the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import ssl
+from types import TracebackType
+
+import aiohttp
+from aiohttp import hdrs
+from aiohttp.client_reqrep import ClientRequest
+from aiohttp.connector import Connection
+from aiohttp.http_parser import RawResponseMessage
+from aiohttp.streams import StreamReader
+from yarl import URL
+
+from webtext.crawl.addresses import AddressRule
+from webtext.crawl.fetch.session import MAX_HEADER_BYTES, MAX_HEADERS, READ_BYTES, guarded_connector
+from webtext.crawl.resolver import PinnedResolver
+
+ORIGINS_KNOWN = 4096
+
+Tls = ssl.SSLContext | bool
+
+_BREAKS_A_HEAD = re.compile(r"[\r\n\0]")
+
+
+class Answer:
+    """An answer whose head has come; its body comes from `content`, without chunks, otherwise as sent. A context manager.
+
+    At its end the connection is kept for another request if all of the body has come, else closed.
+    """
+
+    __slots__ = ("_connection", "content", "message")
+
+    def __init__(self, connection: Connection, message: RawResponseMessage, content: StreamReader) -> None:
+        self._connection = connection
+        self.message = message
+        self.content = content
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._connection.release()
+        else:
+            self._connection.close()
+
+
+class Connections:
+    """Connections to vetted addresses, each kept for `keep_alive` seconds at most between two requests."""
+
+    def __init__(self, resolver: PinnedResolver, rule: AddressRule, keep_alive: float) -> None:
+        self._connector = guarded_connector(resolver, rule, keep_alive)
+        self._request = functools.lru_cache(maxsize=ORIGINS_KNOWN)(_request)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        await self._connector.close()
+
+    async def get(
+        self, origin: str, target: str, headers: str, tls: Tls, timeout: aiohttp.ClientTimeout
+    ) -> tuple[bytes, Answer]:
+        """Ask `origin` (scheme, host and port of a canonical URL) for `target`, with these header lines beside Host's.
+
+        Returns the head of the request, as it was sent, and the answer. Raises what aiohttp and the system raise. Sent
+        once more when the connection breaks before an answer: one that was kept may just have been closed by the server.
+        """
+        request = self._request(origin, tls)
+        if _BREAKS_A_HEAD.search(target):
+            raise ValueError(f"a line end in the URL's path: {target!r}")
+        head = f"GET {target} HTTP/1.1\r\nHost: {request.headers[hdrs.HOST]}\r\n{headers}\r\n".encode()
+        try:
+            return head, await self._exchange(request, head, timeout)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            return head, await self._exchange(request, head, timeout)
+
+    async def _exchange(self, request: ClientRequest, head: bytes, timeout: aiohttp.ClientTimeout) -> Answer:
+        try:
+            connection = await self._connector.connect(request, [], timeout)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {request.url}") from error
+        try:
+            protocol = connection.protocol
+            if protocol is None or protocol.transport is None:
+                raise aiohttp.ServerDisconnectedError
+            protocol.set_response_params(
+                read_until_eof=True,
+                auto_decompress=False,
+                read_bufsize=READ_BYTES,
+                max_line_size=MAX_HEADER_BYTES,
+                max_field_size=MAX_HEADER_BYTES,
+                max_headers=MAX_HEADERS,
+            )
+            protocol.transport.write(head)
+            while True:
+                message, content = await protocol.read()
+                if not 100 <= message.code < 200 or message.code == 101:
+                    return Answer(connection, message, content)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _request(origin: str, tls: Tls) -> ClientRequest:
+    """What the connector wants to know of a request, which is the same for all of an origin."""
+    return ClientRequest("GET", URL(f"{origin}/", encoded=True), ssl=tls, loop=asyncio.get_running_loop())

@@ -1,0 +1,149 @@
+"""What goes over the wire for a page, and what becomes of the connection: seen by a server that notes every byte."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from fastwarc.warc import ArchiveIterator, WarcRecordType
+
+from webtext.crawl.addresses import AddressRule, AllowedAddress
+from webtext.crawl.fetch.connections import Connections
+from webtext.crawl.resolver import PinnedResolver
+
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>"
+MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+
+
+class NotingServer:
+    """Answers each request with the next of `answers` (by default a page), `None` by closing; notes heads by connection."""
+
+    def __init__(self) -> None:
+        self.heads: list[list[bytes]] = []
+        self.answers: list[bytes | None] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+
+    async def _listen(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads: list[bytes] = []
+        self.heads.append(heads)
+        try:
+            while True:
+                heads.append(await reader.readuntil(b"\r\n\r\n"))
+                answer = self.answers.pop(0) if self.answers else PAGE
+                if answer is None:
+                    break
+                writer.write(MISSING if heads[-1].startswith(b"GET /robots.txt") else answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def close(self) -> None:
+        async def stop() -> None:
+            self._server.close()
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+
+@pytest.fixture
+def server() -> Iterator[NotingServer]:
+    noting = NotingServer()
+    yield noting
+    noting.close()
+
+
+def ask(server: NotingServer, *targets: str, read: bool = True) -> list[bytes]:
+    """Ask for these, one after the other; the bodies."""
+
+    async def run() -> list[bytes]:
+        rule = AddressRule((AllowedAddress.parse("127.0.0.1"),))
+        connections = Connections(PinnedResolver(rule), rule, keep_alive=10.0)
+        bodies = []
+        try:
+            for target in targets:
+                origin, timeout = f"http://127.0.0.1:{server.port}", aiohttp.ClientTimeout(total=None, sock_connect=10)
+                head, answer = await connections.get(origin, target, "Accept: text/html\r\n", True, timeout)
+                assert head == server.heads[-1][-1]
+                with answer:
+                    bodies.append(await answer.content.read() if read else b"")
+        finally:
+            await connections.close()
+        return bodies
+
+    return asyncio.run(run())
+
+
+def test_the_head_that_is_sent_is_the_one_that_is_returned_and_nothing_else_is_in_it(server: NotingServer) -> None:
+    assert ask(server, "/a?b=%20c") == [b"<html>"]
+    host = f"127.0.0.1:{server.port}".encode()
+    assert server.heads == [[b"GET /a?b=%20c HTTP/1.1\r\nHost: " + host + b"\r\nAccept: text/html\r\n\r\n"]]
+
+
+def test_a_request_record_holds_the_bytes_that_were_sent(
+    server: NotingServer, crawl: Any, make_links: Any, tmp_path: Any
+) -> None:
+    url = f"http://127.0.0.1:{server.port}/page?"
+    rows = crawl(make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",))
+    assert rows[url]["reason"] is None
+    with open(next((tmp_path / "pages").glob("*.warc.gz")), "rb") as file:
+        records = [
+            record.reader.read()
+            for record in ArchiveIterator(file, parse_http=False, record_types=WarcRecordType.request)
+        ]
+    sent = [head for heads in server.heads for head in heads if b"/page" in head]
+    assert records == sent
+    assert sent[0].startswith(b"GET /page? HTTP/1.1\r\n")
+
+
+def test_a_connection_serves_the_next_request_when_its_body_was_read(server: NotingServer) -> None:
+    assert ask(server, "/1", "/2", "/3") == [b"<html>"] * 3
+    assert len(server.heads) == 1
+
+
+def test_a_connection_whose_body_has_not_all_come_is_closed(server: NotingServer) -> None:
+    server.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n<html>"]
+    ask(server, "/1", "/2", read=False)
+    assert [len(heads) for heads in server.heads] == [1, 1]
+
+
+def test_a_kept_connection_that_the_server_closes_is_asked_again_on_a_new_one(server: NotingServer) -> None:
+    server.answers = [PAGE, None, PAGE]
+    assert ask(server, "/1", "/2") == [b"<html>"] * 2
+    assert [[head.split()[1] for head in heads] for heads in server.heads] == [[b"/1", b"/2"], [b"/2"]]
+
+
+def test_a_server_that_closes_twice_has_failed(server: NotingServer) -> None:
+    server.answers = [None, None, PAGE]
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        ask(server, "/1")
+    assert len(server.heads) == 2
+
+
+def test_interim_answers_are_passed_over(server: NotingServer) -> None:
+    server.answers = [b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 3 + PAGE]
+    assert ask(server, "/1") == [b"<html>"]
+
+
+@pytest.mark.parametrize("target", ["/a\r\nX: y", "/a\nX: y", "/a\0"])
+def test_a_target_that_would_end_the_line_is_never_sent(server: NotingServer, target: str) -> None:
+    with pytest.raises(ValueError, match="line end"):
+        ask(server, target)
+    assert server.heads == []
