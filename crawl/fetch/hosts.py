@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from webtext.crawl.fetch.clock_journal import FORGOTTEN_SECONDS, ClockJournal, NotedClock
 from webtext.crawl.fetch.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
@@ -103,35 +104,12 @@ class Hosts:
         if clock.failures >= self.pace.max_host_failures and clock.gave_up is None:
             clock.gave_up = HOST_KEPT_FAILING
 
-    @contextlib.asynccontextmanager
-    async def turn(self, host: str, address: str) -> AsyncIterator[None]:
-        """Hold the right to send one request to `host` at `address`; never take two turns at once.
+    def turn(self, host: str, address: str) -> Turn:
+        """Hold, while the context lasts, the right to send one request to `host` at `address`; never take two turns at once.
 
         Raises Refused when the host is given up, or was while others had their turns.
         """
-        names = host, f"@{address}"
-        own, shared = clocks = self._clock(host), self._clock(names[1])
-        for clock in clocks:
-            clock.users += 1
-        try:
-            async with own.lock:
-                if own.gave_up is None:
-                    await _sleep_until(own.free_at)
-                if own.gave_up is not None:
-                    raise Refused(own.gave_up)
-                async with shared.lock:
-                    await _sleep_until(shared.free_at)
-                    async with self._slots:  # last: who waits for a turn holds no slot
-                        self._restart(*names)
-                        try:
-                            yield
-                        finally:
-                            self._restart(*names)
-        finally:
-            for clock in clocks:
-                clock.users -= 1
-            if len(self._clocks) > self._n_kept:
-                self._forget_old()
+        return Turn(self, host, f"@{address}")
 
     def close(self) -> None:
         """Close the journal."""
@@ -183,12 +161,62 @@ class Hosts:
                 clock.gave_up = HOST_ASKED_TO_WAIT
 
     def _forget_old(self) -> None:
+        if len(self._clocks) <= self._n_kept:
+            return
         now = time.monotonic()
         self._clocks = {k: c for k, c in self._clocks.items() if c.users or c.free_at > now or not self._is_plain(c)}
         self._n_kept = max(CLOCKS_KEPT, 2 * len(self._clocks))
 
     def _is_plain(self, clock: _Clock) -> bool:
         return clock.delay <= self.pace.delay and clock.gave_up is None and not clock.failures
+
+
+class Turn:
+    """One turn, as `Hosts.turn` gives it. By hand: a generator as context, and one for each lock, cost as much again."""
+
+    __slots__ = ("_hosts", "_names", "_own", "_shared")
+
+    def __init__(self, hosts: Hosts, *names: str) -> None:
+        self._hosts = hosts
+        self._names = names
+        self._own, self._shared = map(hosts._clock, names)
+
+    async def __aenter__(self) -> None:
+        own, shared, slots = self._own, self._shared, self._hosts._slots
+        own.users += 1
+        shared.users += 1
+        held: list[asyncio.Lock | asyncio.Semaphore] = []
+        try:
+            await own.lock.acquire()
+            held.append(own.lock)
+            if own.gave_up is None and own.free_at > time.monotonic():
+                await _sleep_until(own.free_at)
+            if own.gave_up is not None:
+                raise Refused(own.gave_up)
+            await shared.lock.acquire()
+            held.append(shared.lock)
+            if shared.free_at > time.monotonic():
+                await _sleep_until(shared.free_at)
+            await slots.acquire()  # last: who waits for a turn holds no slot
+            self._hosts._restart(*self._names)
+        except BaseException:
+            self._leave(held)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._hosts._restart(*self._names)
+        finally:
+            self._leave([self._own.lock, self._shared.lock, self._hosts._slots])
+
+    def _leave(self, held: list[asyncio.Lock | asyncio.Semaphore]) -> None:
+        for each in reversed(held):
+            each.release()
+        self._own.users -= 1
+        self._shared.users -= 1
+        self._hosts._forget_old()
 
 
 async def _sleep_until(moment: float) -> None:

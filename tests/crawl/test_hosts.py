@@ -168,6 +168,34 @@ def test_hosts_that_wait_for_one_address_leave_room_for_others(
     assert {row["reason"] for row in rows.values()} == {None}
 
 
+@pytest.mark.parametrize(
+    ("host", "address"), [("a.example", "127.0.0.2"), ("b.example", "127.0.0.1"), ("b.example", "127.0.0.2")]
+)
+def test_who_gives_up_while_he_waits_for_a_turn_leaves_it_to_others(host: str, address: str) -> None:
+    """He waits for the host, for the address, or for a slot, of which there is one."""
+
+    async def take_turns() -> None:
+        hosts = Hosts(Pace(delay=0.0, concurrency=1))
+
+        async def one_turn() -> None:
+            async with hosts.turn(host, address):
+                pass
+
+        async with hosts.turn("a.example", "127.0.0.1"):
+            waiting = asyncio.ensure_future(one_turn())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], asyncio.CancelledError)
+        for name in (host, "a.example"):
+            for place in (address, "127.0.0.1"):
+                async with hosts.turn(name, place):
+                    pass
+        assert {clock.users for clock in hosts._clocks.values()} == {0}
+
+    asyncio.run(asyncio.wait_for(take_turns(), 60))
+
+
 def test_two_names_of_one_address_share_its_pause(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     urls = [web.page("/a"), web.page("/b")]
     named = f"http://localhost:{web.port}/c"
