@@ -1,12 +1,17 @@
 """A gzip member whose data are stored, not compressed (RFC 1952 around blocks of type 0 of RFC 1951), built by hand.
 
-zlib's level 0 means the same at 7 times the CPU: 115 µs for 36 KB where this takes 15. Nothing large is copied.
+zlib's level 0 means the same at 7 times the CPU: 115 µs for 36 KB where this takes 15 (with zlib's checksum).
+Nothing large is copied.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
+
+try:
+    from isal.isal_zlib import crc32  # a tenth of the time of zlib's, where there is a wheel of it
+except ImportError:
+    from zlib import crc32
 
 _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # deflate, no flags, no time, unknown system
 _BLOCK_BYTES = 0xFFFF  # most that a stored block holds
@@ -35,7 +40,7 @@ def stored_member(*data: bytes) -> list[bytes | memoryview]:
             else:
                 pieces += b"".join(small), block
                 small = []
-        checksum = zlib.crc32(each, checksum)
+        checksum = crc32(each, checksum)
         size += len(each)
     small += _LAST_BLOCK, _TRAILER.pack(checksum, size & 0xFFFFFFFF)
     pieces.append(b"".join(small))
