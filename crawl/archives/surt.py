@@ -14,6 +14,7 @@ from webtext.base.urls import host_of
 
 _WWW = re.compile(r"(?:www\d*\.)+")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_IS_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~!$&*+,;=:@.-]+)+").fullmatch  # most are: only the letters' case matters
 _SLASHES = re.compile(r"/{2,}")
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _TO_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})|[\x00-\x20#%\x7f-\xff]")
@@ -61,6 +62,8 @@ def _reversed(host: str) -> str:
 
 
 def _path(path: str) -> str:
+    if _IS_PLAIN_PATH(path):
+        return path.lower()
     path = _SLASHES.sub("/", _unescaped(path) or "/")
     path = _escaped(path).lower()
     session = _SESSION_IN_PATH.fullmatch(path)

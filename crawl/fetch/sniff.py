@@ -48,11 +48,10 @@ def identified_type(body: bytes, content_encoding: str) -> str | None:
 
 
 def _type_of(start: bytes) -> str | None:
-    for magic, name in _MAGIC.items():
-        if start.startswith(magic):
-            return name
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    return "text/html" if text.startswith(_HTML_STARTS) else None
+    if text.startswith(_HTML_STARTS):
+        return "text/html"
+    return next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
 
 
 def _decoded_start(body: bytes, content_encoding: str, n_bytes: int) -> bytes:

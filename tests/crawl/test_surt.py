@@ -67,6 +67,12 @@ def test_session_ids_make_no_difference(name: str) -> None:
     assert surt(f"http://a.example/(S({'0' * 24}))/b.aspx") == surt("http://a.example/b.aspx")
 
 
+@given(st.text("abzAZ019_~!$&*+,;=:@.-/", max_size=20))
+def test_a_path_that_is_plain_has_the_key_of_its_escaped_self(path: str) -> None:
+    escaped = "".join(c if c == "/" else f"%{ord(c):02X}" for c in path)
+    assert surt(f"http://example.com/{path}") == surt(f"http://example.com/{escaped}")
+
+
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_every_canonical_url_has_a_key_which_is_ascii(path: str, query: str) -> None:
     url = canonical_url(f"http://www.example.com/{path}?{query}")
