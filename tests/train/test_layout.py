@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from webtext.train import GPT2
 from webtext.train.parallel.layout import Layout, block_parameters, layouts, memory_of_layout, meshes
 from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.tensor_parallel import split_tensors
 from webtext.train.plan import activation_bytes, memory_of
 from webtext.train.settings import TrainSettings
 
@@ -66,6 +73,46 @@ def test_tensor_parallel_divides_activations_but_for_two_inputs_a_block() -> Non
     whole = memory_of_layout(CONFIG, SMALL, layout()).activations
     split = memory_of_layout(CONFIG, SMALL, layout("tp=2")).activations
     assert 2 * split - whole == tokens * (8 * 2 * 2 * 64 + 8)
+
+
+@pytest.fixture
+def rank_of() -> Iterator[Callable[[int], None]]:
+    """rank_of(n) makes this process the first of n whose collectives move nothing: only shapes count here."""
+
+    def join(n: int) -> None:
+        distributed.init_process_group("fake", rank=0, world_size=n, store=FakeStore())
+
+    yield join
+    distributed.destroy_process_group()
+
+
+def own(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_the_tensors_that_a_split_model_holds_and_keeps_are_those_that_are_planned(
+    tp: int, n_layer: int, rank_of: Callable[[int], None]
+) -> None:
+    rank_of(tp)
+    settings = TrainSettings(n_layer=n_layer, n_head=4, n_embd=32, context=16, dtype="float32")
+    model = GPT2(settings.config(250))
+    split_tensors(model, MeshShape(tp=tp).build("cpu")["tp"])
+    weights = {own(p).untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = own(tensor).untyped_storage().data_ptr()
+        if storage not in weights and own(tensor).numel() % 7 == 0:  # seven sequences tell activations from the rest
+            kept[storage] = own(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.hidden(torch.randint(250, (7, 16)))
+    planned = memory_of_layout(model.config, settings, layout(f"tp={tp}", microbatch=7, n_microbatches=1))
+    assert planned.activations == sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    assert planned.parameters == sum(own(p).nbytes for p in model.parameters())
 
 
 def test_the_first_rank_of_1f1b_keeps_the_activations_of_as_many_microbatches_as_there_are_stages() -> None:
