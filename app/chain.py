@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -134,10 +135,25 @@ def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     with _stage("links", layout, run):
         collect_links(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"])
     with _stage("pages", layout, run):
-        fetched = fetch_pages(layout.links, layout.pages, config["crawl.fetch"], run, settings.sample_of())
+        fetched = fetch_pages(
+            layout.links, layout.pages, config["crawl.fetch"], run, settings.sample_of(), smaller_sample(config)
+        )
         if fetched is None and not _all_fetched(layout, settings.sample_of()):
             raise DryRun
     return [layout.pages]
+
+
+def smaller_sample(config: BuildConfig) -> PartSet | None:
+    """The pages of the largest sample beside the build that is smaller than what is built now."""
+    out, wanted = Path(config["build"].out), config["build"].sample_of()
+    if not Folder(config["build"].out).is_local:
+        return None
+    found = {}
+    for place in out.parent.glob(f"{glob.escape(out.name)}-sample-*-percent/pages/{MANIFEST}"):
+        percent = place.parent.parent.name[len(f"{out.name}-sample-") : -len("-percent")]
+        if percent.replace(".", "", 1).isdigit() and float(percent) < (100.0 if wanted is None else wanted.percent):
+            found[float(percent)] = str(place.parent)
+    return PartSet.open(found[max(found)], "pages") if found else None
 
 
 def _all_fetched(layout: Layout, sample: Sample | None) -> bool:

@@ -46,6 +46,7 @@ from webtext.crawl.fetch.tally import Tally
 from webtext.crawl.fetch.visit import Known, Visit, Visitor
 from webtext.crawl.pages.link_table import LinkTable
 from webtext.crawl.pages.pages_set import Link, PagesSet, user_agent
+from webtext.crawl.pages.take_over import take_over
 from webtext.crawl.plan.link_hosts import over_host_cap
 from webtext.crawl.wishes.wishes import Wishes
 
@@ -55,14 +56,21 @@ CODE_VERSION = 3
 
 
 def fetch_pages(
-    links: str, out: str, settings: FetchSettings, run: Run, sample: Sample | None = None
+    links: str,
+    out: str,
+    settings: FetchSettings,
+    run: Run,
+    sample: Sample | None = None,
+    smaller: PartSet | None = None,
 ) -> PartSet | None:
     """Fetch every link of the set `links` that has no row yet in the pages set `out`, and seal it.
 
     Of a sample only its links get rows, those that a crawl of all links would give them: what redirects to any of the links
-    is `redirects_to_link`. Raises ConfigError when a link leaves this machine and there is no contact, before anything is
-    sent; InputError when `out` was begun with other settings or other links, or when the sample keeps no link. Ctrl-C
-    publishes what is complete. None under `run.dry_run`.
+    is `redirects_to_link`. So the pages of a `smaller` sample of these links are taken over where `out` is not begun.
+
+    Raises ConfigError when a link leaves this machine and there is no contact, before anything is sent; InputError when
+    `out` was begun with other settings or other links, or when the sample keeps no link. Ctrl-C publishes what is complete.
+    None under `run.dry_run`.
     """
     started = time.time()
     keep_pandas_out()
@@ -71,6 +79,8 @@ def fetch_pages(
     in_recipe = recipe_settings(settings) | {"domain_blocklists": domains.about()}
     in_recipe |= {"sample": str(sample)} if sample is not None else {}
     recipe = Recipe(stage="crawl.fetch", code_version=CODE_VERSION, settings=in_recipe)
+    if smaller is not None and not run.dry_run and take_over(smaller, out, recipe, parent):
+        run.console.say(f"crawl.fetch: begins with the {smaller.records:,} links of '{smaller.folder.url}'")
     pages = PagesSet(out, recipe, parent, settings)
     table = LinkTable(_column(parent, "link_id"))
     n_gone = pages.done.missing_from(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from webtext.app.chain import Layout
+from webtext.app.chain import Layout, smaller_sample
 from webtext.app.config import BuildConfig
 from webtext.app.estimate import ESTIMATE
 from webtext.app.estimate_text import estimate_text
@@ -24,7 +25,7 @@ from webtext.base.sample import Sample
 from webtext.crawl.fetch.run import fetch_pages
 from webtext.crawl.fetch.settings import FetchSettings
 
-from .conftest import write_links
+from .conftest import write_links, write_set
 
 PRICES = ["--set", "build.prices.hour=2", "--set", "build.prices.gigabyte_month=0.5"]
 
@@ -98,6 +99,32 @@ def test_the_rows_are_those_that_the_whole_crawl_gives(sampled: Layout, small_de
 
     whole = outcomes(str(small_demo / "build/pages"))
     assert outcomes(sampled.pages).items() <= whole.items()
+
+
+def test_the_whole_crawl_takes_over_what_the_sample_fetched(sampled: Layout, small_demo: Path, tmp_path: Path) -> None:
+    """Its rows and files stand as they are, and the others are fetched: together those of all links."""
+    fetch = BuildConfig.read(str(small_demo / "build.toml"), ["crawl.fetch.delay=0.02"])["crawl.fetch"]
+    out, sample = str(tmp_path / "pages"), PartSet.open(sampled.pages)
+    whole = fetch_pages(sampled.links, out, fetch, Run.quiet(), smaller=sample)
+    assert whole is not None
+    whole.verify()
+    assert whole.complete
+    assert [part.sha256 for part in whole.parts[: len(sample.parts)]] == [part.sha256 for part in sample.parts]
+    assert whole.records == PartSet.open(sampled.links).records
+    assert whole.counts.to_json() == PartSet.open(str(small_demo / "build/pages")).counts.to_json()
+    assert "sample" not in whole.recipe["settings"]
+    other = dataclasses.replace(fetch, retries=fetch.retries + 1)
+    with pytest.raises(InputError, match="begun with other settings"):
+        fetch_pages(sampled.links, out, other, Run.quiet(), smaller=sample)
+
+
+def test_the_largest_smaller_sample_beside_a_build_is_taken_over(tmp_path: Path) -> None:
+    for percent in ("0.1", "5", "20", "x"):
+        write_set(tmp_path / f"b[1]-sample-{percent}-percent" / "pages", "pages", [[]])
+    text = f'links = ["a"]\nout = "{tmp_path}/b[1]"\n'
+    for sample, taken in (("", "20"), ('sample = "5%"\n', "0.1"), ('sample = "0.1%"\n', None)):
+        found = smaller_sample(config(tmp_path, f"[build]\n{text}{sample}"))
+        assert found is None if taken is None else found is not None and f"-{taken}-percent" in found.folder.url
 
 
 def test_a_sample_says_that_it_is_one(sampled: Layout, estimate: dict[str, Any]) -> None:

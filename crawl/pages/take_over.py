@@ -1,0 +1,57 @@
+"""A crawl that begins with what the crawl of a sample has fetched: its parts, as they are, and none of it is asked for again.
+
+A sampled link has the row that a crawl of all links would give it (`fetch_pages`), so its parts are parts of that crawl.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from webtext.base.partset import ENTRIES, PartSet, entry_name
+from webtext.base.partwriter import SetWriter, part_key
+from webtext.base.recipe import Recipe
+from webtext.base.storage import Folder
+
+
+def take_over(sample: PartSet, out: str, recipe: Recipe, links: PartSet) -> bool:
+    """Put the parts of the sample's pages set into the folder `out`, sealed as a crawl that has more to add.
+
+    False, and nothing done, where `out` was begun already, where one of the two is remote, or where the sample was fetched
+    under other settings. Files are linked where the disk allows it, else copied. One that is killed here leaves whole parts.
+    """
+    folder = Folder(out)
+    if not (folder.is_local and sample.folder.is_local) or not _same_settings(sample.recipe, recipe.to_json()):
+        return False
+    if folder.exists("") and os.listdir(folder.local_path()):
+        return False
+    writer = SetWriter(out, "pages", recipe, [links])
+    parts = []
+    with folder.held():
+        for part in sample.parts:
+            for name in (part.name, *(attachment.name for attachment in part.attachments)):
+                with folder.scratch(name) as path:
+                    _link(sample.folder.local_path(name), path)
+            mine = dataclasses.replace(part, key=part_key(recipe, (), f"{part.generation}.{part.index}"))
+            data = json.dumps(mine.to_json(), indent=1, sort_keys=True) + "\n"
+            folder.child(ENTRIES).write_bytes(entry_name(part.index), data.encode())
+            parts.append(mine)
+        writer.seal(parts, complete=False, reproducible=False)
+    return True
+
+
+def _same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two recipes differ in the share of the links at most."""
+    of_any_share = [{**each, "settings": {**each["settings"], "sample": None}} for each in (one, other)]
+    return of_any_share[0] == of_any_share[1]
+
+
+def _link(source: os.PathLike[str], target: os.PathLike[str]) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one that has no links
+        shutil.copyfile(source, target)
