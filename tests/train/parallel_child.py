@@ -55,8 +55,9 @@ def held_out(limit: int | None = None) -> Windows:
 
 
 def made_model(dtype: torch.dtype) -> GPT2:
+    """Its parameters are float32 where it computes in bfloat16."""
     torch.manual_seed(0)
-    return GPT2(CONFIG).to(dtype)
+    return GPT2(CONFIG).to(torch.promote_types(dtype, torch.float32))
 
 
 def bits(tensor: Tensor) -> str:
@@ -64,9 +65,12 @@ def bits(tensor: Tensor) -> str:
 
 
 def train(engine: Engine, steps: int) -> list[dict[str, object]]:
-    """Loss, gradient norm and what this process holds after each step; last the held-out losses."""
+    """Loss, gradient norm and what this process holds after each step; last the held-out losses.
+
+    At ten times this rate AdamW makes 1e-12 in a gradient norm of the last bits of float64, in 20 steps.
+    """
     parameters = engine.parameters
-    optimizer = torch.optim.AdamW(parameters.values(), lr=1e-2, fused=True)
+    optimizer = torch.optim.AdamW(parameters.values(), lr=1e-3, fused=True)
     rows: list[dict[str, object]] = []
     for step in range(steps):
         batch = batch_of(step)
@@ -99,6 +103,7 @@ def main() -> None:
             model = made_model(dtype)
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
             rows = train(engine, steps)
+            assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}
             (folder / f"{run}.{rank}.json").write_text(json.dumps(rows))
     finally:
         distributed.destroy_process_group()
