@@ -136,7 +136,7 @@ class Trainer:
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where `checkpoint` was written."""
         tensors = self._tensors()
-        shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
+        shapes = {name: torch.empty(t.shape, dtype=t.dtype, device="meta") for name, t in tensors.items()}
         checkpoint.read(tensors, dict(ChainMap(*self.world.gather(shapes))))
         self.engine.parameters_changed()
         self.batches.load_state_dict(checkpoint.state["sampler"])

@@ -154,6 +154,21 @@ def test_tensors_of_another_dtype_or_too_many_are_refused(tmp_path: Path, save: 
         saved.read(weight(0.0))
 
 
+def test_a_part_is_read_where_other_processes_read_the_rest(tmp_path: Path, save: Save) -> None:
+    """As the stages of a pipeline do; together they must want what is there, by name, shape and dtype."""
+    saved = save(tmp_path, 1, weight(1.0) | {"model.bias": torch.tensor([2.0])})
+    tensors = weight(0.0)
+    saved.read(tensors, {"model.bias": torch.empty(1, device="meta")})
+    assert tensors["model.weight"].tolist() == [1.0] * 3
+    for elsewhere, message in (
+        ({}, r"'model.bias' is float32 \[1\], where nothing belongs"),
+        ({"model.bias": torch.empty(2, device="meta")}, r"'model.bias' is float32 \[1\], where float32 \[2\] belongs"),
+        ({"model.bias": torch.empty(1), "model.gain": torch.empty(1)}, r"'model.gain' is nothing, where float32 \[1\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            saved.read(tensors, elsewhere)
+
+
 def test_a_model_is_loaded_without_its_optimizer(tmp_path: Path, save: Save) -> None:
     tensors = model_tensors(CONFIG)
     saved = save(tmp_path, 1, tensors | {"optimizer.x.step": torch.tensor(3.0)})

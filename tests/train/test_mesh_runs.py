@@ -132,6 +132,16 @@ def test_what_any_mesh_saved_any_other_goes_on_with(tokens: str, tmp_path: Path,
         assert losses(tmp_path / f"{saved} {mesh}") == pytest.approx(expected, rel=1e-5, abs=1e-5), (saved, mesh)
 
 
+@pytest.mark.dist
+def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
+    meshes = ("fsdp=2", "tp=2", "pp=2")
+    runs = [(tokens, tmp_path / mesh, replace(SETTINGS, mesh=mesh, compile="on")) for mesh in meshes]
+    on_processes(2, tmp_path / "two", runs)
+    for _, out, _ in runs:
+        assert state(out, 6)["environment"]["compiled"] is True
+        assert losses(out) == pytest.approx(losses(alone), rel=1e-4, abs=1e-4), out.name
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
