@@ -103,6 +103,9 @@ class TrainSettings:
         "seconds in which one of several processes may come no further; then it is named, and the run ends",
         in_recipe=False,
     )
+    straggler_interval: int | None = setting(
+        100, "steps between two comparisons of the processes' own seconds; 'none' makes none", in_recipe=False
+    )
     eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False)
     eval_windows: int | None = setting(256, "held-out windows of one context each; 'none' takes all", in_recipe=False)
     sample_interval: int | None = setting(
@@ -117,6 +120,7 @@ class TrainSettings:
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in (
             "threads",
+            "straggler_interval",
             "eval_interval",
             "eval_windows",
             "sample_interval",

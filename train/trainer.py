@@ -45,6 +45,7 @@ from webtext.train.sample import sample_text
 from webtext.train.schedule import batch_size, learning_rate, total_tokens
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.sources import Source, make_sampler
+from webtext.train.stragglers import OwnTimes, straggler
 from webtext.train.termination import Termination
 from webtext.train.update import Reading, is_fault
 from webtext.train.whole import WholeModel
@@ -132,6 +133,7 @@ class Trainer:
         """Steps that may be queued before the result of an earlier one is read, so that the device never waits."""
         self._queued: deque[_Queued] = deque()
         self.meter = Meter(self.config, world, self.dtype)
+        self._own_times = OwnTimes(world, getattr(self.engine, "stages", {}).values())
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where `checkpoint` was written."""
@@ -174,6 +176,8 @@ class Trainer:
                     self._queue_step()
                     while len(self._queued) > (0 if self._is_any_due() or self._must_end else self.steps_ahead):
                         progress.advance(1, self._settle(self._queued.popleft()))
+                if settings.straggler_interval and self.step % settings.straggler_interval == 0:
+                    self._compare_processes()
                 if self._is_due(settings.eval_interval):
                     self._evaluate()
                 if settings.sample_interval is not None and self._is_due(settings.sample_interval):
@@ -202,6 +206,7 @@ class Trainer:
         """Give the device one update to make. On a GPU nothing here waits for it."""
         settings = self.settings
         self.world.enter("computes gradients", self.step)
+        self._own_times.begin()
         torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
         rate = learning_rate(settings, self.step)
         n_sequences = batch_size(settings, self.step)
@@ -209,6 +214,7 @@ class Trainer:
         mean = self.engine.forward_backward(self._microbatches(accumulation), accumulation)
         norm = self.engine.gradient_norm()
         n_asked = self.world.sum(torch.full_like(mean, float(self._termination.asked or self._saver.failed)))
+        self._own_times.end()
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
         self._saver.wait_until_staged()
         set_learning_rate(self.optimizer, settings, rate)
@@ -247,6 +253,14 @@ class Trainer:
         self.result |= {"mfu_ratio": overall.mfu_ratio, "memory_bytes": most}
         self._log(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})
         return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
+
+    def _compare_processes(self) -> None:
+        """Each process's own part of the steps, in metrics.jsonl; one that makes the others wait is named."""
+        if self.world.size > 1:
+            own, whole = self._own_times.compare()
+            self._log({"step": self.step, "own_seconds": [round(s, 6) for s in own], "step_seconds": round(whole, 6)})
+            if self.world.is_main and (said := straggler(own)):
+                self.console.warn(f"step {self.step:,}: {said}")
 
     def _evaluate(self) -> None:
         self.world.enter("measures the held-out loss")

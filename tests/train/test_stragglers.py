@@ -1,0 +1,81 @@
+"""The slowest process is named by times given as data; a real run of two reports both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from webtext.train import stragglers
+from webtext.train.distributed import World
+from webtext.train.stragglers import OwnTimes, straggler
+
+FLAGS = (
+    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 8 --microbatch-size 2 --warmup-steps 2 --threads 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("own", "rank"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], None),
+        ([1.0, 1.19], None),
+        ([1.0, 1.2], 1),
+        ([2.0, 1.0, 1.0, 1.1], 0),
+        ([1.0, 1.3, 0.2, 1.0, 1.0], 1),  # one that is quick makes the others no stragglers, and hides none
+        ([0.0, 0.0], None),  # of a run that has no part of its own
+        ([1.0], None),
+    ],
+)
+def test_the_slowest_is_named_from_12_times_the_median_of_the_others(own: list[float], rank: int | None) -> None:
+    said = straggler(own)
+    assert (said is None) if rank is None else (said is not None and said.startswith(f"rank {rank} takes "))
+
+
+def test_a_process_own_time_ends_with_its_last_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps by a clock that is given: 3 of 10 and 5 of 10 seconds are its own, so 4 of 10."""
+    clock = iter([0.0, 1.0, 3.0, 10.0, 20.0, 25.0, 30.0])
+    monkeypatch.setattr(stragglers.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(World, "gather", lambda self, value: [value, 2 * value])
+    model = nn.Linear(2, 2)
+    times = OwnTimes(World(0, 2, torch.device("cpu")), [model])
+    for microbatches in (2, 1):
+        times.begin()
+        for _ in range(microbatches):
+            model(torch.zeros(1, 2)).sum().backward()
+        times.end()
+        model(torch.zeros(1, 2))  # of held-out text: no part of a step
+    assert times.compare() == ([4.0, 8.0], 10.0)
+    assert times.compare() == ([0.0, 0.0], 0.0)
+
+
+def test_a_run_of_several_processes_writes_each_one_s_own_seconds(
+    tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
+) -> None:
+    flags = [
+        "train",
+        "run",
+        tokens,
+        "--out",
+        str(tmp_path),
+        *FLAGS.split(),
+        "--steps",
+        "8",
+        "--straggler-interval",
+        "4",
+    ]
+    command = torchrun(2, "-m", "webtext.app.main", *flags, "--quiet")
+    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    told = [row for row in rows if "own_seconds" in row]
+    assert [row["step"] for row in told] == [4, 8]
+    for row in told:
+        assert len(row["own_seconds"]) == 2
+        assert all(own > 0 for own in row["own_seconds"])
+        assert row["own_seconds"][0] < row["step_seconds"]  # process 0's own part is a part of its steps

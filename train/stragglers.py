@@ -1,0 +1,95 @@
+"""Which process of a run takes longest over its own part of a step, while all others wait for it.
+
+Replicas wait once a step, as the last backward pass sends gradients around. All before that is a process's own: reading, and
+every pass until the last forward one has ended. What is left of the step is the last backward pass and waiting, in all until
+the same moment. Shards and tensor parallel ranks wait within their layers, and stages for each other: there all take as long
+as the slowest, and none is named.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from webtext.train.distributed import World
+
+FACTOR = 1.2
+"""From so many times the median of the others a process is slow: less is noise of an ordinary cluster."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """Moments of a step: seconds of a clock, or events of a GPU's queue."""
+
+    began: Any
+    forwarded: Any = None
+    ended: Any = None
+
+
+class OwnTimes:
+    """How long this process takes over its own part of the steps, and over whole steps; on a GPU as the device counts."""
+
+    def __init__(self, world: World, stages: Iterable[nn.Module]) -> None:
+        self.world = world
+        self._steps: list[_Step] = []
+        for stage in stages if world.size > 1 else ():
+            stage.register_forward_hook(self._forwarded)
+
+    def begin(self) -> None:
+        """A step begins."""
+        if self.world.size > 1:
+            self._steps.append(_Step(self._now()))
+
+    def end(self) -> None:
+        """It ends, in all processes at once."""
+        if self._steps:
+            self._steps[-1].ended = self._now()
+
+    def compare(self) -> tuple[list[float], float]:
+        """Own seconds a step of each process, and of whole steps here, since the last call; every process calls this."""
+        steps = [step for step in self._steps if step.forwarded is not None and step.ended is not None]
+        self._steps = []
+        own = statistics.fmean(self._seconds(step.began, step.forwarded) for step in steps) if steps else 0.0
+        whole = statistics.fmean(self._seconds(step.began, step.ended) for step in steps) if steps else 0.0
+        return self.world.gather(own), whole
+
+    def _forwarded(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if self._steps and self._steps[-1].ended is None:  # not of held-out text
+            self._steps[-1].forwarded = self._now()
+
+    def _now(self) -> Any:
+        if self.world.device.type == "cpu":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def _seconds(self, one: Any, other: Any) -> float:
+        if self.world.device.type == "cpu":
+            return float(other - one)
+        other.synchronize()
+        return float(one.elapsed_time(other)) / 1000
+
+
+def straggler(own: list[float]) -> str | None:
+    """What to say of the slowest process where it takes `FACTOR` times the others' median; None where all are alike.
+
+    >>> straggler([0.2, 0.2, 0.32])
+    'rank 2 takes 1.6 times as long as the others over its part of a step (0.320 s against 0.200 s): they wait for it'
+    >>> straggler([0.2, 0.23])
+    """
+    slowest = max(range(len(own)), key=own.__getitem__)
+    others = own[:slowest] + own[slowest + 1 :]
+    usual = statistics.median(others) if others else 0.0
+    if usual <= 0 or own[slowest] < FACTOR * usual:
+        return None
+    return (
+        f"rank {slowest} takes {own[slowest] / usual:.1f} times as long as the others over its part of a step "
+        f"({own[slowest]:.3f} s against {usual:.3f} s): they wait for it"
+    )
