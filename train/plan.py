@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError
 from webtext.train.checkpoint import find_checkpoint
+from webtext.train.offload.window import offload_text
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.refusal import check_trainable
 from webtext.train.schedule import total_tokens
@@ -62,6 +63,7 @@ class TrainPlan:
     max_microbatch: int | None
     speed: float | None
     price: float | None
+    host_bandwidth: float | None
     sources: Sequence[SourceUse]
 
     @property
@@ -136,6 +138,7 @@ def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[
         max_microbatch=None if memory_bytes is None else max_microbatch(config, settings, processes, memory_bytes),
         speed=_speed(config, plan, processes),
         price=plan.price,
+        host_bandwidth=None if plan.host_gb_per_second is None else plan.host_gb_per_second * 1e9,
         sources=sources,
     )
 
@@ -283,6 +286,9 @@ def plan_text(plan: TrainPlan) -> str:
         lines.append("time: not known; give --tokens-per-second, --peak-tflops with --mfu-ratio, or --measured DIR")
     else:
         lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {time_text(plan.seconds)}")
+    if settings.offload is not None:
+        rows_bytes = memory.parameters + memory.gradients + memory.optimizer + memory.cast_parameters
+        lines.append(offload_text(config, settings, rows_bytes, plan.speed, plan.host_bandwidth))
     if plan.cost is not None:
         lines.append(f"cost: {plan.cost:,.2f}")
     return "\n".join(lines)

@@ -267,6 +267,9 @@ class PlanSettings:
     devices_per_node: int = setting(8, "devices that the fast links of one node join")
     inside_gb_per_second: float = setting(195.0, "what a device sends to others of its node, 10^9 bytes a second")
     between_gb_per_second: float = setting(22.5, "what a device sends to other nodes, 10^9 bytes a second")
+    host_gb_per_second: float | None = setting(
+        None, "what an offloaded run's link to its host carries each way, 10^9 bytes a second"
+    )
     vocab_size: int = setting(50_257, "where no token set tells it")
     memory_gib: float | None = setting(None, "memory of one device, GiB: says whether the run fits, and what would")
     tokens_per_second: float | None = setting(None, "speed of all devices together")
@@ -283,6 +286,7 @@ class PlanSettings:
             "inside_gb_per_second",
             "between_gb_per_second",
             "vocab_size",
+            "host_gb_per_second",
             "memory_gib",
             "tokens_per_second",
             "peak_tflops",

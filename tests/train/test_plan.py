@@ -230,3 +230,21 @@ def test_the_verb_plans_with_a_token_set_and_with_the_speed_of_an_earlier_run(
     (tmp_path / "model/metrics.jsonl").write_text("")
     with pytest.raises(InputError, match="tells no speed"):
         plan_training(TrainSettings(), PlanSettings(measured=model))
+
+
+def test_an_offloaded_run_is_planned_by_what_lies_on_the_host_and_by_its_links_model() -> None:
+    """16 bytes a parameter in float32, and what goes into each layer; the step by hand where computing hides all copies."""
+    settings = TrainSettings(**SMALL, batch_size=4, microbatch_size=2, offload="host", dtype="float32")
+    answer = plan_training(settings, PlanSettings(vocab_size=128))
+    n = 128 * 32 + 16 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
+    text = plan_text(answer).splitlines()[-1]
+    expected = (16 * n + 2 * 2 * 2 * 16 * 32 * 4) / GIB
+    assert (
+        text
+        == f"offloaded: {expected:,.2f} GiB on the host; a step: not known; give the speed and --host-gb-per-second"
+    )
+    speed = {"peak_tflops": 1e-9, "mfu_ratio": 1.0, "host_gb_per_second": 1e3}
+    fast = plan_text(plan_training(settings, PlanSettings(vocab_size=128, **speed))).splitlines()[-1]
+    layers = 2 * 4 * 2 * 2 * 16 * (24 * 32**2 + 4 * 32 * 16) / 1e3
+    computing = layers + 6 * 32 * 128 * 4 * 16 / 1e3
+    assert fast.endswith(f"a step: {computing:,.2f} s, of which computing {computing:,.2f} s")

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from webtext.base.errors import ConfigError
+from webtext.train.settings import TrainSettings
+from webtext.train.shape import GPT2Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,47 @@ def predict_seconds(costs: Costs, window: int) -> float:
     _backward(clock, costs, window, arrives)
     clock.wait(clock.store(costs.ends_gradient_bytes))
     return clock.now
+
+
+def plan_costs(config: GPT2Config, settings: TrainSettings, speed: float, bandwidth: float) -> Costs:
+    """What a step of `settings` would take, all its microbatches in one group: model FLOP/s and bytes a second each way."""
+    microbatch, accumulation = settings.accumulation(1)
+    size = 4 if settings.dtype == "float32" else 2
+    layer, n_tokens = 12 * config.n_embd**2 + 13 * config.n_embd, microbatch * config.context
+    ends = (config.padded_vocab_size + config.context + 2) * config.n_embd
+    forward = n_tokens * (24 * config.n_embd**2 + 4 * config.n_embd * config.context) / speed
+    return Costs(
+        n_layer=config.n_layer,
+        group=accumulation,
+        layer_bytes=size * layer,
+        input_bytes=size * n_tokens * config.n_embd,
+        gradient_bytes=4 * layer,
+        ends_bytes=size * ends,
+        ends_gradient_bytes=4 * ends,
+        forward_seconds=forward,
+        backward_seconds=3 * forward,  # one of them to compute it once more
+        bandwidth=bandwidth,
+        latency=0.0,
+    )
+
+
+def offload_text(
+    config: GPT2Config, settings: TrainSettings, row_bytes: int, speed: float | None, bandwidth: float | None
+) -> str:
+    """A line of a plan: what lies on the host, of which `row_bytes` are parameters, gradients and moments; a step's time.
+
+    The output layer's time, which nothing is copied beside, is added; the optimizer's is not, which works meanwhile.
+    """
+    microbatch, accumulation = settings.accumulation(1)
+    size = 4 if settings.dtype == "float32" else 2
+    inputs = config.n_layer * accumulation * microbatch * config.context * config.n_embd * size
+    text = f"offloaded: {(row_bytes + inputs) / 2**30:,.2f} GiB on the host"
+    if speed is None or bandwidth is None:
+        return f"{text}; a step: not known; give the speed and --host-gb-per-second"
+    costs = plan_costs(config, settings, speed, bandwidth)
+    output = 6 * config.n_embd * config.vocab_size * accumulation * microbatch * config.context / speed
+    computing = output + config.n_layer * costs.group * (costs.forward_seconds + costs.backward_seconds)
+    return f"{text}; a step: {predict_seconds(costs, 2) + output:,.2f} s, of which computing {computing:,.2f} s"
 
 
 class _Clock:

@@ -1,0 +1,266 @@
+"""Offloading: how large a model a device's memory takes, and what a step costs beside the plain one and beside its prediction.
+
+    python tests/bench/bench_offload.py --budget-mib 64 --rounds 5 --layers 6
+    python tests/bench/bench_offload.py --sections links      # by the clock, so on a machine with nothing else to do
+
+On a CPU the device is an arena of host memory, so nothing is gained there: what is printed is the overhead of moving layers
+through it, and how near the model of a slow link is to a run on one. Peers are the plain run, with and without checkpointing:
+offloaders of other libraries (FSDP2's CPUOffloadPolicy, DeepSpeed's ZeRO-3 Offload, autograd.graph.save_on_cpu, accelerate's
+hooks) move nothing where the device is the CPU, so they can be compared with on a GPU alone, which this does not do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from webtext.train import GPT2, GPT2Config, TrainSettings
+from webtext.train.offload.arena import Arena
+from webtext.train.offload.fit import fit, measure_costs
+from webtext.train.offload.host_memory import HostMemory
+from webtext.train.offload.host_optimizer import HostOptimizers
+from webtext.train.offload.link import Link, ModelledLink, ThreadLink
+from webtext.train.offload.offloaded import ENDS, OffloadedModel
+from webtext.train.offload.window import Costs, predict_seconds
+from webtext.train.optimizer import make_optimizer
+from webtext.train.update import gradient_norm, update
+
+CPU = torch.device("cpu")
+SETTINGS = TrainSettings(dtype="float32")
+SHAPE = GPT2Config(n_layer=8, n_head=4, n_embd=256, context=256, vocab_size=4096)
+SEQUENCES, MICROBATCHES = 2, 4
+GPU_FLOPS = 400e12
+"""What a GPU is said to reach: a link of B bytes/s beside it is one of B times this CPU's share of that here."""
+
+
+def made_model(n_layer: int) -> GPT2:
+    torch.manual_seed(0)
+    return GPT2(replace(SHAPE, n_layer=n_layer))
+
+
+def batches(n: int = MICROBATCHES) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return list(
+        torch.randint(SHAPE.vocab_size, (n * SEQUENCES, SHAPE.context + 1), generator=generator).split(SEQUENCES)
+    )
+
+
+class Plain:
+    """The plain trainer's step."""
+
+    def __init__(self, n_layer: int, *, checkpoints: bool = False) -> None:
+        self.model = made_model(n_layer)
+        self.model.activation_checkpointing = checkpoints
+        self.optimizer = make_optimizer(dict(self.model.named_parameters()), SETTINGS)
+
+    def step(self, tokens: list[Tensor]) -> float:
+        total = torch.zeros(())
+        for batch in tokens:
+            part = self.model.loss(batch[:, :-1], batch[:, 1:]) / len(tokens)
+            part.backward()  # type: ignore[no-untyped-call]
+            total += part.detach()
+        update(self.optimizer, gradient_norm(self.model), 1.0, torch.zeros(()))
+        self.optimizer.zero_grad()
+        return float(total)
+
+
+class Offloaded:
+    """The offloaded engine's step, over a link of choice; `within` surrounds what the device does."""
+
+    def __init__(
+        self, n_layer: int, link: Link, within: AbstractContextManager[Any] | None = None, group: int = MICROBATCHES
+    ) -> None:
+        self.within = within or nullcontext()
+        self.model = OffloadedModel(made_model(n_layer), link, CPU, dtype=torch.float32, group=MICROBATCHES)
+        parameters = dict(self.model.model.named_parameters())
+        self.optimizers = HostOptimizers(parameters, layer_of, SETTINGS, HostMemory())
+
+    def step(self, tokens: list[Tensor]) -> float:
+        with self.within:
+            loss = self.model.forward_backward(tokens)
+        norm = gradient_norm(self.model.model)
+        self.model.update(lambda layer: self.optimizers.step(layer, 1.0, norm, torch.zeros(())))
+        return float(loss)
+
+
+def layer_of(name: str) -> int:
+    return int(name.split(".")[1]) if name.startswith("blocks.") else ENDS
+
+
+def most_layers(fits: Callable[[int], bool]) -> int:
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def plain_fits(budget: int, checkpoints: bool) -> Callable[[int], bool]:
+    def fits(n_layer: int) -> bool:
+        try:
+            with Arena(budget):
+                Plain(n_layer, checkpoints=checkpoints).step(batches(1))
+        except torch.OutOfMemoryError:
+            return False
+        return True
+
+    return fits
+
+
+def largest(budget: int, n_layer: int) -> None:
+    print(
+        f"\nlargest model in an arena of {budget / 2**20:.0f} MiB, microbatches of {SEQUENCES} x {SHAPE.context} tokens"
+    )
+    for name, checkpoints in (("plain", False), ("plain, activation checkpointing", True)):
+        n = most_layers(plain_fits(budget, checkpoints))
+        print(f"  {name:<34}{n:>6} layers {replace(SHAPE, n_layer=max(1, n)).n_parameters / 1e6:>8.1f} M parameters")
+    arena = Arena(budget)
+    offloaded = Offloaded(n_layer, ThreadLink(), arena)
+    with arena:
+        fit(offloaded.model, batches()[0], MICROBATCHES, arena)
+    offloaded.step(batches())
+    offloaded.model.wait()
+    print(
+        f"  {'offloaded':<34}{n_layer:>6} layers {offloaded.model.model.config.n_parameters / 1e6:>8.1f} M parameters, "
+        f"{arena.peak_bytes / 2**20:.1f} MiB "
+        f"(group {offloaded.model.group}, window {offloaded.model.window.size}); more as the host has room"
+    )
+
+
+def speeds(n_layer: int, rounds: int) -> None:
+    tokens, steps = batches(), {}
+    runs: dict[str, Any] = {
+        "plain": Plain(n_layer),
+        "plain, activation checkpointing": Plain(n_layer, checkpoints=True),
+        "offloaded": Offloaded(n_layer, ThreadLink()),
+    }
+    losses = {name: [run.step(tokens) for _ in range(2)] for name, run in runs.items()}
+    assert all(abs(a - b) < 1e-5 for found in losses.values() for a, b in zip(found, losses["plain"], strict=True)), (
+        losses
+    )
+    for _ in range(rounds):
+        for name, run in runs.items():
+            began, cpu = time.perf_counter(), time.process_time()
+            run.step(tokens)
+            if isinstance(run, Offloaded):
+                run.model.wait()
+            steps.setdefault(name, []).append((time.perf_counter() - began, time.process_time() - cpu))
+    print(
+        f"\na step of {n_layer} layers, {MICROBATCHES} x {SEQUENCES} x {SHAPE.context} tokens; "
+        f"losses equal within 1e-5, medians of {rounds}"
+    )
+    wall, cpu = (statistics.median(pair[i] for pair in steps["plain"]) for i in (0, 1))
+    for name, pairs in steps.items():
+        mine = [statistics.median(pair[i] for pair in pairs) for i in (0, 1)]
+        print(
+            f"  {name:<34}{mine[0]:>8.2f} s {mine[1]:>8.2f} s of CPU; "
+            f"{wall / mine[0]:.2f} of its speed, {cpu / mine[1]:.2f} by CPU"
+        )
+
+
+def links(n_layer: int, rounds: int) -> None:
+    """Steps on links that are made slow, beside what the model of them says."""
+    tokens = batches()
+    flops = 2 * 12 * SHAPE.n_embd**2 * SEQUENCES * SHAPE.context
+    probe = OffloadedModel(made_model(n_layer), ThreadLink(), CPU, dtype=torch.float32, group=MICROBATCHES)
+    measured = measure_costs(probe, tokens[0])
+    share = flops / measured.forward_seconds / GPU_FLOPS
+    print(
+        f"\nlinks, each times {share:.2e}: this CPU's share of a GPU that reaches {GPU_FLOPS / 1e12:.0f} TFLOP/s; "
+        f"a step of {n_layer} layers"
+    )
+    print(
+        f"  {'GB/s':>6}{'window':>8}{'predicted s':>13}{'measured s':>12}{'of it':>7}{'hidden, model':>15}{'hidden, run':>13}"
+    )
+    for gigabytes in (4, 16, 64):
+        bandwidth = gigabytes * 1e9 * share
+        costs = replace(measured, bandwidth=bandwidth, latency=1e-4)
+        predicted, hidden = modelled(costs, tokens, n_layer)
+        times, stalled, copied = [], 0.0, 0.0
+        link = ThreadLink(bandwidth, 1e-4)
+        run = OffloadedModel(made_model(n_layer), link, CPU, dtype=torch.float32, group=MICROBATCHES)
+        for i in range(rounds + 1):
+            link.stalled_seconds = link.copied_seconds = 0.0
+            began = time.perf_counter()
+            run.forward_backward(tokens)
+            if i:
+                times.append(time.perf_counter() - began)
+                stalled, copied = stalled + link.stalled_seconds, copied + link.copied_seconds
+        found = statistics.median(times)
+        print(
+            f"  {gigabytes:>6}{run.window.size:>8}{predicted:>13.2f}{found:>12.2f}{found / predicted:>7.2f}"
+            f"{hidden:>14.1%}{1 - stalled / copied:>13.1%}"
+        )
+
+
+def modelled(costs: Costs, tokens: list[Tensor], n_layer: int) -> tuple[float, float]:
+    """The predicted step with the ends' own computing left out, and the share of the copies' time that no one waits for."""
+    seconds = {"forward": costs.forward_seconds, "backward": costs.backward_seconds}
+    link = ModelledLink(costs.bandwidth, costs.latency, seconds)
+    model = OffloadedModel(made_model(n_layer), link, CPU, dtype=torch.float32, group=MICROBATCHES)
+    model.forward_backward(tokens)
+    assert abs(link.now - predict_seconds(costs, 2)) < 1e-6 * link.now
+    return link.now, 1 - link.stalled_seconds / link.copied_seconds
+
+
+def host_step(n_layer: int, rounds: int) -> None:
+    """Is Python the limit of the optimizer's step on the host?"""
+    run = Offloaded(n_layer, ThreadLink())
+    run.step(batches(1))
+    run.model.wait()
+    flat = torch.nn.Parameter(torch.zeros_like(run.model.layers.parameters))
+    flat.grad = torch.zeros_like(flat)
+    one = torch.optim.AdamW([flat], lr=1e-3, fused=True)
+    zero, norm = torch.zeros(()), torch.ones(())
+
+    def by_layers() -> None:
+        for layer in range(n_layer):
+            run.optimizers.step(layer, 1.0, norm, zero)
+
+    def at_once() -> None:
+        update(one, norm, 1.0, zero)
+
+    times: dict[str, list[float]] = {"by_layers": [], "at_once": []}
+    for _ in range(rounds + 1):
+        for name, work in (("by_layers", by_layers), ("at_once", at_once)):
+            began = time.process_time()
+            work()
+            times[name].append(time.process_time() - began)
+    layers, whole = (statistics.median(times[name][1:]) for name in times)
+    print(
+        f"\nAdamW of {n_layer} layers on the host: {1e3 * layers:.1f} ms of CPU layer by layer, {1e3 * whole:.1f} ms "
+        f"as one tensor of as many elements: {layers / whole:.2f} times"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--budget-mib", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sections", default="speed,host,largest,links")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    sections = {
+        "speed": lambda: speeds(options.layers, options.rounds),
+        "host": lambda: host_step(options.layers, options.rounds),
+        "largest": lambda: largest(options.budget_mib << 20, 4 * options.layers),
+        "links": lambda: links(options.layers, options.rounds),
+    }
+    for name in options.sections.split(","):
+        sections[name]()
+
+
+if __name__ == "__main__":
+    main()
