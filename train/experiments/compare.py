@@ -68,6 +68,11 @@ class Comparison:
     results: Mapping[str, Sequence[TrialResult]]
 
     @property
+    def rows(self) -> Sequence[str]:
+        """What is judged: overall, and each set; one that is all of overall stands there alone, with one verdict."""
+        return (OVERALL, *_others(self.sets, self.overall_of))
+
+    @property
     def is_per_byte(self) -> bool:
         """Whether tokenizers differ, so that runs have equal bytes and not equal tokens."""
         return len({corpus.tokenizer.hash for corpus in self.corpora}) > 1
@@ -173,7 +178,7 @@ def judge(
         ]
     judgements = [
         *verdicts(values, [OVERALL], [corpus.name for corpus in corpora]),
-        *verdicts(values, names, [corpus.name for corpus in corpora]),
+        *verdicts(values, _others(names, overall_of), [corpus.name for corpus in corpora]),
     ]
     return Comparison(corpora, plan, frozen, names, overall_of, values, judgements, results)
 
@@ -187,6 +192,10 @@ def verdicts(values: Values, sets: Sequence[str], corpora: Sequence[str]) -> lis
         Judgement(corpus, name, difference, p, _verdict(difference, p))
         for (name, corpus), difference, p in zip(pairs, differences, ps, strict=True)
     ]
+
+
+def _others(names: Sequence[str], overall_of: Sequence[str]) -> list[str]:
+    return [name for name in names if [name] != list(overall_of)]
 
 
 def _verdict(difference: Difference, p: float | None) -> str:

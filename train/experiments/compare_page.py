@@ -29,7 +29,7 @@ def comparison_text(found: Comparison) -> str:
     """A block for each set: each corpus' mean and spread over seeds, its difference from the first, the verdict."""
     width = max(len(corpus.name) for corpus in found.corpora)
     lines = []
-    for name in _shown(found):
+    for name in found.rows:
         lines.append(f"{_title(found, name)}, bits per byte")
         for corpus in found.corpora:
             values = found.values[name][corpus.name]
@@ -41,7 +41,7 @@ def comparison_text(found: Comparison) -> str:
 
 def comparison_page(found: Comparison) -> str:
     """The page: verdicts first, then every set, then the curves of every run."""
-    tables = "".join(f"<h2>{escape(_title(found, name))}</h2>{_table(found, name)}" for name in _shown(found))
+    tables = "".join(f"<h2>{escape(_title(found, name))}</h2>{_table(found, name)}" for name in found.rows)
     notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(found))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -137,7 +137,7 @@ def _notes(found: Comparison) -> list[str]:
         for corpus, budget in zip(found.corpora, found.budgets, strict=True)
     )
     equal = "bytes (tokenizers differ, so models have other vocabularies)" if found.is_per_byte else "tokens"
-    notes = [f"Lower is better. Runs have equal {equal}: {budgets}.", f"Validation set: {found.validation}."]
+    notes = [f"Lower is better. Runs have equal {equal}: {budgets}.", f"Validation set: {found.validation}"]
     if n_seeds < 2:
         return [*notes, "One seed tells nothing of chance: no verdict. Give --seeds 3 or more."]
     freedom = 2 * (n_seeds - 1)
@@ -151,13 +151,11 @@ def _notes(found: Comparison) -> list[str]:
     ]
 
 
-def _shown(found: Comparison) -> Sequence[str]:
-    """All sets; of a single one its own row is the overall one."""
-    return (OVERALL,) if len(found.sets) == 1 else (OVERALL, *found.sets)
-
-
 def _title(found: Comparison, name: str) -> str:
-    return f"overall (mean of {', '.join(found.overall_of)})" if name == OVERALL else name
+    if name != OVERALL:
+        return name
+    of = ", ".join(found.overall_of)
+    return f"overall: {of}" if len(found.overall_of) == 1 else f"overall: mean of {of}"
 
 
 def _spread_text(values: Sequence[float]) -> str:

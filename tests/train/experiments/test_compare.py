@@ -22,9 +22,11 @@ from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
+from webtext.train.experiments.compare_page import comparison_page
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.settings import EvalSettings
 
+CHROMIUM = Path("/usr/bin/chromium")
 SECONDS = 300.0  # a guard, no measure
 COMPARE = CompareSettings(estimate=False, side_by_side=2)
 SHAPE = (
@@ -56,7 +58,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert judged == {
         (corpus, name): verdict
         for corpus, verdict in (("again", NOISE), ("letters", WORSE))
-        for name in ("overall", "validation", "news.txt")
+        for name in ("overall", "validation")  # the one evaluation set is overall, and judged once
     }
     assert found.overall_of == ["news.txt"]
     assert "'again' is a token set named before: other seeds, so what differs is chance" in said
@@ -76,10 +78,38 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert result.answer["validation"].bits_per_byte == pytest.approx(alone["bits_per_byte"], rel=1e-6)
     assert [n for n, _ in result.curve().held_out] == [128 * step for step in (0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30)]
 
+    page = tmp_path / "page.html"
+    page.write_text(comparison_page(found))
+    look_at(page)
+
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.safetensors")}
     more = compare(names, tmp_path / "out", settings, evaluation=[str(news)])
     assert more.to_json() == found.to_json()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.safetensors")} == before
+
+
+def look_at(page: Path) -> None:
+    """A browser shows verdicts and a mean line and one of each seed for every corpus, asks nobody, and fits a telephone."""
+    if not CHROMIUM.exists():
+        return
+    from playwright.sync_api import sync_playwright
+
+    asked: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        shown = browser.new_page(viewport={"width": 1000, "height": 800})
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto(page.as_uri())
+        text = shown.inner_text("body")
+        lines = [line.bounding_box() for line in shown.query_selector_all("polyline")]
+        shown.set_viewport_size({"width": 380, "height": 800})
+        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        browser.close()
+    assert "letters: worse than plain" in text
+    assert "again: within noise against plain" in text
+    assert len(lines) == 3 * (3 + 1)
+    assert all(box is not None and box["width"] > 400 for box in lines)
+    assert asked == [page.as_uri()]
 
 
 def test_several_tokenizers_get_equal_bytes_and_say_so(
