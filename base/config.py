@@ -104,13 +104,16 @@ def from_table(cls: type[Settings], table: Mapping[str, Any], section: str) -> S
     >>> from_table(Example, {"min_karma": 5}, "crawl.links")
     Example(min_karma=5)
     """
-    types_ = field_types(cls)
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in types_:
-            raise ConfigError(f"unknown key '{key}' in [{section}]", did_you_mean(key, types_))
-        values[key] = _converted(value, types_[key], f"[{section}] {key}")
+    values = {key: setting_value(cls, key, value, section) for key, value in table.items()}
     return cls(**values)
+
+
+def setting_value(cls: type[Any], key: str, value: Any, section: str) -> Any:
+    """The value of one setting in its own type; ConfigError as of `from_table`. What the class itself checks, it does not."""
+    types_ = field_types(cls)
+    if key not in types_:
+        raise ConfigError(f"unknown key '{key}' in [{section}]", did_you_mean(key, types_))
+    return _converted(value, types_[key], f"[{section}] {key}")
 
 
 def field_types(cls: type[Any]) -> dict[str, Any]:
@@ -178,6 +181,16 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ConfigError(f"{place} = {value!r}: expected a whole number of at most 64 bits")
     return value
+
+
+def several_values(text: str) -> list[Any]:
+    """The values of a comma-separated list, each read as TOML where it is TOML, else as a string.
+
+    >>> several_values("1e-3,2e-3"), several_values("adamw, muon"), several_values("[1, 2],[3, 4]")
+    ([0.001, 0.002], ['adamw', 'muon'], [[1, 2], [3, 4]])
+    """
+    values = _toml_value(f"[{text}]")
+    return values if isinstance(values, list) else [_toml_value(value.strip()) for value in text.split(",")]
 
 
 def _toml_value(text: str) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 900, 60, 16, 16, 56
-TICKS = 6
+TICKS, LOG_TICKS = 6, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +21,27 @@ class Line:
     dot: Callable[[float, float], str] | None = None
 
 
-def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, label: str, height: int) -> str:
-    """The lines, on an x axis from 0 and a y axis around all points; at least one point is needed."""
+def line_chart(
+    lines: Sequence[Line], *, x_label: str, y_label: str, label: str, height: int, log_x: bool = False
+) -> str:
+    """The lines, on an x axis from 0 and a y axis around all points; at least one point is needed.
+
+    With `log_x`, where every x is above 0, equal ratios of x are equally far apart, and the axis begins at the points.
+    """
     points = [point for line in lines for point in line.points]
-    xs = ticks(0, max(x for x, _ in points), TICKS)
+    numbers = [x for x, _ in points]
+    xs = log_ticks(min(numbers), max(numbers)) if log_x else ticks(0, max(numbers), TICKS)
     ys = ticks(min(y for _, y in points), max(y for _, y in points), TICKS)
     bottom = height - BOTTOM
 
     def place(point: Sequence[float]) -> tuple[float, float]:
         x, y = point
-        across = LEFT + x / xs[-1] * (WIDTH - LEFT - RIGHT)
+        share = math.log(x / xs[0]) / math.log(xs[-1] / xs[0]) if log_x else x / xs[-1]
+        across = LEFT + share * (WIDTH - LEFT - RIGHT)
         return across, TOP + (ys[-1] - y) / (ys[-1] - ys[0]) * (bottom - TOP)
 
-    drawn = [_level(place((0, y))[1], y) for y in ys]
-    drawn += [f'<text x="{place((x, 0))[0]:.1f}" y="{bottom + 20}" text-anchor="middle">{short(x)}</text>' for x in xs]
+    drawn = [_level(place((xs[0], y))[1], y) for y in ys]
+    drawn += [f'<text x="{place((x, ys[0]))[0]:.1f}" y="{bottom + 20}" text-anchor="middle">{short(x)}</text>' for x in xs]
     drawn.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 10}" text-anchor="middle">{x_label}</text>')
     drawn.append(
         f'<text transform="translate(14 {(TOP + bottom) / 2}) rotate(-90)" text-anchor="middle">{y_label}</text>'
@@ -64,6 +71,22 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Numbers 1, 2 and 5 times a power of ten that enclose low … high, both above 0; powers of ten alone where these are many.
+
+    >>> log_ticks(0.0012, 0.008), log_ticks(1e-6, 3)
+    ([0.001, 0.002, 0.005, 0.01], [1e-06, 1e-05, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0])
+    """
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    for factors in ((1, 2, 5), (1,)):
+        series = [float(f"{factor}e{decade}") for decade in decades for factor in factors]
+        first = max(i for i, x in enumerate(series) if x <= low)
+        last = max(first + 1, min(i for i, x in enumerate(series) if x >= high))
+        if last - first < LOG_TICKS:
+            break
+    return series[first : last + 1]
 
 
 def short(n: float) -> str:

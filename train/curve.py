@@ -91,16 +91,17 @@ def curve_page(curves: Sequence[Curve]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>loss curves</title><style>{STYLE}</style></head><body><h1>Loss over the tokens seen</h1>"
-        f"{_drawing(curves)}"
+        f"{losses_drawn(_coloured(curves))}"
         "<p>Thin: training, means of stretches. Thick, with a dot for each measurement: held out.</p>"
         '<table><tr><th>run</th><th class="n">tokens</th><th class="n">training loss</th>'
         f'<th class="n">held-out loss</th></tr>{rows}</table></body></html>\n'
     )
 
 
-def _drawing(curves: Sequence[Curve]) -> str:
+def losses_drawn(curves: Sequence[tuple[Curve, str]]) -> str:
+    """Both losses of every run over the tokens, each run in its colour, as SVG for a page with STYLE."""
     lines: list[Line] = []
-    for curve, colour in _coloured(curves):
+    for curve, colour in curves:
 
         def told(n: float, loss: float, name: str = curve.name) -> str:
             return f"{name}, {n:,.0f} tokens: held-out loss {loss:.4f}"

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from webtext.base.config import check_sections, from_table, load_config, recipe_settings, section_of, setting
+from webtext.base.config import check_sections, from_table, load_config, recipe_settings, section_of, setting, several_values
 from webtext.base.errors import ConfigError, InputError
 
 
@@ -117,3 +117,11 @@ def test_numbers_that_nothing_can_work_with_are_refused(key: str, value: object,
 
     with pytest.raises(ConfigError, match=said):
         from_table(Numbers, {key: value}, "numbers")
+
+
+def test_several_values_are_toml_where_they_are_and_words_where_not() -> None:
+    assert several_values("1e-3, 4") == [1e-3, 4]
+    assert several_values("none,1.0") == ["none", 1.0]
+    assert several_values("[0.7,0.3],[1]") == [[0.7, 0.3], [1]]
+    assert several_values("true") == [True]
+    assert several_values("") == []

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.line_chart import WIDTH, Line, line_chart, ticks
+from webtext.base.line_chart import WIDTH, Line, line_chart, log_ticks, ticks
 
 STEPS, LOSSES = st.integers(0, 10**11), st.integers(-(10**6), 10**6).map(lambda n: n / 1000)
 
@@ -32,6 +32,36 @@ def test_ticks_enclose_and_rise(low: float, width: int, count: int) -> None:
     assert found[0] <= low + slack
     assert found[-1] >= low + width - slack
     assert all(one < other for one, other in zip(found, found[1:], strict=False))
+
+
+@given(st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=20))
+def test_log_ticks_enclose_and_rise_and_points_keep_their_order(numbers: list[float]) -> None:
+    found = log_ticks(min(numbers), max(numbers))
+    assert found[0] <= min(numbers)
+    assert found[-1] >= max(numbers)
+    assert all(one < other for one, other in zip(found, found[1:], strict=False))
+    numbers.sort()
+    drawn = line_chart(
+        [Line([(x, 1.0) for x in numbers], "l")], x_label="rate", y_label="loss", label="l", height=300, log_x=True
+    )
+    (line,) = [element for element in ElementTree.fromstring(drawn) if element.tag == "polyline"]
+    across = [float(point.split(",")[0]) for point in line.get("points", "").split()]
+    assert across == sorted(across)
+    assert all(0 <= x <= WIDTH for x in across)
+
+
+def test_equal_ratios_are_equally_far_apart_on_a_logarithmic_axis() -> None:
+    drawn = line_chart(
+        [Line([(x, 1.0) for x in (0.001, 0.01, 0.1)], "l")],
+        x_label="rate",
+        y_label="loss",
+        label="l",
+        height=300,
+        log_x=True,
+    )
+    (line,) = [element for element in ElementTree.fromstring(drawn) if element.tag == "polyline"]
+    one, two, three = (float(point.split(",")[0]) for point in line.get("points", "").split())
+    assert abs((two - one) - (three - two)) < 0.2
 
 
 def test_a_dot_tells_its_point_and_text_is_escaped() -> None:
