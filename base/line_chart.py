@@ -41,7 +41,9 @@ def line_chart(
         return across, TOP + (ys[-1] - y) / (ys[-1] - ys[0]) * (bottom - TOP)
 
     drawn = [_level(place((xs[0], y))[1], y) for y in ys]
-    drawn += [f'<text x="{place((x, ys[0]))[0]:.1f}" y="{bottom + 20}" text-anchor="middle">{short(x)}</text>' for x in xs]
+    drawn += [
+        f'<text x="{place((x, ys[0]))[0]:.1f}" y="{bottom + 20}" text-anchor="middle">{short(x)}</text>' for x in xs
+    ]
     drawn.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 10}" text-anchor="middle">{x_label}</text>')
     drawn.append(
         f'<text transform="translate(14 {(TOP + bottom) / 2}) rotate(-90)" text-anchor="middle">{y_label}</text>'

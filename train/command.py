@@ -1,4 +1,4 @@
-"""`webtext train`: plan, run, curve, compare, eval, sample, export. torch is loaded when a verb runs."""
+"""`webtext train`: plan, run, curve, compare, sweep, eval, sample, export. torch is loaded when a verb runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webtext.base.errors import ConfigError, DryRun
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.table3 import TASKS
-from webtext.train.experiments.settings import CompareSettings
+from webtext.train.experiments.settings import CompareSettings, SweepSettings
 from webtext.train.settings import EvalSettings, PlanSettings, SampleSettings, TrainSettings
 
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
@@ -24,7 +24,7 @@ BETWEEN_TEXTS = "\n\n----\n\n"
 
 @click.group(name="train")
 def group() -> None:
-    """Plan, train, draw, evaluate, sample and export a GPT-2."""
+    """Plan, train, draw, tune, evaluate, sample and export a GPT-2."""
 
 
 @verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
@@ -160,6 +160,49 @@ def compare(
     run.console.result(
         found.to_json(), f"{comparison_text(found)}\nthe page: '{Folder(target).location('compare.html')}'"
     )
+
+
+@verb(group, "sweep", settings={"train": TrainSettings, "train.sweep": SweepSettings})
+@click.argument("tokens", nargs=-1, required=True)
+@click.option("--lr", metavar="RATE,RATE,...", help="Short for --over learning_rate=RATE,RATE,...")
+@click.option(
+    "--over",
+    multiple=True,
+    metavar="NAME=VALUE,...",
+    help="A setting of [train] and its values; of several all combinations.",
+)
+@click.option("--out", metavar="DIR", help="Folder for the trials, sweep.json, sweep.html and winner.toml.")
+def sweep(
+    run: Run,
+    settings: Mapping[str, Any],
+    tokens: tuple[str, ...],
+    lr: str | None,
+    over: tuple[str, ...],
+    out: str | None,
+) -> None:
+    """Find the best of a grid of settings by held-out loss; the worse ones stop early (successive halving).
+
+    The same command again goes on where it stopped, and a larger grid adds to it. --dry-run tells runs and tokens.
+
+    \b
+      webtext train sweep build/tokens --lr 1e-3,2e-3,4e-3 --config train/recipes/toy-cpu.toml --out sweep
+      webtext train sweep build/tokens --lr 1e-3,4e-3 --over optimizer=adamw,muon --seeds 3 --out sweep
+      webtext train run build/tokens --config sweep/winner.toml --out build/model
+
+    \b
+    Reads:  part sets of tokens that hold something out
+    Writes: DIR: sweep.json, sweep.html, winner.toml, trials/*/seed-*/ (model folders)
+    """
+    from webtext.train.experiments.sweep import run_sweep
+
+    target = need_out(out)
+    grid = [*([f"learning_rate={lr}"] if lr else []), *over]
+    found = run_sweep(tokens, grid, target, settings["train"], settings["train.sweep"], run)
+    from webtext.train.experiments.sweep_page import sweep_page, sweep_text
+
+    Folder(target).write_bytes("sweep.html", sweep_page(found).encode())
+    page = Folder(target).location("sweep.html")
+    run.console.result(found.to_json(), f"{sweep_text(found)}\nthe page: '{page}'")
 
 
 @verb(group, "eval", settings=EvalSettings, section="train.eval")

@@ -370,11 +370,11 @@ class SampleSettings:
             raise ConfigError(f"device is '{self.device}'", f"known: {', '.join(DEVICES)}")
 
 
-def difference(recorded: dict[str, object], wanted: dict[str, object]) -> str:
+def difference(recorded: dict[str, object], wanted: dict[str, object], where: str = "in the checkpoint") -> str:
     """The first setting that differs, as "steps is 200 here and 100 in the checkpoint"; empty when none does."""
     order = [field.name for field in fields(TrainSettings)]
     names = sorted(recorded.keys() | wanted.keys(), key=lambda name: (name not in order, name))
     for name in names:
         if recorded.get(name) != wanted.get(name):
-            return f"{name} is {wanted.get(name)!r} here and {recorded.get(name)!r} in the checkpoint"
+            return f"{name} is {wanted.get(name)!r} here and {recorded.get(name)!r} {where}"
     return ""

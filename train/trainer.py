@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from webtext.base.console import Console
-from webtext.base.errors import Interrupted
+from webtext.base.errors import Interrupted, RunFailed
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.train import checkpoint as checkpoints
@@ -52,6 +52,7 @@ from webtext.train.whole import WholeModel
 
 METRICS = "metrics.jsonl"
 SAMPLE_TOKENS = 64
+LARGEST_LOSS = 700.0  # whose exponential is still a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,16 +269,20 @@ class Trainer:
         if not losses:
             return
         mean = self.held_out.mean(losses)
+        if not math.isfinite(mean):
+            raise RunFailed(
+                f"step {self.step:,}: the held-out loss is {mean}",
+                "lower learning_rate or lengthen warmup_steps, and begin with another --out",
+            )
         if self.step == 0:
             self.result["validation_loss_before"] = mean
         self.result["validation_loss"] = mean
         self._measured_at = self.step
+        perplexity = math.exp(min(mean, LARGEST_LOSS))
         of_sources = {"validation_losses": losses} if len(losses) > 1 else {}
-        self._log({"step": self.step, "validation_loss": mean, "perplexity": math.exp(mean), **of_sources})
+        self._log({"step": self.step, "validation_loss": mean, "perplexity": perplexity, **of_sources})
         each = "".join(f"; '{name}' {loss:.4f}" for name, loss in losses.items()) if of_sources else ""
-        self.console.say(
-            f"train: step {self.step:,}: held-out perplexity {math.exp(mean):,.2f} (loss {mean:.4f}{each})"
-        )
+        self.console.say(f"train: step {self.step:,}: held-out perplexity {perplexity:,.2f} (loss {mean:.4f}{each})")
 
     def _sample(self) -> None:
         """A text from its beginning, in metrics.jsonl and on stderr; drawn with the run's seed, the same at every step."""

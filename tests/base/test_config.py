@@ -8,7 +8,15 @@ from typing import Literal
 
 import pytest
 
-from webtext.base.config import check_sections, from_table, load_config, recipe_settings, section_of, setting, several_values
+from webtext.base.config import (
+    check_sections,
+    from_table,
+    load_config,
+    recipe_settings,
+    section_of,
+    setting,
+    several_values,
+)
 from webtext.base.errors import ConfigError, InputError
 
 

@@ -1,4 +1,4 @@
-"""The settings of experiments: the section `[train.compare]`; known without torch."""
+"""The settings of experiments: the sections `[train.compare]` and `[train.sweep]`; known without torch."""
 
 from __future__ import annotations
 
@@ -32,3 +32,32 @@ class CompareSettings:
                 raise ConfigError(f"{name} is {value}", "it must be at least 1")
         if not self.max_passes > 0:
             raise ConfigError(f"max_passes is {self.max_passes}", "it must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSettings:
+    """How candidates are told apart; what they are made of is [train]'s and the grid's."""
+
+    rungs: tuple[float, ...] = setting(
+        (0.25, 0.5, 1.0), "shares of the steps after which the worse candidates stop; the last is 1"
+    )
+    keep_ratio: float = setting(0.5, "share of a rung's candidates that goes on, and never fewer than two")
+    seeds: int = setting(1, "runs of each candidate: --seed, and those after it; their mean counts")
+    side_by_side: int | None = setting(
+        None, "runs at a time  [default: one a GPU, or what cores and memory hold]", in_recipe=False
+    )
+
+    def __post_init__(self) -> None:
+        rungs = self.rungs
+        rising = all(low < high for low, high in zip(rungs, rungs[1:], strict=False))
+        if not rungs or rungs[0] <= 0 or rungs[-1] != 1 or not rising:
+            raise ConfigError(
+                f"rungs are {', '.join(map(str, rungs)) or 'none'}",
+                "they must rise above 0 and end at 1, e.g. 0.25,0.5,1",
+            )
+        if not 0 < self.keep_ratio <= 1:
+            raise ConfigError(f"keep_ratio is {self.keep_ratio}", "it must be above 0 and at most 1")
+        for name in ("seeds", "side_by_side"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", "it must be at least 1")

@@ -1,0 +1,211 @@
+"""Sweeps of runs of a second: trained in rungs, gone on, added to, refused; the winner's recipe trains the winner again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.base.config import from_table, load_config, section_of
+from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
+from webtext.base.run import Run
+from webtext.train import TrainSettings, train_model
+from webtext.train.experiments import sweep as module
+from webtext.train.experiments.grid import make_grid
+from webtext.train.experiments.halving import Rung
+from webtext.train.experiments.sweep import Sweep, run_sweep
+from webtext.train.experiments.sweep_page import sweep_page, sweep_text
+from webtext.train.experiments.settings import SweepSettings
+from webtext.train.experiments.trials import Trial, TrialResult, run_trials
+
+
+@pytest.fixture
+def settings(settings: TrainSettings) -> TrainSettings:
+    """Four steps, saved at stops alone."""
+    return replace(settings, steps=4, warmup_steps=1, checkpoint_interval=None)
+
+
+CHROMIUM = Path("/usr/bin/chromium")
+RATES = "learning_rate=1e-4,1e-2,3e-2"
+Trained = list[tuple[str, int]]
+
+
+@pytest.fixture(autouse=True)
+def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
+    """Trials are made in this process, which is quicker; the list names those that made steps, and to which."""
+    made: Trained = []
+
+    def in_process(trials: Sequence[Trial], run: Run, **_: Any) -> list[TrialResult]:
+        results = []
+        for trial in trials:
+            try:
+                result = train_model(trial.tokens, trial.folder, trial.settings, run)
+            except RunFailed as error:
+                made.append((trial.name, -1))
+                results.append(TrialResult(trial, None, error.lines[0]))
+                continue
+            if not result.skipped:
+                made.append((trial.name, result.step))
+            results.append(TrialResult(trial, result))
+        return results
+
+    monkeypatch.setattr(module, "run_trials", in_process)
+    return made
+
+
+def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str] = (RATES,), **how: Any) -> Sweep:
+    return run_sweep([tokens], over, str(out), settings, SweepSettings(**how), Run.quiet())
+
+
+def test_losers_stop_at_the_rungs_and_the_winner_is_the_run_that_it_would_be_alone(
+    tokens: str, tmp_path: Path, settings: TrainSettings, trained: Trained
+) -> None:
+    found = sweep_of(tokens, tmp_path / "sweep", settings)
+    names = [candidate.name for candidate in found.candidates]
+    assert trained[:3] == [(name, 1) for name in names]
+    assert [step for _, step in trained[3:]] == [2, 2, 4, 4]
+    alone = train_model(tokens, str(tmp_path / "alone"), found.winner.settings, Run.quiet())
+    assert found.loss == alone.validation_loss
+    assert names[0] == "learning_rate=0.0001"
+    assert 0 not in found.rungs[-1].losses, "a rate that learns nothing stopped early"
+    told = json.loads((tmp_path / "sweep/sweep.json").read_text())
+    assert told["winner"]["loss"] == found.loss
+    assert told["winner"]["values"] == dict(found.winner.values)
+    assert "1 of 3 candidates stopped early" in "".join(told["notes"])
+    assert "One seed" in "".join(told["notes"])
+
+
+def test_the_same_sweep_again_trains_nothing_and_a_larger_one_only_what_is_new(
+    tokens: str, tmp_path: Path, settings: TrainSettings, trained: Trained
+) -> None:
+    first = sweep_of(tokens, tmp_path, settings)
+    trained.clear()
+    assert sweep_of(tokens, tmp_path, settings).to_json() == first.to_json()
+    assert trained == []
+    larger = sweep_of(tokens, tmp_path, settings, ["learning_rate=1e-4,1e-2,3e-2,1e-3"], rungs=(0.25, 0.5, 1.0))
+    assert trained[0] == ("learning_rate=0.001", 1)
+    assert larger.rungs[0].losses[1] == first.rungs[0].losses[1]
+    trained.clear()
+    seeds = sweep_of(tokens, tmp_path, settings, seeds=2)
+    assert {name.rpartition(", ")[2] for name, _ in trained} == {"seed 1"}
+    assert seeds.rungs[0].losses[1][0] == first.rungs[0].losses[1][0]
+
+
+def test_what_is_another_sweep_is_refused_by_name(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
+    out = tmp_path / "sweep"
+    sweep_of(tokens, out, settings, rungs=(1.0,))
+    with pytest.raises(ConfigError, match=r"rungs \[1.0\], and here it is \[0.5, 1.0\]"):
+        sweep_of(tokens, out, settings, rungs=(0.5, 1.0))
+    with pytest.raises(ConfigError, match="a sweep with swept"):
+        sweep_of(tokens, out, settings, ["weight_decay=0,0.1"], rungs=(1.0,))
+    with pytest.raises(ConfigError, match="n_layer is 1 here and 2 there"):
+        sweep_of(tokens, out, replace(settings, n_layer=1), rungs=(1.0,))
+
+
+def test_a_candidate_whose_loss_is_no_number_has_lost_and_is_not_tried_again(
+    tokens: str, tmp_path: Path, settings: TrainSettings, trained: Trained
+) -> None:
+    wild = replace(settings, max_grad_norm=None)
+    found = sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"])
+    assert found.rungs[0].losses[2] == (None,)
+    assert 2 not in found.rungs[1].losses
+    assert "1 of them failed" in "".join(found.notes())
+    assert "failed" in sweep_text(found)
+    assert "failed" in sweep_page(found)
+    trained.clear()
+    sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"])
+    assert trained == []
+    with pytest.raises(RunFailed, match="no candidate has a held-out loss"):
+        sweep_of(tokens, tmp_path / "all", wild, ["learning_rate=1e30,1e31"])
+
+
+def test_the_winner_s_recipe_trains_the_winner_again(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
+    found = sweep_of(tokens, tmp_path / "sweep", settings)
+    recipe = tmp_path / "sweep/winner.toml"
+    read = from_table(TrainSettings, section_of(load_config(str(recipe)), "train"), "train")
+    assert read == found.winner.settings
+    text = recipe.read_text()
+    assert found.winner.name in text.partition("[train]")[0]
+    assert f"{found.loss:.4f} nats" in text
+    out = tmp_path / "model"
+    assert run(["train", "run", tokens, "--out", str(out), "--config", str(recipe), "--quiet"]) == 0
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["validation_loss"] for row in rows if "validation_loss" in row][-1] == found.loss
+
+
+def test_a_dry_run_tells_runs_and_tokens_and_makes_nothing(
+    tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = Run.quiet()
+    how.console.mode, how.dry_run = "human", True
+    with pytest.raises(DryRun):
+        run_sweep([tokens], [RATES], str(tmp_path / "sweep"), settings, SweepSettings(seeds=2), how)
+    said = capsys.readouterr().err
+    assert "3 candidates x 2 seeds: 3 to step 1, 2 to step 2, 2 to step 4" in said
+    n_tokens = (3 * 1 + 2 * 1 + 2 * 2) * 2 * settings.batch_size * settings.context
+    assert f"about {n_tokens:,} tokens" in said
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_tokens_that_hold_nothing_out_are_refused(
+    make_token_set: Callable[..., str], tmp_path: Path, settings: TrainSettings
+) -> None:
+    with pytest.raises(InputError, match="holds nothing out"):
+        sweep_of(make_token_set("all", validation=0), tmp_path / "sweep", settings)
+
+
+@pytest.mark.parametrize("rungs", [(), (0.5,), (0.5, 0.25, 1.0), (0.0, 1.0), (0.5, 2.0)])
+def test_rungs_must_rise_to_all_steps(rungs: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match="rise above 0 and end at 1"):
+        SweepSettings(rungs=rungs)
+
+
+def test_the_page_draws_losses_over_each_setting_and_every_curve(tmp_path: Path) -> None:
+    grid = make_grid([RATES, "optimizer=adamw,muon", "dropout=0,0.1"], TrainSettings(steps=12, warmup_steps=0))
+    losses = {i: (4.0 + i / 10,) for i in range(12)}
+    rungs = [Rung(6, losses), Rung(12, {i: (3.0 + i / 10,) for i in range(6)})]
+    found = Sweep(("tokens",), grid, rungs, [0], [6, 12], str(tmp_path))
+    for i in range(11):  # the twelfth failed before it told anything
+        folder = Path(found.trial(i, 0).folder)
+        folder.mkdir(parents=True)
+        rows = [{"step": 6, "tokens": 600, "loss": 4.5}, {"step": 6, "validation_loss": 4.0 + i / 10}]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = sweep_page(found)
+    assert page.count("<svg") == 3, "a rate, a dropout; words have no axis; and the curves"
+    assert page.count("<tr") == 1 + 12
+    assert all(candidate.name in page for candidate in found.candidates)
+    assert page.count('class="training"') == 11
+    lines = sweep_text(found).splitlines()
+    assert lines[2].split()[-3:] == ["4.0000", "3.0000", "best"]
+    assert lines[-2].startswith("6 of 12 candidates stopped early")
+
+
+def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
+    tokens: str, tmp_path: Path, settings: TrainSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "run_trials", run_trials)
+    out = tmp_path / "sweep"
+    (tmp_path / "recipe.toml").write_text(module.recipe_file(settings, []))
+    command = ["train", "sweep", tokens, "--lr", "1e-3,1e-2", "--config", str(tmp_path / "recipe.toml")]
+    assert run([*command, "--rungs", "1", "--out", str(out), "--quiet"]) == 0
+    assert run([*command, "--quiet"]) == 2
+    if not CHROMIUM.exists():
+        pytest.skip(f"needs chromium at '{CHROMIUM}'")
+    from playwright.sync_api import sync_playwright
+
+    asked: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        shown = browser.new_page(viewport={"width": 1000, "height": 800})
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto((out / "sweep.html").as_uri())
+        assert len(shown.query_selector_all("svg")) == 2
+        shown.set_viewport_size({"width": 380, "height": 800})
+        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        browser.close()
+    assert asked == [(out / "sweep.html").as_uri()]

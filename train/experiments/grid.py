@@ -1,0 +1,88 @@
+"""A grid: every combination of the values that are to be tried of one or several settings of [train]."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from webtext.base.config import all_settings, from_table, setting_value, several_values
+from webtext.base.errors import ConfigError, did_you_mean
+from webtext.train.settings import TrainSettings
+
+_NOT_SWEPT = {
+    "seed": "--seeds N makes runs of several",
+    "steps": "candidates are compared after equal steps",
+    "context": "losses of another context are of another measure",
+    "document_masks": "losses under masks are of another measure",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One point of the grid: the settings swept with their values, in the grid's order, and all settings with them."""
+
+    values: tuple[tuple[str, Any], ...]
+    settings: TrainSettings
+
+    @property
+    def name(self) -> str:
+        """As in `learning_rate=0.001, weight_decay=0.1`."""
+        return ", ".join(f"{name}={value_text(value)}" for name, value in self.values)
+
+    @property
+    def folder(self) -> str:
+        """The name as that of a folder: equal candidates of any two grids have one folder."""
+        return self.name.replace(", ", ",")
+
+
+def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
+    """All combinations of `NAME=VALUE,VALUE,...`, the last setting changing fastest.
+
+    Values are read and checked as those of a config file. ConfigError where one is refused, where a setting is swept that makes
+    losses incomparable or changes no model, and where there are fewer than two candidates.
+    """
+    known = {field.name: field for field in fields(TrainSettings)}
+    columns: list[list[tuple[str, Any]]] = []
+    for text in over:
+        name, equals, listed = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise ConfigError(f"--over {text}: no values", "e.g. --over weight_decay=0.01,0.1")
+        if name not in known:
+            raise ConfigError(f"--over {text}: [train] has no '{name}'", did_you_mean(name, known))
+        if name in _NOT_SWEPT:
+            raise ConfigError(f"--over {text}: '{name}' cannot be swept", _NOT_SWEPT[name])
+        if not known[name].metadata["in_recipe"]:
+            raise ConfigError(f"--over {text}: '{name}' changes no model", "sweep a setting that does")
+        if any(column[0][0] == name for column in columns):
+            raise ConfigError(f"--over {text}: '{name}' is swept twice", "give all its values at once")
+        columns.append([(name, setting_value(TrainSettings, name, value, "train")) for value in several_values(listed)])
+        values = [value for _, value in columns[-1]]
+        twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
+        if twice is not None:
+            raise ConfigError(f"--over {text}: {value_text(twice)} is there twice", "give each value once")
+        if not values:
+            raise ConfigError(f"--over {text}: no values", "e.g. --over weight_decay=0.01,0.1")
+    points = list(itertools.product(*columns))
+    if len(points) < 2:
+        raise ConfigError("a sweep needs two candidates or more", "e.g. --lr 1e-3,2e-3,4e-3")
+    return [Candidate(point, _settings(dict(point), settings)) for point in points]
+
+
+def value_text(value: Any) -> str:
+    """A setting's value as names and tables tell it.
+
+    >>> value_text(0.002), value_text(None), value_text((0.7, 0.3)), value_text(True)
+    ('0.002', 'none', '0.7+0.3', 'true')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _settings(values: dict[str, Any], settings: TrainSettings) -> TrainSettings:
+    return from_table(TrainSettings, all_settings(settings) | values, "train")

@@ -1,0 +1,84 @@
+"""Successive halving: all candidates run a part of their steps, the better ones go on, and so again (Jamieson & Talwalkar 2016).
+
+A candidate's loss is the mean over its seeds; where one of them has none, because its run failed, the candidate has lost.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Losses = tuple[float | None, ...]
+"""Of a candidate's seeds, in their order; None where the run failed, or its loss is no number."""
+
+FINALISTS = 2
+"""Fewer never run to the end: a winner that nothing is compared with after all steps has won nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """What was measured after `step`: candidate's number -> losses. The candidates are those that were still in."""
+
+    step: int
+    losses: Mapping[int, Losses]
+
+    def ranking(self) -> list[int]:
+        """The candidates from the lowest mean on, without those that failed; of equals the earlier first."""
+        means = {i: mean for i, losses in self.losses.items() if (mean := mean_loss(losses)) is not None}
+        return sorted(means, key=lambda i: (means[i], i))
+
+
+def mean_loss(losses: Losses) -> float | None:
+    """The mean, or None where any is missing or no number."""
+    numbers = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+    return statistics.fmean(numbers) if len(numbers) == len(losses) else None
+
+
+def rung_steps(steps: int, shares: Sequence[float]) -> list[int]:
+    """The steps of the rungs, rounded up; rungs of equal steps are one.
+
+    >>> rung_steps(500, (0.25, 0.5, 1)), rung_steps(2, (0.25, 0.5, 1))
+    ([125, 250, 500], [1, 2])
+    """
+    return sorted({math.ceil(share * steps - 1e-9) for share in shares})
+
+
+def survivor_counts(n: int, n_rungs: int, keep_ratio: float) -> list[int]:
+    """How many candidates run in each rung when none fails.
+
+    >>> survivor_counts(8, 3, 0.5), survivor_counts(3, 3, 0.5)
+    ([8, 4, 2], [3, 2, 2])
+    """
+    counts = [n]
+    while len(counts) < n_rungs:
+        counts.append(_kept(counts[-1], keep_ratio))
+    return counts
+
+
+def trained_steps(n: int, rungs: Sequence[int], keep_ratio: float) -> int:
+    """Steps of all candidates together, at most: those that fail make fewer."""
+    counts = survivor_counts(n, len(rungs), keep_ratio)
+    return sum(count * (step - before) for count, step, before in zip(counts, rungs, [0, *rungs], strict=False))
+
+
+def halve(
+    n: int, rungs: Sequence[int], keep_ratio: float, measure: Callable[[Sequence[int], int], Sequence[Losses]]
+) -> list[Rung]:
+    """Run candidates 0 ... n-1 through the rungs; `measure(candidates, step)` trains them to a step and tells their losses.
+
+    It ends early where no candidate is left.
+    """
+    alive: Sequence[int] = range(n)
+    found: list[Rung] = []
+    for step in rungs:
+        found.append(Rung(step, dict(zip(alive, measure(alive, step), strict=True))))
+        alive = sorted(found[-1].ranking()[: _kept(len(alive), keep_ratio)])
+        if not alive:
+            break
+    return found
+
+
+def _kept(n: int, keep_ratio: float) -> int:
+    return min(n, max(FINALISTS, math.ceil(n * keep_ratio - 1e-9)))

@@ -1,0 +1,262 @@
+"""`train sweep`: the best of a grid of settings by held-out loss, by successive halving, and what that does not show.
+
+GPT-2's learning rates were tuned on held-out perplexity (Radford et al. 2019, section 2.3). Here every candidate is a run of its
+own schedule; the worse ones stop at the rungs (`halving.py`), the others go on from where they are.
+
+    out/plan.json                what is swept, and all that is equal in every trial: another one is refused
+    out/trials/CANDIDATE/seed-N  model folders like any other; candidates of a larger grid join them later
+    out/sweep.json, winner.toml  the answer; the page is `sweep_page.py`'s
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from webtext.base.config import recipe_settings
+from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.train.curve import Curve
+from webtext.train.experiments.grid import Candidate, make_grid
+from webtext.train.experiments.halving import Losses, Rung, halve, mean_loss, rung_steps, survivor_counts, trained_steps
+from webtext.train.experiments.recipe_file import recipe_file
+from webtext.train.experiments.side_by_side import refuse_torchrun
+from webtext.train.experiments.settings import SweepSettings
+from webtext.train.experiments.trials import Trial, TrialResult, run_trials
+from webtext.train.experiments.winner import edges, order_note
+from webtext.train.plan import flops_per_token
+from webtext.train.schedule import sequences_before
+from webtext.train.settings import TrainSettings, difference
+from webtext.train.sources import Source, open_sources, source_uses
+
+WINNER = "winner.toml"
+_FAILED = "failed.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What was measured. Rungs name candidates by their places in `candidates`; the last rung is after all steps."""
+
+    tokens: tuple[str, ...]
+    candidates: Sequence[Candidate]
+    rungs: Sequence[Rung]
+    seeds: Sequence[int]
+    planned_steps: Sequence[int]
+    out: str
+
+    @property
+    def best(self) -> int:
+        """The winner's number. Sweeps in which all failed are none."""
+        return self.rungs[-1].ranking()[0]
+
+    @property
+    def winner(self) -> Candidate:
+        """Lowest held-out loss after all steps."""
+        return self.candidates[self.best]
+
+    @property
+    def loss(self) -> float:
+        """The winner's held-out loss, nats a token, mean of its seeds."""
+        loss = mean_loss(self.rungs[-1].losses[self.best])
+        assert loss is not None
+        return loss
+
+    def notes(self) -> list[str]:
+        """What is not shown: at an edge of the grid, within what chance does, of candidates that stopped or failed."""
+        names = [candidate.name for candidate in self.candidates]
+        found = [f"At the edge of the grid: {edge}." for edge in edges(self.candidates, self.winner)]
+        found.append(order_note(self.rungs[-1], names))
+        n_failed = sum(
+            any(mean_loss(rung.losses[i]) is None for rung in self.rungs if i in rung.losses) for i in range(len(names))
+        )
+        n_stopped = len(names) - len(self.rungs[-1].losses)
+        if n_stopped:
+            found.append(
+                f"{n_stopped} of {len(names)} candidates stopped early, judged while the learning rate was still high; "
+                "--rungs 1 lets all run to the end."
+            )
+        if n_failed:
+            found.append(f"{n_failed} of them failed: a loss that is no number has lost.")
+        if len({candidate.settings.batch_size for candidate in self.candidates}) > 1:
+            found.append("Batch sizes differ, so equal steps are not equal tokens.")
+        return found
+
+    def trial(self, number: int, seed: int) -> Trial:
+        """The run of a candidate with one seed."""
+        candidate = self.candidates[number]
+        name = candidate.name if len(self.seeds) == 1 else f"{candidate.name}, seed {seed}"
+        settings = replace(candidate.settings, seed=seed, stop_at_step=None, sample_interval=None)
+        folder = str(Path(self.out) / "trials" / candidate.folder / f"seed-{seed}")
+        return Trial(name=name, tokens=self.tokens, settings=settings, folder=folder)
+
+    def curves(self) -> Iterator[tuple[int, Curve]]:
+        """Of every run that made steps: its candidate's number, and its losses."""
+        for number in range(len(self.candidates)):
+            for seed in self.seeds:
+                with contextlib.suppress(InputError):  # a run that failed in its first step has none
+                    yield number, TrialResult(self.trial(number, seed), None).curve()
+
+    def to_json(self) -> dict[str, Any]:
+        """Losses are nats a token; null of a run that failed."""
+        rows = [
+            {
+                "values": dict(candidate.values),
+                "losses": {str(rung.step): list(rung.losses[i]) for rung in self.rungs if i in rung.losses},
+                "folders": [self.trial(i, seed).folder for seed in self.seeds],
+            }
+            for i, candidate in enumerate(self.candidates)
+        ]
+        return {
+            "tokens": list(self.tokens),
+            "seeds": list(self.seeds),
+            "rungs": list(self.planned_steps),
+            "candidates": rows,
+            "winner": {
+                "values": dict(self.winner.values),
+                "loss": self.loss,
+                "recipe": Folder(self.out).location(WINNER),
+                "at_edge": [edge.name for edge in edges(self.candidates, self.winner)],
+            },
+            "notes": self.notes(),
+        }
+
+
+def run_sweep(
+    tokens: Sequence[str], over: Sequence[str], out: str, settings: TrainSettings, sweep: SweepSettings, run: Run
+) -> Sweep:
+    """Train the grid that `over` names (`grid.make_grid`) in `out`, rung by rung, and leave sweep.json and winner.toml there.
+
+    What was trained before is not trained again, and a larger grid or more seeds add to it. Refuses tokens that hold nothing out
+    and a folder of another sweep; RunFailed where no candidate has a loss.
+    """
+    refuse_torchrun()
+    candidates = make_grid(over, settings)
+    sources = open_sources(tokens)
+    need_held_out(sources)
+    steps = rung_steps(settings.steps, sweep.rungs)
+    found = Sweep(tuple(tokens), candidates, [], range(settings.seed, settings.seed + sweep.seeds), steps, out)
+    plan = _plan(sources, candidates, settings, sweep)
+    _check_plan(out, plan)
+    for line in cost_lines(sources, candidates, steps, sweep):
+        run.console.say(line)
+    if run.dry_run:
+        raise DryRun
+
+    def measure(numbers: Sequence[int], step: int) -> list[Losses]:
+        label = f"rung {steps.index(step) + 1} of {len(steps)}, to step {step:,}"
+        trials = [found.trial(i, seed).until(step) for i in numbers for seed in found.seeds]
+        losses = _losses(trials, step, run, label, sweep.side_by_side)
+        return [tuple(losses[i : i + sweep.seeds]) for i in range(0, len(losses), sweep.seeds)]
+
+    with Folder(out).held():
+        Folder(out).write_bytes("plan.json", json.dumps(plan, indent=1).encode() + b"\n")
+        found = replace(found, rungs=halve(len(candidates), steps, sweep.keep_ratio, measure))
+        if not found.rungs[-1].ranking():
+            raise RunFailed(
+                "no candidate has a held-out loss: all runs failed", f"their logs: {out}/trials/*/*/log.txt"
+            )
+        Folder(out).write_bytes("sweep.json", json.dumps(found.to_json(), indent=1).encode() + b"\n")
+        Folder(out).write_bytes(WINNER, winner_recipe(found).encode())
+    return found
+
+
+def winner_recipe(found: Sweep) -> str:
+    """winner.toml: the winner's settings, and as a comment what they won."""
+    place = Folder(found.out).location(WINNER)
+    seeds = f"mean of {len(found.seeds)} seeds" if len(found.seeds) > 1 else "one seed"
+    comment = [
+        f"{found.winner.name}: the best of {len(found.candidates)} candidates of `webtext train sweep {' '.join(found.tokens)}`,",
+        f"{found.loss:.4f} nats a held-out token after {found.planned_steps[-1]:,} steps, {seeds}.",
+        *found.notes(),
+        f"  webtext train run {' '.join(found.tokens)} --out build/model --config {place}",
+    ]
+    return recipe_file(replace(found.winner.settings, seed=found.seeds[0]), comment)
+
+
+def need_held_out(sources: Sequence[Source]) -> None:
+    """InputError where no token set holds anything out: held-out loss decides."""
+    if not any(source.validation.n_tokens for source in sources):
+        names = ", ".join(f"'{source.name}'" for source in sources)
+        raise InputError(f"{names} holds nothing out, and held-out loss decides", "pack with a validation split")
+
+
+def cost_lines(
+    sources: Sequence[Source], candidates: Sequence[Candidate], steps: Sequence[int], sweep: SweepSettings
+) -> list[str]:
+    """What the sweep takes at most, told before it begins: runs, steps, tokens, operations, passes."""
+    n = len(candidates)
+    counts = survivor_counts(n, len(steps), sweep.keep_ratio)
+    rungs = ", ".join(f"{count} to step {step:,}" for count, step in zip(counts, steps, strict=True))
+    ratio = trained_steps(n, steps, sweep.keep_ratio) / (n * steps[-1])
+    config = [each.settings.config(sources[0].train.vocab_size) for each in candidates]
+    seen = [sequences_before(each.settings, steps[-1]) * each.settings.context for each in candidates]
+    n_tokens = round(sum(seen) * ratio) * sweep.seeds
+    flops = sum(each * flops_per_token(of) for each, of in zip(seen, config, strict=True)) * ratio * sweep.seeds
+    seeds = f" x {sweep.seeds} seeds" if sweep.seeds > 1 else ""
+    lines = [
+        f"sweep: {n} candidates{seeds}: {rungs}",
+        f"  about {n_tokens:,} tokens and {flops:.3g} FLOP in all, {ratio:.0%} of what all would take to the end",
+    ]
+    uses = source_uses(sources, candidates[0].settings, max(seen))
+    lines += [f"  each run to the end: {use}" for use in uses]
+    return lines
+
+
+def _losses(trials: Sequence[Trial], step: int, run: Run, label: str, side_by_side: int | None) -> list[float | None]:
+    """Each trial's held-out loss after `step`; None of one that failed on its way there, now or before."""
+    left = [trial for trial in trials if not _failed_before(trial, step)]
+    results = run_trials(left, run, label=label, side_by_side=side_by_side, allow_failed=True) if left else []
+    losses: dict[str, float | None] = {}
+    for result in results:
+        if result.failure is not None:
+            failed = {"until_step": step, "failure": result.failure}
+            Folder(result.trial.folder).write_bytes(_FAILED, json.dumps(failed).encode() + b"\n")
+            run.console.say(f"{result.failure}: it has lost")
+            continue
+        loss = result.held_out_loss(step)
+        losses[result.trial.folder] = loss if math.isfinite(loss) else None
+    return [losses.get(trial.folder) for trial in trials]
+
+
+def _failed_before(trial: Trial, step: int) -> bool:
+    """Whether it failed on its way to that step; the run would do so again."""
+    folder = Folder(trial.folder)
+    return folder.exists(_FAILED) and int(folder.read_object(_FAILED)["until_step"]) <= step
+
+
+def _plan(
+    sources: Sequence[Source], candidates: Sequence[Candidate], settings: TrainSettings, sweep: SweepSettings
+) -> dict[str, Any]:
+    """What must be equal for trials to be comparable: not the values that are tried, nor the seeds."""
+    swept = [name for name, _ in candidates[0].values]
+    fixed = {name: value for name, value in recipe_settings(settings).items() if name not in (*swept, "seed")}
+    measured = {"eval_windows": settings.eval_windows}
+    return {
+        "swept": swept,
+        "rungs": list(sweep.rungs),
+        "keep_ratio": sweep.keep_ratio,
+        "settings": fixed | measured,
+        "tokens": [source.train.hash for source in sources],
+    }
+
+
+def _check_plan(out: str, plan: dict[str, Any]) -> None:
+    folder = Folder(out)
+    if not folder.exists("plan.json"):
+        return
+    theirs = folder.read_object("plan.json", "choose another --out")
+    remedy = "choose another --out, or remove the folder to sweep anew"
+    if theirs.get("tokens") != plan["tokens"]:
+        raise InputError(f"'{out}' is a sweep on other tokens", remedy)
+    for name in ("swept", "rungs", "keep_ratio"):
+        if theirs.get(name) != plan[name]:
+            raise ConfigError(f"'{out}' is a sweep with {name} {theirs.get(name)}, and here it is {plan[name]}", remedy)
+    changed = difference(theirs.get("settings", {}), plan["settings"], "there")
+    if changed:
+        raise ConfigError(f"'{out}' is a sweep of other settings: {changed}", remedy)

@@ -1,0 +1,132 @@
+"""What `train sweep` found, as lines and as one self-contained page: the winner, losses over settings, curves, a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from webtext.base.line_chart import Line, line_chart
+from webtext.train.curve import COLOURS, STYLE, losses_drawn
+from webtext.train.experiments.halving import Rung, mean_loss
+from webtext.train.experiments.sweep import WINNER, Sweep
+
+HEIGHT = 380
+PAGE_STYLE = (
+    STYLE
+    + """
+h2{font-size:1.1rem;margin:1.8rem 0 .3rem}
+.wide{overflow-x:auto}
+tr.best td{font-weight:600}
+"""
+)
+FAILED, STOPPED = "failed", ""
+LOG_RATIO = 4
+"""Values whose largest is so many times their smallest are drawn over a logarithmic axis."""
+
+
+def sweep_text(found: Sweep) -> str:
+    """A line for each candidate, the best first, and what the losses do not show."""
+    rows = _rows(found)
+    width = max(len(row[0]) for row in rows)
+    lines = [f"held-out loss, nats a token{_of_seeds(found)}"]
+    for i, (name, *cells) in enumerate(rows):
+        mark = "  best" if i == 1 else ""
+        lines.append(f"  {name:<{width}}{''.join(f'{cell:>12}' for cell in cells)}{mark}".rstrip())
+    return "\n".join([*lines, *found.notes(), f"the winner's recipe: '{found.out}/{WINNER}'"])
+
+
+def sweep_page(found: Sweep) -> str:
+    """The page of a sweep."""
+    names, *rows = _rows(found)
+    head = "".join(f'<th class="n">{escape(cell)}</th>' for cell in names[1:])
+    order = _order(found)
+    table = "".join(
+        f'<tr{" class=best" if i == 0 else ""}><td><i style="background:{_colour(order[i])}"></i>{escape(name)}</td>'
+        + "".join(f'<td class="n">{cell}</td>' for cell in cells)
+        + "</tr>"
+        for i, (name, *cells) in enumerate(rows)
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in found.notes())
+    names_ = [name for name, _ in found.winner.values]
+    charts = "".join(_chart(found, i, name) for i, name in enumerate(names_))
+    curves = losses_drawn([(curve, _colour(number)) for number, curve in found.curves()])
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>sweep of {escape(', '.join(names_))}</title><style>{PAGE_STYLE}</style></head><body>"
+        f"<h1>Sweep of {escape(', '.join(names_))}</h1>"
+        f"<p><b>{escape(found.winner.name)}</b>: held-out loss {found.loss:.4f} nats a token{_of_seeds(found)}, after all "
+        f"{found.planned_steps[-1]:,} steps.</p>{notes}{charts}<h2>On the way</h2>{curves}"
+        "<p>Thin: training, means of stretches. Thick, with a dot for each measurement: held out.</p>"
+        f'<h2>Held-out loss, nats a token</h2><div class="wide"><table><tr><th>candidate</th>{head}</tr>{table}</table></div>'
+        "</body></html>\n"
+    )
+
+
+def _rows(found: Sweep) -> list[tuple[str, ...]]:
+    """A head, then a row for each candidate: its name, and its mean at each rung."""
+    head = ("", *(f"step {rung.step:,}" for rung in found.rungs))
+    return [head, *((found.candidates[i].name, *(_cell(rung, i) for rung in found.rungs)) for i in _order(found))]
+
+
+def _order(found: Sweep) -> list[int]:
+    """Candidates from the best on: those that came furthest first, by their loss there, then those that failed."""
+    order: list[int] = []
+    for rung in reversed(found.rungs):
+        order += [i for i in rung.ranking() if i not in order]
+    return order + [i for i in range(len(found.candidates)) if i not in order]
+
+
+def _cell(rung: Rung, number: int) -> str:
+    if number not in rung.losses:
+        return STOPPED
+    mean = mean_loss(rung.losses[number])
+    return FAILED if mean is None else f"{mean:.4f}"
+
+
+def _chart(found: Sweep, place: int, name: str) -> str:
+    """Held-out loss over one setting's values, a line for each rung; of several settings the best of the others at each value."""
+    values = {candidate.values[place][1] for candidate in found.candidates}
+    if len(values) < 2 or not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values):
+        return ""
+    lines = []
+    for rung, colour in zip(found.rungs, COLOURS * len(found.rungs), strict=False):
+        points = _lowest(found, rung, place)
+
+        def told(x: float, y: float, step: int = rung.step) -> str:
+            return f"{name} {x:g}, step {step:,}: {y:.4f}"
+
+        if points:
+            lines.append(Line(points, "held-out", colour, told))
+    drawing = line_chart(
+        lines,
+        x_label=escape(name),
+        y_label="held-out loss, nats a token",
+        label=f"held-out loss over {escape(name)}",
+        height=HEIGHT,
+        log_x=min(values) > 0 and max(values) >= LOG_RATIO * min(values),
+    )
+    legend = " ".join(
+        f'<span style="white-space:nowrap"><i style="background:{colour}"></i>step {rung.step:,}</span>'
+        for rung, colour in zip(found.rungs, COLOURS * len(found.rungs), strict=False)
+    )
+    others = "; at each value the best of the other settings" if len(found.winner.values) > 1 else ""
+    return f"<h2>Over {escape(name)}</h2>{drawing}<p>{legend}{others}</p>"
+
+
+def _lowest(found: Sweep, rung: Rung, place: int) -> Sequence[tuple[Any, float]]:
+    lowest: dict[Any, float] = {}
+    for i in rung.ranking():
+        mean = mean_loss(rung.losses[i])
+        assert mean is not None
+        lowest.setdefault(found.candidates[i].values[place][1], mean)
+    return sorted(lowest.items())
+
+
+def _of_seeds(found: Sweep) -> str:
+    return f", mean of {len(found.seeds)} seeds" if len(found.seeds) > 1 else ""
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
