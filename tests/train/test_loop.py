@@ -231,6 +231,13 @@ def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(tokens: str, tmp_
         train(tokens, tmp_path / "model", replace(SETTINGS, learning_rate=1e30, max_grad_norm=None))
 
 
+def test_a_held_out_loss_that_is_no_number_ends_the_run_too(tokens: str, tmp_path: Path) -> None:
+    """The step before it was whole: its loss is that of the weights before its update."""
+    wild = replace(SETTINGS, learning_rate=1e30, max_grad_norm=None, stop_at_step=1, warmup_steps=0)
+    with pytest.raises(RunFailed, match=r"step 1: the held-out loss is (nan|inf)\nlower learning_rate"):
+        train(tokens, tmp_path / "model", wild)
+
+
 def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,8 +26,8 @@ from webtext.train.curve import Curve
 from webtext.train.experiments.grid import Candidate, make_grid
 from webtext.train.experiments.halving import Losses, Rung, halve, mean_loss, rung_steps, survivor_counts, trained_steps
 from webtext.train.experiments.recipe_file import recipe_file
-from webtext.train.experiments.side_by_side import refuse_torchrun
 from webtext.train.experiments.settings import SweepSettings
+from webtext.train.experiments.side_by_side import refuse_torchrun
 from webtext.train.experiments.trials import Trial, TrialResult, run_trials
 from webtext.train.experiments.winner import edges, order_note
 from webtext.train.plan import flops_per_token

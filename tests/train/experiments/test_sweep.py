@@ -18,9 +18,9 @@ from webtext.train import TrainSettings, train_model
 from webtext.train.experiments import sweep as module
 from webtext.train.experiments.grid import make_grid
 from webtext.train.experiments.halving import Rung
+from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.sweep import Sweep, run_sweep
 from webtext.train.experiments.sweep_page import sweep_page, sweep_text
-from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.trials import Trial, TrialResult, run_trials
 
 
