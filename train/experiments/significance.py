@@ -80,7 +80,7 @@ def quantile(p: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while tail(high, freedom) > 1 - p:
         high *= 2
-    for _ in range(200):
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if tail(middle, freedom) > 1 - p else (low, middle)
     return (low + high) / 2

@@ -1,0 +1,57 @@
+"""The test behind a verdict: published quantiles, how often it is wrong where nothing differs, and what it cannot tell."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.train.experiments.significance import ALPHA, holm, quantile, tail, welch
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.706205), (2, 4.302653), (4, 2.776445), (10, 2.228139), (120, 1.979930)]
+)
+def test_quantiles_are_those_of_the_tables(freedom: float, expected: float) -> None:
+    assert quantile(0.975, freedom) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("freedom", [1.0, 2.7, 40.0])
+@pytest.mark.parametrize("t", [0.1, 1.0, 4.0])
+def test_quantile_and_tail_are_inverse(freedom: float, t: float) -> None:
+    assert quantile(1 - tail(t, freedom), freedom) == pytest.approx(t, rel=1e-6)
+
+
+def test_one_corpus_against_itself_is_called_different_in_at_most_one_of_twenty() -> None:
+    """Three normal values against three of the same distribution; 400 repetitions of a fixed generator."""
+    generator = random.Random(0)
+    found = [welch(*([generator.gauss(0, 1) for _ in range(3)] for _ in range(2))) for _ in range(400)]
+    assert sum(each.p is not None and each.p < ALPHA for each in found) <= 400 / 20
+
+
+def test_the_margin_ends_where_p_is_alpha() -> None:
+    values = [1.00, 1.02, 0.98]
+    margin = welch(values, values).margin
+    assert margin is not None
+    assert welch(values, [value + margin for value in values]).p == pytest.approx(ALPHA)
+
+
+def test_one_seed_and_seeds_that_change_nothing_have_no_test() -> None:
+    for one, other in (([1.0], [2.0]), ([1.0, 1.1], [2.0]), ([1.0, 1.0], [2.0, 2.0])):
+        found = welch(one, other)
+        assert (found.mean, found.margin, found.p) == (pytest.approx(found.mean), None, None)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_lies_between_no_correction_and_bonferroni_s_and_keeps_the_order(ps: list[float]) -> None:
+    adjusted = holm(ps)
+    for p, corrected in zip(ps, adjusted, strict=True):
+        assert corrected is not None
+        assert p <= corrected <= min(1.0, p * len(ps)) or corrected == pytest.approx(max(ps), abs=1)
+    order = sorted(range(len(ps)), key=lambda i: ps[i])
+    told = [adjusted[i] or 0.0 for i in order]
+    assert told == sorted(told)
+    if min(ps) > 0:
+        assert adjusted[order[0]] == pytest.approx(min(1.0, ps[order[0]] * len(ps)))
