@@ -185,4 +185,4 @@ def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> 
 def _plan(settings: TrainSettings, config: GPT2Config, checkpoint: Checkpoint | None, mesh: MeshShape) -> str:
     start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
     steps = f"{start} to step {settings.last_step:,}"
-    return f"would train {config.n_parameters:,} parameters {steps}, processes: {mesh.size} ({mesh})"
+    return f"would train {config.n_parameters:,} parameters {steps}, {mesh.processes}"

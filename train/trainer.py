@@ -347,12 +347,12 @@ class Trainer:
         return {"mesh": str(shape), **({"pipeline_schedule": schedule} if shape.pp > 1 else {})}
 
     def _announce(self) -> None:
-        config, where = self.config, self._environment()
+        config, settings, where = self.config, self.settings, self._environment()
         self.console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
-            f"{config.vocab_size:,}), {self.settings.steps:,} steps, {total_tokens(self.settings):,} tokens "
+            f"{config.vocab_size:,}), {settings.steps:,} steps, {total_tokens(settings):,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
-            f"{where['device']}, processes: {self.world.size} ({where['mesh']})"
+            f"{where['device']}, {settings.mesh_shape(self.world.size).processes}"
         )
 
     def _open_metrics(self) -> AbstractContextManager[Any]:
@@ -387,7 +387,7 @@ def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world:
     from webtext.train.parallel.parallelize import ParallelModel
 
     shape, schedule = settings.mesh_shape(world.size), settings.pipeline_schedule
-    return ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=schedule)
+    return ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=schedule, advance=world.advance)
 
 
 def _seed_of(seed: int, step: int, rank: int) -> int:

@@ -8,7 +8,7 @@ parallel ranks and pipelines need.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from webtext.train.parallel.stage import Stage
 
 
 class StageWalk:
-    """This rank's `stages`, and where the others lie: stage i on rank `ranks[i]` of `group`."""
+    """This rank's `stages`, and where the others lie: stage i on rank `ranks[i]` of `group`; `advance` follows each batch."""
 
     def __init__(
         self,
@@ -31,9 +31,10 @@ class StageWalk:
         rules: WindowRules,
         dtype: torch.dtype,
         device: torch.device,
+        advance: Callable[[], None],
     ) -> None:
         self.stages, self.ranks, self.group = stages, ranks, group
-        self.rules, self.dtype, self.device = rules, dtype, device
+        self.rules, self.dtype, self.device, self.advance = rules, dtype, device, advance
 
     def total_loss(self, windows: Windows, batch_size: int, data_rank: int, n_data: int) -> Tensor:
         """Sum of -log p in nats of the windows of one data rank and how many they are, float64 [2]; zeros but at the end."""
@@ -43,6 +44,7 @@ class StageWalk:
             if losses_bt is not None:
                 is_scored_bt = is_scored_bt.to(self.device)
                 total += torch.stack([losses_bt.double()[is_scored_bt].sum(), is_scored_bt.sum()])
+            self.advance()
         return total
 
     def _losses(self, tokens_bt: Tensor) -> Tensor | None:

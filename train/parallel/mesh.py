@@ -64,6 +64,15 @@ class MeshShape:
     def __str__(self) -> str:
         return ",".join(f"{axis}={degree}" for axis, degree in asdict(self).items() if degree > 1) or "one process"
 
+    @property
+    def processes(self) -> str:
+        """As a run's messages tell it.
+
+        >>> MeshShape.parse("pp=2,tp=2").processes, MeshShape().processes
+        ('processes: 4 (pp=2,tp=2)', 'processes: 1')
+        """
+        return f"processes: {self.size}" + (f" ({self})" if self.size > 1 else "")
+
     def build(self, device_type: str) -> DeviceMesh:
         """The processes of the run as a mesh with all four axes, in their order."""
         from torch.distributed.device_mesh import init_device_mesh

@@ -13,7 +13,7 @@ keeps for it: so checkpoints reshard.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import torch
@@ -50,9 +50,10 @@ class ParallelModel:
         dtype: torch.dtype,
         rules: WindowRules,
         schedule: str = "1f1b",
+        advance: Callable[[], None] = lambda: None,
     ) -> None:
         self.config, self.shape, self.device, self.dtype = model.config, shape, device, dtype
-        self.rules, self.schedule = rules, schedule
+        self.rules, self.schedule, self.advance = rules, schedule, advance
         self.mesh = mesh = shape.build(device.type)
         n_stages = stages.n_stages(schedule, shape.pp)
         numbers = stages.stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
@@ -213,7 +214,9 @@ class ParallelModel:
             stage.eval()
         n_stages = stages.n_stages(self.schedule, self.shape.pp)
         ranks = [stages.rank_of_stage(self.schedule, i, self.shape.pp) for i in range(n_stages)]
-        walk = StageWalk(self.stages, ranks, self.mesh["pp"].get_group(), self.rules, self.dtype, self.device)
+        walk = StageWalk(
+            self.stages, ranks, self.mesh["pp"].get_group(), self.rules, self.dtype, self.device, self.advance
+        )
         with as_it_stands():
             total = walk.total_loss(windows, batch_size, self.data_rank, self.n_data)
         for stage in self.stages.values():

@@ -1,0 +1,34 @@
+"""Held-out loss through stages: equal to the whole model's, and a sign of life after each batch."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from webtext.train import GPT2, GPT2Config
+from webtext.train.distributed import World
+from webtext.train.evaluate.perplexity import total_loss
+from webtext.train.evaluate.windows import Windows
+from webtext.train.loss import WindowRules
+from webtext.train.parallel.evaluation import StageWalk
+from webtext.train.parallel.stage import Stage
+
+CPU = torch.device("cpu")
+RULES = WindowRules(eot_id=0, masks=False, pads=False)
+
+
+def test_every_batch_of_a_stage_walk_is_a_sign_of_life_and_the_loss_is_the_whole_models() -> None:
+    torch.manual_seed(0)
+    model = GPT2(GPT2Config(vocab_size=40, context=8, n_layer=2, n_head=2, n_embd=16)).double().eval()
+    windows = Windows([np.arange(1, 36)], eot_id=0, context=8, stride=None)
+    batches: list[None] = []
+    stages = {i: Stage(model, range(i, i + 1)).eval() for i in range(2)}
+    alone = cast(Any, None)  # both stages lie on one rank: nothing is sent
+    walk = StageWalk(stages, [0, 0], alone, RULES, torch.float64, CPU, lambda: batches.append(None))
+    with torch.no_grad():
+        loss, n_tokens = walk.total_loss(windows, 2, data_rank=0, n_data=1).tolist()
+    assert len(batches) == 3  # five windows, two at a time
+    assert (loss, n_tokens) == pytest.approx(total_loss(model, windows, 2, World(0, 1, CPU)), rel=1e-12)
