@@ -98,7 +98,7 @@ def classes_of_other_verbs() -> dict[str, type]:
     from webtext.crawl.apis.refresh_settings import RefreshSettings
     from webtext.crawl.plan.settings import PlanSettings
     from webtext.tokenizer.corpus import CountSettings
-    from webtext.train.experiments.settings import CompareSettings, SweepSettings
+    from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
     from webtext.train.settings import PlanSettings as TrainPlanSettings
 
     return {
@@ -108,6 +108,7 @@ def classes_of_other_verbs() -> dict[str, type]:
         "train.plan": TrainPlanSettings,
         "train.compare": CompareSettings,
         "train.sweep": SweepSettings,
+        "train.scale": ScaleSettings,
     }
 
 

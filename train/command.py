@@ -1,4 +1,4 @@
-"""`webtext train`: plan, run, curve, compare, sweep, eval, sample, export. torch is loaded when a verb runs."""
+"""`webtext train`: plan, run, curve, compare, sweep, scale, eval, sample, export. torch is loaded when a verb runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webtext.base.errors import ConfigError, DryRun
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.table3 import TASKS
-from webtext.train.experiments.settings import CompareSettings, SweepSettings
+from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
 from webtext.train.settings import EvalSettings, PlanSettings, SampleSettings, TrainSettings
 
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
@@ -203,6 +203,34 @@ def sweep(
     Folder(target).write_bytes("sweep.html", sweep_page(found).encode())
     page = Folder(target).location("sweep.html")
     run.console.result(found.to_json(), f"{sweep_text(found)}\nthe page: '{page}'")
+
+
+@verb(group, "scale", settings={"train": TrainSettings, "train.scale": ScaleSettings})
+@click.argument("token_set", metavar="TOKENS")
+@click.option("--tokenizer", metavar="FILE", help="The one that packed TOKENS: losses are bits per byte.")
+@click.option("--out", metavar="DIR", help="Folder for the runs, scale.json and scale.html.")
+def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str | None, out: str | None) -> None:
+    """Train several sizes of one family, fit held-out loss over log(parameters), and check what it predicts one size up.
+
+    At fixed tokens (--tokens), at fixed tokens a parameter (--tokens-per-parameter), or at both. The same command again
+    goes on where it stopped.
+
+    \b
+      webtext train scale build/tokens --tokens 2000000 --context 128 --batch-size 16 --out scale
+      webtext train scale build/tokens --size 2x64 --size 4x128 --size 6x192 --tokens-per-parameter 20 --out scale
+
+    \b
+    Reads:  a part set of tokens that holds something out, its tokenizer
+    Writes: DIR: scale.json, scale.html, runs/*/*/seed-*/ (model folders)
+    """
+    from webtext.train.experiments.scale import run_scale
+
+    target = need_out(out)
+    found = run_scale(token_set, target, settings["train"], settings["train.scale"], run, tokenizer=tokenizer)
+    from webtext.train.experiments.scale_page import scale_page, scale_text
+
+    Folder(target).write_bytes("scale.html", scale_page(found).encode())
+    run.console.result(found.to_json(), f"{scale_text(found)}\nthe page: '{Folder(target).location('scale.html')}'")
 
 
 @verb(group, "eval", settings=EvalSettings, section="train.eval")

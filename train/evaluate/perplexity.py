@@ -206,11 +206,12 @@ def _token_set(data: str, tokenizer: Any) -> HeldOut:
     shards = TokenShards(data, split="validation")
     if tokenizer is not None:
         shards.check_tokenizer(tokenizer)
-    token_bytes = _token_bytes(tokenizer) if tokenizer is not None else None
-    return HeldOut(shards.streams(), shards.vocab_size, shards.eot_id, shards.tokenizer_hash, token_bytes)
+    of_ids = token_bytes(tokenizer) if tokenizer is not None else None
+    return HeldOut(shards.streams(), shards.vocab_size, shards.eot_id, shards.tokenizer_hash, of_ids)
 
 
-def _token_bytes(tokenizer: Any) -> Tokens:
+def token_bytes(tokenizer: Any) -> Tokens:
+    """Id -> bytes of text; 0 for special tokens."""
     special = set(tokenizer.special_tokens.values())
     sizes = [0 if i in special else len(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
     return np.array(sizes, np.int64)

@@ -61,3 +61,36 @@ class SweepSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}", "it must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleSettings:
+    """A family of sizes and its budgets; all else is [train]'s."""
+
+    sizes: tuple[str, ...] = setting(
+        ("2x64", "3x96", "4x128", "5x160"), "LAYERSxWIDTH of a size that is fitted; repeatable", flag="--size"
+    )
+    check: str | None = setting(
+        "next", "size that the fit predicts and that is then trained: LAYERSxWIDTH, next (a step beyond), or none"
+    )
+    head_size: int = setting(32, "width of a head, in every size")
+    tokens: int | None = setting(None, "of every size, rounded up to whole steps")
+    tokens_per_parameter: float | None = setting(None, "of every size, rounded up to whole steps; a second table")
+    warmup_ratio: float = setting(0.1, "share of a run's steps in which the rate grows, for warmup_steps")
+    rate_exponent: float = setting(
+        0.5, "learning_rate is the smallest size's; others have it times (smallest width / width) to this power"
+    )
+    seeds: int = setting(1, "runs of each size: --seed, and those after it; their mean is fitted")
+    side_by_side: int | None = setting(
+        None, "runs at a time  [default: one a GPU, or what cores and memory hold]", in_recipe=False
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("head_size", "tokens", "tokens_per_parameter", "seeds", "side_by_side"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}", "it must be above 0")
+        if not 0 <= self.warmup_ratio < 1:
+            raise ConfigError(f"warmup_ratio is {self.warmup_ratio}", "it must be in [0, 1)")
+        if self.rate_exponent < 0:
+            raise ConfigError(f"rate_exponent is {self.rate_exponent}", "it must be 0 or more")

@@ -1,0 +1,151 @@
+"""Families of sizes from runs of a second; fits, pages and refusals from losses made up."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.base.errors import DryRun, InputError
+from webtext.base.run import Run
+from webtext.tokenizer import Tokenizer
+from webtext.train import TrainSettings, train_model
+from webtext.train.experiments import scale as module
+from webtext.train.experiments.recipe_file import recipe_file
+from webtext.train.experiments.scale import BITS, NATS, Measured, Scale, make_table, run_scale
+from webtext.train.experiments.scale_page import notes, scale_page, scale_text
+from webtext.train.experiments.settings import ScaleSettings
+from webtext.train.experiments.sizes import Size
+from webtext.train.experiments.trials import Trial, TrialResult
+
+SMALL: dict[str, Any] = {"sizes": ("1x16", "2x16", "2x32"), "head_size": 16, "check": "3x32"}
+
+
+@pytest.fixture
+def settings(settings: TrainSettings) -> TrainSettings:
+    """Saved at the end alone."""
+    return replace(settings, checkpoint_interval=None)
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_here(trials: list[Trial], run: Run, **_: Any) -> list[TrialResult]:
+        return [TrialResult(each, train_model(each.tokens, each.folder, each.settings, run)) for each in trials]
+
+    monkeypatch.setattr(module, "run_trials", run_here)
+
+
+def measured(n: int, loss: float, passes: float = 0.5) -> Measured:
+    return Measured(Size(n, f"1x{n}", 1, n, n), 1000, passes, 1e-3, (loss,))
+
+
+def made_up(check_loss: float) -> Scale:
+    rows = [measured(10**k, 5 - 0.5 * k + e) for k, e in ((4, 0.01), (5, -0.01), (6, 0.0), (7, 0.0))]
+    return Scale(NATS, "a rule", 1, [make_table("1,000 tokens", rows, measured(10**8, check_loss, passes=1.5))])
+
+
+def test_the_fit_predicts_one_size_up_and_says_whether_it_came_so() -> None:
+    (table,) = made_up(1.0).tables
+    assert -table.linear.slope == pytest.approx(0.5, abs=0.01)
+    predicted, margin = table.predicted(table.check.size) if table.check else (0.0, 0.0)
+    assert predicted == pytest.approx(1.0, abs=0.02)
+    assert 0 < margin < 0.2
+    assert any("measured 1.0000, inside the interval" in note for note in notes(table))
+    (other,) = made_up(2.0).tables
+    assert other.linear == table.linear, "the check is no part of the fit"
+    assert any("measured 2.0000, outside the interval" in note for note in notes(other))
+
+
+def test_a_power_law_leaves_nothing_over_where_the_losses_are_one() -> None:
+    table = make_table("b", [measured(n, 7 * n**-0.1) for n in (1000, 3000, 9000)], None)
+    assert table.power_residuals == pytest.approx([0, 0, 0], abs=1e-9)
+    assert "N^-0.1000" in notes(table)[1]
+    told = Scale(NATS, "", 1, [table]).to_json()["tables"][0]["power_law"]
+    assert (told["c"], told["exponent"]) == (pytest.approx(7), pytest.approx(0.1))
+
+
+def test_what_the_answer_does_not_show_is_said() -> None:
+    text = scale_text(made_up(1.0))
+    assert "More than one pass over the tokens: 1x100000000" in text
+    assert "no --tokenizer was given" in text
+    assert "One seed" in text
+    rising = make_table("b", [measured(n, math.log(n)) for n in (10, 100, 1000)], None)
+    assert any("Larger models are no better here" in note for note in notes(rising))
+
+
+def test_the_page_has_a_drawing_and_a_table_for_each_budget() -> None:
+    table = made_up(1.0).tables[0]
+    page = scale_page(Scale(NATS, "a rule", 1, [table, replace(table, budget="<20>")]))
+    assert page.count("<svg") == 2
+    assert page.count("<circle") == 10
+    assert "<20>" not in page
+    assert page.count("(predicted)") == 2
+
+
+def test_every_size_is_trained_under_both_budgets_and_again_nothing_is(
+    sentences: str, tmp_path: Path, settings: TrainSettings, tokenizer: Tokenizer
+) -> None:
+    scale = ScaleSettings(**SMALL, tokens=512, tokens_per_parameter=0.02)
+    name = f"{sentences}/tokenizer/tokenizer.json"
+    found = run_scale(f"{sentences}/tokens", str(tmp_path / "scale"), settings, scale, Run.quiet(), tokenizer=name)
+    assert [table.budget for table in found.tables] == ["512 tokens", "0.02 tokens a parameter"]
+    assert found.unit == BITS
+    assert [row.tokens for row in found.tables[0].rows] == [512] * 3
+    assert (tmp_path / "scale/runs/512-tokens/1x16/seed-0/metrics.jsonl").exists()
+    told = json.loads((tmp_path / "scale/scale.json").read_text())
+    check = found.tables[0].check
+    assert check is not None
+    assert told["tables"][0]["check"]["mean"] == check.mean
+    again = run_scale(f"{sentences}/tokens", str(tmp_path / "scale"), settings, scale, Run.quiet())
+    ratio = again.tables[0].rows[0].mean / found.tables[0].rows[0].mean
+    assert again.unit == NATS
+    assert all(
+        one.mean / other.mean == pytest.approx(ratio)
+        for one, other in zip(again.tables[1].rows, found.tables[1].rows, strict=True)
+    )
+
+
+def test_a_dry_run_tells_sizes_tokens_and_passes_and_makes_nothing(
+    tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = Run.quiet()
+    how.console.mode, how.dry_run = "human", True
+    with pytest.raises(DryRun):
+        run_scale(tokens, str(tmp_path / "out"), settings, ScaleSettings(**SMALL, tokens=12_800), how)
+    said = capsys.readouterr().err
+    assert "4 runs, 51,200 tokens" in said
+    assert "more than one pass" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_tokens_that_hold_nothing_out_are_refused(
+    make_token_set: Callable[..., str], tmp_path: Path, settings: TrainSettings
+) -> None:
+    with pytest.raises(InputError, match="holds nothing out"):
+        run_scale(make_token_set("all", validation=0), str(tmp_path), settings, ScaleSettings(tokens=9), Run.quiet())
+
+
+def test_the_verb_writes_its_page_and_names_what_is_missing(
+    tokens: str, tmp_path: Path, settings: TrainSettings
+) -> None:
+    (tmp_path / "recipe.toml").write_text(recipe_file(settings, []))
+    sizes = ["--size", "1x16", "--size", "2x16", "--size", "2x32", "--head-size", "16", "--check", "none"]
+    command = [
+        "train",
+        "scale",
+        tokens,
+        "--config",
+        str(tmp_path / "recipe.toml"),
+        *sizes,
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert run([*command, "--tokens", "256", "--quiet"]) == 0
+    assert "<svg" in (tmp_path / "out/scale.html").read_text()
+    assert run([*command, "--quiet"]) == 2

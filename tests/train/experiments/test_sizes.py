@@ -1,0 +1,71 @@
+"""Families of sizes: what a step beyond is, how rates and steps follow, and what is no family."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from webtext.base.errors import ConfigError
+from webtext.train.experiments.settings import ScaleSettings
+from webtext.train.experiments.sizes import Size, budgets, family, run_settings
+from webtext.train.settings import TrainSettings
+
+SETTINGS = TrainSettings(context=32, batch_size=4, learning_rate=1e-2)
+
+
+def of(**how: Any) -> tuple[list[Size], Size | None]:
+    return family(SETTINGS, ScaleSettings(**how), 61)
+
+
+def test_sizes_are_sorted_and_the_next_one_is_a_step_beyond() -> None:
+    sizes, check = of(sizes=("4x128", "2x64", "3x96"))
+    assert [size.name for size in sizes] == ["2x64", "3x96", "4x128"]
+    assert check is not None
+    assert check.name == "5x160"
+    config = replace(SETTINGS, n_layer=5, n_embd=160, n_head=5).config(61)
+    assert check.parameters == config.n_parameters
+    assert check.in_blocks == config.n_parameters - (61 + 32) * 160
+    assert of(check=None)[1] is None
+    named = of(check="8x256")[1]
+    assert named is not None
+    assert named.name == "8x256"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"sizes": ("2x64", "3x96")}, "2 sizes make no fit"),
+        ({"sizes": ("2x64", "3x96", "2x64")}, "2x64 and 2x64 have [0-9,]+ parameters both"),
+        ({"sizes": ("2x64", "3x96", "large")}, "'large' is not LAYERSxWIDTH"),
+        ({"sizes": ("2x64", "3x96", "4x100")}, "no heads of 32"),
+        ({"check": "2x64"}, "no larger than 5x160"),
+    ],
+)
+def test_what_is_no_family_is_refused(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        of(**how)
+
+
+def test_the_rate_falls_with_the_width_and_steps_hold_the_tokens() -> None:
+    sizes, _ = of()
+    scale = ScaleSettings(rate_exponent=0.5, warmup_ratio=0.1)
+    small, large = (
+        run_settings(size, sizes[0], 12_800, SETTINGS, scale) for size in (sizes[0], replace(sizes[0], n_embd=256))
+    )
+    assert small.learning_rate == 1e-2
+    assert large.learning_rate == pytest.approx(5e-3)
+    assert (small.steps, small.warmup_steps) == (100, 10)
+    assert run_settings(sizes[0], sizes[0], 12_801, SETTINGS, scale).steps == 101
+
+
+def test_budgets_are_equal_tokens_equal_tokens_a_parameter_or_both() -> None:
+    sizes, _ = of()
+    both = budgets(ScaleSettings(tokens=1000, tokens_per_parameter=2), sizes)
+    assert both == {
+        "1,000 tokens": [1000.0] * 4,
+        "2 tokens a parameter": [2.0 * size.parameters for size in sizes],
+    }
+    with pytest.raises(ConfigError, match="--tokens-per-parameter R, or both"):
+        budgets(ScaleSettings(), sizes)

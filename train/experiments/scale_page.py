@@ -1,0 +1,160 @@
+"""What `train scale` found, as aligned lines and as one self-contained page: a table and a drawing for each budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from webtext.base.line_chart import Line, line_chart
+from webtext.train.curve import COLOURS
+from webtext.train.experiments.scale import Measured, Scale, Table
+from webtext.train.experiments.sweep_page import HEIGHT, PAGE_STYLE
+
+HEAD = ("size", "parameters", "in blocks", "tokens", "passes", "rate", "measured", "spread", "fit", "residual")
+FIT_POINTS = 40
+_STYLE = (
+    "svg .dots{fill:none;stroke:none}svg .fit{fill:none;stroke-width:1.6}"
+    "svg .interval{fill:none;stroke-width:1;stroke-dasharray:5 4}"
+)
+
+
+def scale_text(found: Scale) -> str:
+    """A block for each budget: its rows, both fits, and how the prediction did."""
+    lines = [f"held-out loss, {found.unit}; {found.rule}"]
+    for table in found.tables:
+        cells = [HEAD, *_rows(table)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(HEAD))]
+        lines.append(table.budget)
+        lines += [
+            "  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells
+        ]
+        lines += [f"  {note}" for note in notes(table)]
+    return "\n".join([*lines, *_general(found)])
+
+
+def scale_page(found: Scale) -> str:
+    """The page of a family of sizes."""
+    parts = []
+    for table in found.tables:
+        head = "".join(f"<th{_align(i)}>{cell}</th>" for i, cell in enumerate(HEAD))
+        rows = "".join(
+            "<tr>" + "".join(f"<td{_align(i)}>{escape(cell)}</td>" for i, cell in enumerate(row)) + "</tr>"
+            for row in _rows(table)
+        )
+        said = "".join(f"<p>{escape(note)}</p>" for note in notes(table))
+        parts.append(
+            f"<h2>{escape(table.budget)}</h2>{_drawing(found, table)}{said}"
+            f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
+        )
+    general = "".join(
+        f"<p>{escape(note)}</p>" for note in (f"Held-out loss, {found.unit}; {found.rule}.", *_general(found))
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>loss over size</title><style>{PAGE_STYLE}{_STYLE}</style></head><body><h1>Held-out loss over size</h1>"
+        f"{general}{''.join(parts)}</body></html>\n"
+    )
+
+
+def notes(table: Table) -> list[str]:
+    """Both fits with what they leave over, and how the prediction did; budgets beyond one pass."""
+    linear = table.linear
+    slope = f"{-linear.slope:.4f}" if linear.slope < 0 else f"({-linear.slope:.4f})"
+    left = ", ".join(f"{residual:+.4f}" for residual in table.power_residuals)
+    found = [
+        f"Fit, log-linear as in the GPT-2 paper: loss = {linear.intercept:.4f} - {slope} log10(N), over all parameters N; "
+        f"residuals spread by {linear.deviation:.4f} with {len(table.rows) - 2} degrees of freedom.",
+        f"Power law (Kaplan et al. 2020, 1.1): loss = {math.exp(table.power.intercept):.4g} "
+        f"N^{table.power.slope / math.log(10):.4f}; residuals {left}.",
+    ]
+    if linear.slope >= 0:
+        found.append("Larger models are no better here: too few tokens or steps, or a rate that suits the small ones.")
+    if table.check is not None:
+        predicted, margin = table.predicted(table.check.size)
+        mean = table.check.mean
+        verdict = "inside" if abs(mean - predicted) <= margin else "outside"
+        found.append(
+            f"One size up, {table.check.size.name} ({table.check.size.parameters:,}): predicted {predicted:.4f} ± {margin:.4f} "
+            f"(95 %), power law {table.predicted_by_power(table.check.size):.4f}; measured {mean:.4f}, {verdict} the interval."
+        )
+    repeated = [row.size.name for row in _all(table) if row.passes > 1]
+    if repeated:
+        found.append(f"More than one pass over the tokens: {', '.join(repeated)}; text read again teaches less.")
+    return found
+
+
+def _general(found: Scale) -> list[str]:
+    said = (
+        []
+        if found.unit != "nats a token"
+        else ["Nats a token, since no --tokenizer was given: compare within one tokenizer."]
+    )
+    if found.seeds == 1:
+        said.append("One seed: what chance does is in the residuals, and not told apart from what the line misses.")
+    return said
+
+
+def _rows(table: Table) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for row in _all(table):
+        fit, _ = table.predicted(row.size)
+        values = row.values
+        spread = f"{max(values) - min(values):.4f}" if len(values) > 1 else "one seed"
+        name = f"{row.size.name} (predicted)" if row is table.check else row.size.name
+        rows.append(
+            (
+                name,
+                f"{row.size.parameters:,}",
+                f"{row.size.in_blocks:,}",
+                f"{row.tokens:,}",
+                f"{row.passes:.2f}",
+                f"{row.learning_rate:.3g}",
+                f"{row.mean:.4f}",
+                spread,
+                f"{fit:.4f}",
+                f"{row.mean - fit:+.4f}",
+            )
+        )
+    return rows
+
+
+def _all(table: Table) -> Sequence[Measured]:
+    return [*table.rows, *([table.check] if table.check else [])]
+
+
+def _drawing(found: Scale, table: Table) -> str:
+    """Means over parameters, the line through them, and dashed the interval for one more measurement."""
+    every = _all(table)
+    low, high = math.log10(every[0].size.parameters), math.log10(every[-1].size.parameters)
+    xs = [low + (high - low) * i / FIT_POINTS for i in range(FIT_POINTS + 1)]
+    fit = [(10**x, table.linear.at(x)) for x in xs]
+
+    def told(n: float, loss: float) -> str:
+        return f"{n:,.0f} parameters: {loss:.4f}"
+
+    lines = [Line(fit, "fit", COLOURS[0])]
+    lines += [
+        Line([(10**x, table.linear.at(x) + sign * table.linear.margin(x)) for x in xs], "interval", COLOURS[0])
+        for sign in (-1, 1)
+    ]
+    lines.append(Line([(row.size.parameters, row.mean) for row in table.rows], "dots", COLOURS[0], told))
+    if table.check:
+        lines.append(Line([(table.check.size.parameters, table.check.mean)], "dots", COLOURS[1], told))
+    drawing = line_chart(
+        lines,
+        x_label="parameters",
+        y_label=f"held-out loss, {found.unit}",
+        label=f"held-out loss over parameters, {escape(table.budget)}",
+        height=HEIGHT,
+        log_x=True,
+    )
+    legend = f'<p><i style="background:{COLOURS[0]}"></i>fitted, its line, and dashed the 95 % interval of one more'
+    check = f' <i style="background:{COLOURS[1]}"></i>predicted, then measured' if table.check else ""
+    return f"{drawing}{legend}{check}</p>"
+
+
+def _align(i: int) -> str:
+    return ' class="n"' if i else ""
