@@ -1,0 +1,110 @@
+"""`train compare` on five questions, with real text: which corpus makes the better model of some 5 million parameters.
+
+    python tests/bench/bench_corpora.py [DATA] [--only NAME] [--out FOLDER] [--tokens N] [--seeds 3]
+
+DATA (else WEBTEXT_TEST_DATA) holds corpora/ and extract/. NAME is one of dedup, quality, extractors, tokenizers, mixture; for
+each the corpora are made by webtext's own stages (`corpora_made.py` says how), trained on equally many tokens, at most one
+pass over the smaller, and judged. With --out a comparison that was made is not made again and one that was interrupted goes on.
+CPU seconds are those of this process and its children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from corpora_made import EXPERIMENTS, Making
+from real_data import real_data
+
+from webtext.base.console import Console
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.train import TrainSettings
+from webtext.train.experiments.compare import Comparison, compare_corpora
+from webtext.train.experiments.compare_page import comparison_page, comparison_text
+from webtext.train.experiments.corpora import open_corpora
+from webtext.train.experiments.settings import CompareSettings
+
+CHARACTERS_PER_TOKEN = 4
+"""More than a token of 2,048 has, so that a corpus of so many holds the budget."""
+SETTINGS = TrainSettings(
+    n_layer=4, n_head=5, n_embd=320, context=256, batch_size=16, microbatch_size=16,
+    optimizer="muon", learning_rate=4e-3, muon_learning_rate=8e-3,
+    schedule="wsd", decay_ratio=0.4, min_learning_rate_ratio=0.0,
+    eval_windows=16, device="cpu", threads=1,
+)  # fmt: skip
+"""The model and schedule of all; warm-up, measurements and checkpoints by the budget."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
+    parser.add_argument("--only", choices=EXPERIMENTS)
+    parser.add_argument("--out", type=Path, help="where corpora and runs are kept; a temporary folder without it")
+    parser.add_argument("--tokens", type=int, default=1_000_000, help="of each run")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    data = real_data(options.data)
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in [options.only] if options.only else EXPERIMENTS:
+            compare(name, data, (options.out or Path(temporary)) / name, options.tokens, options.seeds)
+
+
+def compare(name: str, data: Path, out: Path, n_tokens: int, n_seeds: int) -> Comparison:
+    """Make the corpora, train and judge; print all of it. `out` gets them, and compare/compare.html."""
+    started = cpu_seconds()
+    run = Run.quiet(2)
+    made = EXPERIMENTS[name](Making(data, out / "made", CHARACTERS_PER_TOKEN * n_tokens, run))
+    arguments = [f"{corpus}={folder}" for corpus, folder in made.builds.items()]
+    budget = min(n_tokens, one_pass(arguments))
+    print(f"\n{name}: {n_seeds} seeds, {budget:,} tokens a run", end="")
+    print("" if budget == n_tokens else f" (a pass over the smallest corpus; {n_tokens:,} were asked for)")
+    for note in made.notes:
+        print(f"  {note}")
+    steps = -(-budget // (SETTINGS.batch_size * SETTINGS.context))
+    settings = replace(
+        SETTINGS, warmup_steps=steps // 20, eval_interval=max(1, steps // 10), checkpoint_interval=max(1, steps // 4)
+    )
+    run.console = Console("human")
+    found = compare_corpora(
+        arguments,
+        str(out / "compare"),
+        settings,
+        CompareSettings(tokens=budget, seeds=n_seeds, estimate=False),
+        run,
+        evaluation=made.evaluation,
+    )
+    Folder(str(out / "compare")).write_bytes("compare.html", comparison_page(found).encode())
+    print(f"{comparison_text(found)}\n{cpu_seconds() - started:,.0f} CPU seconds; the page: {out}/compare/compare.html")
+    sys.stdout.flush()
+    return found
+
+
+def one_pass(arguments: list[str]) -> int:
+    """The most tokens, of the first corpus' tokenizer and in whole steps, that are no second pass over any corpus."""
+    corpora = open_corpora(arguments)
+    first = corpora[0]
+    step = SETTINGS.batch_size * SETTINGS.context
+    fits = [
+        each.train.n_tokens
+        * (1 if each.tokenizer.hash == first.tokenizer.hash else each.bytes_per_token / first.bytes_per_token)
+        for each in corpora
+    ]
+    return (int(min(fits)) // step - 1) * step
+
+
+def cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+if __name__ == "__main__":
+    main()
