@@ -32,6 +32,10 @@ class Engine(Protocol):
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """What this process updates, under the names in the whole model: plain tensors, of a split parameter its piece."""
 
+    @property
+    def stages(self) -> Mapping[int, nn.Module]:
+        """Of one process among several: the modules that its forward passes call, by their place in the model."""
+
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Set the parameters' `grad` to the gradient of a step; returns its loss, the same in all processes.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,17 +33,20 @@ class _Step:
 
 
 class OwnTimes:
-    """How long this process takes over its own part of the steps, and over whole steps; on a GPU as the device counts."""
+    """How long this process takes over its own part of the steps, and over whole steps; on a GPU as the device counts.
 
-    def __init__(self, world: World, stages: Iterable[nn.Module]) -> None:
-        self.world = world
+    `stages` make the forward passes that are timed; where there are none, nothing is, as steps are kept until `compare`.
+    """
+
+    def __init__(self, world: World, stages: Collection[nn.Module]) -> None:
+        self.world, self._measures = world, len(stages) > 0
         self._steps: list[_Step] = []
-        for stage in stages if world.size > 1 else ():
+        for stage in stages:
             stage.register_forward_hook(self._forwarded)
 
     def begin(self) -> None:
         """A step begins."""
-        if self.world.size > 1:
+        if self._measures:
             self._steps.append(_Step(self._now()))
 
     def end(self) -> None:

@@ -134,7 +134,7 @@ class Trainer:
         """Steps that may be queued before the result of an earlier one is read, so that the device never waits."""
         self._queued: deque[_Queued] = deque()
         self.meter = Meter(self.config, world, self.dtype)
-        self._own_times = OwnTimes(world, getattr(self.engine, "stages", {}).values())
+        self._own_times = OwnTimes(world, self.engine.stages.values() if settings.straggler_interval else ())
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where `checkpoint` was written."""
@@ -289,7 +289,7 @@ class Trainer:
         if not self.world.is_main:
             return
         model = self.engine.whole_model()
-        assert model is not None, "refused before the run (parallel/mesh.py)"
+        assert model is not None, "refused before the run (parallel/refusal.py)"
         how = SampleSettings(max_tokens=SAMPLE_TOKENS, seed=self.settings.seed)
         model.eval()
         with as_it_stands():

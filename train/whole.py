@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ class WholeModel:
     """The Engine of a run of one process; `model` lies on `device` and computes in `dtype`."""
 
     data_rank, n_data = 0, 1
+    stages: Mapping[int, nn.Module] = MappingProxyType({})
 
     def __init__(self, model: GPT2, rules: WindowRules, device: torch.device, dtype: torch.dtype) -> None:
         self.model, self.rules, self.device, self.dtype = model, rules, device, dtype

@@ -55,6 +55,15 @@ def test_a_process_own_time_ends_with_its_last_forward_pass(monkeypatch: pytest.
     assert times.compare() == ([0.0, 0.0], 0.0)
 
 
+def test_steps_that_nobody_compares_are_not_kept() -> None:
+    """With straggler_interval none a run has no stages to time: its steps would pile up to its end."""
+    times = OwnTimes(World(0, 2, torch.device("cpu")), [])
+    for _ in range(3):
+        times.begin()
+        times.end()
+    assert times._steps == []
+
+
 def test_a_run_of_several_processes_writes_each_one_s_own_seconds(
     tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ class OffloadedEngine:
     """One process; `model` is on the host and stays there, its parameters as rows of pinned memory or of files."""
 
     data_rank, n_data = 0, 1
+    stages: Mapping[int, nn.Module] = MappingProxyType({})
 
     def __init__(
         self, model: GPT2, settings: TrainSettings, rules: WindowRules, device: torch.device, dtype: torch.dtype
