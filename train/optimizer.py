@@ -9,7 +9,7 @@ say. An update is scaled by 0.2 sqrt(max(rows, columns)), which gives it the siz
 rate and one weight decay serve both (Liu et al. 2025, arXiv 2502.16982, section 2.2).
 
 Muon needs the whole matrix and its whole gradient. Replicas have them and do the same work; where matrices are split over
-processes it is refused (`parallel/mesh.py`). Query, key and value are matrices of their own, as it wants.
+processes it is refused (`parallel/refusal.py`). Query, key and value are matrices of their own, as it wants.
 """
 
 from __future__ import annotations

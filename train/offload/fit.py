@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from webtext.train.offload.device_memory import DeviceMemory
 from webtext.train.offload.offloaded import OffloadedModel
 from webtext.train.offload.window import Costs, choose_window
 
 REPEATS = 3
 INPUTS_PER_MICROBATCH = 3
 """Of [b, t, c]: going back, what went into this layer, into the one before, and the gradient of what came out."""
-
-
-class DeviceMemory(Protocol):
-    """What a device may hold, and what it held at most since the model was made; bytes."""
-
-    capacity: int
-
-    @property
-    def peak_bytes(self) -> int: ...  # noqa: D102 - see above
 
 
 def fit(model: OffloadedModel, tokens_bt: Tensor, n_microbatches: int, memory: DeviceMemory) -> Costs:
