@@ -24,7 +24,7 @@ BETWEEN_TEXTS = "\n\n----\n\n"
 
 @click.group(name="train")
 def group() -> None:
-    """Plan, train, draw, tune, evaluate, sample and export a GPT-2."""
+    """Plan, train, draw, compare, tune, evaluate, sample and export a GPT-2."""
 
 
 @verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
@@ -133,11 +133,11 @@ def compare(
     A CORPUS is a build or a token set, or NAME=PATH. All get the same model, schedule and tokens (--tokens); models are
     measured in bits per byte. The same command again goes on where it stopped.
 
-    
+    \b
       webtext train compare build-karma-3 build-karma-10 --tokens 50000000 --config train/recipes/toy-cpu.toml --out ablation
       webtext train compare plain=build/a strict=build/b --eval wikitext-103=wiki.test.tokens --seeds 5 --out ablation
 
-    
+    \b
     Reads:  builds or part sets of tokens, their tokenizers, evaluation sets
     Writes: DIR: compare.json, compare.html, validation.jsonl, runs/*/seed-*/ (model folders)
     """

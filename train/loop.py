@@ -86,9 +86,8 @@ def train_model(
         raise
 
     sources = open_sources(tokens, held_out)
-    uses = source_uses(
-        sources, settings, total_tokens(settings)
-    )  # refuses what makes no order, before anything is written
+    # refuses what makes no order, before anything is written
+    uses = source_uses(sources, settings, total_tokens(settings))
     texts = _tokenizer_for_texts(tokenizer, settings, sources)
     model_dir = Folder(out).local_path()
     recipe = make_recipe(settings, sources)

@@ -149,9 +149,8 @@ def spill_dump(journal: Journal, job: SpillJob) -> Dump:
         writer = SpillWriter(out)
         for n_votes, vote in enumerate(_votes(file, journal, job, funnel)):
             writer.add(bucket_of(link_id(vote.url)), vote)
-            if (
-                not n_votes and job.decoders
-            ):  # all that judges is imported; while decoders are waited for, the next task's
+            # all that judges is imported by now; while decoders are waited for, what the next task needs
+            if not n_votes and job.decoders:
                 threading.Thread(target=importlib.import_module, args=[MERGING], daemon=True).start()
         funnel.fail_set_aside(journal)
         writer.close()

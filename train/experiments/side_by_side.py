@@ -75,9 +75,8 @@ class _Child:
         with no_space_is_an_error(str(call.log)):
             call.log.parent.mkdir(parents=True, exist_ok=True)
             call.log.touch()
-        with contextlib.suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # that it died is found when its answer is read
+        # that it died is found when its answer is read
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(pickle.dumps((call.function, call.arguments, str(call.log))))
 
     def answer(self) -> tuple[str, Any]:
