@@ -20,7 +20,7 @@ from webtext.base.config import recipe_settings
 from webtext.base.errors import DryRun, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.experiments.corpora import Budget, Corpus, budgets, open_corpora
+from webtext.train.experiments.corpora import Budget, Corpus, budgets, open_corpora, share_tokenizer
 from webtext.train.experiments.cost import cost_of
 from webtext.train.experiments.measure import (
     VALIDATION,
@@ -75,7 +75,7 @@ class Comparison:
     @property
     def is_per_byte(self) -> bool:
         """Whether tokenizers differ, so that runs have equal bytes and not equal tokens."""
-        return len({corpus.tokenizer.hash for corpus in self.corpora}) > 1
+        return not share_tokenizer(self.corpora)
 
     def judgement(self, corpus: str, name: str) -> Judgement | None:
         """That of a corpus on a set; None of the first corpus."""
@@ -274,7 +274,7 @@ def _tell(
         )
         if any(corpus.train.hash == other.train.hash for other in corpora[:i]):
             say(f"compare: '{corpus.name}' is a token set named before: other seeds, so what differs is chance")
-    if len({corpus.tokenizer.hash for corpus in corpora}) > 1:
+    if not share_tokenizer(corpora):
         say(
             "compare: tokenizers differ: runs have equal bytes of text, not equal tokens, and models other vocabularies"
         )

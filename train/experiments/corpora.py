@@ -93,6 +93,11 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
     return corpora
 
 
+def share_tokenizer(corpora: Sequence[Corpus]) -> bool:
+    """Whether one tokenizer packed them all, so that equal tokens are equal text."""
+    return len({corpus.tokenizer.hash for corpus in corpora}) == 1
+
+
 def budgets(corpora: Sequence[Corpus], settings: TrainSettings, compare: CompareSettings) -> list[Budget]:
     """What the runs of each corpus do. ConfigError where a corpus is too small for more than `max_passes` over it."""
     for name in ("weights", "stop_at_step", "sample_interval"):
@@ -109,7 +114,9 @@ def budgets(corpora: Sequence[Corpus], settings: TrainSettings, compare: Compare
     most = max(made, key=lambda budget: budget.passes)
     if most.passes > compare.max_passes:
         corpus = corpora[made.index(most)]
-        fits = int(n_tokens / most.passes * compare.max_passes)
+        fits = _whole_steps(settings, most.tokens / most.passes * compare.max_passes)
+        if corpus.tokenizer.hash != corpora[0].tokenizer.hash:  # --tokens are the first corpus'
+            fits = int(fits * corpus.bytes_per_token / corpora[0].bytes_per_token)
         raise ConfigError(
             f"{most.tokens:,} tokens are {most.passes:.2f} passes over '{corpus.name}', which has {corpus.train.n_tokens:,}",
             "text that is seen again is worth less than new text, so corpora would be compared by their sizes",
@@ -123,8 +130,7 @@ def with_tokens(settings: TrainSettings, n_tokens: int) -> TrainSettings:
 
     Warm-up and ramp are as they are told. ConfigError where the budget ends before them.
     """
-    in_ramp = sequences_before(settings, settings.batch_ramp_steps) * settings.context
-    per_step = settings.batch_size * settings.context
+    in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
     steps = settings.batch_ramp_steps + -(-(n_tokens - in_ramp) // per_step)
     if steps <= max(settings.warmup_steps, settings.batch_ramp_steps):
         raise ConfigError(
@@ -132,6 +138,16 @@ def with_tokens(settings: TrainSettings, n_tokens: int) -> TrainSettings:
             "give more --tokens, fewer --warmup-steps, or a smaller --batch-size",
         )
     return replace(settings, steps=steps)
+
+
+def _whole_steps(settings: TrainSettings, n_tokens: float) -> int:
+    """The tokens of as many steps as `n_tokens` hold: no more than that, and nothing that `with_tokens` rounds up."""
+    in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
+    return in_ramp + int((n_tokens - in_ramp) // per_step) * per_step
+
+
+def _tokens_in_ramp(settings: TrainSettings) -> int:
+    return sequences_before(settings, settings.batch_ramp_steps) * settings.context
 
 
 def token_bytes(tokenizer: Any) -> npt.NDArray[np.int64]:

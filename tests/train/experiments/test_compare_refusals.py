@@ -64,7 +64,7 @@ def test_more_than_one_pass(sentences: str, letters: str, refused: Refused, sett
     dry = Run.quiet()
     dry.dry_run = True
     with pytest.raises(DryRun):
-        compare_corpora([sentences, letters], "out", settings, replace(COMPARE, tokens=fits - 128), dry)
+        compare_corpora([sentences, letters], "out", settings, replace(COMPARE, tokens=fits), dry)
 
 
 def test_a_budget_within_the_warm_up_and_settings_of_no_use(
