@@ -16,6 +16,7 @@ _NOT_SWEPT = {
     "steps": "candidates are compared after equal steps",
     "context": "losses of another context are of another measure",
     "document_masks": "losses under masks are of another measure",
+    "weights": "the sets' held-out losses are weighed by them: another measure",
 }
 
 
@@ -74,14 +75,12 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
 def value_text(value: Any) -> str:
     """A setting's value as names and tables tell it.
 
-    >>> value_text(0.002), value_text(None), value_text((0.7, 0.3)), value_text(True)
-    ('0.002', 'none', '0.7+0.3', 'true')
+    >>> value_text(0.002), value_text(None), value_text(True)
+    ('0.002', 'none', 'true')
     """
     if value is None:
         return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _settings(values: dict[str, Any], settings: TrainSettings) -> TrainSettings:
