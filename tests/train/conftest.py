@@ -66,31 +66,46 @@ def same_random_numbers() -> None:
 
 
 WAITS = """
-import sys, time
+import time
 from webtext.train.trainer import Trainer
 settle = Trainer._settle
 def settle_and_wait(self, queued):
     note = settle(self, queued)
-    while self.step >= int(sys.argv[1]) and not self._termination.asked:
+    while self.step >= {step} and not self._termination.asked:
         time.sleep(0.005)
     return note
 Trainer._settle = settle_and_wait
+"""
+RUN = """
+import sys
 from webtext.app.main import run
-sys.exit(run(sys.argv[2:]))
+sys.exit(run(sys.argv[1:]))
 """
 
 
 @pytest.fixture(scope="session")
 def run_that_waits() -> Callable[[int, list[str]], list[str]]:
     """The command of a run of webtext that goes on after that step only when SIGTERM has come: no machine outruns a test."""
-    return lambda step, arguments: [sys.executable, "-c", WAITS, str(step), *arguments]
+    return lambda step, arguments: [sys.executable, "-c", WAITS.format(step=step) + RUN, *arguments]
+
+
+@pytest.fixture(scope="session")
+def experiment_that_waits() -> Callable[[int, list[str]], list[str]]:
+    """The same of an experiment, whose trials wait, each in its process."""
+
+    def command(step: int, arguments: list[str]) -> list[str]:
+        place = "from webtext.train.experiments import side_by_side"
+        start = f"{place}\nside_by_side.START = {WAITS.format(step=step)!r} + side_by_side.START"
+        return [sys.executable, "-c", start + RUN, *arguments]
+
+    return command
 
 
 @pytest.fixture(scope="session")
 def torchrun() -> Callable[..., list[str]]:
-    """torchrun(n, *arguments) is the command that starts n processes on loopback."""
+    """torchrun(n, *arguments) is the command that starts n processes on loopback; it forks them, which is quicker."""
     local = ["--local-addr", "127.0.0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    start = [sys.executable, "-m", "torch.distributed.run", *local, "--nproc-per-node"]
+    start = [sys.executable, str(Path(__file__).with_name("forking_torchrun.py")), *local, "--nproc-per-node"]
     return lambda n, *arguments: [*start, str(n), *arguments]
 
 

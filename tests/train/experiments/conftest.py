@@ -5,16 +5,20 @@ from __future__ import annotations
 import random
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
+from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
+from webtext.train import train_model
+from webtext.train.experiments.trials import Trial, TrialResult
 from webtext.train.settings import TrainSettings
 
 SETTINGS = TrainSettings(
@@ -128,3 +132,19 @@ def remake(make_build: MakeBuild) -> Callable[[str, str, Tokenizer], str]:
         return make_build(name, documents(build, "train"), documents(build, "validation"), tokenizer=tokenizer)
 
     return make
+
+
+@pytest.fixture
+def trials_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """trials_here(module) has an experiment make its trials in this process, without importing torch once more."""
+
+    def run_here(
+        trials: Sequence[Trial], run: Run, *, then: Callable[[Trial], Any] | None = None, **_: Any
+    ) -> list[TrialResult]:
+        results = []
+        for trial in trials:
+            made = train_model(trial.tokens, trial.folder, trial.settings, Run.quiet(), held_out=trial.held_out)
+            results.append(TrialResult(trial, made, answer=None if then is None else then(trial)))
+        return results
+
+    return lambda module: monkeypatch.setattr(module, "run_trials", run_here)

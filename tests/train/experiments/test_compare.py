@@ -6,7 +6,6 @@ import json
 import math
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,9 +20,11 @@ from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.evaluate.perplexity import evaluate_model
+from webtext.train.experiments import compare as module
 from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
 from webtext.train.experiments.compare_page import comparison_page
 from webtext.train.experiments.settings import CompareSettings
+from webtext.train.experiments.trials import steps_of
 from webtext.train.settings import EvalSettings
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -44,8 +45,14 @@ def compare(
 
 
 def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
-    sentences: str, letters: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+    sentences: str,
+    letters: str,
+    tmp_path: Path,
+    settings: TrainSettings,
+    capsys: pytest.CaptureFixture[str],
+    trials_here: Callable[[Any], None],
 ) -> None:
+    trials_here(module)
     news = tmp_path / "news.txt"
     news.write_text("the old dog sees the small cat near the river. " * 20)
     settings = replace(settings, steps=30, eval_interval=10, seed=100, checkpoint_interval=None)
@@ -118,6 +125,7 @@ def test_several_tokenizers_get_equal_bytes_and_say_so(
     tmp_path: Path,
     settings: TrainSettings,
     capsys: pytest.CaptureFixture[str],
+    trials_here: Callable[[Any], None],
 ) -> None:
     """A tokenizer of bytes alone needs several times the tokens for the same text."""
     other = remake(sentences, "bytes", Tokenizer.train(["aa"], 258))
@@ -128,6 +136,7 @@ def test_several_tokenizers_get_equal_bytes_and_say_so(
     said = capsys.readouterr().err
     assert "tokenizers differ: runs have equal bytes of text, not equal tokens" in said
     assert not (tmp_path / "out").exists()
+    trials_here(module)
     found = compare([sentences, other], tmp_path / "out", settings, replace(COMPARE, seeds=1))
     first, second = found.to_json()["corpora"]
     assert second["trained_tokens"] > 2 * first["trained_tokens"]
@@ -137,26 +146,30 @@ def test_several_tokenizers_get_equal_bytes_and_say_so(
 
 
 def test_whoever_ends_a_comparison_gets_the_same_answer_by_the_same_command(
-    sentences: str, letters: str, tmp_path: Path
+    sentences: str,
+    letters: str,
+    tmp_path: Path,
+    experiment_that_waits: Callable[[int, list[str]], list[str]],
+    trials_here: Callable[[Any], None],
 ) -> None:
-    """SIGTERM comes when the first run has a checkpoint; the numbers are those of a comparison that nobody disturbed."""
+    """SIGTERM comes while the first run waits for it; what goes on, here, has the numbers of one undisturbed."""
 
     def command(out: Path) -> list[str]:
-        arguments = [sentences, letters, "--out", str(out), "--seeds", "2", "--tokens", "2000", "--side-by-side", "1"]
+        arguments = [sentences, letters, "--out", str(out), "--seeds", "2", "--tokens", "1400", "--side-by-side", "1"]
         return ["train", "compare", *arguments, *FLAGS.split()]
 
     out = tmp_path / "ended"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "webtext.app.main", *command(out)], stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(experiment_that_waits(5, command(out)), stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + SECONDS
-    while not list(out.glob("runs/*/*/checkpoints/step-*")):
+    while not any(steps_of(folder) >= 3 for folder in out.glob("runs/*/*")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=SECONDS)
-    assert process.returncode in (130, 0), said  # 0: it was done before the signal came
+    assert process.returncode == 130, said
+    assert len(list(out.glob("runs/*/*"))) == 1
+    trials_here(module)
     for folder in (out, tmp_path / "whole"):
         assert run([*command(folder), "--quiet"]) == 0
     ended, whole = (json.loads((folder / "compare.json").read_text()) for folder in (out, tmp_path / "whole"))
