@@ -25,14 +25,13 @@ FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
 )
 MORE = "--checkpoint-interval 4 --keep-checkpoints 1 --no-keep-best --eval-interval 8 --eval-windows 2 --dtype float32"
-TORCHRUN = (
-    "-m torch.distributed.run --nproc-per-node 2 --local-addr 127.0.0.1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0"
-)
+TORCHRUN = "--nproc-per-node 2 --local-addr 127.0.0.1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0"
 
 
 def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
     """Kill this process at its time, where this attempt's kill is its own. Each kill leaves a file, whose number it is."""
     from webtext.train import checkpoint_saver, distributed, trainer
+    from webtext.train.parallel import parallelize
 
     attempt = len(list(folder.glob("kill-*")))
     draw = random.Random(f"{seed} {attempt}")
@@ -54,7 +53,7 @@ def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
     for owner, name in (
         (distributed, "attempt_store"),
         (distributed.World, "sum"),
-        (trainer, "update"),
+        (parallelize, "update"),
         (trainer.Trainer, "_settle"),
         (checkpoint_saver.Staging, "copy"),
         (os, "fsync"),
@@ -73,7 +72,8 @@ def left(out: Path) -> dict[str, Any]:
 def train(tokens: str, folder: Path, out: Path, kills: int, steps: int, seed: int) -> None:
     """The run; with `kills` under a torchrun that may restart so often, and not once more."""
     flags = ["train", "run", tokens, "--out", str(out), "--steps", str(steps), *FLAGS.split(), *MORE.split()]
-    torchrun = [*TORCHRUN.split(), "--max-restarts", str(kills), __file__, "child", str(folder), str(seed), str(kills)]
+    torchrun = [str(Path(__file__).with_name("forking_torchrun.py")), *TORCHRUN.split()]
+    torchrun += ["--max-restarts", str(kills), __file__, "child", str(folder), str(seed), str(kills)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with open(folder / "log", "w") as log:
         code = subprocess.run(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from webtext.app.main import run
 from webtext.base.errors import ConfigError, EnvironmentError_
 from webtext.train.distributed import join_world
 
@@ -18,7 +19,7 @@ MORE = "--learning-rate 0.01 --eval-interval 6 --checkpoint-interval 6 --threads
 
 
 def command(tokens: str, out: Path, *more: str) -> list[str]:
-    return ["-m", "webtext.app.main", "train", "run", tokens, "--out", str(out), *FLAGS.split(), *MORE.split(), *more]
+    return ["train", "run", tokens, "--out", str(out), *FLAGS.split(), *MORE.split(), *more]
 
 
 def losses(out: Path) -> list[float]:
@@ -32,19 +33,17 @@ MUON = "--optimizer muon --batch-ramp-start 4 --batch-ramp-steps 5"
 @pytest.mark.parametrize(
     ("more", "bound"), [("--crosses-documents", 1e-5), ("--no-crosses-documents", 1e-5), (MUON, 1e-4)]
 )
-def test_two_processes_lose_what_one_loses(tokens: str, tmp_path: Path, more: str, bound: float) -> None:
+def test_two_processes_lose_what_one_loses(
+    tokens: str, tmp_path: Path, more: str, bound: float, torchrun: Callable[..., list[str]]
+) -> None:
     """Four microbatches a step for one process, two for each of two: sums in another order, so 1e-5 in float32.
 
     Windows inside documents are padded, so that the processes have unequal numbers of targets.
     Muon computes in bfloat16, which makes more of a last bit.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, *command(tokens, tmp_path / "one", *more.split())], check=True, env=environment)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--local-addr", "127.0.0.1"]
-    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    subprocess.run(
-        [*torchrun, *rendezvous, *command(tokens, tmp_path / "two", *more.split())], check=True, env=environment
-    )
+    assert run(command(tokens, tmp_path / "one", *more.split())) == 0
+    two_processes = torchrun(2, "-m", "webtext.app.main", *command(tokens, tmp_path / "two", *more.split()))
+    subprocess.run(two_processes, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == 12 + 3
     assert two == pytest.approx(one, abs=bound)

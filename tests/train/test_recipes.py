@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -80,15 +82,31 @@ def test_the_toy_recipes_train(name: str, tokens: str, tmp_path: Path) -> None:
     assert (tmp_path / "toy" / METRICS).exists()
 
 
+def free_port() -> int:
+    """One of the thousand that the Slurm file chooses from."""
+    for port in range(29500 + os.getpid() % 500, 30500):
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
+    raise OSError("no port from 29500 to 30499 is free")
+
+
 def test_the_slurm_file_starts_torchrun_with_a_log_for_each_rank(tokens: str, tmp_path: Path) -> None:
-    """Slurm's own programs are stood in for: `srun` runs its arguments here, `scontrol` names this host."""
+    """Slurm's own programs are stood in for: `srun` runs its arguments here, `scontrol` names this host.
+
+    The job's number is one whose port is free.
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, script in {"srun": 'exec "$@"', "scontrol": "echo localhost"}.items():
+    torchrun = f'exec "{sys.executable}" "{Path(__file__).with_name("forking_torchrun.py")}" "$@"'
+    for name, script in {"srun": 'exec "$@"', "scontrol": "echo localhost", "torchrun": torchrun}.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
     small = "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --steps 3 --warmup-steps 1 --threads 1"
-    job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_NUM_NODES": "1"}
+    job = {
+        "SLURM_JOB_ID": str(1000 * os.getpid() + free_port() - 29500),
+        "SLURM_JOB_NODELIST": "localhost",
+        "SLURM_JOB_NUM_NODES": "1",
+    }
     place = {"SLURM_GPUS_ON_NODE": "2", "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = ["bash", str(FOLDER / "slurm.sbatch"), "train", "run", tokens, "--out", "model", *small.split()]
     subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, **job, **place, "OMP_NUM_THREADS": "1"})

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,10 +71,14 @@ def test_a_terminated_run_saves_and_goes_on_as_if_undisturbed(
 def test_all_processes_end_after_the_same_step_with_one_checkpoint(
     asked: str, tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:
-    """torchrun passes the signal on, and gives the ranks --shutdown-timeout seconds; its own exit code is always 1."""
+    """torchrun passes the signal on, and gives the ranks --shutdown-timeout seconds; its own exit code is always 1.
+
+    It is torchrun as it is, with ranks that /proc knows by their environment.
+    """
     out = tmp_path / "two"
+    as_it_is = [sys.executable, "-m", "torch.distributed.run"]
     process = subprocess.Popen(
-        torchrun(2, "--shutdown-timeout", "300", *command(tokens, out, 100_000)),
+        [*as_it_is, *torchrun(2, "--shutdown-timeout", "300", *command(tokens, out, 100_000))[2:]],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

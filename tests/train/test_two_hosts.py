@@ -17,7 +17,8 @@ from webtext.app.main import run
 FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 1 --warmup-steps 2 --threads 1"
 )
-MORE = "--steps 12 --checkpoint-interval 3 --eval-interval 6 --dtype float32 --learning-rate 0.01"
+MORE = "--steps 10 --checkpoint-interval 4 --eval-interval 5 --dtype float32 --learning-rate 0.01"
+FORKING_TORCHRUN = str(Path(__file__).with_name("forking_torchrun.py"))
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 DIES_ONCE = """
 import os, signal, sys
@@ -81,7 +82,7 @@ def test_two_hosts_train_one_model_and_go_on_when_a_rank_of_one_is_killed(
     def start(host: int, died: str) -> subprocess.Popen[bytes]:
         place = ["--local-addr", ADDRESSES[host], "--rdzv-conf", f"is_host={1 - host}"]
         meet = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:29500", "--rdzv-id", "1"]
-        torchrun = [sys.executable, "-m", "torch.distributed.run", *meet, *place, "--max-restarts", "1"]
+        torchrun = [sys.executable, FORKING_TORCHRUN, *meet, *place, "--max-restarts", "1"]
         return subprocess.Popen(
             ["ip", "netns", "exec", hosts[host], *torchrun, str(script), died, *flags, str(tmp_path / "two")],
             stderr=open(tmp_path / f"log-{host}", "w"),  # noqa: SIM115
