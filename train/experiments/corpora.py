@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
@@ -59,6 +58,8 @@ class Corpus:
     @cached_property
     def bytes_per_token(self) -> float:
         """Bytes of text a training token, by the first SAMPLE_TOKENS; end-of-texts count as tokens without bytes."""
+        from webtext.train.evaluate.perplexity import token_bytes
+
         tokens = self.train.read(0, min(SAMPLE_TOKENS, self.train.n_tokens))
         return float(token_bytes(self.tokenizer)[tokens].mean())
 
@@ -148,13 +149,6 @@ def _whole_steps(settings: TrainSettings, n_tokens: float) -> int:
 
 def _tokens_in_ramp(settings: TrainSettings) -> int:
     return sequences_before(settings, settings.batch_ramp_steps) * settings.context
-
-
-def token_bytes(tokenizer: Any) -> npt.NDArray[np.int64]:
-    """id -> bytes of text; 0 for special tokens."""
-    special = set(tokenizer.special_tokens.values())
-    sizes = [0 if i in special else len(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
-    return np.array(sizes, np.int64)
 
 
 def _open(argument: str, tokenizer: str | None) -> Corpus:
