@@ -24,7 +24,7 @@ BETWEEN_TEXTS = "\n\n----\n\n"
 
 @click.group(name="train")
 def group() -> None:
-    """Plan, train, draw, compare, tune, evaluate, sample and export a GPT-2."""
+    """Plan, train, draw, compare, tune, scale, evaluate, sample and export a GPT-2."""
 
 
 @verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
