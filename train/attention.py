@@ -25,40 +25,63 @@ MIN_BLOCK, MAX_BLOCK = 128, 256
 def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: float = 0.0) -> Tensor:
     """softmax(q k^T / sqrt(d)) v over each position and those before it, [b, h, t, d]; dropout on the probabilities."""
     if q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16 and not dropout:
-        answer: Tensor = _BlockedAttention.apply(q_bhtd, k_bhtd, v_bhtd)  # type: ignore[no-untyped-call]
+        answer: Tensor = blocked_attention(q_bhtd, k_bhtd, v_bhtd)
         return answer
     return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, is_causal=True, dropout_p=dropout)
 
 
-class _BlockedAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
-        ctx.save_for_backward(q_bhtd, k_bhtd, v_bhtd)
-        b, h, t, d = q_bhtd.shape
-        y_bhtd = q_bhtd.new_empty(b, t, h, d).transpose(1, 2)  # so that the heads of a token lie side by side
-        q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
-        for block in _blocks(t):
-            p_bhst = _probabilities(q_bhtd, k_bhtd, block)
-            y_bhtd[:, :, block] = p_bhst @ v_bhtd[:, :, : block.stop]
-        return y_bhtd
+@torch.library.custom_op("webtext::blocked_attention", mutates_args=())
+def blocked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
+    """One operator of torch's, so that `activation_checkpointing.py` can keep what comes out of it."""
+    y_bhtd = _as_heads_lie(q_bhtd)
+    q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
+    for block in _blocks(q_bhtd.shape[2]):
+        p_bhst = _probabilities(q_bhtd, k_bhtd, block)
+        y_bhtd[:, :, block] = p_bhst @ v_bhtd[:, :, : block.stop]
+    return y_bhtd
 
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q_bhtd, k_bhtd, v_bhtd = ctx.saved_tensors
-        b, h, t, d = q_bhtd.shape
-        dq_bhtd = q_bhtd.new_empty(b, t, h, d).transpose(1, 2)
-        dk_bhtd, dv_bhtd = (q_bhtd.new_zeros(b, h, t, d, dtype=torch.float32) for _ in range(2))
-        q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
-        dy_bhtd = grad_outputs[0].contiguous()
-        for block in _blocks(t):
-            until, dy_bhsd = slice(block.stop), dy_bhtd[:, :, block]
-            p_bhst = _probabilities(q_bhtd, k_bhtd, block)
-            dv_bhtd[:, :, until] += p_bhst.mT @ dy_bhsd
-            dp_bhst = dy_bhsd @ v_bhtd[:, :, until].mT
-            ds_bhst = torch._softmax_backward_data(dp_bhst, p_bhst, -1, p_bhst.dtype)
-            dq_bhtd[:, :, block] = (ds_bhst @ k_bhtd[:, :, until]) / math.sqrt(d)
-            dk_bhtd[:, :, until] += ds_bhst.mT @ q_bhtd[:, :, block]
-        return dq_bhtd, dk_bhtd.to(q_bhtd.dtype), dv_bhtd.to(q_bhtd.dtype)
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, dy_bhtd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    answer: tuple[Tensor, Tensor, Tensor] = blocked_attention_backward(dy_bhtd, *ctx.saved_tensors)
+    return answer
+
+
+@torch.library.custom_op("webtext::blocked_attention_backward", mutates_args=())
+def blocked_attention_backward(
+    dy_bhtd: Tensor, q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value; an operator too, so that torch.compile leaves it as it is."""
+    b, h, t, d = q_bhtd.shape
+    dq_bhtd = _as_heads_lie(q_bhtd)
+    dk_bhtd, dv_bhtd = (q_bhtd.new_zeros(b, h, t, d, dtype=torch.float32) for _ in range(2))
+    q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
+    dy_bhtd = dy_bhtd.contiguous()
+    for block in _blocks(t):
+        until, dy_bhsd = slice(block.stop), dy_bhtd[:, :, block]
+        p_bhst = _probabilities(q_bhtd, k_bhtd, block)
+        dv_bhtd[:, :, until] += p_bhst.mT @ dy_bhsd
+        dp_bhst = dy_bhsd @ v_bhtd[:, :, until].mT
+        ds_bhst = torch._softmax_backward_data(dp_bhst, p_bhst, -1, p_bhst.dtype)
+        dq_bhtd[:, :, block] = (ds_bhst @ k_bhtd[:, :, until]) / math.sqrt(d)
+        dk_bhtd[:, :, until] += ds_bhst.mT @ q_bhtd[:, :, block]
+    return dq_bhtd, dk_bhtd.to(q_bhtd.dtype), dv_bhtd.to(q_bhtd.dtype)
+
+
+def _as_heads_lie(q_bhtd: Tensor) -> Tensor:
+    """Room for an output in which the heads of a token lie side by side."""
+    b, h, t, d = q_bhtd.shape
+    return q_bhtd.new_empty(b, t, h, d).transpose(1, 2)
+
+
+blocked_attention.register_fake(lambda q_bhtd, k_bhtd, v_bhtd: _as_heads_lie(q_bhtd))
+blocked_attention_backward.register_fake(
+    lambda dy_bhtd, q_bhtd, k_bhtd, v_bhtd: (_as_heads_lie(q_bhtd), *(q_bhtd.new_empty(q_bhtd.shape) for _ in range(2)))
+)
+blocked_attention.register_autograd(_backward, setup_context=_keep)
 
 
 def _blocks(t: int) -> Iterator[slice]:

@@ -11,7 +11,7 @@ import torch
 from webtext.base.console import Console
 from webtext.base.errors import EnvironmentError_
 from webtext.train.distributed import World
-from webtext.train.plan import GIB, memory_on
+from webtext.train.plan import GIB, checkpointing_that_fits, memory_on
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -85,6 +85,9 @@ def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int
     choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
     if settings.offload is not None:
         choices.append("a larger device_memory_gib")
-    elif not settings.activation_checkpointing:
-        choices.append("activation_checkpointing = true")
+    else:
+        shape = settings.mesh_shape(world.size)
+        microbatch, _ = settings.accumulation(shape.n_data)
+        how = checkpointing_that_fits(config, settings, shape, microbatch, memory_bytes(world))
+        choices += [f"activation_checkpointing = '{how}'"] if how else []
     return " or ".join(choices)

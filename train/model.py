@@ -19,9 +19,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from webtext.base.errors import InputError
+from webtext.train.activation_checkpointing import checkpointed
 from webtext.train.attention import causal_attention
 from webtext.train.cache import LayerCache
 from webtext.train.cross_entropy import linear_cross_entropy, token_losses
@@ -114,8 +114,8 @@ class GPT2(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.final_norm = nn.LayerNorm(config.n_embd)
-        self.activation_checkpointing = False
-        """Keep only what goes into each block (Chen et al. 2016): the backward pass computes the rest once more."""
+        self.activation_checkpointing = "none"
+        """What each block computes once more in the backward pass instead of keeping it: none, selective or full."""
         self.initialize()
 
     @torch.no_grad()
@@ -160,13 +160,13 @@ class GPT2(nn.Module):
         self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None, mask_b1tt: Tensor | None = None
     ) -> Tensor:
         """What comes out of the last block, [b, t, c]."""
-        recomputes = self.activation_checkpointing and self.training and torch.is_grad_enabled()
+        how = self.activation_checkpointing if self.training and torch.is_grad_enabled() else "none"
         for i, block in enumerate(self.blocks.children()):
             cache = caches[i] if caches is not None else None
-            if recomputes:
-                x_btc = checkpoint(block, x_btc, None, mask_b1tt, use_reentrant=False)
-            else:
+            if how == "none":
                 x_btc = block(x_btc, cache, mask_b1tt)
+            else:
+                x_btc = checkpointed(block, how, x_btc, mask_b1tt, self.config.dropout)
         return x_btc
 
     def forward(self, tokens_bt: Tensor) -> Tensor:

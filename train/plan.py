@@ -11,17 +11,17 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.train.checkpoint import find_checkpoint
 from webtext.train.offload.window import offload_text
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.refusal import check_trainable
 from webtext.train.schedule import total_tokens
-from webtext.train.settings import PlanSettings, TrainSettings
+from webtext.train.settings import ACTIVATION_CHECKPOINTING, PlanSettings, TrainSettings
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class TrainPlan:
     def to_json(self) -> dict[str, Any]:
         """Bytes, FLOPs, tokens and seconds as plain numbers."""
         per_token = flops_per_token(self.config)
-        recomputed = recomputed_flops_per_token(self.config) if self.settings.activation_checkpointing else 0
+        recomputed = recomputed_flops_per_token(self.config, self.settings.activation_checkpointing)
         return {
             "model": {**dataclasses.asdict(self.config), "parameters": self.config.n_parameters},
             "processes": self.processes,
@@ -157,13 +157,17 @@ def flops_per_token(config: GPT2Config) -> int:
     return 6 * multiplied + 12 * config.n_layer * config.n_embd * config.context
 
 
-def recomputed_flops_per_token(config: GPT2Config) -> int:
+def recomputed_flops_per_token(config: GPT2Config, activation_checkpointing: str) -> int:
     """What activation checkpointing adds: all blocks forward once more, 2 FLOPs a weight and 4 L H Q T of attention.
 
-    MFU does not count it (PaLM, appendix B), so checkpointing shows as a lower MFU.
+    Selective adds no product, but with dropout that of attention. MFU does not count it (PaLM, appendix B), so checkpointing
+    shows as a lower MFU.
     """
-    blocks = 12 * config.n_layer * config.n_embd**2
-    return 2 * blocks + 4 * config.n_layer * config.n_embd * config.context
+    is_full = activation_checkpointing == "full"
+    is_selective = activation_checkpointing == "selective"
+    blocks = 12 * config.n_layer * config.n_embd**2 * is_full
+    attention = 4 * config.n_layer * config.n_embd * config.context
+    return 2 * blocks + attention * (is_full or (is_selective and config.dropout > 0))
 
 
 def memory_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> Memory:
@@ -202,19 +206,42 @@ def memory_on(config: GPT2Config, settings: TrainSettings, shape: MeshShape, mic
 def activation_bytes(config: GPT2Config, settings: TrainSettings, microbatch: int) -> int:
     """What `microbatch` sequences leave for the backward pass, up to the final norm, with flash attention.
 
-    A layer keeps, for each token, in the run's dtype: the inputs of both norms with their mean and scale, the input of query,
-    key and value, all three and their output with one float32 for each head (Dao et al. 2022), the inputs of expand, GELU
-    and contract (C, 4 C, 4 C). Checkpointed, it keeps its input alone, and one layer at a time has all the rest. Dropout
-    adds a byte for each channel of its three masks. Document masks are one matrix a sequence for all layers.
+    All blocks' (`block_activations`); the final norm's, token ids, a mask with dropout; document masks are one matrix a
+    sequence for all layers.
     """
     width, n_tokens = config.n_embd, microbatch * settings.context
     size = FLOAT32 if settings.dtype == "float32" else BFLOAT16
-    norm = size * width + 2 * size
-    layer = 2 * norm + 14 * size * width + FLOAT32 * config.n_head + (2 * width if config.dropout else 0)
-    ends = norm + 8 + (width if config.dropout else 0)  # final norm, token ids, mask
-    layers = config.n_layer * size * width + layer if settings.activation_checkpointing else config.n_layer * layer
+    kept, beside = block_activations(config, settings.activation_checkpointing, size)
+    ends = size * width + 2 * size + 8 + (width if config.dropout else 0)
     masks = size * settings.context if settings.document_masks else 0
-    return n_tokens * (layers + ends + masks)
+    return int(n_tokens * (config.n_layer * kept + beside + ends + masks))
+
+
+def block_activations(config: GPT2Config, how: str, size: int, tp: int = 1) -> tuple[float, float]:
+    """Bytes a token that a block keeps on one of `tp` ranks, and those that one block at a time has beside them going back.
+
+    A block has, of numbers of `size` bytes: the inputs of both norms with their mean and scale, the input of query, key and
+    value, all three and their output with one float32 for each head (Dao et al. 2022), the inputs of expand, GELU and
+    contract (C, 4 C, 4 C); dropout adds a byte for each channel of its two masks. Under full checkpointing it keeps its
+    input alone; under selective that, query, key and value, the outputs of attention and of its projection (which is whole on
+    each rank), and GELU's input. With dropout attention is computed once more, and contract's output kept.
+    """
+    width = size * config.n_embd
+    heads = FLOAT32 * config.n_head / tp
+    block = (
+        (2 * (width + 2 * size) + 12 * width) / tp
+        + 2 * width
+        + heads
+        + (2 * config.n_embd / tp if config.dropout else 0)
+    )
+    if how == "none":
+        return block, 0
+    if how == "full":
+        return width / tp, block
+    if config.dropout:
+        return 8 * width / tp + 2 * width, block - 8 * width / tp
+    kept = 9 * width / tp + heads
+    return kept + width, block - kept
 
 
 def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, memory_bytes: int) -> int | None:
@@ -227,6 +254,22 @@ def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, 
         if share % size == 0 and memory_on(config, settings, shape, size).total <= memory_bytes
     )
     return next(fitting, None)
+
+
+def checkpointing_that_fits(
+    config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int, memory_bytes: int
+) -> str | None:
+    """The activation checkpointing to try: that of least computing twice that fits, or what keeps least; None past it."""
+    later = ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(settings.activation_checkpointing) + 1 :]
+    for how in later:
+        try:
+            chosen = replace(settings, activation_checkpointing=how)
+            check_trainable(config, chosen, shape.size)
+        except ConfigError:
+            continue
+        if memory_on(config, chosen, shape, microbatch).total <= memory_bytes:
+            return how
+    return later[-1] if later else None
 
 
 def _output_layer_bytes(config: GPT2Config, casts: bool, n_tokens: int) -> int:
@@ -280,8 +323,8 @@ def plan_text(plan: TrainPlan) -> str:
     if plan.memory_bytes is not None:
         lines.append(_fit_text(plan, plan.memory_bytes))
     lines.append(f"{flops_per_token(config) / 1e9:,.3f} GFLOP a token, {plan.flops:.3g} FLOP in all")
-    if settings.activation_checkpointing:
-        lines.append(f"  and {recomputed_flops_per_token(config) / 1e9:,.3f} GFLOP a token computed twice")
+    if recomputed := recomputed_flops_per_token(config, settings.activation_checkpointing):
+        lines.append(f"  and {recomputed / 1e9:,.3f} GFLOP a token computed twice")
     if plan.seconds is None or plan.speed is None:
         lines.append("time: not known; give --tokens-per-second, --peak-tflops with --mfu-ratio, or --measured DIR")
     else:
@@ -306,8 +349,10 @@ def _fit_text(plan: TrainPlan, memory_bytes: int) -> str:
     fits = "fits" if plan.memory.total <= memory_bytes else "does not fit"
     if plan.max_microbatch is None:
         most = "not even one sequence does"
-        more = "" if plan.settings.activation_checkpointing else ": try --activation-checkpointing"
-        return f"  it {fits} into {memory_bytes / GIB:.1f}; {most}{more}"
+        shape = plan.settings.mesh_shape(plan.processes)
+        more = checkpointing_that_fits(plan.config, plan.settings, shape, 1, memory_bytes)
+        try_it = f": try --activation-checkpointing {more}" if more else ""
+        return f"  it {fits} into {memory_bytes / GIB:.1f}; {most}{try_it}"
     return f"  it {fits} into {memory_bytes / GIB:.1f}; the largest microbatch_size that does is {plan.max_microbatch}"
 
 

@@ -17,6 +17,7 @@ from webtext.train.shape import GPT2Config
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
 COMPILE = ("auto", "on", "off")
+ACTIVATION_CHECKPOINTING = ("none", "selective", "full")  # from what computes least twice to what keeps least
 OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "wsd")
 ON_SPIKE = ("stop", "skip")
@@ -72,8 +73,10 @@ class TrainSettings:
     )
     seed: int = setting(0, "of the first weights, the order of the sequences, and dropout")
     dtype: str = setting("auto", "of the matrix products: float32, bfloat16, or auto")
-    activation_checkpointing: bool = setting(
-        False, "keep only the blocks' inputs and compute the rest twice: less memory, more time", in_recipe=False
+    activation_checkpointing: str = setting(
+        "none",
+        "none; selective: norms and GELU are computed twice instead of kept; full: all of the blocks is, but their inputs",
+        in_recipe=False,
     )
     mesh: str | None = setting(
         None,
@@ -157,6 +160,7 @@ class TrainSettings:
             "dtype": DTYPES,
             "device": DEVICES,
             "compile": COMPILE,
+            "activation_checkpointing": ACTIVATION_CHECKPOINTING,
             "schedule": SCHEDULES,
             "on_spike": ON_SPIKE,
             "pipeline_schedule": PIPELINE_SCHEDULES,
@@ -164,7 +168,12 @@ class TrainSettings:
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is '{getattr(self, name)}'", did_you_mean(getattr(self, name), known))
-
+        if self.activation_checkpointing == "selective" and self.compile == "on":
+            raise ConfigError(
+                "activation_checkpointing is 'selective' and compile is 'on': a compiled block computes norms and GELU twice "
+                "by itself",
+                "leave one of them out",
+            )
         if self.mesh is not None:
             MeshShape.parse(self.mesh)
 

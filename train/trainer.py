@@ -112,7 +112,8 @@ class Trainer:
         if settings.offload is None:
             model.to(world.device)
         model.activation_checkpointing = settings.activation_checkpointing
-        self.is_compiled = settings.offload is None and compiles(settings.compile, world.device)
+        as_given = settings.offload is not None or settings.activation_checkpointing == "selective"
+        self.is_compiled = not as_given and compiles(settings.compile, world.device)
         if self.is_compiled:
             compile_blocks(model.blocks)
         self.config = model.config

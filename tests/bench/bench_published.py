@@ -70,7 +70,7 @@ class Row:
             microbatch=self.microbatch,
             n_microbatches=n_microbatches,
             schedule=self.schedule,
-            activation_checkpointing=True,
+            activation_checkpointing="full",
         )
         return settings.config(VOCAB_SIZE), settings, layout
 

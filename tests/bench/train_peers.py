@@ -37,7 +37,14 @@ class Missing(Exception):
 
 
 def webtext(
-    weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype, *, masks: bool = False
+    weights: Path,
+    config: GPT2Config,
+    inputs: Tensor,
+    targets: Tensor,
+    dtype: torch.dtype,
+    *,
+    masks: bool = False,
+    computes_twice: str = "none",
 ) -> Step:
     """The trainer's step, by its own parts; with masks of documents, of which each window here holds one: the same loss."""
     from webtext.train.allocator import keep_freed_memory
@@ -49,6 +56,7 @@ def webtext(
     if DEVICE.type == "cpu":
         keep_freed_memory()
     model = GPT2.from_huggingface(weights).to(DEVICE).train()
+    model.activation_checkpointing = computes_twice
     optimizer = make_optimizer(dict(model.named_parameters()), TrainSettings())
 
     def step() -> float:
@@ -140,6 +148,8 @@ def plain_step(
 PEERS: dict[str, tuple[Callable[..., Step], torch.dtype, bool]] = {
     "webtext bfloat16": (webtext, torch.bfloat16, True),
     "webtext, document masks": (lambda *a: webtext(*a, masks=True), torch.bfloat16, True),
+    "webtext, selective checkpointing": (lambda *a: webtext(*a, computes_twice="selective"), torch.bfloat16, True),
+    "webtext, full checkpointing": (lambda *a: webtext(*a, computes_twice="full"), torch.bfloat16, True),
     "nanoGPT as shipped (float32)": (lambda *a: nanogpt(*a, compiles=False), torch.float32, True),
     "nanoGPT autocast + compile": (lambda *a: nanogpt(*a, compiles=True), torch.bfloat16, True),
     "transformers autocast": (huggingface, torch.bfloat16, True),

@@ -1,6 +1,6 @@
 """One process of `test_parallelize.py`: trains a tiny GPT-2 on several meshes, and writes what each step gave.
 
-python parallel_child.py RANK WORLD_SIZE FOLDER STEPS "MESH SCHEDULE DTYPE WINDOWS" ...
+python parallel_child.py RANK WORLD_SIZE FOLDER STEPS "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [DROPOUT]]" ...
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -54,10 +55,12 @@ def held_out(limit: int | None = None) -> Windows:
     return Windows(streams, eot_id=EOT, context=CONFIG.context, stride=None, limit=limit)
 
 
-def made_model(dtype: torch.dtype) -> GPT2:
+def made_model(dtype: torch.dtype, activation_checkpointing: str = "none", dropout: str = "0") -> GPT2:
     """Its parameters are float32 where it computes in bfloat16."""
     torch.manual_seed(0)
-    return GPT2(CONFIG).to(torch.promote_types(dtype, torch.float32))
+    model = GPT2(replace(CONFIG, dropout=float(dropout))).to(torch.promote_types(dtype, torch.float32))
+    model.activation_checkpointing = activation_checkpointing
+    return model
 
 
 def bits(tensor: Tensor) -> str:
@@ -97,10 +100,10 @@ def main() -> None:
     )
     try:
         for run in sys.argv[5:]:
-            mesh, schedule, name, windows = run.split()
+            mesh, schedule, name, windows, *how = run.split()
             dtype = getattr(torch, name)
             shape = MeshShape.parse(mesh)
-            model = made_model(dtype)
+            model = made_model(dtype, *how)
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
             rows = train(engine, steps)
             assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}

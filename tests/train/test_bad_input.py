@@ -297,7 +297,7 @@ def test_memory_that_does_not_suffice(
         raise error
 
     too_large = "microbatches of 4 sequences do not fit the device's memory"
-    fewer = "choose microbatch_size = 2 or activation_checkpointing = true; 'webtext train plan'"
+    fewer = "choose microbatch_size = 2 or activation_checkpointing = 'selective'; 'webtext train plan'"
     command = ["train", "run", tokens, "--out", str(tmp_path / "new"), *FLAGS]
     for name in ("loss", "__init__"):
         with monkeypatch.context() as patch:

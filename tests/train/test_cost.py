@@ -72,8 +72,21 @@ def test_one_device_computes_the_models_operations_at_its_rate() -> None:
     assert time.compute == pytest.approx(counted - biases)
     assert (time.tensor_parallel, time.bubble, time.messages, time.data_parallel) == (0, 0, 0, 0)
     assert time.recompute == 0
-    again = step_time(CONFIG, SETTINGS, layout("", 2, 32, activation_checkpointing=True), MACHINE)
-    assert again.recompute == pytest.approx(recomputed_flops_per_token(CONFIG) * 64 * 256 / 1e12)
+    again = step_time(CONFIG, SETTINGS, layout("", 2, 32, activation_checkpointing="full"), MACHINE)
+    assert again.recompute == pytest.approx(recomputed_flops_per_token(CONFIG, "full") * 64 * 256 / 1e12)
+
+
+def test_selective_checkpointing_costs_the_memory_traffic_of_norms_and_gelu() -> None:
+    """15 x 512 numbers of 2 bytes for each token and each of 8 blocks; and three collectives a block beside eight."""
+    time = step_time(CONFIG, SETTINGS, layout("", 2, 32, activation_checkpointing="selective"), MACHINE)
+    assert time.recompute == pytest.approx(15 * 512 * 2 * 8 * 64 * 256 / MACHINE.memory_bandwidth)
+    times = [
+        step_time(CONFIG, SETTINGS, layout("tp=2", activation_checkpointing=how), MACHINE).tensor_parallel
+        for how in ("none", "selective", "full")
+    ]
+    of_blocks = 8 * 8 * 8 * (2 * 256 * 512 * 2 / 2 / 1e9 + 1e-6)
+    assert times[1] - times[0] == pytest.approx(3 / 8 * of_blocks)
+    assert times[2] - times[0] == pytest.approx(4 / 8 * of_blocks)
 
 
 def test_a_block_has_four_collectives_each_way() -> None:

@@ -31,10 +31,10 @@ def layout(mesh: str = "", microbatch: int = 2, n_microbatches: int = 8, **more:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 @pytest.mark.parametrize("more", [{"dropout": 0.1}, {"document_masks": True}])
 def test_one_device_takes_what_its_plan_says(
-    dtype: str, optimizer: str, checkpointing: bool, more: dict[str, Any]
+    dtype: str, optimizer: str, checkpointing: str, more: dict[str, Any]
 ) -> None:
     settings = replace(SMALL, dtype=dtype, optimizer=optimizer, activation_checkpointing=checkpointing, **more)
     config = settings.config(1000)
@@ -183,8 +183,9 @@ def test_what_a_run_would_refuse_is_no_layout(mesh: str, change: dict[str, Any])
 
 
 def test_checkpointing_that_is_set_is_kept() -> None:
-    def kinds(settings: TrainSettings) -> set[bool]:
+    def kinds(settings: TrainSettings) -> set[str]:
         return {found.activation_checkpointing for found in layouts(CONFIG, settings, MeshShape(dp=2))}
 
-    assert kinds(SMALL) == {False, True}
-    assert kinds(replace(SMALL, activation_checkpointing=True)) == {True}
+    assert kinds(SMALL) == {"none", "selective", "full"}
+    assert kinds(replace(SMALL, activation_checkpointing="selective")) == {"selective", "full"}
+    assert kinds(replace(SMALL, activation_checkpointing="full")) == {"full"}

@@ -27,7 +27,7 @@ def advice(settings: TrainSettings, world: World) -> str:
     return caught.value.lines[1].partition(";")[0]
 
 
-@pytest.mark.parametrize(("fits", "expected"), [(8, 8), (7, 6), (24, 12), (0, 1)])
+@pytest.mark.parametrize(("fits", "expected"), [(8, 8), (7, 6), (20, 12), (24, 12), (0, 1)])
 def test_on_a_gpu_the_largest_that_fits_and_divides_is_named(
     fits: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,11 +35,12 @@ def test_on_a_gpu_the_largest_that_fits_and_divides_is_named(
     size = SimpleNamespace(total_memory=memory_of(CONFIG, SETTINGS, fits).total)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: size)
     said = advice(SETTINGS, World(0, 1, torch.device("cuda", 0)))
-    assert said == f"choose microbatch_size = {expected} or activation_checkpointing = true"
+    how = "selective" if fits >= 20 else "full"
+    assert said == f"choose microbatch_size = {expected} or activation_checkpointing = '{how}'"
 
 
 def test_when_one_sequence_is_too_much_the_model_or_context_must_be_smaller() -> None:
-    least = TrainSettings(batch_size=24, microbatch_size=1, activation_checkpointing=True)
+    least = TrainSettings(batch_size=24, microbatch_size=1, activation_checkpointing="full")
     assert advice(least, World(0, 1, torch.device("cpu"))) == "choose a smaller model or context"
 
 

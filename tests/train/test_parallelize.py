@@ -25,9 +25,9 @@ import parallel_child
 CHILD = Path(parallel_child.__file__)
 SHORT = [
     "dp=4 1f1b float64 pads",
-    "dp=2,fsdp=2 1f1b float64 plain",
-    "dp=2,tp=2 1f1b float64 masks",
-    "pp=2,tp=2 zbv float64 pads",
+    "dp=2,fsdp=2 1f1b float64 plain selective",
+    "dp=2,tp=2 1f1b float64 masks selective",
+    "pp=2,tp=2 zbv float64 pads full",
     "pp=2,dp=2 zbv bfloat16 plain",
 ]
 """What `make test` holds; between them, every axis and every mend of a known silent error."""
@@ -58,7 +58,7 @@ def on_processes(n: int, runs: list[str], steps: int, folder: Path) -> dict[str,
 
 def alone(run: str, steps: int) -> list[dict[str, Any]]:
     """The same rows of the whole model in this process."""
-    _, _, dtype, windows = run.split()
+    _, _, dtype, windows, *_ = run.split()
     model = parallel_child.made_model(getattr(torch, dtype))
     engine = WholeModel(model, parallel_child.RULES[windows], parallel_child.CPU, getattr(torch, dtype))
     rows: list[dict[str, Any]] = parallel_child.train(engine, steps)
@@ -101,6 +101,21 @@ TENSOR_PARALLEL = (
 def test_every_axis_gives_the_numbers_of_one_process(tmp_path: Path) -> None:
     for run, by_rank in on_processes(4, SHORT, 3, tmp_path / "runs").items():
         check(run, by_rank, alone(run, 3))
+
+
+@pytest.mark.dist
+def test_a_step_on_a_mesh_is_the_same_to_the_bit_whatever_is_computed_twice(tmp_path: Path) -> None:
+    steps = [
+        "fsdp=2 1f1b bfloat16 masks {} 0.1",
+        "tp=2 1f1b float64 pads {} 0",
+        "pp=2 interleaved float32 masks {} 0.1",
+        "pp=2 1f1b bfloat16 plain {} 0",
+    ]
+    hows = ("none", "selective", "full")
+    found = on_processes(2, [step.format(how) for step in steps for how in hows], 2, tmp_path / "runs")
+    for step in steps:
+        kept, *computed_twice = (found[step.format(how)] for how in hows)
+        assert [rows == kept for rows in computed_twice] == [True, True], step
 
 
 def _whole() -> Iterator[tuple[int, str, str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils import checkpoint
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
@@ -37,7 +38,9 @@ GIB = 2**30
 def test_the_flops_of_a_token_are_those_of_palm() -> None:
     """N = 50,257 x 768 + 12 (12 x 768^2 + 13 x 768) + 2 x 768 = 123,653,376; 6 N + 12 x 12 x 768 x 1,024."""
     assert flops_per_token(GPT2Config.named("117M")) == 6 * 123_653_376 + 113_246_208
-    assert recomputed_flops_per_token(GPT2Config.named("117M")) == 24 * 12 * 768**2 + 4 * 12 * 768 * 1024
+    assert recomputed_flops_per_token(GPT2Config.named("117M"), "full") == 24 * 12 * 768**2 + 4 * 12 * 768 * 1024
+    assert recomputed_flops_per_token(GPT2Config.named("117M"), "selective") == 0
+    assert recomputed_flops_per_token(GPT2Config.named("117M", dropout=0.1), "selective") == 4 * 12 * 768 * 1024
 
 
 def test_time_and_cost_follow_from_the_speed_that_is_given() -> None:
@@ -114,11 +117,37 @@ def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: st
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str) -> None:
-    settings = TrainSettings(**SMALL, dtype=dtype, activation_checkpointing=True)
+    settings = TrainSettings(**SMALL, dtype=dtype, activation_checkpointing="full")
     config, n_tokens = settings.config(61), 7 * 16
     size = 2 if dtype == "bfloat16" else 4
     one_block = n_tokens * (2 * (size * 32 + 2 * size) + 14 * size * 32 + 4 * 2)
     assert activation_bytes(config, settings, 7) == kept_bytes(settings) + one_block
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("masks", [False, True])
+def test_selective_checkpointing_keeps_of_a_block_what_is_planned(
+    dtype: str, masks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10 widths a token where none is 16; not the numbers a head of flash attention, which `blocked_attention` spares."""
+    wrapped: dict[int, Tensor] = {}
+    keep = checkpoint._VersionWrapper.__init__
+
+    def noted(self: Any, value: Any) -> None:
+        if isinstance(value, Tensor):
+            wrapped[value.untyped_storage().data_ptr()] = value
+        keep(self, value)
+
+    monkeypatch.setattr(checkpoint._VersionWrapper, "__init__", noted)
+    settings = TrainSettings(**SMALL, dtype=dtype, document_masks=masks, activation_checkpointing="selective")
+    config, n_tokens = settings.config(61), 7 * 16
+    size = 2 if dtype == "bfloat16" else 4
+    outside = kept_bytes(settings)
+    of_flash = 2 * n_tokens * 2 * 4
+    inside = sum(tensor.untyped_storage().nbytes() for tensor in wrapped.values())
+    assert inside == 2 * n_tokens * 9 * size * 32 + (0 if dtype == "bfloat16" and not masks else of_flash)
+    one_block = n_tokens * (7 * size * 32 + 4 * size)
+    assert activation_bytes(config, settings, 7) == outside + 2 * n_tokens * 9 * size * 32 + of_flash + one_block
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
@@ -147,7 +176,7 @@ def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> Non
     assert max_microbatch(config, settings, 8, sizes[1] - 1) is None
     plan = plan_training(settings, PlanSettings(processes=8, memory_gib=(sizes[1] - 1) / GIB))
     assert "does not fit into" in plan_text(plan)
-    assert "not even one sequence does: try --activation-checkpointing" in plan_text(plan)
+    assert "not even one sequence does: try --activation-checkpointing selective" in plan_text(plan)
 
 
 def test_less_is_planned_with_checkpointing_and_more_with_float32() -> None:
@@ -155,7 +184,8 @@ def test_less_is_planned_with_checkpointing_and_more_with_float32() -> None:
         settings = TrainSettings(model="345M", **change)
         return activation_bytes(settings.config(50_257), settings, 8)
 
-    assert activations(activation_checkpointing=True) < activations() < activations(dtype="float32")
+    assert activations(activation_checkpointing="full") < activations(activation_checkpointing="selective")
+    assert activations(activation_checkpointing="selective") < activations() < activations(dtype="float32")
     assert activations() < activations(dropout=0.1)
 
 

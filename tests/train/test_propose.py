@@ -28,7 +28,7 @@ def proposed(devices: int, memory_gib: float, plan: dict[str, Any] | None = None
 def test_one_device_takes_no_mesh_and_as_large_a_microbatch_as_fits() -> None:
     best = proposed(1, 80).best
     assert best.layout.shape == MeshShape()
-    assert not best.layout.activation_checkpointing
+    assert best.layout.activation_checkpointing == "none"
     assert best.flags() == f"--microbatch-size {best.layout.microbatch}"
     assert best.memory.total <= 0.9 * 80 * GIB
 
@@ -65,11 +65,11 @@ def test_what_is_proposed_fits_and_is_the_fastest_but_for_a_hundredth() -> None:
 
 
 def test_blocks_are_computed_twice_only_where_memory_binds() -> None:
-    assert not proposed(1, 80, context=4096, batch_size=8).best.layout.activation_checkpointing
+    assert proposed(1, 80, context=4096, batch_size=8).best.layout.activation_checkpointing == "none"
     tight = proposed(1, 3.6, context=4096, batch_size=8)
-    assert tight.best.layout.activation_checkpointing
+    assert tight.best.layout.activation_checkpointing == "full"
     assert tight.binds.startswith("memory: blocks are computed twice")
-    assert "--activation-checkpointing" in proposal_text(tight)
+    assert "--activation-checkpointing full" in proposal_text(tight)
 
 
 def test_slow_links_bind_and_are_named() -> None:

@@ -27,6 +27,10 @@ from webtext.train.shape import GPT2Config
 
 COLLECTIVES_A_BLOCK = 4
 """All-gathers and reduce-scatters of a block's forward pass under tensor with sequence parallel, and of its backward pass."""
+SELECTIVE_COLLECTIVES_A_BLOCK = 3
+"""Those that selective checkpointing sends once more: the forward pass' but the last, behind which nothing is asked for."""
+RECOMPUTED_WIDTHS = 15
+"""What it reads and writes meanwhile, of the block's width: two norms 2 each, a sum 3, GELU 4 + 4."""
 UPDATE_BYTES = 7 * FLOAT32
 """AdamW reads a parameter, its gradient and two moments, and writes all but the gradient."""
 
@@ -134,22 +138,28 @@ def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, m
     of_attention = 4 * config.n_embd * config.context * n_blocks * seconds_a_flop
     of_logits = 2 * config.vocab_size * config.n_embd * seconds_a_flop * is_last
     forward = of_blocks + of_attention + of_logits
-    recompute = (of_blocks + of_attention) * layout.activation_checkpointing
 
     hidden_bytes = n_tokens * config.n_embd * size
+    recompute, n_collectives = 0.0, 2 * COLLECTIVES_A_BLOCK
+    if layout.activation_checkpointing == "full":
+        recompute, n_collectives = of_blocks + of_attention, 3 * COLLECTIVES_A_BLOCK
+    elif layout.activation_checkpointing == "selective":
+        recompute = RECOMPUTED_WIDTHS * hidden_bytes / shape.tp * n_blocks / machine.memory_bandwidth
+        recompute += of_attention if config.dropout else 0.0
+        n_collectives += SELECTIVE_COLLECTIVES_A_BLOCK
     gather = gather_seconds(hidden_bytes, shape.tp, machine.link(shape, "tp"))
-    passes = 3 if layout.activation_checkpointing else 2
-    n_gathers = passes * COLLECTIVES_A_BLOCK * n_blocks + 2 * is_first + 2 * is_last
+    n_gathers = n_collectives * n_blocks + 2 * is_first + 2 * is_last
     sums = all_reduce_seconds(3 * FLOAT32 * n_tokens, shape.tp, machine.link(shape, "tp")) * is_last
     tensor = gather * n_gathers + sums
+    of_forward = tensor * COLLECTIVES_A_BLOCK / n_collectives
 
     busy = 3 * forward + recompute + tensor
     idle = bubble_ratio(
         layout.schedule,
         shape.pp,
         m,
-        forward=forward + tensor / passes,
-        backward=busy - forward - tensor / passes,
+        forward=forward + of_forward,
+        backward=busy - forward - of_forward,
         weights=of_blocks + of_logits,
     )
     table = config.padded_vocab_size * config.n_embd / shape.tp

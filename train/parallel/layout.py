@@ -23,8 +23,8 @@ from webtext.base.errors import ConfigError
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.refusal import check_trainable
 from webtext.train.parallel.stages import SCHEDULES, blocks_of_stage, n_stages, stages_of_rank
-from webtext.train.plan import BFLOAT16, FLOAT32, LOGITS_PER_CHUNK, Memory
-from webtext.train.settings import TrainSettings
+from webtext.train.plan import BFLOAT16, FLOAT32, LOGITS_PER_CHUNK, Memory, block_activations
+from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings
 from webtext.train.shape import GPT2Config
 
 
@@ -36,7 +36,7 @@ class Layout:
     microbatch: int
     n_microbatches: int
     schedule: str = "1f1b"
-    activation_checkpointing: bool = False
+    activation_checkpointing: str = "none"
 
     @property
     def chunks(self) -> int:
@@ -117,13 +117,11 @@ def _activations(config: GPT2Config, settings: TrainSettings, layout: Layout, ra
     n_tokens = layout.microbatch * settings.context
     norm = (size * width + 2 * size) / tp
     dropout = 1 if config.dropout else 0
-    block = 2 * norm + (2 + 12 / tp) * size * width + FLOAT32 * config.n_head / tp + 2 * width * dropout / tp
-    kept = n_blocks * (size * width / tp if layout.activation_checkpointing else block)
+    kept, beside = block_activations(config, layout.activation_checkpointing, size, tp)
     is_first, is_last = layout.ends(rank)
     ends = (norm if is_last else 0) + (8 + width * dropout / tp if is_first else 0)
     masks = size * settings.context if settings.document_masks else 0
-    recomputed = block if layout.activation_checkpointing else 0
-    return math.ceil(n_tokens * (layout.in_flight(rank) * (kept + ends + masks) + recomputed))
+    return math.ceil(n_tokens * (layout.in_flight(rank) * (n_blocks * kept + ends + masks) + beside))
 
 
 def _received(config: GPT2Config, layout: Layout, rank: int, n_bytes: int) -> int:
@@ -157,19 +155,20 @@ def meshes(config: GPT2Config, n_sequences: int, devices: int, devices_per_node:
 
 
 def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> Iterator[Layout]:
-    """All on a mesh that can be trained: microbatches that divide a device's share, schedules, with checkpointing and without.
+    """All on a mesh that can be trained: microbatches that divide a device's share, schedules, each kind of checkpointing.
 
-    Where the settings ask for checkpointing, with it alone.
+    Where the settings ask for one, that and those that keep less.
     """
     mesh = str(shape) if shape.size > 1 else None
+    kinds = ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(settings.activation_checkpointing) :]
     for microbatch in _divisors(settings.first_batch_size // shape.n_data):
         for schedule in SCHEDULES if shape.pp > 1 else SCHEDULES[:1]:
-            chosen = replace(settings, mesh=mesh, microbatch_size=microbatch, pipeline_schedule=schedule)
-            try:
-                check_trainable(config, chosen, shape.size)
-            except ConfigError:
-                continue
-            for checkpointing in {settings.activation_checkpointing, True}:
+            for checkpointing in kinds:
+                chosen = replace(settings, mesh=mesh, microbatch_size=microbatch, pipeline_schedule=schedule)
+                try:
+                    check_trainable(config, replace(chosen, activation_checkpointing=checkpointing), shape.size)
+                except ConfigError:
+                    continue
                 yield Layout(
                     shape=shape,
                     microbatch=microbatch,

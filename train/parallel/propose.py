@@ -16,7 +16,7 @@ from webtext.train.parallel.cost import Link, Machine, StepTime, step_time
 from webtext.train.parallel.layout import Layout, layouts, memory_of_layout, meshes
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.plan import GIB, Memory, flops_per_token, measured_speed, shape_text, time_text
-from webtext.train.settings import PlanSettings, TrainSettings
+from webtext.train.settings import ACTIVATION_CHECKPOINTING, PlanSettings, TrainSettings
 from webtext.train.shape import GPT2Config
 
 USABLE_RATIO = 0.9
@@ -49,14 +49,16 @@ class Candidate:
     def simplicity(self) -> tuple[object, ...]:
         """Sorts by the axes of the mesh, then what computes least twice, then the fewest and largest microbatches."""
         ranks = sorted((SIMPLEST_FIRST.index(axis) for axis in self.axes), reverse=True)
-        return len(ranks), ranks, self.layout.activation_checkpointing, -self.layout.microbatch, self.time.total
+        twice = ACTIVATION_CHECKPOINTING.index(self.layout.activation_checkpointing)
+        return len(ranks), ranks, twice, -self.layout.microbatch, self.time.total
 
     def flags(self) -> str:
         """What to give `train run`."""
         layout = self.layout
         mesh = f"--mesh {layout.shape} " if layout.shape.size > 1 else ""
         schedule = f" --pipeline-schedule {layout.schedule}" if layout.shape.pp > 1 else ""
-        checkpointing = " --activation-checkpointing" if layout.activation_checkpointing else ""
+        how = layout.activation_checkpointing
+        checkpointing = "" if how == "none" else f" --activation-checkpointing {how}"
         return f"{mesh}--microbatch-size {layout.microbatch}{schedule}{checkpointing}"
 
     def to_json(self) -> dict[str, Any]:
