@@ -75,7 +75,8 @@ class TrainSettings:
     dtype: str = setting("auto", "of the matrix products: float32, bfloat16, or auto")
     activation_checkpointing: str = setting(
         "none",
-        "none; selective: norms and GELU are computed twice instead of kept; full: all of the blocks is, but their inputs",
+        "none; selective: norms and GELU are computed twice instead of kept; full: all of the blocks is, but their inputs; "
+        "offloaded runs do the last, whatever it is",
         in_recipe=False,
     )
     mesh: str | None = setting(
@@ -166,8 +167,8 @@ class TrainSettings:
             "pipeline_schedule": PIPELINE_SCHEDULES,
         }
         for name, known in words.items():
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} is '{getattr(self, name)}'", did_you_mean(getattr(self, name), known))
+            if (given := getattr(self, name)) not in known:
+                raise ConfigError(f"{name} is '{given}'", did_you_mean(str(given), known))
         if self.activation_checkpointing == "selective" and self.compile == "on":
             raise ConfigError(
                 "activation_checkpointing is 'selective' and compile is 'on': a compiled block computes norms and GELU twice "

@@ -25,6 +25,7 @@ from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, 
         ({"spike_sigmas": 0.0}, "spike_sigmas is 0.0"),
         ({"decay_ratio": 1.5}, "decay_ratio is 1.5\nit must be in [0, 1]"),
         ({"activation_checkpointing": "ful"}, "activation_checkpointing is 'ful'\ndid you mean 'full'?"),
+        ({"activation_checkpointing": True}, "activation_checkpointing is 'True'"),
         (
             {"activation_checkpointing": "selective", "compile": "on"},
             "activation_checkpointing is 'selective' and compile is 'on': a compiled block",
