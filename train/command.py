@@ -216,12 +216,12 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str 
     goes on where it stopped.
 
     \b
-      webtext train scale build/tokens --tokens 2000000 --context 128 --batch-size 16 --out scale
+      webtext train scale build/tokens --tokens 2000000 --context 128 --batch-size 16 --learning-rates 1e-3,2e-3,4e-3 --out scale
       webtext train scale build/tokens --size 2x64 --size 4x128 --size 6x192 --tokens-per-parameter 20 --out scale
 
     \b
     Reads:  a part set of tokens that holds something out, its tokenizer
-    Writes: DIR: scale.json, scale.html, runs/*/*/seed-*/ (model folders)
+    Writes: DIR: scale.json, scale.html, runs/*/*/*/seed-*/ (model folders)
     """
     from webtext.train.experiments.scale import run_scale
 

@@ -3,6 +3,8 @@
 The GPT-2 paper finds that quality grows log-linearly with capacity (Radford et al. 2019, abstract): the loss is fitted as
 a - b log10(parameters). The power law of Kaplan et al. 2020 (equation 1.1), loss = c parameters^-b, stands beside it; within a
 small range of sizes the two hardly differ, and the residuals of both are told. The size predicted is trained by the same rule.
+
+GPT-2's rates were tuned for each size (section 2.3): with `learning_rates` short runs of each size choose its own.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from webtext.base.errors import DryRun, InputError
+from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.experiments.fit import LineFit, fit_line
@@ -23,13 +25,16 @@ from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.side_by_side import refuse_torchrun
 from webtext.train.experiments.sizes import Size, budgets, family, run_settings
 from webtext.train.experiments.sweep import need_held_out
-from webtext.train.experiments.trials import Trial, run_trials
+from webtext.train.experiments.trials import Trial, run_trials, trial_losses
+from webtext.train.experiments.winner import Edge, edge_of
 from webtext.train.plan import flops_per_token
 from webtext.train.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 from webtext.train.sources import Source, open_sources, source_uses
 
 BITS, NATS = "bits per byte", "nats a token"
+_Key = tuple[str, Size]
+"""Name of a budget, and a size under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,18 @@ class Measured:
     passes: float
     learning_rate: float
     values: tuple[float, ...]
+    tried: tuple[tuple[float, float | None], ...] = ()
+    """Rates and the losses of their short runs, in the same unit; None of one that failed."""
 
     @property
     def mean(self) -> float:
         """What is fitted."""
         return statistics.fmean(self.values)
+
+    @property
+    def edge(self) -> Edge | None:
+        """Whether its rate is the lowest or highest that was tried."""
+        return edge_of(f"the rate of {self.size.name},", self.learning_rate, [rate for rate, _ in self.tried])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """All budgets; `rule` says how the rate follows the size."""
+    """All budgets; `rule` says how each size came by its rate."""
 
     unit: str
     rule: str
@@ -114,52 +126,81 @@ def run_scale(
     sizes, check = family(settings, scale, vocab_size)
     everyone = [*sizes, check] if check else sizes
     unit, factor = _unit(source, settings, tokenizer)
-    chosen = {
-        (budget, size): run_settings(size, sizes[0], n_tokens, settings, scale)
+    n_tokens = {
+        (budget, size): n
         for budget, of_sizes in budgets(scale, everyone).items()
-        for size, n_tokens in zip(everyone, of_sizes, strict=True)
+        for size, n in zip(everyone, of_sizes, strict=True)
     }
-    passes = {key: source_uses(sources, each, total_tokens(each))[0].passes for key, each in chosen.items()}
-    for line in _cost_lines(chosen, passes, scale, vocab_size):
+
+    def trial(key: _Key, rate: float | None, *, seed: int = settings.seed, ratio: float = 1.0) -> Trial:
+        made = run_settings(key[1], sizes[0], n_tokens[key] * ratio, settings, scale, rate)
+        return _trial(tokens, out, key, replace(made, seed=seed))
+
+    tuning = {
+        key: {rate: trial(key, rate, ratio=scale.tuning_ratio) for rate in scale.learning_rates} for key in n_tokens
+    }
+    planned = {key: trial(key, next(iter(scale.learning_rates), None)).settings for key in n_tokens}
+    passes = {key: source_uses(sources, each, total_tokens(each))[0].passes for key, each in planned.items()}
+    for line in _cost_lines(planned, tuning, passes, scale, vocab_size):
         run.console.say(line)
     if run.dry_run:
         raise DryRun
-    trials = {
-        (key, seed): _trial(tokens, out, key, replace(each, seed=seed))
-        for key, each in chosen.items()
-        for seed in range(settings.seed, settings.seed + scale.seeds)
-    }
     with Folder(out).held():
-        results = run_trials(list(trials.values()), run, label="scale", side_by_side=scale.side_by_side)
-        losses = dict(zip(trials, (result.held_out_loss() * factor for result in results), strict=True))
-        measured = {
-            key: Measured(
-                key[1],
-                total_tokens(each),
-                passes[key],
-                each.learning_rate,
-                tuple(loss for (of, _), loss in losses.items() if of == key),
-            )
-            for key, each in chosen.items()
-        }
+        tried = _tried(tuning, run, scale)
+        rates = {key: _best(key, each) if each else None for key, each in tried.items()}
+        seeds = range(settings.seed, settings.seed + scale.seeds)
+        trials = [trial(key, rates[key], seed=seed) for key in n_tokens for seed in seeds]
+        results = iter(run_trials(trials, run, label="scale", side_by_side=scale.side_by_side))
+        measured = {}
+        for key in n_tokens:
+            values = tuple(next(results).held_out_loss() * factor for _ in seeds)
+            of_rates = tuple((rate, None if loss is None else loss * factor) for rate, loss in tried[key].items())
+            rate = rates[key] or planned[key].learning_rate
+            measured[key] = Measured(key[1], total_tokens(planned[key]), passes[key], rate, values, of_rates)
         tables = [
             make_table(budget, [measured[budget, size] for size in sizes], measured[budget, check] if check else None)
-            for budget in dict.fromkeys(budget for budget, _ in chosen)
+            for budget in dict.fromkeys(budget for budget, _ in n_tokens)
         ]
-        rule = (
-            f"learning rate {settings.learning_rate:g} at width {sizes[0].n_embd}, "
-            f"times ({sizes[0].n_embd} / width)^{scale.rate_exponent:g}: a rule, not tuned for each size"
-        )
-        found = Scale(unit, rule, scale.seeds, tables)
+        found = Scale(unit, _rule(settings, scale, sizes[0]), scale.seeds, tables)
         Folder(out).write_bytes("scale.json", json.dumps(found.to_json(), indent=1).encode() + b"\n")
     return found
 
 
-def _trial(tokens: str, out: str, key: tuple[str, Size], settings: TrainSettings) -> Trial:
+def _trial(tokens: str, out: str, key: _Key, settings: TrainSettings) -> Trial:
+    """A run's folder says its rate and steps: short runs that try rates are runs like the others, and none stands for another."""
     budget, size = key
-    folder = Path(out) / "runs" / budget.replace(",", "").replace(" ", "-") / size.name / f"seed-{settings.seed}"
-    name = f"{size.name}, {budget}, seed {settings.seed}"
-    return Trial(name=name, tokens=(tokens,), settings=settings, folder=str(folder))
+    of_rate = f"rate-{settings.learning_rate:.4g}-steps-{settings.steps}"
+    place = Path(out) / "runs" / budget.replace(",", "").replace(" ", "-") / size.name / of_rate
+    name = f"{size.name}, {budget}, rate {settings.learning_rate:.4g}, seed {settings.seed}"
+    return Trial(name=name, tokens=(tokens,), settings=settings, folder=str(place / f"seed-{settings.seed}"))
+
+
+def _tried(
+    tuning: Mapping[_Key, Mapping[float, Trial]], run: Run, scale: ScaleSettings
+) -> dict[_Key, dict[float, float | None]]:
+    """The held-out loss of each rate's short run, nats a token."""
+    trials = [trial for of_rates in tuning.values() for trial in of_rates.values()]
+    losses = iter(trial_losses(trials, run, label="rates", side_by_side=scale.side_by_side) if trials else ())
+    return {key: {rate: next(losses) for rate in of_rates} for key, of_rates in tuning.items()}
+
+
+def _best(key: _Key, losses: Mapping[float, float | None]) -> float:
+    known = {rate: loss for rate, loss in losses.items() if loss is not None}
+    if not known:
+        raise RunFailed(f"{key[1].name}, {key[0]}: all rates failed", "give lower ones: --learning-rates RATE,RATE")
+    return min(known, key=lambda rate: known[rate])
+
+
+def _rule(settings: TrainSettings, scale: ScaleSettings, smallest: Size) -> str:
+    if scale.learning_rates:
+        return (
+            f"learning rate: each size's best of {', '.join(f'{rate:g}' for rate in scale.learning_rates)}, by runs of "
+            f"{scale.tuning_ratio:.0%} of its tokens with seed {settings.seed}"
+        )
+    return (
+        f"learning rate {settings.learning_rate:g} at width {smallest.n_embd}, "
+        f"times ({smallest.n_embd} / width)^{scale.rate_exponent:g}: a rule, not tuned for each size"
+    )
 
 
 def _unit(source: Source, settings: TrainSettings, tokenizer_path: str | None) -> tuple[str, float]:
@@ -185,21 +226,23 @@ def _unit(source: Source, settings: TrainSettings, tokenizer_path: str | None) -
 
 
 def _cost_lines(
-    chosen: dict[tuple[str, Size], TrainSettings],
-    passes: dict[tuple[str, Size], float],
+    planned: Mapping[_Key, TrainSettings],
+    tuning: Mapping[_Key, Mapping[float, Trial]],
+    passes: Mapping[_Key, float],
     scale: ScaleSettings,
     vocab_size: int,
 ) -> list[str]:
-    n_tokens = {key: total_tokens(each) for key, each in chosen.items()}
-    flops = sum(n_tokens[key] * flops_per_token(each.config(vocab_size)) for key, each in chosen.items()) * scale.seeds
-    lines = [
-        f"scale: {len(chosen) * scale.seeds} runs, {sum(n_tokens.values()) * scale.seeds:,} tokens, {flops:.3g} FLOP in all"
-    ]
-    for key, each in chosen.items():
+    short = [trial.settings for of_rates in tuning.values() for trial in of_rates.values()]
+    every = [*(each for each in planned.values() for _ in range(scale.seeds)), *short]
+    flops = sum(total_tokens(each) * flops_per_token(each.config(vocab_size)) for each in every)
+    lines = [f"scale: {len(every)} runs, {sum(map(total_tokens, every)):,} tokens, {flops:.3g} FLOP in all"]
+    for key, each in planned.items():
         beyond = "; more than one pass, and text read again teaches less" if passes[key] > 1 else ""
+        short_runs = next((f"{of.settings.steps:,} steps for each rate" for of in tuning[key].values()), "")
+        rate = f"after {short_runs}" if short_runs else f"rate {each.learning_rate:.3g}"
         lines.append(
-            f"  {key[1].name}, {key[0]}: {key[1].parameters:,} parameters, {each.steps:,} steps, {n_tokens[key]:,} tokens, "
-            f"{passes[key]:.2f} passes, rate {each.learning_rate:.3g}{beyond}"
+            f"  {key[1].name}, {key[0]}: {key[1].parameters:,} parameters, {each.steps:,} steps, {total_tokens(each):,} tokens, "
+            f"{passes[key]:.2f} passes, {rate}{beyond}"
         )
     return lines
 

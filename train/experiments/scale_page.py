@@ -72,6 +72,8 @@ def notes(table: Table) -> list[str]:
     ]
     if linear.slope >= 0:
         found.append("Larger models are no better here: too few tokens or steps, or a rate that suits the small ones.")
+    found += [_rates(row) for row in _all(table) if row.tried]
+    found += [f"At the edge of the rates: {row.edge}." for row in _all(table) if row.edge]
     if table.check is not None:
         predicted, margin = table.predicted(table.check.size)
         mean = table.check.mean
@@ -84,6 +86,11 @@ def notes(table: Table) -> list[str]:
     if repeated:
         found.append(f"More than one pass over the tokens: {', '.join(repeated)}; text read again teaches less.")
     return found
+
+
+def _rates(row: Measured) -> str:
+    tried = ", ".join(f"{rate:g} {'failed' if loss is None else f'{loss:.4f}'}" for rate, loss in row.tried)
+    return f"Rates of {row.size.name}: {tried}; taken {row.learning_rate:g}."
 
 
 def _general(found: Scale) -> list[str]:

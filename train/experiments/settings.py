@@ -80,6 +80,10 @@ class ScaleSettings:
     rate_exponent: float = setting(
         0.5, "learning_rate is the smallest size's; others have it times (smallest width / width) to this power"
     )
+    learning_rates: tuple[float, ...] = setting(
+        (), "tried for each size, which takes the best by held-out loss  [default: one, by the rule of rate_exponent]"
+    )
+    tuning_ratio: float = setting(0.25, "share of a size's tokens, with a schedule of its own, that tries each rate")
     seeds: int = setting(1, "runs of each size: --seed, and those after it; their mean is fitted")
     side_by_side: int | None = setting(
         None, "runs at a time  [default: one a GPU, or what cores and memory hold]", in_recipe=False
@@ -94,3 +98,11 @@ class ScaleSettings:
             raise ConfigError(f"warmup_ratio is {self.warmup_ratio}", "it must be in [0, 1)")
         if self.rate_exponent < 0:
             raise ConfigError(f"rate_exponent is {self.rate_exponent}", "it must be 0 or more")
+        if not 0 < self.tuning_ratio <= 1:
+            raise ConfigError(f"tuning_ratio is {self.tuning_ratio}", "it must be above 0 and at most 1")
+        rates = self.learning_rates
+        if rates and (min(len(rates), len(set(rates))) < 2 or len(set(rates)) < len(rates) or min(rates) <= 0):
+            raise ConfigError(
+                f"learning_rates are {', '.join(map(str, rates))}",
+                "give two or more different ones above 0, or one rate for all by --learning-rate",
+            )

@@ -69,16 +69,18 @@ def family(settings: TrainSettings, scale: ScaleSettings, vocab_size: int) -> tu
 
 
 def run_settings(
-    size: Size, smallest: Size, tokens: float, settings: TrainSettings, scale: ScaleSettings
+    size: Size, smallest: Size, tokens: float, settings: TrainSettings, scale: ScaleSettings, rate: float | None = None
 ) -> TrainSettings:
-    """A run of `tokens`, rounded up to whole steps, at the rate that the rule gives the size.
+    """A run of `tokens`, rounded up to whole steps, at that rate, or at the one that the rule gives the size.
 
     The rule: learning_rate is the smallest size's, and others have it times (smallest width / width) ** rate_exponent.
+    Muon's rate, where it is another, keeps its ratio to learning_rate.
     """
     if settings.batch_ramp_start is not None:
         raise ConfigError("batch_ramp_start is set", "scale compares runs of one batch size: leave it out")
     steps = max(2, math.ceil(tokens / (settings.batch_size * settings.context) - 1e-9))
-    shrunk = (smallest.n_embd / size.n_embd) ** scale.rate_exponent
+    if rate is None:
+        rate = settings.learning_rate * (smallest.n_embd / size.n_embd) ** scale.rate_exponent
     muon = settings.muon_learning_rate
     return replace(
         settings,
@@ -89,8 +91,8 @@ def run_settings(
         stop_at_step=None,
         sample_interval=None,
         warmup_steps=min(steps - 1, math.ceil(steps * scale.warmup_ratio)),
-        learning_rate=settings.learning_rate * shrunk,
-        muon_learning_rate=None if muon is None else muon * shrunk,
+        learning_rate=rate,
+        muon_learning_rate=None if muon is None else muon * rate / settings.learning_rate,
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from webtext.train.experiments.halving import Losses, Rung, halve, mean_loss, ru
 from webtext.train.experiments.recipe_file import recipe_file
 from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.side_by_side import refuse_torchrun
-from webtext.train.experiments.trials import Trial, TrialResult, run_trials
+from webtext.train.experiments.trials import Trial, TrialResult, trial_losses
 from webtext.train.experiments.winner import edges, order_note
 from webtext.train.plan import flops_per_token
 from webtext.train.schedule import sequences_before
@@ -36,7 +35,6 @@ from webtext.train.settings import TrainSettings, difference
 from webtext.train.sources import Source, open_sources, source_uses
 
 WINNER = "winner.toml"
-_FAILED = "failed.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,7 @@ def run_sweep(
     def measure(numbers: Sequence[int], step: int) -> list[Losses]:
         label = f"rung {steps.index(step) + 1} of {len(steps)}, to step {step:,}"
         trials = [found.trial(i, seed).until(step) for i in numbers for seed in found.seeds]
-        losses = _losses(trials, step, run, label, sweep.side_by_side)
+        losses = trial_losses(trials, run, label=label, side_by_side=sweep.side_by_side)
         return [tuple(losses[i : i + sweep.seeds]) for i in range(0, len(losses), sweep.seeds)]
 
     with Folder(out).held():
@@ -206,28 +204,6 @@ def cost_lines(
     uses = source_uses(sources, candidates[0].settings, max(seen))
     lines += [f"  each run to the end: {use}" for use in uses]
     return lines
-
-
-def _losses(trials: Sequence[Trial], step: int, run: Run, label: str, side_by_side: int | None) -> list[float | None]:
-    """Each trial's held-out loss after `step`; None of one that failed on its way there, now or before."""
-    left = [trial for trial in trials if not _failed_before(trial, step)]
-    results = run_trials(left, run, label=label, side_by_side=side_by_side, allow_failed=True) if left else []
-    losses: dict[str, float | None] = {}
-    for result in results:
-        if result.failure is not None:
-            failed = {"until_step": step, "failure": result.failure}
-            Folder(result.trial.folder).write_bytes(_FAILED, json.dumps(failed).encode() + b"\n")
-            run.console.say(f"{result.failure}: it has lost")
-            continue
-        loss = result.held_out_loss(step)
-        losses[result.trial.folder] = loss if math.isfinite(loss) else None
-    return [losses.get(trial.folder) for trial in trials]
-
-
-def _failed_before(trial: Trial, step: int) -> bool:
-    """Whether it failed on its way to that step; the run would do so again."""
-    folder = Folder(trial.folder)
-    return folder.exists(_FAILED) and int(folder.read_object(_FAILED)["until_step"]) <= step
 
 
 def _plan(

@@ -30,6 +30,7 @@ from typing import Any
 
 from webtext.base.errors import ConfigError, InputError, RunFailed, WebtextError
 from webtext.base.run import Run
+from webtext.base.storage import Folder
 from webtext.train.curve import Curve, read_curve
 from webtext.train.experiments.places import places_for
 from webtext.train.experiments.side_by_side import Call, Failed, run_side_by_side
@@ -37,7 +38,7 @@ from webtext.train.loop import TrainResult, finished_result, train_model
 from webtext.train.settings import TrainSettings
 from webtext.train.sources import open_sources
 
-LOG = "log.txt"
+LOG, FAILED = "log.txt", "failed.json"
 _TAIL_BYTES = 1 << 14
 
 
@@ -135,6 +136,31 @@ def run_trials(
         made = iter(run_side_by_side(calls, places, on_tick=tell, is_fatal=is_fatal))
         results = [next(made) if trial in left else (result, None) for trial, result in zip(trials, done, strict=True)]
     return [_result(trial, result) for trial, result in zip(trials, results, strict=True)]
+
+
+def trial_losses(
+    trials: Sequence[Trial], run: Run, *, label: str, side_by_side: int | None = None
+) -> list[float | None]:
+    """Each trial's held-out loss at its last step; None of one that failed on its way there, now or when it was made before.
+
+    One that failed is not made again until its folder is removed: it would do so again.
+    """
+    left = [trial for trial in trials if not _failed_before(trial)]
+    results = run_trials(left, run, label=label, side_by_side=side_by_side, allow_failed=True) if left else []
+    losses: dict[str, float] = {}
+    for result in results:
+        if result.failure is None:
+            losses[result.trial.folder] = result.held_out_loss()
+            continue
+        failed = {"until_step": result.trial.settings.last_step, "failure": result.failure}
+        Folder(result.trial.folder).write_bytes(FAILED, json.dumps(failed).encode() + b"\n")
+        run.console.say(f"{result.failure}: it has lost")
+    return [losses.get(trial.folder) for trial in trials]
+
+
+def _failed_before(trial: Trial) -> bool:
+    folder = Folder(trial.folder)
+    return folder.exists(FAILED) and int(folder.read_object(FAILED)["until_step"]) <= trial.settings.last_step
 
 
 def train_trial(trial: Trial, then: Callable[[Trial], Any] | None = None) -> tuple[TrainResult, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,13 +35,18 @@ def edges(candidates: Sequence[Candidate], winner: Candidate) -> list[Edge]:
     found = []
     for i, (name, value) in enumerate(winner.values):
         tried = {candidate.values[i][1] for candidate in candidates}
-        if len(tried) < 2 or not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in tried):
-            continue
-        order = sorted(tried)
-        if value in (order[0], order[-1]):
-            is_largest = value == order[-1]
-            found.append(Edge(name, value, is_largest, _further(value, order[-2] if is_largest else order[1])))
-    return found
+        if all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in tried):
+            found.append(edge_of(name, value, tried))
+    return [edge for edge in found if edge is not None]
+
+
+def edge_of(name: str, value: Any, tried: Iterable[Any]) -> Edge | None:
+    """The edge that the best value of a setting lies at, of the numbers that were tried; None of one, and between others."""
+    order = sorted(tried)
+    if len(order) < 2 or value not in (order[0], order[-1]):
+        return None
+    is_largest = value == order[-1]
+    return Edge(name, value, is_largest, _further(value, order[-2] if is_largest else order[1]))
 
 
 def order_note(last: Rung, names: Sequence[str]) -> str:

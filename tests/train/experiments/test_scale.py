@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run
-from webtext.base.errors import DryRun, InputError
+from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings, train_model
 from webtext.train.experiments import scale as module
+from webtext.train.experiments import trials as trials_module
 from webtext.train.experiments.recipe_file import recipe_file
 from webtext.train.experiments.scale import BITS, NATS, Measured, Scale, make_table, run_scale
 from webtext.train.experiments.scale_page import notes, scale_page, scale_text
@@ -34,11 +35,25 @@ def settings(settings: TrainSettings) -> TrainSettings:
 
 
 @pytest.fixture(autouse=True)
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_here(trials: list[Trial], run: Run, **_: Any) -> list[TrialResult]:
-        return [TrialResult(each, train_model(each.tokens, each.folder, each.settings, run)) for each in trials]
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainSettings]:
+    """Trials are made in this process, which is quicker; the list has the settings of those that made steps."""
+    made: list[TrainSettings] = []
 
-    monkeypatch.setattr(module, "run_trials", run_here)
+    def run_here(trials: list[Trial], run: Run, **_: Any) -> list[TrialResult]:
+        results = []
+        for trial in trials:
+            try:
+                result = train_model(trial.tokens, trial.folder, trial.settings, run)
+            except RunFailed as error:
+                results.append(TrialResult(trial, None, error.lines[0]))
+                continue
+            made.extend([] if result.skipped else [trial.settings])
+            results.append(TrialResult(trial, result))
+        return results
+
+    for place in (module, trials_module):
+        monkeypatch.setattr(place, "run_trials", run_here)
+    return made
 
 
 def measured(n: int, loss: float, passes: float = 0.5) -> Measured:
@@ -97,7 +112,7 @@ def test_every_size_is_trained_under_both_budgets_and_again_nothing_is(
     assert [table.budget for table in found.tables] == ["512 tokens", "0.02 tokens a parameter"]
     assert found.unit == BITS
     assert [row.tokens for row in found.tables[0].rows] == [512] * 3
-    assert (tmp_path / "scale/runs/512-tokens/1x16/seed-0/metrics.jsonl").exists()
+    assert (tmp_path / "scale/runs/512-tokens/1x16/rate-0.01-steps-4/seed-0/metrics.jsonl").exists()
     told = json.loads((tmp_path / "scale/scale.json").read_text())
     check = found.tables[0].check
     assert check is not None
@@ -109,6 +124,94 @@ def test_every_size_is_trained_under_both_budgets_and_again_nothing_is(
         one.mean / other.mean == pytest.approx(ratio)
         for one, other in zip(again.tables[1].rows, found.tables[1].rows, strict=True)
     )
+
+
+RATES = (1e-4, 1e-2, 3e-2)
+
+
+def test_each_size_takes_the_rate_that_its_short_runs_prefer(
+    tokens: str, tmp_path: Path, settings: TrainSettings, trained: list[TrainSettings]
+) -> None:
+    scale = ScaleSettings(**SMALL, tokens=1024, learning_rates=RATES, tuning_ratio=0.5)
+    found = run_scale(tokens, str(tmp_path), settings, scale, Run.quiet())
+    assert [(made.steps, made.learning_rate) for made in trained[:12]] == [(4, rate) for rate in RATES] * 4
+    rows = [*found.tables[0].rows, found.tables[0].check]
+    for row, made in zip(rows, trained[12:], strict=True):
+        assert row is not None
+        losses = dict(row.tried)
+        assert row.learning_rate == min(RATES, key=lambda rate, losses=losses: losses[rate])
+        assert (made.n_embd, made.learning_rate, made.steps) == (row.size.n_embd, row.learning_rate, 8)
+        assert losses[1e-4] > losses[row.learning_rate], "a rate that learns nothing is none's"
+    told = json.loads((tmp_path / "scale.json").read_text())["tables"][0]["rows"][0]
+    assert [rate for rate, _ in told["tried"]] == list(RATES)
+    assert "each size's best of 0.0001, 0.01, 0.03, by runs of 50% of its tokens" in scale_text(found)
+    trained.clear()
+    larger = replace(scale, learning_rates=(*RATES, 1e-3))
+    more = run_scale(tokens, str(tmp_path), settings, larger, Run.quiet())
+    assert [made.learning_rate for made in trained] == [1e-3] * 4, "what was tried, and what was chosen, is there"
+    assert [row.values for row in more.tables[0].rows] == [row.values for row in found.tables[0].rows]
+
+
+def test_runs_that_try_rates_with_all_tokens_are_the_runs_that_are_fitted(
+    tokens: str, tmp_path: Path, settings: TrainSettings, trained: list[TrainSettings]
+) -> None:
+    scale = ScaleSettings(**SMALL, tokens=256, learning_rates=RATES, tuning_ratio=1.0)
+    found = run_scale(tokens, str(tmp_path), settings, scale, Run.quiet())
+    assert len(trained) == 12
+    for row in found.tables[0].rows:
+        assert row.mean == dict(row.tried)[row.learning_rate]
+
+
+def test_a_rate_whose_run_failed_is_not_taken_and_no_size_goes_without(
+    tokens: str, tmp_path: Path, settings: TrainSettings, trained: list[TrainSettings]
+) -> None:
+    wild = replace(settings, max_grad_norm=None)
+    scale = ScaleSettings(**SMALL, tokens=512, learning_rates=(1e-2, 1e30), tuning_ratio=0.5)
+    found = run_scale(tokens, str(tmp_path), wild, scale, Run.quiet())
+    assert [row.tried[1] for row in found.tables[0].rows] == [(1e30, None)] * 3
+    assert "1e+30 failed; taken 0.01" in scale_text(found)
+    with pytest.raises(RunFailed, match="1x16, 512 tokens: all rates failed"):
+        run_scale(tokens, str(tmp_path), wild, replace(scale, learning_rates=(1e30, 1e31)), Run.quiet())
+
+
+def test_a_best_rate_at_the_edge_of_those_tried_is_said() -> None:
+    row = measured(1000, 4.0)
+    inside = replace(row, learning_rate=2e-3, tried=((1e-3, 4.1), (2e-3, 4.0), (4e-3, 4.2)))
+    edge = replace(row, learning_rate=4e-3, tried=((1e-3, 4.2), (2e-3, 4.1), (4e-3, None)))
+    table = make_table("b", [inside, replace(edge, size=measured(2000, 4).size), measured(4000, 3.8)], None)
+    said = "".join(notes(table))
+    assert "the rate of 1x2000, 0.004 is the largest of those tried, so the best may lie beyond; try 0.008 too" in said
+    assert said.count("At the edge") == 1
+    assert "Rates of 1x1000: 0.001 4.1000, 0.002 4.0000, 0.004 4.2000; taken 0.002." in said
+    assert "0.004 failed" in said
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"learning_rates": (1e-3,)}, "learning_rates are 0.001\n.*by --learning-rate"),
+        ({"learning_rates": (1e-3, 1e-3)}, "two or more different ones"),
+        ({"learning_rates": (1e-3, 0.0)}, "above 0"),
+        ({"tuning_ratio": 0.0}, "tuning_ratio is 0.0"),
+        ({"tuning_ratio": 1.5}, "at most 1"),
+    ],
+)
+def test_rates_that_are_no_choice_are_refused(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ScaleSettings(**how)
+
+
+def test_a_dry_run_tells_the_short_runs_too(
+    tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = Run.quiet()
+    how.console.mode, how.dry_run = "human", True
+    scale = ScaleSettings(**SMALL, tokens=1280, learning_rates=RATES, tuning_ratio=0.2, seeds=2)
+    with pytest.raises(DryRun):
+        run_scale(tokens, str(tmp_path / "out"), settings, scale, how)
+    said = capsys.readouterr().err
+    assert f"{4 * 2 + 4 * 3} runs, {4 * 2 * 1280 + 4 * 3 * 256:,} tokens" in said
+    assert "10 steps, 1,280 tokens, 0.13 passes, after 2 steps for each rate" in said
 
 
 def test_a_dry_run_tells_sizes_tokens_and_passes_and_makes_nothing(

@@ -57,6 +57,11 @@ def test_the_rate_falls_with_the_width_and_steps_hold_the_tokens() -> None:
     assert small.learning_rate == 1e-2
     assert large.learning_rate == pytest.approx(5e-3)
     assert (small.steps, small.warmup_steps) == (100, 10)
+    muon = replace(SETTINGS, muon_learning_rate=3e-2)
+    tuned = run_settings(replace(sizes[0], n_embd=256), sizes[0], 12_800, muon, scale, 2e-2)
+    assert (tuned.learning_rate, tuned.muon_learning_rate) == (2e-2, pytest.approx(6e-2)), (
+        "one that is named is no rule's"
+    )
     assert run_settings(sizes[0], sizes[0], 12_801, SETTINGS, scale).steps == 101
 
 

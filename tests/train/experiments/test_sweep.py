@@ -16,6 +16,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.experiments import sweep as module
+from webtext.train.experiments import trials as trials_module
 from webtext.train.experiments.grid import make_grid
 from webtext.train.experiments.halving import Rung
 from webtext.train.experiments.settings import SweepSettings
@@ -54,7 +55,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
             results.append(TrialResult(trial, result))
         return results
 
-    monkeypatch.setattr(module, "run_trials", in_process)
+    monkeypatch.setattr(trials_module, "run_trials", in_process)
     return made
 
 
@@ -188,7 +189,7 @@ def test_the_page_draws_losses_over_each_setting_and_every_curve(tmp_path: Path)
 def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
     tokens: str, tmp_path: Path, settings: TrainSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "run_trials", run_trials)
+    monkeypatch.setattr(trials_module, "run_trials", run_trials)
     out = tmp_path / "sweep"
     (tmp_path / "recipe.toml").write_text(module.recipe_file(settings, []))
     command = ["train", "sweep", tokens, "--lr", "1e-3,1e-2", "--config", str(tmp_path / "recipe.toml")]
