@@ -27,9 +27,9 @@ from webtext.train.offload.arena import Arena
 from webtext.train.offload.fit import fit, measure_costs
 from webtext.train.offload.host_memory import HostMemory
 from webtext.train.offload.host_optimizer import HostOptimizers
-from webtext.train.offload.link import Link, ModelledLink, ThreadLink
+from webtext.train.offload.link import Link, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
-from webtext.train.offload.window import Costs, predict_seconds
+from webtext.train.offload.window import covering_bandwidth, predict_step
 from webtext.train.optimizer import make_optimizer
 from webtext.train.update import gradient_norm, update
 
@@ -37,20 +37,19 @@ CPU = torch.device("cpu")
 SETTINGS = TrainSettings(dtype="float32")
 SHAPE = GPT2Config(n_layer=8, n_head=4, n_embd=256, context=256, vocab_size=4096)
 SEQUENCES, MICROBATCHES = 2, 4
-GPU_FLOPS = 400e12
-"""What a GPU is said to reach: a link of B bytes/s beside it is one of B times this CPU's share of that here."""
+LINKS_SHAPE = replace(SHAPE, context=128, vocab_size=512)
+"""Of a model whose ends count for little, as nothing is copied beside them."""
 
 
-def made_model(n_layer: int) -> GPT2:
+def made_model(n_layer: int, shape: GPT2Config = SHAPE) -> GPT2:
     torch.manual_seed(0)
-    return GPT2(replace(SHAPE, n_layer=n_layer))
+    return GPT2(replace(shape, n_layer=n_layer))
 
 
-def batches(n: int = MICROBATCHES) -> list[Tensor]:
+def batches(n: int = MICROBATCHES, shape: GPT2Config = SHAPE) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return list(
-        torch.randint(SHAPE.vocab_size, (n * SEQUENCES, SHAPE.context + 1), generator=generator).split(SEQUENCES)
-    )
+    tokens_bt = torch.randint(shape.vocab_size, (n * SEQUENCES, shape.context + 1), generator=generator)
+    return list(tokens_bt.split(SEQUENCES))
 
 
 class Plain:
@@ -76,10 +75,10 @@ class Offloaded:
     """The offloaded engine's step, over a link of choice; `within` surrounds what the device does."""
 
     def __init__(
-        self, n_layer: int, link: Link, within: AbstractContextManager[Any] | None = None, group: int = MICROBATCHES
+        self, n_layer: int, link: Link, within: AbstractContextManager[Any] | None = None, shape: GPT2Config = SHAPE
     ) -> None:
         self.within = within or nullcontext()
-        self.model = OffloadedModel(made_model(n_layer), link, CPU, dtype=torch.float32, group=MICROBATCHES)
+        self.model = OffloadedModel(made_model(n_layer, shape), link, CPU, dtype=torch.float32, group=MICROBATCHES)
         parameters = dict(self.model.model.named_parameters())
         self.optimizers = HostOptimizers(parameters, layer_of, SETTINGS, HostMemory())
 
@@ -169,48 +168,45 @@ def speeds(n_layer: int, rounds: int) -> None:
 
 
 def links(n_layer: int, rounds: int) -> None:
-    """Steps on links that are made slow, beside what the model of them says."""
-    tokens = batches()
-    flops = 2 * 12 * SHAPE.n_embd**2 * SEQUENCES * SHAPE.context
-    probe = OffloadedModel(made_model(n_layer), ThreadLink(), CPU, dtype=torch.float32, group=MICROBATCHES)
+    """Steps on links that are made slow, beside what the model of them says: bandwidths around the one that computing covers."""
+    tokens = batches(shape=LINKS_SHAPE)
+    probe = Offloaded(n_layer, ThreadLink(), shape=LINKS_SHAPE).model
+    probe.forward_backward(tokens)
     measured = measure_costs(probe, tokens[0])
-    share = flops / measured.forward_seconds / GPU_FLOPS
+    enough = covering_bandwidth(measured)
     print(
-        f"\nlinks, each times {share:.2e}: this CPU's share of a GPU that reaches {GPU_FLOPS / 1e12:.0f} TFLOP/s; "
-        f"a step of {n_layer} layers"
+        f"\na step of {n_layer} layers of {LINKS_SHAPE.n_embd}, {MICROBATCHES} x {SEQUENCES} x {LINKS_SHAPE.context} tokens, "
+        f"on links with a bandwidth of so many times {enough / 1e6:.1f} MB/s, at which computing covers the copies; "
+        f"medians of {rounds}\n"
+        f"computing a layer for one microbatch: {1e3 * measured.forward_seconds:.1f} ms forward, "
+        f"{1e3 * measured.backward_seconds:.1f} ms backward; its parameters {measured.layer_bytes:,} bytes, "
+        f"its input {measured.input_bytes:,}\n"
+        f"  {'bandwidth':>10}{'latency ms':>12}{'predicted s':>13}{'measured s':>12}{'of it':>7}"
+        f"{'hidden, model':>15}{'hidden, run':>13}"
     )
-    print(
-        f"  {'GB/s':>6}{'window':>8}{'predicted s':>13}{'measured s':>12}{'of it':>7}{'hidden, model':>15}{'hidden, run':>13}"
-    )
-    for gigabytes in (4, 16, 64):
-        bandwidth = gigabytes * 1e9 * share
-        costs = replace(measured, bandwidth=bandwidth, latency=1e-4)
-        predicted, hidden = modelled(costs, tokens, n_layer)
-        times, stalled, copied = [], 0.0, 0.0
-        link = ThreadLink(bandwidth, 1e-4)
-        run = OffloadedModel(made_model(n_layer), link, CPU, dtype=torch.float32, group=MICROBATCHES)
-        for i in range(rounds + 1):
-            link.stalled_seconds = link.copied_seconds = 0.0
+    slow = 0.5 * measured.forward_seconds
+    for times, latency in ((None, 0.0), *((times, 0.0) for times in (4, 2, 1, 0.5, 0.25)), (4, slow), (4, 4 * slow)):
+        costs = measured if times is None else replace(measured, bandwidth=times * enough, latency=latency)
+        link = ThreadLink() if times is None else ThreadLink(costs.bandwidth, costs.latency)
+        run = Offloaded(n_layer, link, shape=LINKS_SHAPE).model
+        run.forward_backward(tokens)
+        link.stalled_seconds = link.copied_seconds = 0.0
+        predicted, found = [], []
+        for _ in range(rounds):
+            now = measure_costs(probe, tokens[0])  # the machine is not always as fast
+            costs = replace(costs, forward_seconds=now.forward_seconds, backward_seconds=now.backward_seconds)
+            predicted.append(predict_step(costs, run.window.size))
             began = time.perf_counter()
             run.forward_backward(tokens)
-            if i:
-                times.append(time.perf_counter() - began)
-                stalled, copied = stalled + link.stalled_seconds, copied + link.copied_seconds
-        found = statistics.median(times)
+            found.append(time.perf_counter() - began)
+        ratio = statistics.median(mine / theirs.seconds for mine, theirs in zip(found, predicted, strict=True))
         print(
-            f"  {gigabytes:>6}{run.window.size:>8}{predicted:>13.2f}{found:>12.2f}{found / predicted:>7.2f}"
-            f"{hidden:>14.1%}{1 - stalled / copied:>13.1%}"
+            f"  {times or 'memory':>10}{1e3 * costs.latency:>12.2f}"
+            f"{statistics.median(step.seconds for step in predicted):>13.3f}{statistics.median(found):>12.3f}{ratio:>7.3f}"
+            f"{statistics.median(step.hidden_ratio for step in predicted):>14.1%}"
+            f"{1 - link.stalled_seconds / link.copied_seconds:>13.1%}",
+            flush=True,
         )
-
-
-def modelled(costs: Costs, tokens: list[Tensor], n_layer: int) -> tuple[float, float]:
-    """The predicted step with the ends' own computing left out, and the share of the copies' time that no one waits for."""
-    seconds = {"forward": costs.forward_seconds, "backward": costs.backward_seconds}
-    link = ModelledLink(costs.bandwidth, costs.latency, seconds)
-    model = OffloadedModel(made_model(n_layer), link, CPU, dtype=torch.float32, group=MICROBATCHES)
-    model.forward_backward(tokens)
-    assert abs(link.now - predict_seconds(costs, 2)) < 1e-6 * link.now
-    return link.now, 1 - link.stalled_seconds / link.copied_seconds
 
 
 def host_step(n_layer: int, rounds: int) -> None:

@@ -21,7 +21,7 @@ from webtext.train.offload.arena import Arena
 from webtext.train.offload.fit import fit, measure_costs
 from webtext.train.offload.link import Link, ModelledLink, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
-from webtext.train.offload.window import Costs, choose_window, predict_seconds
+from webtext.train.offload.window import Costs, choose_window, covering_bandwidth, predict_step
 
 CPU = torch.device("cpu")
 CONTEXT, WIDTH, EOT = 16, 32, 7
@@ -243,7 +243,44 @@ def test_a_step_takes_what_the_model_of_the_link_predicts(
     costs = costs_of(model, link, 4)
     window = min(window, n_layer)
     train_offloaded(model, link, 1, Arena(1 << 30), window=window)
-    assert link.now == pytest.approx(predict_seconds(costs, window), rel=1e-9)
+    expected = predict_step(costs, window)
+    assert link.now == pytest.approx(expected.seconds, rel=1e-9)
+    assert link.copied_seconds == pytest.approx(expected.copied_seconds, rel=1e-9)
+    assert link.stalled_seconds == pytest.approx(expected.stalled_seconds, rel=1e-6, abs=1e-9 * link.now)
+
+
+@given(
+    st.integers(2, 20),
+    st.integers(1, 5),
+    *[st.integers(1, 10**9)] * 3,
+    st.floats(1e-3, 1.0),
+    st.floats(1.0, 4.0),
+)
+def test_from_the_covering_bandwidth_on_a_step_waits_for_its_first_and_last_copies_alone(
+    n_layer: int, group: int, layer_bytes: int, input_bytes: int, gradient_bytes: int, seconds: float, more: float
+) -> None:
+    costs = Costs(
+        n_layer=n_layer,
+        group=group,
+        layer_bytes=layer_bytes,
+        input_bytes=input_bytes,
+        gradient_bytes=gradient_bytes,
+        ends_bytes=1000,
+        ends_gradient_bytes=1000,
+        forward_seconds=seconds,
+        backward_seconds=more * seconds,
+        bandwidth=1.0,
+        latency=0.0,
+    )
+    enough = covering_bandwidth(costs)
+    ends = 2000 + layer_bytes + 2 * group * input_bytes + gradient_bytes
+    computing = n_layer * group * (1 + more) * seconds
+    at_it = predict_step(replace(costs, bandwidth=enough), 2)
+    assert at_it.seconds == pytest.approx(computing + at_it.stalled_seconds)
+    assert at_it.stalled_seconds <= ends / enough * (1 + 1e-9) + 1e-9 * computing
+    longer = replace(costs, n_layer=4 * n_layer + 40)
+    stalls = [predict_step(replace(c, bandwidth=0.9 * enough), 2).stalled_seconds for c in (costs, longer)]
+    assert stalls[1] > stalls[0] * (1 + 1e-9)  # below it each layer more is waited for
 
 
 def test_copies_are_hidden_where_computing_covers_them() -> None:
@@ -268,7 +305,7 @@ def test_the_window_is_the_smallest_that_is_as_fast_as_any() -> None:
     loading = replace(slow, input_bytes=slow.layer_bytes)  # each layer that is still there at the turn saves its copy
     assert choose_window(loading, 1 << 30) == 12
     assert choose_window(loading, 5 * slow.layer_bytes) == 5
-    assert predict_seconds(loading, 12) < predict_seconds(loading, 5) < predict_seconds(loading, 2)
+    assert predict_step(loading, 12).seconds < predict_step(loading, 5).seconds < predict_step(loading, 2).seconds
     with pytest.raises(ConfigError, match="are left for a window"):
         choose_window(slow, 2 * slow.layer_bytes - 1)
 

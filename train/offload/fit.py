@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from webtext.train.offload.device_memory import DeviceMemory
-from webtext.train.offload.offloaded import OffloadedModel
+from webtext.train.offload.offloaded import OffloadedModel, add_gradients
 from webtext.train.offload.window import Costs, choose_window
 
 REPEATS = 3
@@ -54,6 +54,8 @@ def measure_costs(model: OffloadedModel, tokens_bt: Tensor) -> Costs:
         *model.inputs_shape(tokens_bt[:, :-1]), dtype=model.dtype, device=model.device, requires_grad=True
     )
 
+    sums = layers.views(torch.zeros(layers.n_elements, dtype=layers.parameters.dtype, device=model.device))
+
     def seconds(work: Callable[[], object]) -> float:
         times = []
         for _ in range(REPEATS):
@@ -72,7 +74,7 @@ def measure_costs(model: OffloadedModel, tokens_bt: Tensor) -> Costs:
 
     def backward() -> None:
         y_btc = model.layer(parameters, x_btc, None)
-        torch.autograd.grad(y_btc, [x_btc, *parameters.values()], torch.zeros_like(y_btc))
+        add_gradients(y_btc, torch.zeros_like(y_btc), x_btc, parameters, sums)
         link.computed("backward")
 
     forward_seconds = seconds(forward)

@@ -141,12 +141,12 @@ class OffloadedModel:
             x_btc, counted_bt = x[i].requires_grad_(), self.rules.counted(inputs_bt[i])
             loss = self._ends.loss(parameters, x_btc, tokens_bt[:, 1:], counted_bt) / n_all
             losses.append(loss.detach())
-            x[i] = _add_gradients(loss, None, x_btc, parameters, sums)
+            x[i] = add_gradients(loss, None, x_btc, parameters, sums)
         self._backward(x, inputs_bt, adds=adds)
         for i, tokens_bt in enumerate(inputs_bt):
             with self._replay.again((ENDS, i)):
                 x_btc = self._ends.embed(parameters, tokens_bt)
-            _add_gradients(x_btc, x[i], None, parameters, sums)
+            add_gradients(x_btc, x[i], None, parameters, sums)
         self._store_gradients(self.ends.gradients[0], slopes, adds=adds)
         return losses
 
@@ -186,7 +186,7 @@ class OffloadedModel:
                 event.wait()
                 with self._replay.again((layer, i)):
                     y_btc = self.layer(parameters, x_btc.requires_grad_(), self.rules.documents(inputs_bt[i]))
-                slopes[i] = _add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
+                slopes[i] = add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
                 self.link.computed("backward")
             self._store_gradients(self.layers.gradients[layer], gradient, adds=adds)
 
@@ -242,7 +242,7 @@ class OffloadedModel:
         return torch.empty(shape, dtype=dtype, device=self.device)
 
 
-def _add_gradients(
+def add_gradients(
     output: Tensor, slope: Tensor | None, x_btc: Tensor | None, leaves: dict[str, Tensor], sums: dict[str, Tensor]
 ) -> Tensor:
     """Add the gradients of `leaves` to `sums`, which has them in the same order; returns that of `x_btc`."""

@@ -31,6 +31,20 @@ class Costs:
         return self.latency + n_bytes / self.bandwidth
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """A step's time; that in which it waited for copies, which took so long altogether."""
+
+    seconds: float
+    stalled_seconds: float
+    copied_seconds: float
+
+    @property
+    def hidden_ratio(self) -> float:
+        """The share of the copies' time that nothing waited for."""
+        return 1 - self.stalled_seconds / self.copied_seconds
+
+
 def choose_window(costs: Costs, free_bytes: int) -> int:
     """Layers that the device holds at once: the fewest with which a step takes as long as with any that fit, within 1 %.
 
@@ -46,12 +60,26 @@ def choose_window(costs: Costs, free_bytes: int) -> int:
             "choose a smaller microbatch_size, or give the device more memory",
         )
     sizes = {least, most} | {size for n in range(1, 20) for size in (2**n, 3 * 2**n) if least <= size <= most}
-    seconds = {size: predict_seconds(costs, size) for size in sizes}
+    seconds = {size: predict_step(costs, size).seconds for size in sizes}
     return min(size for size in sizes if seconds[size] <= 1.01 * min(seconds.values()))
 
 
-def predict_seconds(costs: Costs, window: int) -> float:
-    """A step of one group, from the first load to the last gradient on the host, by the order in which `offloaded.py` asks."""
+def covering_bandwidth(costs: Costs) -> float:
+    """Bytes a second, each way, from which on computing a layer takes as long as any copies beside it, without latency.
+
+    Only the first and the last copies of a step are then waited for.
+    """
+    inputs = costs.group * costs.input_bytes
+    forward, backward = costs.group * costs.forward_seconds, costs.group * costs.backward_seconds
+    loads = max(costs.layer_bytes / forward, (costs.layer_bytes + inputs) / backward)
+    return max(loads, inputs / forward, costs.gradient_bytes / backward)
+
+
+def predict_step(costs: Costs, window: int) -> StepTime:
+    """A step of one group, from the first load to the last gradient on the host, by the order in which `offloaded.py` asks.
+
+    The ends' own computing is left out, which nothing is copied beside.
+    """
     clock = _Clock(costs)
     ends = clock.load(costs.ends_bytes)
     arrives = {layer: clock.load(costs.layer_bytes) for layer in range(min(window - 1, costs.n_layer))}
@@ -59,7 +87,7 @@ def predict_seconds(costs: Costs, window: int) -> float:
     _forward(clock, costs, window, arrives)
     _backward(clock, costs, window, arrives)
     clock.wait(clock.store(costs.ends_gradient_bytes))
-    return clock.now
+    return StepTime(clock.now, clock.stalled, clock.copied)
 
 
 def plan_costs(config: GPT2Config, settings: TrainSettings, speed: float, bandwidth: float) -> Costs:
@@ -100,7 +128,10 @@ def offload_text(
     costs = plan_costs(config, settings, speed, bandwidth)
     output = 6 * config.n_embd * config.vocab_size * accumulation * microbatch * config.context / speed
     computing = output + config.n_layer * costs.group * (costs.forward_seconds + costs.backward_seconds)
-    return f"{text}; a step: {predict_seconds(costs, 2) + output:,.2f} s, of which computing {computing:,.2f} s"
+    return (
+        f"{text}; a step: {predict_step(costs, 2).seconds + output:,.2f} s, of which computing {computing:,.2f} s, "
+        f"which covers the copies of a link from {covering_bandwidth(costs) / 1e9:,.3g} GB/s on"
+    )
 
 
 class _Clock:
@@ -108,18 +139,25 @@ class _Clock:
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self.now = self._load_free = self._store_free = 0.0
+        self.now = self.stalled = self.copied = 0.0
+        self._free_at = {"load": 0.0, "store": 0.0}
 
     def load(self, n_bytes: int) -> float:
-        self._load_free = max(self.now, self._load_free) + self._costs.copy_seconds(n_bytes)
-        return self._load_free
+        return self._copy("load", n_bytes)
 
     def store(self, n_bytes: int) -> float:
-        self._store_free = max(self.now, self._store_free) + self._costs.copy_seconds(n_bytes)
-        return self._store_free
+        return self._copy("store", n_bytes)
+
+    def _copy(self, way: str, n_bytes: int) -> float:
+        seconds = self._costs.copy_seconds(n_bytes)
+        self.copied += seconds
+        self._free_at[way] = max(self.now, self._free_at[way]) + seconds
+        return self._free_at[way]
 
     def wait(self, until: float) -> None:
-        self.now = max(self.now, until)
+        stall = max(0.0, until - self.now)
+        self.stalled += stall
+        self.now += stall
 
 
 def _forward(clock: _Clock, costs: Costs, window: int, arrives: dict[int, float]) -> None:
