@@ -71,7 +71,7 @@ from webtext.train.trainer import Trainer
 settle = Trainer._settle
 def settle_and_wait(self, queued):
     note = settle(self, queued)
-    while self.step >= {step} and not self._termination.asked:
+    while self.step >= {step} and self.settings.seed >= {seed} and not self._termination.asked:
         time.sleep(0.005)
     return note
 Trainer._settle = settle_and_wait
@@ -86,16 +86,16 @@ sys.exit(run(sys.argv[1:]))
 @pytest.fixture(scope="session")
 def run_that_waits() -> Callable[[int, list[str]], list[str]]:
     """The command of a run of webtext that goes on after that step only when SIGTERM has come: no machine outruns a test."""
-    return lambda step, arguments: [sys.executable, "-c", WAITS.format(step=step) + RUN, *arguments]
+    return lambda step, arguments: [sys.executable, "-c", WAITS.format(step=step, seed=0) + RUN, *arguments]
 
 
 @pytest.fixture(scope="session")
-def experiment_that_waits() -> Callable[[int, list[str]], list[str]]:
-    """The same of an experiment, whose trials wait, each in its process."""
+def experiment_that_waits() -> Callable[..., list[str]]:
+    """The same of an experiment, whose trials wait, each in its process; those of that seed and later ones."""
 
-    def command(step: int, arguments: list[str]) -> list[str]:
+    def command(step: int, arguments: list[str], seed: int = 0) -> list[str]:
         place = "from webtext.train.experiments import side_by_side"
-        start = f"{place}\nside_by_side.START = {WAITS.format(step=step)!r} + side_by_side.START"
+        start = f"{place}\nside_by_side.START = {WAITS.format(step=step, seed=seed)!r} + side_by_side.START"
         return [sys.executable, "-c", start + RUN, *arguments]
 
     return command

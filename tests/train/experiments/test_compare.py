@@ -149,7 +149,7 @@ def test_whoever_ends_a_comparison_gets_the_same_answer_by_the_same_command(
     sentences: str,
     letters: str,
     tmp_path: Path,
-    experiment_that_waits: Callable[[int, list[str]], list[str]],
+    experiment_that_waits: Callable[..., list[str]],
     trials_here: Callable[[Any], None],
 ) -> None:
     """SIGTERM comes while the first run waits for it; what goes on, here, has the numbers of one undisturbed."""

@@ -1,0 +1,79 @@
+"""`train scale` on real text: a family of sizes, each at its best rate, the fit, what it predicts one size up, and that trained.
+
+    python tests/bench/bench_scale.py [DATA] [--tokens 262144] [--tokens-per-parameter R] [--seeds 1] [--out FOLDER]
+
+DATA (else WEBTEXT_TEST_DATA) holds corpora/en.txt.xz, English documentation. With --out what was trained is not trained again,
+and scale.html stays there. CPU seconds are those of this process and its children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from bench_corpora import SETTINGS, cpu_seconds
+from corpora_made import HELD_OUT_CHARACTERS, Making
+from corpora_texts import cut, texts_of
+from real_data import real_data
+
+from webtext.base.console import Console
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.tokenizer import Tokenizer
+from webtext.train.experiments.scale import run_scale
+from webtext.train.experiments.scale_page import scale_page, scale_text
+from webtext.train.experiments.settings import ScaleSettings
+
+VOCAB_SIZE = 1024
+CHARACTERS = 12_000_000
+"""More than four million tokens: no run reads a text twice."""
+SIZES, CHECK = ("2x64", "3x96", "4x128", "5x160"), "6x192"
+RATES = (2e-3, 4e-3, 8e-3)
+"""Of AdamW; Muon's are twice as large, as in SETTINGS."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
+    parser.add_argument("--tokens", type=int, default=262_144, help="of every size")
+    parser.add_argument("--tokens-per-parameter", type=float, help="a second table")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="where corpus and runs are kept; a temporary folder without it")
+    options = parser.parse_args()
+    data = real_data(options.data)
+    with tempfile.TemporaryDirectory() as temporary:
+        out = options.out or Path(temporary)
+        started = cpu_seconds()
+        making = Making(data, out / "made", CHARACTERS, Run.quiet(2))
+        build = make_build(making)
+        settings = replace(
+            SETTINGS, context=128, batch_size=8, microbatch_size=8, eval_windows=128, eval_interval=None,
+            checkpoint_interval=100, keep_checkpoints=1, keep_best=False,
+        )  # fmt: skip
+        scale = ScaleSettings(
+            sizes=SIZES, check=CHECK, learning_rates=RATES, tokens=options.tokens, warmup_ratio=0.05,
+            tokens_per_parameter=options.tokens_per_parameter, seeds=options.seeds, side_by_side=1,
+        )  # fmt: skip
+        run = Run.quiet()
+        run.console = Console("human")
+        place = str(out / "scale")
+        found = run_scale(f"{build}/tokens", place, settings, scale, run, tokenizer=f"{build}/tokenizer/tokenizer.json")
+        Folder(place).write_bytes("scale.html", scale_page(found).encode())
+        print(f"{scale_text(found)}\n{cpu_seconds() - started:,.0f} CPU seconds; the page: {place}/scale.html")
+
+
+def make_build(making: Making) -> str:
+    """The documentation, cut, packed by a tokenizer of its own; the same documents held out as in `bench_corpora.py`."""
+    held_out, prose = cut(making.prose(), HELD_OUT_CHARACTERS)
+    documents = making.documents("prose", cut(prose, making.n_characters)[0], held_out)
+    return making.build("prose", documents, Tokenizer.train(texts_of(documents), VOCAB_SIZE))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Experiments whose processes are all killed midway: the same command makes what is left, once, and the answer is the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.train.experiments import trials as module
+from webtext.train.experiments.side_by_side import Call
+from webtext.train.experiments.trials import Trial, steps_of
+
+SECONDS = 300.0  # a guard, no measure
+FLAGS = (
+    "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --steps 4 --warmup-steps 1 "
+    "--learning-rate 1e-2 --threads 1 --dtype float32 --device cpu --eval-interval none --eval-windows 4 "
+    "--checkpoint-interval none --side-by-side 1"
+)
+SWEEP = "train sweep {tokens} --lr 1e-4,1e-2,3e-2 --rungs 0.5,1"
+SCALE = (
+    "train scale {tokens} --size 1x16 --size 2x16 --size 2x32 --head-size 16 --check none --tokens 512 "
+    "--learning-rates 1e-4,1e-2 --tuning-ratio 0.5"
+)
+COMPARE = "train compare one={build} other={build} --seeds 2 --tokens 512 --no-estimate"
+Made = set[tuple[str, int]]
+"""Folders of trials, and the steps that they were trained to."""
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Calls are made in this process, which is quicker; what made steps."""
+    found: Made = set()
+
+    def here(calls: Sequence[Call], places: Any, **_: Any) -> list[Any]:
+        answers = []
+        for call in calls:
+            trial: Trial = call.arguments[0]
+            result, answer = call.function(*call.arguments)
+            if not result.skipped:
+                assert (trial.folder, result.step) not in found, "made twice"
+                found.add((trial.folder, result.step))
+            answers.append((result, answer))
+        return answers
+
+    monkeypatch.setattr(module, "run_side_by_side", here)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("verb", "seed", "n_finished"),
+    [(SWEEP, 0, 3), (SCALE, 0, 6), (COMPARE, 1, 1)],
+    ids=["sweep", "scale", "compare"],
+)
+def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_one_undisturbed(
+    verb: str,
+    seed: int,
+    n_finished: int,
+    sentences: str,
+    tmp_path: Path,
+    made: Made,
+    experiment_that_waits: Callable[..., list[str]],
+) -> None:
+    """The first trial that is to make a third step, with that seed or a later one, waits there until it is killed."""
+
+    def command(out: Path) -> list[str]:
+        named = verb.format(tokens=f"{sentences}/tokens", build=sentences)
+        return [*named.split(), *FLAGS.split(), "--out", str(out), "--quiet"]
+
+    out, whole = tmp_path / "killed", tmp_path / "whole"
+    process = subprocess.Popen(
+        experiment_that_waits(3, command(out), seed), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    end = time.monotonic() + SECONDS
+    while not (waiting := [each for each in folders(out, seed) if steps_of(each) == 3]):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    process.send_signal(signal.SIGSTOP)  # what became of its child, it never learns
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    process.kill()
+    process.communicate(timeout=SECONDS)
+    finished = {
+        (str(each.parent.parent), int(each.name.removeprefix("step-"))) for each in out.rglob("checkpoints/step-*")
+    }
+    assert len(finished) == n_finished
+    assert not list(waiting[0].glob("checkpoints/step-*3"))
+
+    assert run(command(out)) == 0
+    assert not made & finished
+    again = {(folder.replace(str(out), str(whole)), step) for folder, step in made | finished}
+    made.clear()
+    assert run(command(whole)) == 0
+    assert again == made
+    (answer,) = out.glob("*[!n].json")
+    assert answer.read_text().replace(str(out), str(whole)) == (whole / answer.name).read_text()
+    assert run(command(out)) == 0
+    assert made == {each for each in made if each[0].startswith(str(whole))}, "given a third time, nothing is left"
+
+
+def folders(out: Path, seed: int) -> list[Path]:
+    """The model folders of an experiment with that seed, as far as they are there."""
+    return [path.parent for path in out.rglob(f"seed-{seed}/metrics.jsonl")]
