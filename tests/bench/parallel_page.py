@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from webtext.base.line_chart import Line, line_chart
-from webtext.train.curve import COLOURS, HEIGHT, STYLE
+from webtext.train.curve import HEIGHT
+from webtext.train.page import COLOURS, swatch, table
+from webtext.train.page import page as framed
 
 WIDEST, THINNER = 20.0, 3.0
 """Strokes get thinner from curve to curve: so one shows under the next that lies on it."""
@@ -23,11 +25,10 @@ def page(curves: Mapping[str, Sequence[float]], tokens_a_step: int) -> str:
         name: [max(SMALLEST, abs(a / b - 1)) for a, b in zip(losses, expected, strict=True)]
         for name, losses in list(curves.items())[1:]
     }
-    rows = "".join(
-        f'<tr><td><i style="background:{colours[name]}"></i>{escape(name)}</td><td class="n">{losses[-1]:.6f}</td>'
-        f'<td class="n">{f"{max(apart[name]):.1e}" if name in apart else ""}</td></tr>'
-        for name, losses in curves.items()
-    )
+    rows = [
+        (swatch(colours[name]) + escape(name), f"{of[-1]:.6f}", f"{max(apart[name]):.1e}" if name in apart else "")
+        for name, of in curves.items()
+    ]
     losses = line_chart(
         [Line(list(enumerate(values, 1)), f"w{i}", colours[name]) for i, (name, values) in enumerate(curves.items())],
         x_label="step",
@@ -46,14 +47,12 @@ def page(curves: Mapping[str, Sequence[float]], tokens_a_step: int) -> str:
         height=HEIGHT,
     )
     widths = "".join(f"svg .w{i}{{stroke-width:{max(1.0, WIDEST - THINNER * i):.1f}}}" for i in range(len(curves)))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>loss on meshes of processes</title><style>{STYLE}svg polyline{{fill:none}}{widths}</style></head><body>"
-        f"<h1>One model, trained in {len(curves)} ways</h1>"
+    return framed(
+        f"One model, trained in {len(curves)} ways",
         f"<p>Loss of each step of {tokens_a_step:,} tokens. The curves lie on each other: each is drawn thinner than the one "
         f"below it.</p>{losses}"
-        "<p>The share by which a step's loss differs from one process's, in float32; equal ones are drawn at 1e-9.</p>"
-        f'{differences}<table><tr><th>mesh</th><th class="n">last loss</th><th class="n">most apart</th></tr>'
-        f"{rows}</table></body></html>\n"
+        "<p>The share by which a step's loss differs from one process's, in float32; equal ones are drawn at 1e-9.</p>",
+        differences,
+        table(("mesh", "last loss", "most apart"), rows),
+        style=widths,
     )

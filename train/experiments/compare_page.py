@@ -8,20 +8,18 @@ from collections.abc import Sequence
 from html import escape
 
 from webtext.base.line_chart import Line, line_chart
-from webtext.train.curve import COLOURS, STYLE
 from webtext.train.experiments.compare import BETTER, OVERALL, WORSE, Comparison, Judgement
 from webtext.train.experiments.measure import VALIDATION
 from webtext.train.experiments.significance import ALPHA, quantile
 from webtext.train.experiments.trials import TrialResult
+from webtext.train.page import colour, page, paragraphs, swatch, table
 
 HEIGHT = 420
 _STYLE = """
-h2{font-size:1.1rem;margin:1.8rem 0 .3rem}
-.wide{overflow-x:auto}
 .better{color:#00794f;font-weight:600}.worse{color:#b8480a;font-weight:600}
 @media(prefers-color-scheme:dark){.better{color:#3fc495}.worse{color:#f0894e}}
-svg .each{fill:none;stroke-width:1;opacity:.35}
-svg .mean{fill:none;stroke-width:2.4}
+svg .each{stroke-width:1;opacity:.35}
+svg .mean{stroke-width:2.4}
 """
 
 
@@ -41,14 +39,9 @@ def comparison_text(found: Comparison) -> str:
 
 def comparison_page(found: Comparison) -> str:
     """The page: verdicts first, then every set, then the curves of every run."""
-    tables = "".join(f"<h2>{escape(_title(found, name))}</h2>{_table(found, name)}" for name in found.rows)
-    notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(found))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>corpora compared</title><style>{STYLE}{_STYLE}</style></head><body><h1>Corpora compared</h1>"
-        f"{_headline(found)}{tables}{_curves(found)}{notes}<h2>Runs</h2>{_runs(found)}</body></html>\n"
-    )
+    tables = (f"<h2>{escape(_title(found, name))}</h2>{_table(found, name)}" for name in found.rows)
+    parts = (_headline(found), *tables, _curves(found), paragraphs(_notes(found)), "<h2>Runs</h2>", _runs(found))
+    return page("Corpora compared", *parts, style=_STYLE)
 
 
 def _headline(found: Comparison) -> str:
@@ -70,37 +63,30 @@ def _table(found: Comparison, name: str) -> str:
     for i, corpus in enumerate(found.corpora):
         values = found.values[name][corpus.name]
         judgement = found.judgement(corpus.name, name)
-        against = '<td class="n"></td><td class="n"></td><td></td>'
+        against = ("", "", "")
         if judgement is not None:
             p = "" if judgement.p is None else f"{judgement.p:.2g}"
-            difference = _difference_text(judgement)
-            against = f'<td class="n">{difference}</td><td class="n">{p}</td><td>{_verdict_html(judgement)}</td>'
+            against = (_difference_text(judgement), p, _verdict_html(judgement))
         spread = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "one seed"
-        rows.append(
-            f'<tr><td><i style="background:{_colour(i)}"></i>{escape(corpus.name)}</td>'
-            f'<td class="n">{statistics.fmean(values):.4f}</td><td class="n">{spread}</td>{against}</tr>'
-        )
-    head = "<th>corpus</th>" + "".join(
-        f'<th class="n">{word}</th>' for word in ("mean", "spread", "difference, 95 %", "p")
-    )
-    return f'<div class="wide"><table><tr>{head}<th>verdict</th></tr>{"".join(rows)}</table></div>'
+        rows.append((swatch(colour(i)) + escape(corpus.name), f"{statistics.fmean(values):.4f}", spread, *against))
+    return table(("corpus", "mean", "spread", "difference, 95 %", "p", "verdict"), rows, words=(0, 5))
 
 
 def _curves(found: Comparison) -> str:
     """Bits per byte of the validation set over what runs saw: thin each run's, thick their mean."""
     lines: list[Line] = []
-    for i, (corpus, colour) in enumerate(zip(found.corpora, map(_colour, range(len(found.corpora))), strict=True)):
-        scale = found.corpora[i].bytes_per_token if found.is_per_byte else 1.0
+    for i, corpus in enumerate(found.corpora):
+        scale = corpus.bytes_per_token if found.is_per_byte else 1.0
         runs = [_points(result, scale) for result in found.results[corpus.name]]
         if not all(runs):
             continue
-        lines += [Line(points, "each", colour) for points in runs if len(runs) > 1]
+        lines += [Line(points, "each", colour(i)) for points in runs if len(runs) > 1]
         mean = [(column[0][0], statistics.fmean(y for _, y in column)) for column in zip(*runs, strict=False)]
 
         def told(x: float, y: float, name: str = corpus.name) -> str:
             return f"{name}, {x:,.0f}: {y:.4f} bits per byte"
 
-        lines.append(Line(mean, "mean", colour, told))
+        lines.append(Line(mean, "mean", colour(i), told))
     if not lines:
         return ""
     seen = "bytes of text seen" if found.is_per_byte else "tokens seen"
@@ -119,15 +105,16 @@ def _points(result: TrialResult, scale: float) -> list[tuple[float, float]]:
 
 
 def _runs(found: Comparison) -> str:
-    head = "".join(f'<th class="n">{escape(name)}</th>' for name in found.sets)
-    rows = "".join(
-        f"<tr><td>{escape(result.trial.name)}</td>"
-        + "".join(f'<td class="n">{result.answer[name].bits_per_byte:.4f}</td>' for name in found.sets)
-        + f"<td>{escape(result.trial.folder)}</td></tr>"
+    rows = [
+        [
+            escape(result.trial.name),
+            *(f"{result.answer[name].bits_per_byte:.4f}" for name in found.sets),
+            escape(result.trial.folder),
+        ]
         for corpus in found.corpora
         for result in found.results[corpus.name]
-    )
-    return f'<div class="wide"><table><tr><th>run</th>{head}<th>folder</th></tr>{rows}</table></div>'
+    ]
+    return table(("run", *map(escape, found.sets), "folder"), rows, words=(0, len(found.sets) + 1))
 
 
 def _notes(found: Comparison) -> list[str]:
@@ -172,7 +159,3 @@ def _difference_text(judgement: Judgement) -> str:
 
 def _verdict_html(judgement: Judgement) -> str:
     return f'<span class="{judgement.verdict.replace(" ", "-")}">{judgement.verdict}</span>'
-
-
-def _colour(i: int) -> str:
-    return COLOURS[i % len(COLOURS)]

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from html import escape
 
 from webtext.base.line_chart import Line, line_chart
-from webtext.train.curve import COLOURS
 from webtext.train.experiments.scale import Measured, Scale, Table
-from webtext.train.experiments.sweep_page import HEIGHT, PAGE_STYLE
+from webtext.train.page import COLOURS, page, paragraphs, swatch
+from webtext.train.page import table as html_table
 
 HEAD = ("size", "parameters", "in blocks", "tokens", "passes", "rate", "measured", "spread", "fit", "residual")
+HEIGHT = 380
 FIT_POINTS = 40
-_STYLE = (
-    "svg .dots{fill:none;stroke:none}svg .fit{fill:none;stroke-width:1.6}"
-    "svg .interval{fill:none;stroke-width:1;stroke-dasharray:5 4}"
-)
+_STYLE = "svg .dots{stroke:none}svg .fit{stroke-width:1.6}svg .interval{stroke-width:1;stroke-dasharray:5 4}"
 
 
 def scale_text(found: Scale) -> str:
@@ -36,27 +34,11 @@ def scale_text(found: Scale) -> str:
 
 def scale_page(found: Scale) -> str:
     """The page of a family of sizes."""
-    parts = []
-    for table in found.tables:
-        head = "".join(f"<th{_align(i)}>{cell}</th>" for i, cell in enumerate(HEAD))
-        rows = "".join(
-            "<tr>" + "".join(f"<td{_align(i)}>{escape(cell)}</td>" for i, cell in enumerate(row)) + "</tr>"
-            for row in _rows(table)
-        )
-        said = "".join(f"<p>{escape(note)}</p>" for note in notes(table))
-        parts.append(
-            f"<h2>{escape(table.budget)}</h2>{_drawing(found, table)}{said}"
-            f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
-        )
-    general = "".join(
-        f"<p>{escape(note)}</p>" for note in (f"Held-out loss, {found.unit}; {found.rule}.", *_general(found))
-    )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>loss over size</title><style>{PAGE_STYLE}{_STYLE}</style></head><body><h1>Held-out loss over size</h1>"
-        f"{general}{''.join(parts)}</body></html>\n"
-    )
+    parts = [paragraphs([f"Held-out loss, {found.unit}; {found.rule}.", *_general(found)])]
+    for of in found.tables:
+        rows = [[escape(cell) for cell in row] for row in _rows(of)]
+        parts += [f"<h2>{escape(of.budget)}</h2>", _drawing(found, of), paragraphs(notes(of)), html_table(HEAD, rows)]
+    return page("Held-out loss over size", *parts, style=_STYLE)
 
 
 def notes(table: Table) -> list[str]:
@@ -132,36 +114,32 @@ def _all(table: Table) -> Sequence[Measured]:
     return [*table.rows, *([table.check] if table.check else [])]
 
 
-def _drawing(found: Scale, table: Table) -> str:
+def _drawing(found: Scale, of: Table) -> str:
     """Means over parameters, the line through them, and dashed the interval for one more measurement."""
-    every = _all(table)
+    every = _all(of)
     low, high = math.log10(every[0].size.parameters), math.log10(every[-1].size.parameters)
     xs = [low + (high - low) * i / FIT_POINTS for i in range(FIT_POINTS + 1)]
-    fit = [(10**x, table.linear.at(x)) for x in xs]
+    fit = [(10**x, of.linear.at(x)) for x in xs]
 
     def told(n: float, loss: float) -> str:
         return f"{n:,.0f} parameters: {loss:.4f}"
 
     lines = [Line(fit, "fit", COLOURS[0])]
     lines += [
-        Line([(10**x, table.linear.at(x) + sign * table.linear.margin(x)) for x in xs], "interval", COLOURS[0])
+        Line([(10**x, of.linear.at(x) + sign * of.linear.margin(x)) for x in xs], "interval", COLOURS[0])
         for sign in (-1, 1)
     ]
-    lines.append(Line([(row.size.parameters, row.mean) for row in table.rows], "dots", COLOURS[0], told))
-    if table.check:
-        lines.append(Line([(table.check.size.parameters, table.check.mean)], "dots", COLOURS[1], told))
+    lines.append(Line([(row.size.parameters, row.mean) for row in of.rows], "dots", COLOURS[0], told))
+    if of.check:
+        lines.append(Line([(of.check.size.parameters, of.check.mean)], "dots", COLOURS[1], told))
     drawing = line_chart(
         lines,
         x_label="parameters",
         y_label=f"held-out loss, {found.unit}",
-        label=f"held-out loss over parameters, {escape(table.budget)}",
+        label=f"held-out loss over parameters, {escape(of.budget)}",
         height=HEIGHT,
         log_x=True,
     )
-    legend = f'<p><i style="background:{COLOURS[0]}"></i>fitted, its line, and dashed the 95 % interval of one more'
-    check = f' <i style="background:{COLOURS[1]}"></i>predicted, then measured' if table.check else ""
+    legend = f"<p>{swatch(COLOURS[0])}fitted, its line, and dashed the 95 % interval of one more"
+    check = f" {swatch(COLOURS[1])}predicted, then measured" if of.check else ""
     return f"{drawing}{legend}{check}</p>"
-
-
-def _align(i: int) -> str:
-    return ' class="n"' if i else ""

@@ -7,19 +7,12 @@ from html import escape
 from typing import Any
 
 from webtext.base.line_chart import Line, line_chart
-from webtext.train.curve import COLOURS, STYLE, losses_drawn
+from webtext.train.curve import losses_drawn
 from webtext.train.experiments.halving import Rung, mean_loss
 from webtext.train.experiments.sweep import WINNER, Sweep
+from webtext.train.page import colour, page, paragraphs, swatch, table
 
 HEIGHT = 380
-PAGE_STYLE = (
-    STYLE
-    + """
-h2{font-size:1.1rem;margin:1.8rem 0 .3rem}
-.wide{overflow-x:auto}
-tr.best td{font-weight:600}
-"""
-)
 FAILED, STOPPED = "failed", ""
 LOG_RATIO = 4
 """Values whose largest is so many times their smallest are drawn over a logarithmic axis."""
@@ -38,29 +31,22 @@ def sweep_text(found: Sweep) -> str:
 
 def sweep_page(found: Sweep) -> str:
     """The page of a sweep."""
-    names, *rows = _rows(found)
-    head = "".join(f'<th class="n">{escape(cell)}</th>' for cell in names[1:])
-    order = _order(found)
-    table = "".join(
-        f'<tr{" class=best" if i == 0 else ""}><td><i style="background:{_colour(order[i])}"></i>{escape(name)}</td>'
-        + "".join(f'<td class="n">{cell}</td>' for cell in cells)
-        + "</tr>"
-        for i, (name, *cells) in enumerate(rows)
-    )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in found.notes())
-    names_ = [name for name, _ in found.winner.values]
-    charts = "".join(_chart(found, i, name) for i, name in enumerate(names_))
-    curves = losses_drawn([(curve, _colour(number)) for number, curve in found.curves()])
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>sweep of {escape(', '.join(names_))}</title><style>{PAGE_STYLE}</style></head><body>"
-        f"<h1>Sweep of {escape(', '.join(names_))}</h1>"
+    (_, *steps), *rows = _rows(found)
+    cells = [
+        [swatch(colour(number)) + (f"<b>{escape(name)}</b>" if i == 0 else escape(name)), *losses]
+        for i, (number, (name, *losses)) in enumerate(zip(_order(found), rows, strict=True))
+    ]
+    names = [name for name, _ in found.winner.values]
+    return page(
+        f"Sweep of {', '.join(names)}",
         f"<p><b>{escape(found.winner.name)}</b>: held-out loss {found.loss:.4f} nats a token{_of_seeds(found)}, after all "
-        f"{found.planned_steps[-1]:,} steps.</p>{notes}{charts}<h2>On the way</h2>{curves}"
-        "<p>Thin: training, means of stretches. Thick, with a dot for each measurement: held out.</p>"
-        f'<h2>Held-out loss, nats a token</h2><div class="wide"><table><tr><th>candidate</th>{head}</tr>{table}</table></div>'
-        "</body></html>\n"
+        f"{found.planned_steps[-1]:,} steps.</p>",
+        paragraphs(found.notes()),
+        *(_chart(found, i, name) for i, name in enumerate(names)),
+        "<h2>On the way</h2>",
+        losses_drawn([(curve, colour(number)) for number, curve in found.curves()]),
+        "<h2>Held-out loss, nats a token</h2>",
+        table(("candidate", *steps), cells),
     )
 
 
@@ -91,14 +77,14 @@ def _chart(found: Sweep, place: int, name: str) -> str:
     if len(values) < 2 or not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values):
         return ""
     lines = []
-    for rung, colour in zip(found.rungs, COLOURS * len(found.rungs), strict=False):
+    for i, rung in enumerate(found.rungs):
         points = _lowest(found, rung, place)
 
         def told(x: float, y: float, step: int = rung.step) -> str:
             return f"{name} {x:g}, step {step:,}: {y:.4f}"
 
         if points:
-            lines.append(Line(points, "held-out", colour, told))
+            lines.append(Line(points, "held-out", colour(i), told))
     drawing = line_chart(
         lines,
         x_label=escape(name),
@@ -108,8 +94,8 @@ def _chart(found: Sweep, place: int, name: str) -> str:
         log_x=min(values) > 0 and max(values) >= LOG_RATIO * min(values),
     )
     legend = " ".join(
-        f'<span style="white-space:nowrap"><i style="background:{colour}"></i>step {rung.step:,}</span>'
-        for rung, colour in zip(found.rungs, COLOURS * len(found.rungs), strict=False)
+        f'<span style="white-space:nowrap">{swatch(colour(i))}step {rung.step:,}</span>'
+        for i, rung in enumerate(found.rungs)
     )
     others = "; at each value the best of the other settings" if len(found.winner.values) > 1 else ""
     return f"<h2>Over {escape(name)}</h2>{drawing}<p>{legend}{others}</p>"
@@ -126,7 +112,3 @@ def _lowest(found: Sweep, rung: Rung, place: int) -> Sequence[tuple[Any, float]]
 
 def _of_seeds(found: Sweep) -> str:
     return f", mean of {len(found.seeds)} seeds" if len(found.seeds) > 1 else ""
-
-
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]

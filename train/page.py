@@ -1,0 +1,68 @@
+"""The frame of training's pages: one head, one look, tables and swatches; self-contained, without script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
+"""Told apart by people who are colour-blind (Okabe & Ito 2008); the yellow is darkened for white paper."""
+_STYLE = """
+:root{--paper:#fff;--ink:#1c2430;--soft:#677281;--line:#e2e6eb;color-scheme:light dark}
+@media(prefers-color-scheme:dark){:root{--paper:#15191f;--ink:#e4e8ee;--soft:#96a1b0;--line:#2c333d}}
+*{box-sizing:border-box}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:62rem;margin:0 auto;padding:2rem 1rem}
+h1{font-size:1.4rem;margin:0 0 .5rem}
+h2{font-size:1.1rem;margin:1.8rem 0 .3rem}
+svg{display:block;width:100%;height:auto}
+svg text{font:13px system-ui,sans-serif;fill:var(--soft)}
+svg .grid{stroke:var(--line)}
+svg polyline{fill:none}
+svg .training{stroke-width:1.2;opacity:.45}
+svg .held-out{stroke-width:2.4}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;margin-top:1rem}
+td,th{padding:.25rem .8rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
+td:first-child{overflow-wrap:anywhere}
+th{font-weight:500;color:var(--soft)}
+.n{text-align:right;font-variant-numeric:tabular-nums}
+i{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.5rem}
+"""
+
+
+def page(title: str, *parts: str, style: str = "") -> str:
+    """The page of that title, which is text; parts are HTML, one after another."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head><body><h1>{escape(title)}</h1>"
+        f"{''.join(parts)}</body></html>\n"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[int] = (0,)) -> str:
+    """A table of cells that are HTML; columns are numbers, on the right, but for those of `words`."""
+
+    def row(cells: Sequence[str], kind: str) -> str:
+        return "".join(
+            f"<{kind}>{cell}</{kind}>" if i in words else f'<{kind} class="n">{cell}</{kind}>'
+            for i, cell in enumerate(cells)
+        )
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
+    return f'<div class="wide"><table><tr>{row(head, "th")}</tr>{body}</table></div>'
+
+
+def paragraphs(texts: Sequence[str]) -> str:
+    """Each text as a paragraph."""
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)
+
+
+def colour(i: int) -> str:
+    """The i-th colour; after the last the first again."""
+    return COLOURS[i % len(COLOURS)]
+
+
+def swatch(colour: str) -> str:
+    """A square of that colour, for tables and legends."""
+    return f'<i style="background:{colour}"></i>'
