@@ -77,14 +77,15 @@ class Engine(Protocol):
         on_done: Callable[[int, R], None],
         set_aside: Mapping[int, Mapping[int, str]] | None = None,
         on_set_aside: Callable[[int, int, str], None] = ...,
+        on_begun: Callable[[], None] = ...,
     ) -> list[TaskFailure]:
         """Call function(journal, task) for each task; see `LocalEngine.map`."""
 
-    def prepare(self, n: int, module: str) -> None:
+    def prepare(self, n: int, module: str, files: Sequence[int] = ()) -> None:
         """Have n workers ready, new ones with the module imported; see `LocalEngine.prepare`."""
 
 
-def _ignore(index: int, position: int, cause: str) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
@@ -107,12 +108,14 @@ class LocalEngine:
         on_done: Callable[[int, R], None],
         set_aside: Mapping[int, Mapping[int, str]] | None = None,
         on_set_aside: Callable[[int, int, str], None] = _ignore,
+        on_begun: Callable[[], None] = _ignore,
     ) -> list[TaskFailure]:
         """Call function(journal, task) for each task and return those that failed, in order.
 
         `function` is importable by name. `on_done(index, result)` is called here as tasks finish, in any order.
         `set_aside` gives for a task index the records known to kill, with their causes; `on_set_aside(index, position,
-        cause)` is called for each new one before its part is tried again. A bad input or setting (exit codes 2 and 3)
+        cause)` is called for each new one before its part is tried again. `on_begun()` is called once, when a worker is seen
+        on a record: what it had to import is behind it. A bad input or setting (exit codes 2 and 3)
         and a machine that lacks something (a full disk) stop the map: that error is raised here.
         """
         if getattr(function, "__module__", None) == "__main__":
@@ -122,15 +125,15 @@ class LocalEngine:
             )
         calls = [pickle.dumps((function, task), protocol=pickle.HIGHEST_PROTOCOL) for task in tasks]
         parts = [_Part(index, call, dict((set_aside or {}).get(index, {}))) for index, call in enumerate(calls)]
-        return _Map(self, parts, on_done, on_set_aside).run()
+        return _Map(self, parts, on_done, on_set_aside, on_begun).run()
 
-    def prepare(self, n: int, module: str) -> None:
+    def prepare(self, n: int, module: str, files: Sequence[int] = ()) -> None:
         """Have n workers that are idle: those that must be started for it import the module meanwhile, and no one waits.
 
-        The next map takes them last, after those that were there before.
+        They inherit the file descriptors `files`. The next map takes them last, after those that were there before.
         """
         for _ in range(n - len(self._idle)):
-            worker = WorkerProcess(self.limits.memory_bytes, quiet=self._quiet)
+            worker = WorkerProcess(self.limits.memory_bytes, quiet=self._quiet, files=files)
             worker.send(Preparation(list(sys.path), module))
             self._idle.insert(0, worker)
 
@@ -199,11 +202,13 @@ class _Map:
         parts: list[_Part],
         on_done: Callable[[int, Any], None],
         on_set_aside: Callable[[int, int, str], None],
+        on_begun: Callable[[], None],
     ) -> None:
         self.engine = engine
         self.limits = engine.limits
         self.on_done = on_done
         self.on_set_aside = on_set_aside
+        self.on_begun: Callable[[], None] | None = on_begun
         self.waiting = deque(_Attempt(part) for part in parts)
         self.running: dict[WorkerProcess, _Attempt] = {}
         self.failures: list[TaskFailure] = []
@@ -269,6 +274,9 @@ class _Map:
             self._died(worker, Death(worker.journal.position, worker.memory_cause))
             return
         steps, position = worker.journal.steps, worker.journal.position
+        if position is not None and self.on_begun is not None:
+            on_begun, self.on_begun = self.on_begun, None
+            on_begun()
         if steps != attempt.watched_steps or position is None:
             attempt.watched_steps, attempt.stalled_seconds = steps, 0.0
             return

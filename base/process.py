@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import IO
@@ -47,7 +47,8 @@ class Death:
 class WorkerProcess:
     """A started worker."""
 
-    def __init__(self, memory_bytes: int, *, quiet: bool) -> None:
+    def __init__(self, memory_bytes: int, *, quiet: bool, files: Sequence[int] = ()) -> None:
+        """Start it. Of the open files it inherits `files`, under the same numbers."""
         self.started = False  # it has said so
         self.n_tasks = 0
         self.memory_cause = f"memory above {memory_bytes / 2**20:,.0f} MiB"
@@ -61,7 +62,7 @@ class WorkerProcess:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", START, *map(str, arguments)],
                     env=os.environ | WORKER_ENVIRONMENT,
-                    pass_fds=passed,
+                    pass_fds=(*passed, *files),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL if quiet else 2,  # stdout is for data: what libraries print is talk
                     stderr=subprocess.DEVNULL if quiet else None,

@@ -291,6 +291,36 @@ def test_a_prepared_worker_has_imported_what_its_task_needs_and_is_taken_last(tm
         sys.path.remove(str(tmp_path))
 
 
+def test_a_prepared_worker_inherits_files_and_nobody_else_has_them(heard: Heard) -> None:
+    read, write = os.pipe()
+    with LocalEngine(1, SMALL) as engine, open(read, "rb") as file:
+        engine.prepare(1, "json", files=[write])
+        os.close(write)
+        engine.prepare(2, "json")
+        assert not heard.map(engine, work.write_to, [write])
+        engine._idle.pop().kill()
+        assert file.read() == b"inherited"  # to the end: the other worker does not hold it open
+    assert heard.results == {0: len(b"inherited")}
+
+
+def test_who_maps_is_told_once_that_a_worker_is_on_a_record(tmp_path: Path, heard: Heard) -> None:
+    """The record waits for what is written then."""
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.write_bytes(b"there")
+    told = []
+
+    def on_begun() -> None:
+        told.append(dict(heard.results))
+        pipe.write_bytes(b"then")
+
+    with LocalEngine(1, SMALL) as engine:
+        assert not heard.map(engine, work.read_in_a_record, [str(pipe), str(file)], on_begun=on_begun)
+        heard.map(engine, work.process_id, [], on_begun=on_begun)
+    assert heard.results == {0: b"then", 1: b"there"}
+    assert told == [{}]
+
+
 def test_a_worker_that_keeps_much_memory_is_recycled(heard: Heard) -> None:
     with LocalEngine(1, SMALL) as engine:
         heard.map(engine, work.hold_memory, [200 << 20, 1 << 20, 1 << 20])
