@@ -61,40 +61,61 @@ class LinkColumns:
 
     def __init__(self, validation_ratio: float) -> None:
         self._ratio = validation_ratio
-        self._links: list[tuple[Any, ...]] = []
-        self._posts: list[Submission] = []
-
-    def __len__(self) -> int:
-        return len(self._links)
+        self.posts: list[Submission] = []  # of all links
+        self._identifiers: list[str] = []
+        self._votes: list[Vote] = []  # the first of each link, which tells its URL and domain
+        self._n_posts: list[int] = []
+        self._karma: list[int | None] = []
+        self._karma_sum: list[int | None] = []
 
     def add(self, identifier: str, vote: Vote, posts: Sequence[Submission]) -> None:
         """Add a link, known from one of its votes, with its posts in their order."""
-        if len(posts) == 1:
-            karma = karma_sum = posts[0].score
-        else:
-            scores = [post.score for post in posts if post.score is not None]
-            karma, karma_sum = max(scores), _within_64_bits(sum(scores))
-        first = posts[0]
-        split = split_of(identifier, self._ratio)
-        row = (identifier, vote.url, first.url, vote.domain, karma, karma_sum, first.created, len(posts), split)
-        self._links.append(row)
-        self._posts += posts
+        scores = [post.score for post in posts if post.score is not None]
+        self._identifiers.append(identifier)
+        self._votes.append(vote)
+        self._n_posts.append(len(posts))
+        self._karma.append(max(scores))
+        self._karma_sum.append(_within_64_bits(sum(scores)))
+        self.posts += posts
 
-    def take(self) -> pa.Table:
-        """The rows as a table of the schema LINK; none of them stays."""
-        links: list[Sequence[Any]] = [*zip(*self._links, strict=True)] or [()] * len(LINK)
-        of_posts = [[getattr(post, name) for post in self._posts] for name in POST.names]
+    def add_of_one_post(self, identifiers: Sequence[str], votes: Sequence[Vote]) -> None:
+        """Add links that have one vote each, as most have."""
+        posts = [vote.post for vote in votes]
+        scores = [post.score for post in posts]
+        self._identifiers += identifiers
+        self._votes += votes
+        self._n_posts += [1] * len(votes)
+        self._karma += scores
+        self._karma_sum += scores
+        self.posts += posts
+
+    def table(self) -> pa.Table:
+        """The rows as a table of the schema LINK."""
+        of_posts = {
+            "source": [post.source for post in self.posts],
+            "post_id": [post.post_id for post in self.posts],
+            "subreddit": [post.subreddit for post in self.posts],
+            "score": [post.score for post in self.posts],
+            "created": [post.created for post in self.posts],
+            "retrieved": [post.retrieved for post in self.posts],
+        }
         posts = pa.StructArray.from_arrays(
-            [pa.array(values, field.type) for values, field in zip(of_posts, POST, strict=True)], fields=list(POST)
+            [pa.array(of_posts[field.name], field.type) for field in POST], fields=list(POST)
         )
-        at = LINK.get_field_index("posts")
-        offsets = pa.array(itertools.accumulate(links[at], initial=0), pa.int32())
-        columns = [
-            pa.ListArray.from_arrays(offsets, posts, type=field.type) if i == at else pa.array(links[i], field.type)
-            for i, field in enumerate(LINK)
-        ]
-        self._links, self._posts = [], []
-        return pa.Table.from_arrays(columns, schema=LINK)
+        offsets = pa.array(itertools.accumulate(self._n_posts, initial=0), pa.int32())
+        first = [self.posts[at] for at in itertools.accumulate(self._n_posts[:-1], initial=0)] if self._n_posts else []
+        columns = {
+            "link_id": self._identifiers,
+            "url": [vote.url for vote in self._votes],
+            "url_raw": [post.url for post in first],
+            "domain": [vote.domain for vote in self._votes],
+            "karma": self._karma,
+            "karma_sum": self._karma_sum,
+            "first_created": [post.created for post in first],
+            "posts": pa.ListArray.from_arrays(offsets, posts, type=LINK.field("posts").type),
+            "split": [split_of(identifier, self._ratio) for identifier in self._identifiers],
+        }
+        return pa.table(columns, schema=LINK)
 
 
 def _within_64_bits(number: int) -> int:

@@ -4,9 +4,9 @@ not depend on the part's size.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 from webtext.base.counts import Counts
 from webtext.base.identifiers import link_id
@@ -42,21 +42,13 @@ def merge_part(context: PartContext, task: PartTask) -> None:
     writer.counts += payload.unlinked
     writer.failures += payload.failures
     ages = ScoreAges()
-    columns = LinkColumns(payload.validation_ratio)
     for buckets in _batches_of_buckets(payload.blocks):
-        for identifier, votes in _votes_of(buckets, payload):
-            posts = merge_posts([vote.post for vote in votes])
-            if len(posts) < len(votes):
-                writer.counts.drop("duplicate_post", len(votes) - len(posts))
-            if payload.min_karma_sum is not None and sum(post.score or 0 for post in posts) < payload.min_karma_sum:
-                writer.counts.drop("too_little_karma_sum", len(posts))
-                continue
-            writer.counts.keep(len(posts))
-            ages.add(posts)
-            columns.add(identifier, votes[0], posts)
-            if len(columns) == ROWS_AT_A_TIME:
-                writer.write_table(columns.take())
-    writer.write_table(columns.take())
+        identifiers, votes = _votes_of(buckets, payload)
+        for start, stop in _stretches(identifiers):
+            columns = LinkColumns(payload.validation_ratio)
+            _add_links(identifiers[start:stop], votes[start:stop], columns, payload.min_karma_sum, writer.counts)
+            ages.add(columns.posts)
+            writer.write_table(columns.table())
     writer.attach(part_name(task.index).removesuffix(".parquet") + SUFFIX).write_bytes(ages.to_bytes())
 
 
@@ -76,13 +68,54 @@ def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[Block, ...]]]) -> Iter
         yield range(start, N_BUCKETS)
 
 
-def _votes_of(buckets: range, payload: MergePayload) -> list[tuple[str, list[Vote]]]:
-    """(link_id, its votes) of all links in these buckets, sorted."""
-    by_url: dict[str, list[Vote]] = {}
+def _votes_of(buckets: range, payload: MergePayload) -> tuple[list[str], list[Vote]]:
+    """All votes in these buckets, sorted by link_id, and the link_id of each."""
+    votes: list[Vote] = []
     for name, blocks in payload.blocks:
         wanted = [block for block in blocks if block.bucket in buckets]
         if wanted:
             with payload.work.open(name) as file:
-                for vote in read_blocks(file, wanted, payload.work.location(name)):
-                    by_url.setdefault(vote.url, []).append(vote)
-    return sorted(((link_id(url), votes) for url, votes in by_url.items()), key=itemgetter(0))
+                votes += read_blocks(file, wanted, payload.work.location(name))
+    identifiers = [link_id(vote.url) for vote in votes]
+    order = sorted(range(len(votes)), key=identifiers.__getitem__)
+    return [identifiers[place] for place in order], [votes[place] for place in order]
+
+
+def _stretches(identifiers: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """(start, stop) of about ROWS_AT_A_TIME sorted identifiers, equal ones together."""
+    start = 0
+    while start < len(identifiers):
+        stop = min(start + ROWS_AT_A_TIME, len(identifiers))
+        while stop < len(identifiers) and identifiers[stop] == identifiers[stop - 1]:
+            stop += 1
+        yield start, stop
+        start = stop
+
+
+def _add_links(
+    identifiers: Sequence[str], votes: Sequence[Vote], columns: LinkColumns, min_karma_sum: int | None, counts: Counts
+) -> None:
+    """Add the links of votes that are sorted by them, and count the votes."""
+    at = 0
+    # Links of one vote, as most are, are added many at once, unless each must be looked at.
+    for start, stop in [*_links_in(identifiers, 2 if min_karma_sum is None else 1), (len(votes), len(votes))]:
+        columns.add_of_one_post(identifiers[at:start], votes[at:start])
+        counts.keep(start - at)
+        at = stop
+        if start == stop:
+            break
+        posts = merge_posts([vote.post for vote in votes[start:stop]])
+        if len(posts) < stop - start:
+            counts.drop("duplicate_post", stop - start - len(posts))
+        if min_karma_sum is not None and sum(post.score or 0 for post in posts) < min_karma_sum:
+            counts.drop("too_little_karma_sum", len(posts))
+            continue
+        counts.keep(len(posts))
+        columns.add(identifiers[start], votes[start], posts)
+
+
+def _links_in(identifiers: Sequence[str], min_votes: int) -> list[tuple[int, int]]:
+    """(start, stop) of each link that has so many votes."""
+    stops = [place for place, (one, other) in enumerate(itertools.pairwise(identifiers), 1) if one != other]
+    stops += [len(identifiers)]
+    return [(start, stop) for start, stop in zip([0, *stops], stops, strict=False) if stop - start >= min_votes]

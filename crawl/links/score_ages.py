@@ -11,11 +11,11 @@ Only posts that count are in it, each as it was read last, and only where the so
 
 from __future__ import annotations
 
-import bisect
 import json
-from collections import Counter
 from collections.abc import Iterable
 from datetime import date
+
+import numpy as np
 
 from webtext.base.partset import PartSet
 from webtext.crawl.links.submission import Submission
@@ -25,8 +25,10 @@ DAY = 86_400
 EDGES = (60, 3600, DAY, 7 * DAY, 30 * DAY, 365 * DAY)
 """Seconds: ages are counted below each of these and from the last one on."""
 
+POSTS_AT_A_TIME = 8192
 _EPOCH = date(1970, 1, 1).toordinal()
 _LAST_DAY = date.max.toordinal() - _EPOCH
+_CALENDAR = ((1 - _EPOCH) * DAY, (_LAST_DAY + 1) * DAY - 1)  # the first second and the last one
 
 
 class ScoreAges:
@@ -34,13 +36,15 @@ class ScoreAges:
 
     def __init__(self) -> None:
         self.months: dict[str, list[int]] = {}
-        self._by_day: Counter[tuple[int, int]] = Counter()
+        self._times: list[tuple[int, int]] = []  # (created, retrieved) of posts that are not counted yet
 
     def add(self, posts: Iterable[Submission]) -> None:
         """Count the posts whose source tells when they were made and read."""
-        for post in posts:
-            if post.created is not None and post.retrieved is not None:
-                self._by_day[post.created // DAY, bisect.bisect_right(EDGES, post.retrieved - post.created)] += 1
+        self._times += [
+            (post.created, post.retrieved) for post in posts if post.created is not None and post.retrieved is not None
+        ]
+        if len(self._times) >= POSTS_AT_A_TIME:
+            self._fold()
 
     def fresh_months(self) -> list[str]:
         """The months of which more than half of the posts were read within a day, in order."""
@@ -60,11 +64,17 @@ class ScoreAges:
             self.months[month] = [one + other for one, other in zip(sums, counts, strict=True)]
 
     def _fold(self) -> None:
-        for (day, place), n in self._by_day.items():
-            if -_EPOCH < day <= _LAST_DAY:  # else no date that a calendar has
-                month = date.fromordinal(_EPOCH + day).isoformat()[:7]
-                self.months.setdefault(month, [0] * (len(EDGES) + 1))[place] += n
-        self._by_day.clear()
+        times = np.array(self._times, np.int64).reshape(-1, 2)
+        self._times = []
+        has_month = (times[:, 0] >= _CALENDAR[0]) & (times[:, 0] <= _CALENDAR[1])
+        created, retrieved = times[has_month].T
+        age = np.clip(retrieved, -(2**62), 2**62) - created
+        places, n_places = np.searchsorted(EDGES, age, side="right"), len(EDGES) + 1
+        days, counts = np.unique(created // DAY * n_places + places, return_counts=True)
+        for day_and_place, n in zip(days.tolist(), counts.tolist(), strict=True):
+            day, place = divmod(day_and_place, n_places)
+            month = date.fromordinal(_EPOCH + day).isoformat()[:7]
+            self.months.setdefault(month, [0] * n_places)[place] += n
 
 
 def score_ages(links: PartSet) -> ScoreAges:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import json
 from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webtext.app.main import run as webtext
 from webtext.base.partset import PartSet
@@ -91,6 +96,34 @@ def test_moments_beyond_any_calendar_are_left_out() -> None:
     table = ScoreAges()
     table.add([post(created, created) for created in (-(2**62), 2**62)])
     assert json.loads(table.to_bytes())["months"] == {}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**11), 10**12),
+            st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 400 * DAY),
+            st.booleans(),
+        )
+    )
+)
+def test_many_posts_are_counted_as_each_by_its_month_and_age(times: list[tuple[int, int | None, bool]]) -> None:
+    """Also where a difference of two times is beyond 64 bits."""
+    posts, months = [], {}
+    for created, number, is_age in times:
+        retrieved = number if number is None or not is_age else min(max(created + number, -(2**63)), 2**63 - 1)
+        posts.append(post(created, retrieved))
+        if retrieved is not None:
+            with contextlib.suppress(ValueError, OverflowError):
+                month = (date(1970, 1, 1) + timedelta(created // DAY)).isoformat()[:7]
+                months.setdefault(month, [0] * (len(EDGES) + 1))[bisect.bisect_right(EDGES, retrieved - created)] += 1
+    at_once, one_by_one = ScoreAges(), ScoreAges()
+    at_once.add(posts)
+    for each in posts:
+        one_by_one.add([each])
+        one_by_one.fresh_months()
+    assert json.loads(at_once.to_bytes())["months"] == months
+    assert one_by_one.to_bytes() == at_once.to_bytes()
 
 
 def test_a_links_set_keeps_the_table_of_the_posts_that_count(tmp_path: Path, run: Run) -> None:
