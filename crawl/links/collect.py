@@ -30,7 +30,7 @@ from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.merging import MergePayload, merge_part
-from webtext.crawl.links.reading import MERGING, READING, Dump, Spill, SpillJob
+from webtext.crawl.links.reading import Dump, Spill, SpillJob
 from webtext.crawl.links.score_ages import DAY, score_ages
 from webtext.crawl.links.settings import MAX_PARTS, LinkSettings
 from webtext.crawl.links.spill import N_BUCKETS, Block
@@ -68,11 +68,9 @@ def collect_links(
             return _with_warning(sets["links"], run)
     else:
         dumps = [Dump.of(file) for file in files]  # to be hashed as they are read
-        run.engine.prepare(min(len(files), run.engine.workers), READING)
     with work.held():
         jobs = [SpillJob.of(dump, work, recipe, settings) for dump in dumps]
-        run.engine.prepare(min(n_parts, run.engine.workers), MERGING)
-        dumps, spills = spill_dumps(jobs, run)
+        dumps, spills = spill_dumps(jobs, n_parts, run)
         tasks = _with_spills(_tasks(dumps, n_parts), spills, work, settings)
         sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         work.remove_all()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
@@ -26,7 +26,7 @@ from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources import link_source
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.links.submission import LinkSource, SiftingSource
-from webtext.crawl.streams.decoders import decompressed_ahead
+from webtext.crawl.streams.decoders import Ring, decompressed_ahead
 from webtext.crawl.streams.decompress import MAGIC_BYTES, codec_of, decompress
 from webtext.crawl.streams.lines import Share, batches_of, read_batches
 
@@ -93,6 +93,7 @@ class SpillJob:
     rule: Mapping[str, Any]
     share: Share = Share()
     decoders: int = 0  # processes that decompress for it
+    begun: tuple[Ring, ...] = ()  # of those that were at work before there was a worker to read them
 
     @classmethod
     def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
@@ -105,6 +106,11 @@ class SpillJob:
         if of == 1:
             return [self]
         return [replace(self, key=f"{self.key}-{index}-of-{of}", share=Share(index, of)) for index in range(of)]
+
+    @property
+    def local_path(self) -> Path:
+        """Where decoders find the dump."""
+        return Folder(self.dump.folder).local_path(self.dump.name)
 
     def judge(self) -> Judge:
         """The rule, its blocklists read where they are needed. InputError when one is no more what the recipe says."""
@@ -140,22 +146,23 @@ def spill_dump(journal: Journal, job: SpillJob) -> Dump:
         file = opened.enter_context(_opened(job))
         from concurrent.futures import ThreadPoolExecutor
 
-        hashing = opened.enter_context(ThreadPoolExecutor(1)).submit(_hashed, job.dump)
         from webtext.crawl.links.judging import Funnel
 
-        funnel = Funnel(job.dump.name)
+        funnel, hashing = Funnel(job.dump.name), None
         path = opened.enter_context(job.work.scratch(job.key + SUFFIX))
         out = opened.enter_context(open(path, "wb"))
+        beside = opened.enter_context(ThreadPoolExecutor(1))
         writer = SpillWriter(out)
-        for n_votes, vote in enumerate(_votes(file, journal, job, funnel)):
+        for vote in _votes(file, journal, job, funnel):
             writer.add(bucket_of(link_id(vote.url)), vote)
-            # all that judges is imported by now; while decoders are waited for, what the next task needs
-            if not n_votes and job.decoders:
-                threading.Thread(target=importlib.import_module, args=[MERGING], daemon=True).start()
+            if hashing is None:  # all that judges is imported by now, and decoders are waited for
+                hashing = beside.submit(_hashed, job.dump)
+                if job.decoders:
+                    beside.submit(importlib.import_module, MERGING)  # what the next task needs
         funnel.fail_set_aside(journal)
         writer.close()
         n_bytes = out.tell()
-    dump: Dump = hashing.result()
+        dump = (hashing or beside.submit(_hashed, job.dump)).result()
     if journal.only is not None:
         return dump  # a trial of one record: its spill must not count
     spill = Spill(
@@ -186,7 +193,7 @@ def _hashed(dump: Dump) -> Dump:
 def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
     """The file, or what other processes decompress of it."""
     if job.decoders:
-        with decompressed_ahead(Folder(job.dump.folder).local_path(job.dump.name), job.decoders) as chunks:
+        with decompressed_ahead(job.local_path, job.decoders, job.begun) as chunks:
             yield chunks
     else:
         with job.dump.file.open() as file:

@@ -6,9 +6,10 @@ its record is there, which is published last and names the very bytes and the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from webtext.base.engine import Engine, Limits, LocalEngine
@@ -18,9 +19,19 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.crawl.links.inputs import InputFile
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
-from webtext.crawl.links.reading import Dump, Spill, SpillJob, digest_file, finished_spill, source_of, spill_dump
+from webtext.crawl.links.reading import (
+    MERGING,
+    READING,
+    Dump,
+    Spill,
+    SpillJob,
+    digest_file,
+    finished_spill,
+    source_of,
+    spill_dump,
+)
 from webtext.crawl.links.submission import SiftingSource
-from webtext.crawl.streams.decoders import has_blocks
+from webtext.crawl.streams.decoders import begun_decoders, has_blocks
 from webtext.crawl.streams.decompress import BZIP2, ZSTANDARD
 
 T = TypeVar("T")
@@ -38,18 +49,22 @@ def identify_dumps(files: Sequence[InputFile], run: Run) -> list[Dump]:
     return _sorted(_map(run.engine, run, "identifying dumps", digest_file, files, [file.location for file in files]))
 
 
-def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> tuple[list[Dump], list[Spill]]:
+def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[Dump], list[Spill]]:
     """Make the spills that are not there yet: all dumps, hashed now, in their order, and the records of all.
 
     Fewer files than workers are read by several each: by processes that decompress for one that judges, or, where judging
-    takes longer, in shares. InputError when a file was changed meanwhile.
+    takes longer, in shares. Once they are at it, the workers get ready that will merge `n_parts` and read nothing.
+    InputError when a file was changed meanwhile.
     """
     missing = [job for job in jobs if _finished(job) is None]
     if len(missing) < len(jobs):
         run.console.say(f"links: going on, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are read")
     tasks = [task for job in missing for task in _tasks(job, run.engine.workers // len(missing))]
-    with _engine_for(tasks, run) as engine:
-        read = _map(engine, run, "reading dumps", spill_dump, tasks, [task.dump.name for task in tasks])
+    n_idle = min(n_parts, run.engine.workers) - len(tasks)
+    with _engine_for(tasks, run) as engine, _begun(tasks, engine) as begun:
+        names = [task.dump.name for task in tasks]
+        get_ready = partial(run.engine.prepare, n_idle, MERGING)
+        read = _map(engine, run, "reading dumps", spill_dump, begun, names, on_begun=get_ready)
     hashed = {job.dump.file: job.dump for job in jobs} | {dump.file: dump for dump in read}
     dumps, spills = _sorted(hashed.values()), []
     job_of = {job.dump.file: job for job in jobs}
@@ -59,6 +74,20 @@ def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> tuple[list[Dump], list[Sp
             raise InputError(f"'{dump.file.location}' was changed while it was read", "give the command again")
         spills += finished
     return dumps, spills
+
+
+@contextmanager
+def _begun(tasks: Sequence[SpillJob], engine: Engine) -> Iterator[list[SpillJob]]:
+    """The tasks, while their decoders are at work and a worker for each gets ready, in the order in which it will be taken."""
+    begun = []
+    with ExitStack() as started:
+        for n, task in enumerate(tasks[: engine.workers], 1):
+            rings = started.enter_context(begun_decoders(task.local_path, task.decoders)) if task.decoders else []
+            engine.prepare(n, READING, files=[file for ring in rings for file in ring.files])
+            for ring in rings:
+                ring.close()
+            begun.append(replace(task, begun=tuple(rings)))
+        yield [*begun, *tasks[engine.workers :]]
 
 
 def _sorted(dumps: Iterable[Dump]) -> list[Dump]:
@@ -113,7 +142,13 @@ def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[En
 
 
 def _map(
-    engine: Engine, run: Run, label: str, function: Callable[[Journal, T], Any], jobs: Sequence[T], names: Sequence[str]
+    engine: Engine,
+    run: Run,
+    label: str,
+    function: Callable[[Journal, T], Any],
+    jobs: Sequence[T],
+    names: Sequence[str],
+    **options: Any,
 ) -> list[Any]:
     """The results of all jobs, as they come. RunFailed when a file could not be worked on at all."""
     results = []
@@ -123,7 +158,7 @@ def _map(
             results.append(result)
             progress.advance()
 
-        failures = engine.map(function, jobs, on_done=on_done)
+        failures = engine.map(function, jobs, on_done=on_done, **options)
     if failures:
         raise RunFailed(
             f"{len(failures)} of {len(jobs)} files failed; '{names[failures[0].index]}': {failures[0].error}",

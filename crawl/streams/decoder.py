@@ -5,7 +5,6 @@ It imports no more than that takes, so that it is at work before its reader is.
 
 from __future__ import annotations
 
-import json
 import lzma
 import sys
 from collections.abc import Callable, Iterator
@@ -54,6 +53,8 @@ def _write_all(file: BinaryIO, ring: RingWriter) -> tuple[int, bytes]:
         for piece, stands in pieces_of(file):
             ring.write(piece, stands=stands)
     except StreamBroken as broken:
+        import json  # late: it takes a while, and few streams break
+
         ring.take_back()
         return BROKEN, json.dumps([broken.reason, broken.cause]).encode()
     return END, b""

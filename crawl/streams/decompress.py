@@ -10,8 +10,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import zstandard
 
@@ -31,8 +30,7 @@ class StreamBroken(Exception):
         super().__init__(f"{reason}: {cause}")
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(NamedTuple):
     """One format: how its files begin, and what decodes them."""
 
     name: str

@@ -10,9 +10,8 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 MAX_BLOCK_BYTES = 64 << 20  # decompressed; those of `xz -9 -T2` are three times as large and go the plain way
 MAX_COMPRESSED_BYTES = MAX_BLOCK_BYTES + (1 << 20)
@@ -21,8 +20,7 @@ HEADER_BYTES = FOOTER_BYTES = 12
 _HEADER_MAGIC, _FOOTER_MAGIC = b"\xfd7zXZ\x00", b"YZ"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a block lies: the sizes are those of the index."""
 
     offset: int

@@ -293,6 +293,22 @@ def test_workers_that_read_one_file_together_change_no_byte(
     assert len(broken_dumps(one)) == (share_kept < 1)
 
 
+def test_decoders_begin_before_the_worker_that_reads_them(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are planted decode another file, which the worker reads; one that was there before starts its own."""
+    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    for name, url in {"RS_a.xz": "http://a.com/", "RS_b.xz": "http://b.com/"}.items():
+        (tmp_path / name).write_bytes(lzma.compress(json.dumps(post("a", url)).encode()))
+    real = votes.begun_decoders
+    monkeypatch.setattr(votes, "begun_decoders", lambda _, decoders: real(tmp_path / "RS_b.xz", decoders))
+    with Run.quiet(workers=2).engine as engine:  # type: ignore[attr-defined]
+        for out, url in {"one": "http://b.com/", "two": "http://a.com/"}.items():
+            dump = [str(tmp_path / "RS_a.xz")]
+            links = collect_links(dump, str(tmp_path / out), LinkSettings(), Run(engine, run.console))
+            assert [row["url"] for row in rows_of(links)] == [url]
+
+
 def test_the_number_of_parts_changes_no_record(tmp_path: Path, run: Run) -> None:
     inputs = made_dumps(tmp_path / "dumps")
     few = collect_links(inputs, str(tmp_path / "links"), LinkSettings(parts=1), run)
@@ -363,8 +379,15 @@ def test_buckets_are_merged_as_many_at_a_time_as_memory_allows(monkeypatch: pyte
     assert list(merging._batches_of_buckets([])) == []
 
 
-def test_links_merged_bucket_by_bucket_are_the_same(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part function is called here, since a worker would not see what is patched."""
+@pytest.mark.parametrize("profile", ["webtext", "openwebtext2"])
+@pytest.mark.parametrize("merge_bytes", [1, 1 << 20])
+def test_links_merged_a_few_at_a_time_are_the_same(
+    merge_bytes: int, profile: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bucket by bucket, and three votes at a time of many buckets; where scores are added up, too.
+
+    The part function is called here, since a worker would not see what is patched.
+    """
     from webtext.crawl.links import merging
 
     class InThisProcess:
@@ -375,16 +398,18 @@ def test_links_merged_bucket_by_bucket_are_the_same(tmp_path: Path, run: Run, mo
                 on_done(index, function(Journal(), job))
             return []
 
-        def prepare(self, n: int, module: str) -> None:
+        def prepare(self, n: int, module: str, files: Any = ()) -> None:
             pass
 
     inputs = made_dumps(tmp_path / "dumps", 400)
-    whole = collect_links(inputs, str(tmp_path / "whole"), LinkSettings(parts=2), run)
-    monkeypatch.setattr(merging, "MERGE_BYTES", 1)
+    settings = LinkSettings(parts=2, profile=profile)
+    whole = collect_links(inputs, str(tmp_path / "whole"), settings, run)
+    monkeypatch.setattr(merging, "MERGE_BYTES", merge_bytes)
+    monkeypatch.setattr(merging, "ROWS_AT_A_TIME", 3)
     monkeypatch.setattr("webtext.crawl.links.votes._engine_for", lambda jobs, run: contextlib.nullcontext(run.engine))
     here = Run(InThisProcess(), run.console)  # type: ignore[arg-type]
-    one_by_one = collect_links(inputs, str(tmp_path / "one"), LinkSettings(parts=2), here)
-    assert one_by_one.hash == whole.hash
+    few_at_a_time = collect_links(inputs, str(tmp_path / "few"), settings, here)
+    assert few_at_a_time.hash == whole.hash
 
 
 def test_validation_share_is_decided_by_the_link_alone(tmp_path: Path, run: Run) -> None:
@@ -441,7 +466,7 @@ def test_a_dump_that_changes_between_its_readers_ends_the_run(
     path = dump(tmp_path / "RS_x", post("a"))
     real = votes._map
 
-    def changed(engine: Any, run: Any, label: str, function: Any, tasks: Any, names: Any) -> list[Any]:
+    def changed(engine: Any, run: Any, label: str, function: Any, tasks: Any, names: Any, **_: Any) -> list[Any]:
         done = real(engine, run, label, function, tasks[:1], names[:1])
         dump(tmp_path / "RS_x", post("b"))
         return done + real(engine, run, label, function, tasks[1:], names[1:])
@@ -536,9 +561,13 @@ def test_kill_9_at_any_moment_changes_no_byte(tmp_path: Path, run: Run) -> None:
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("title", "n_lost"), [("segfault", 1), ("together", 0)])
+@pytest.mark.parametrize(
+    ("title", "n_lost", "compress"),
+    [("segfault", 1, bytes), ("together", 0, bytes), ("segfault", 1, lzma.compress)],
+    ids=["segfault", "together", "segfault and its decoders end"],
+)
 def test_a_line_that_kills_its_worker_costs_that_line_alone(
-    title: str, n_lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    title: str, n_lost: int, compress: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted parser dies of SIGSEGV on one line; or only where it is given many lines at once, which costs none."""
     (tmp_path / "deadly.py").write_text(
@@ -564,12 +593,14 @@ def test_a_line_that_kills_its_worker_costs_that_line_alone(
 
     real = votes._map
 
-    def planted(engine: Any, run: Any, label: str, function: Any, *rest: Any) -> list[Any]:
-        return real(engine, run, label, deadly.spill if label == "reading dumps" else function, *rest)
+    def planted(engine: Any, run: Any, label: str, function: Any, *rest: Any, **more: Any) -> list[Any]:
+        return real(engine, run, label, deadly.spill if label == "reading dumps" else function, *rest, **more)
 
     monkeypatch.setattr(votes, "_map", planted)
     path = dump(tmp_path / "RS_x", post("a"), post("b", title=title), post("c", "http://b.com/"))
-    quiet = Run.quiet(workers=1)
+    Path(path).write_bytes(compress(Path(path).read_bytes()))
+    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    quiet = Run.quiet(workers=2 if compress is lzma.compress else 1)
     links = collect_links([path], str(tmp_path / "links"), LinkSettings(), quiet)
     quiet.engine.close()  # type: ignore[attr-defined]
     failed = {"killed_worker": 1} if n_lost else {}

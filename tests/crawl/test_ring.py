@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import pickle
 import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.crawl.streams.decoders import decompressed_ahead
-from webtext.crawl.streams.ring import FIRST_WORD, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
+from webtext.crawl.streams.decoders import Ring, begun_decoders, decompressed_ahead
+from webtext.crawl.streams.ring import FIRST_WORD, MANY_SLOTS, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
 
-LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than a ring holds
+LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(80_000)) * MANY_SLOTS  # more than a ring holds
+assert len(LINES) > MANY_SLOTS * SLOT_BYTES
 
 
 @contextlib.contextmanager
@@ -147,6 +150,46 @@ def test_a_decoder_that_is_killed_is_an_error_and_no_end_of_file(dump: Path) -> 
             seen.extend(map(bytes, chunks))
     assert seen
     assert LINES.startswith(b"".join(seen))
+    assert set(children()) == before
+
+
+def test_a_decoder_begun_here_is_read_by_a_child_that_inherits_its_ring(dump: Path) -> None:
+    """The file is gone when the child begins: it has no decoder of its own, as it would for a ring that it has not."""
+    code = (
+        "import sys, pathlib, pickle, hashlib\n"
+        "from webtext.crawl.streams.decoders import decompressed_ahead\n"
+        "rings, digest = pickle.load(sys.stdin.buffer), hashlib.sha256()\n"
+        "with decompressed_ahead(pathlib.Path(sys.argv[1]), 1, rings) as chunks:\n"
+        "    for chunk in chunks:\n"
+        "        digest.update(chunk)\n"
+        "print(digest.hexdigest(), any(ring.is_here for ring in rings))\n"
+    )
+
+    def read(rings: list[Ring], files: Sequence[int]) -> str:
+        command = [sys.executable, "-P", "-c", code, str(dump)]
+        done = subprocess.run(command, input=pickle.dumps(rings), stdout=subprocess.PIPE, pass_fds=files, check=True)
+        return done.stdout.decode()
+
+    expected = f"{hashlib.sha256(LINES).hexdigest()} False\n"
+    with begun_decoders(dump, 1) as rings:
+        assert read(rings, []) == expected  # by a decoder of its own
+        select.select([rings[0].words], [], [])  # the one that was begun has opened the file
+        dump.unlink()
+        assert read(rings, rings[0].files) == expected
+        assert rings[0].is_here
+        rings[0].close()
+        assert not rings[0].is_here
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="that a process has ended is waited for by pidfd")
+def test_a_decoder_begun_for_nobody_ends(dump: Path) -> None:
+    before = set(children())
+    with begun_decoders(dump, 1) as (ring,):
+        (decoder,) = set(children()) - before
+        watched = os.pidfd_open(decoder)
+        ring.close()
+        select.select([watched], [], [])
+        os.close(watched)
     assert set(children()) == before
 
 
