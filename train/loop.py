@@ -24,7 +24,7 @@ from webtext.train.settings import TrainSettings, difference
 from webtext.train.shape import GPT2Config
 from webtext.train.sources import Source, open_sources, source_uses
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 _SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded resolved, as the model's config
 
 

@@ -11,7 +11,6 @@ n position of any sequence (b and t as one), v vocabulary.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from typing import Any, cast
@@ -25,10 +24,8 @@ from webtext.train.activation_checkpointing import checkpointed
 from webtext.train.attention import causal_attention
 from webtext.train.cache import LayerCache
 from webtext.train.cross_entropy import linear_cross_entropy, token_losses
+from webtext.train.initialization import initialize
 from webtext.train.shape import GPT2Config
-
-EMBEDDING_STD = 0.02  # weights N(0, 0.02): GPT-2's published code (openai/gpt-2 src/model.py), as in GPT-1
-POSITION_STD = 0.01  # the same code starts the positions at half of it
 
 
 class Attention(nn.Module):
@@ -104,32 +101,26 @@ class TokenEmbedding(nn.Embedding):
 
 
 class GPT2(nn.Module):
-    """The language model: `model(tokens_bt)` gives next-token logits."""
+    """The language model: `model(tokens_bt)` gives next-token logits.
 
-    def __init__(self, config: GPT2Config) -> None:
+    Its first values are those of `seed` (`initialization.py`); within `torch.device("meta")` it has none yet.
+    """
+
+    def __init__(self, config: GPT2Config, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.token_embedding = TokenEmbedding(config)
-        self.position_embedding = nn.Embedding(config.context, config.n_embd)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.final_norm = nn.LayerNorm(config.n_embd)
+        with torch.device("meta"):  # torch's own layers would draw values, which are not GPT-2's
+            self.token_embedding = TokenEmbedding(config)
+            self.position_embedding = nn.Embedding(config.context, config.n_embd)
+            self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+            self.final_norm = nn.LayerNorm(config.n_embd)
         self.activation_checkpointing = "none"
         """What each block computes once more in the backward pass instead of keeping it: none, selective or full."""
-        self.initialize()
-
-    @torch.no_grad()
-    def initialize(self) -> None:
-        """Draw all parameters anew from torch's global generator."""
-        for name, module in self.named_modules():
-            if isinstance(module, nn.Linear):
-                is_residual = name.endswith((".projection", ".contract"))
-                scale = 1 / math.sqrt(2 * self.config.n_layer) if is_residual else 1.0
-                nn.init.normal_(module.weight, std=EMBEDDING_STD * scale)
-                nn.init.zeros_(module.bias)
-        nn.init.normal_(self.token_embedding.weight, std=EMBEDDING_STD)
-        self.token_embedding.weight[self.config.vocab_size :] = 0
-        nn.init.normal_(self.position_embedding.weight, std=POSITION_STD)
+        device = torch.get_default_device()
+        if device.type != "meta":
+            self.to_empty(device=device)
+            initialize(self, config, seed)
 
     def hidden(
         self,

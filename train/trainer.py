@@ -35,6 +35,7 @@ from webtext.train.distributed import World
 from webtext.train.engine import Engine
 from webtext.train.evaluate.windows import Windows
 from webtext.train.guard import Guard
+from webtext.train.initialization import initialize
 from webtext.train.loss import WindowRules
 from webtext.train.memory import memory_is_an_error
 from webtext.train.meter import Meter
@@ -107,10 +108,8 @@ class Trainer:
             keep_freed_memory()
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
         self.world, self.console, self.tokenizer = world, console, tokenizer
-        torch.manual_seed(settings.seed)
-        model = GPT2(settings.config(sources[0].train.vocab_size))
-        if settings.offload is None:
-            model.to(world.device)
+        with torch.device("meta"):  # the engine makes what of it this process holds
+            model = GPT2(settings.config(sources[0].train.vocab_size))
         model.activation_checkpointing = settings.activation_checkpointing
         as_given = settings.offload is not None or settings.activation_checkpointing == "selective"
         self.is_compiled = not as_given and compiles(settings.compile, world.device)
@@ -378,17 +377,27 @@ class Trainer:
 
 
 def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
-    """What trains `model`: this process alone, or all of the run's, of which each has made an equal model."""
+    """What trains `model`, which has no values yet: this process alone, or all of the run's, each a part of it."""
     if settings.offload is not None:
         from webtext.train.offload.engine import OffloadedEngine
 
         return OffloadedEngine(model, settings, rules, world.device, dtype)
     if world.size == 1:
+        initialize(model.to_empty(device=world.device), model.config, settings.seed)
         return WholeModel(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel
 
     shape, schedule = settings.mesh_shape(world.size), settings.pipeline_schedule
-    return ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=schedule, advance=world.advance)
+    return ParallelModel(
+        model,
+        shape,
+        world.device,
+        rules=rules,
+        dtype=dtype,
+        schedule=schedule,
+        seed=settings.seed,
+        advance=world.advance,
+    )
 
 
 def _seed_of(seed: int, step: int, rank: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from webtext.train import GPT2, GPT2Config
+from webtext.train import GPT2
 from webtext.train.engine import Engine
 from webtext.train.loss import WindowRules
 from webtext.train.parallel.mesh import MeshShape
@@ -34,13 +34,6 @@ VOCAB_SIZES = {"measured": 4096, "curve": 256}
 MICROBATCHES = {"measured": 2, "curve": 2}
 RATES = {"measured": 1e-4, "curve": 5e-3}
 TRIES = 7
-
-
-def made_model(name: str) -> GPT2:
-    """The same weights in every process."""
-    torch.manual_seed(0)
-    config: GPT2Config = MODELS[name].config(VOCAB_SIZES[name])
-    return GPT2(config)
 
 
 def batch_of(name: str, step: int, n: int) -> Tensor:
@@ -89,14 +82,16 @@ class Trainer:
 
     def __init__(self, name: str, mesh: str, schedule: str) -> None:
         self.name, self.step = name, 0
-        model = made_model(name)
+        config = MODELS[name].config(VOCAB_SIZES[name])
         self.engine: Engine | DDP
         if mesh == "alone":
-            self.engine = WholeModel(model, WindowRules(), CPU, DTYPE)
+            self.engine = WholeModel(GPT2(config), WindowRules(), CPU, DTYPE)
         elif mesh == "torch's DDP":
-            self.engine = DDP(model)
+            self.engine = DDP(GPT2(config))
         else:
             shape = MeshShape.parse(mesh)
+            with torch.device("meta"):
+                model = GPT2(config)
             self.engine = ParallelModel(model, shape, CPU, dtype=DTYPE, rules=WindowRules(), schedule=schedule)
         parameters = list(self.engine.parameters.values())
         self.optimizer = torch.optim.AdamW(parameters, lr=RATES[name], fused=True)

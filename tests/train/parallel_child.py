@@ -57,7 +57,6 @@ def held_out(limit: int | None = None) -> Windows:
 
 def made_model(dtype: torch.dtype, activation_checkpointing: str = "none", dropout: str = "0") -> GPT2:
     """Its parameters are float32 where it computes in bfloat16."""
-    torch.manual_seed(0)
     model = GPT2(replace(CONFIG, dropout=float(dropout))).to(torch.promote_types(dtype, torch.float32))
     model.activation_checkpointing = activation_checkpointing
     return model
@@ -103,7 +102,8 @@ def main() -> None:
             mesh, schedule, name, windows, *how = run.split()
             dtype = getattr(torch, name)
             shape = MeshShape.parse(mesh)
-            model = made_model(dtype, *how)
+            with torch.device("meta"):
+                model = made_model(dtype, *how)
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
             rows = train(engine, steps)
             assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}

@@ -32,7 +32,7 @@ from webtext.train.loss import MaskedLikelihood
 from webtext.train.model import GPT2
 from webtext.train.settings import EvalSettings, SampleSettings
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 
 
 class Judged(Protocol):
@@ -102,8 +102,7 @@ def evaluate_model(
     with join_world(settings.device) as world:
         judged = {"": model}
         if settings.untrained and "seed" in facts:
-            torch.manual_seed(facts["seed"])
-            judged["_before"] = GPT2(model.config).eval()
+            judged["_before"] = GPT2(model.config, facts["seed"]).eval()
         for suffix, one in judged.items():
             one.to(world.device)
             judge = MaskedLikelihood(one, held_out.eot_id) if "document_masks" in answer else one

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from webtext.train.distributed import World
 from webtext.train.evaluate.perplexity import total_loss
 from webtext.train.evaluate.windows import Windows
+from webtext.train.initialization import initialize
 from webtext.train.loss import MaskedLikelihood, WindowRules
 from webtext.train.model import GPT2
 from webtext.train.offload.device_memory import device_memory
@@ -26,7 +27,7 @@ from webtext.train.update import gradient_norm
 
 
 class OffloadedEngine:
-    """One process; `model` is on the host and stays there, its parameters as rows of pinned memory or of files."""
+    """One process; `model`, which has no values yet, gets them on the host, as rows of pinned memory or of files."""
 
     data_rank, n_data = 0, 1
     stages: Mapping[int, nn.Module] = MappingProxyType({})
@@ -39,6 +40,8 @@ class OffloadedEngine:
         self.memory = device_memory(settings, device)
         link = CudaLink(device) if device.type == "cuda" else ThreadLink()
         self.offloaded = OffloadedModel(model, link, device, dtype=dtype, folder=self.folder, rules=rules)
+        initialize(model, model.config, settings.seed)
+        self.offloaded.refresh()
         self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
         microbatch, accumulation = settings.accumulation(1)
         tokens_bt = torch.zeros(microbatch, settings.context + 1, dtype=torch.long, device=device)

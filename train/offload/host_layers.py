@@ -16,7 +16,8 @@ _ALIGNMENT = 128  # elements: whole cache lines, and whole tiles of a GPU's matr
 class HostLayers:
     """Takes the parameters of equal modules: they become views of `parameters` [layer, element], their gradients of `gradients`.
 
-    `copies` holds them in the dtype that is computed in; where that is the parameters' own, it is `parameters`.
+    Those on the meta device have no values: their rows stay zeros. `copies` holds them in the dtype that is computed in;
+    where that is the parameters' own, it is `parameters`.
     """
 
     def __init__(self, modules: Sequence[nn.Module], dtype: torch.dtype, memory: HostMemory) -> None:
@@ -33,8 +34,12 @@ class HostLayers:
         for i, module in enumerate(modules):
             values, slopes = self.views(self.parameters[i]), self.views(self.gradients[i])
             for name, parameter in module.named_parameters():
-                values[name].copy_(parameter.data)
-                parameter.data, parameter.grad = values[name], slopes[name]
+                if parameter.is_meta:
+                    torch.utils.swap_tensors(parameter, nn.Parameter(values[name]))  # type: ignore[no-untyped-call]
+                else:
+                    values[name].copy_(parameter.data)
+                    parameter.data = values[name]
+                parameter.grad = slopes[name]
             self.refresh(i)
 
     def rows(self, dtype: torch.dtype) -> Tensor:

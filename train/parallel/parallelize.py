@@ -1,6 +1,8 @@
 """A model spread over a mesh: the order in which stages, tensors, shards and replicas are made of it.
 
-    model = ParallelModel(GPT2(config), MeshShape.parse("pp=2,fsdp=2,tp=2"), device, dtype=torch.bfloat16)
+    with torch.device("meta"):
+        model = GPT2(config)
+    model = ParallelModel(model, MeshShape.parse("pp=2,fsdp=2,tp=2"), device, dtype=torch.bfloat16, rules=WindowRules())
     optimizer = torch.optim.AdamW(model.parameters.values())
     loss = model.forward_backward(microbatches, n)     # the step's mean over all microbatches and data ranks
     norm = model.gradient_norm()                       # the same bits on every rank
@@ -20,11 +22,12 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 
 from webtext.train.compilation import as_it_stands
 from webtext.train.evaluate.windows import Windows
+from webtext.train.initialization import TOKEN_EMBEDDING, first_values
 from webtext.train.loss import WindowRules
 from webtext.train.model import GPT2
 from webtext.train.optimizer import make_optimizer
@@ -32,14 +35,18 @@ from webtext.train.parallel import stages
 from webtext.train.parallel.evaluation import StageWalk
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.pipeline import Pipeline
-from webtext.train.parallel.stage import TIED, Stage
+from webtext.train.parallel.stage import Stage
 from webtext.train.parallel.tensor_parallel import split_tensors
 from webtext.train.settings import TrainSettings
 from webtext.train.update import update
 
 
 class ParallelModel:
-    """The Engine of one process of a mesh; every process makes one, of equal models, and all call the same methods."""
+    """The Engine of one process of a mesh; every process makes one, and all call the same methods.
+
+    `model` lies on the meta device. Only what this process holds of it gets memory, and then its first values: a stage, of
+    each parameter a piece, for which one whole parameter at a time is drawn (`initialization.py`).
+    """
 
     def __init__(
         self,
@@ -50,6 +57,7 @@ class ParallelModel:
         dtype: torch.dtype,
         rules: WindowRules,
         schedule: str = "1f1b",
+        seed: int = 0,
         advance: Callable[[], None] = lambda: None,
     ) -> None:
         self.config, self.shape, self.device, self.dtype = model.config, shape, device, dtype
@@ -64,6 +72,8 @@ class ParallelModel:
                 split_tensors(stage.model, mesh["tp"])
                 stage.tensor_group = mesh["tp"].get_group()
             self._spread_over_data_ranks(stage)
+            stage.to_empty(device=device)
+            self._initialize(stage, seed)
         self._pieces: dict[str, nn.Parameter] = {}
         self._copies: list[nn.Parameter] = []  # of the tied weight, where first and last stage lie on one rank
         for stage in self.stages.values():
@@ -93,6 +103,12 @@ class ParallelModel:
         elif self.shape.dp > 1 or casts:
             for module in modules:
                 replicate(module, mesh=self.mesh["dp"], mp_policy=policy)
+
+    @torch.no_grad()
+    def _initialize(self, stage: Stage, seed: int) -> None:
+        for name, parameter in stage.model.named_parameters():
+            whole = first_values(self.config, name, parameter.shape, seed)
+            _local(parameter).copy_(_cut(whole, parameter))
 
     @property
     def data_rank(self) -> int:
@@ -175,7 +191,7 @@ class ParallelModel:
             n_pieces = math.prod(
                 size for size, placement in zip(sizes, piece.placements, strict=True) if not placement.is_replicate()
             )
-        is_on_two = name == TIED and self._tied_pair is not None
+        is_on_two = name == TOKEN_EMBEDDING and self._tied_pair is not None
         return self.n_data * self.shape.tp // n_pieces * (2 if is_on_two else 1)
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
@@ -191,7 +207,7 @@ class ParallelModel:
     def parameters_changed(self) -> None:
         """Let the second copy of a tied weight follow the first."""
         for copy in self._copies:
-            _local(copy.detach()).copy_(self.parameters[TIED].detach())
+            _local(copy.detach()).copy_(self.parameters[TOKEN_EMBEDDING].detach())
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
         """The DTensor of which `tensor` is this process's piece."""
@@ -249,7 +265,7 @@ class ParallelModel:
 
     def _sum_tied(self) -> None:
         """Give both copies of the tied weight the sum of their gradients."""
-        weight = self._pieces.get(TIED)
+        weight = self._pieces.get(TOKEN_EMBEDDING)
         if weight is None or weight.grad is None:
             return
         gradient = _local(weight.grad)
@@ -257,6 +273,19 @@ class ParallelModel:
             gradient += _local(cast(Tensor, copy.grad))
         if self._tied_pair is not None:
             distributed.all_reduce(gradient, group=self._tied_pair)
+
+
+def _cut(whole: Tensor, piece: Tensor) -> Tensor:
+    """The part of `whole` that `piece` has the place of: split over the innermost axis of its mesh first, as torch does."""
+    if not isinstance(piece, DTensor):
+        return whole
+    mesh = piece.device_mesh
+    for axis, placement in reversed(list(enumerate(piece.placements))):
+        if not placement.is_replicate():
+            parts = whole.chunk(mesh.size(axis), cast(Shard, placement).dim)
+            rank = mesh.get_local_rank(axis)
+            whole = parts[rank] if rank < len(parts) else whole[:0]
+    return whole
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -15,8 +15,6 @@ from torch.distributed import ProcessGroup
 from webtext.train.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model import GPT2, document_mask
 
-TIED = "token_embedding.weight"
-
 
 class Stage(nn.Module):
     """The blocks `blocks` of `model`, which stays as it is; with all of them, the whole model to its loss."""

@@ -1,0 +1,53 @@
+"""A model's first values: each parameter's are drawn by themselves, a function of the seed and of the parameter's name.
+
+So they depend on no order, device, mesh or stage: whoever holds a part of a model draws that part alone, one parameter at a
+time, and the first loss of a run is the same however the run is spread. All are drawn by the CPU, whatever holds them.
+
+weights          N(0, 0.02)                    GPT-2's published code (openai/gpt-2 src/model.py), as in GPT-1
+residual layers  N(0, 0.02 / sqrt(2 n_layer))  Radford et al. 2019, section 2.3; a block has two of them
+positions        N(0, 0.01)                    the same code
+biases, padding  0
+norms            1
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from webtext.base.recipe import sha256_json
+from webtext.train.shape import GPT2Config
+
+TOKEN_EMBEDDING, POSITION_EMBEDDING = "token_embedding.weight", "position_embedding.weight"
+WEIGHT_STD, POSITION_STD = 0.02, 0.01
+_RESIDUAL = (".projection.weight", ".contract.weight")
+
+
+def first_values(config: GPT2Config, name: str, shape: Sequence[int], seed: int) -> Tensor:
+    """Those of the whole parameter `name` of a model, on the CPU in float32."""
+    values = torch.empty(*shape, dtype=torch.float32, device="cpu")
+    if name.endswith("norm.weight"):
+        return values.fill_(1)
+    if name.endswith(".bias"):
+        return values.zero_()
+    generator = torch.Generator("cpu").manual_seed(int(sha256_json([seed, name])[:15], 16))
+    values.normal_(std=_std(config, name), generator=generator)
+    if name == TOKEN_EMBEDDING:
+        values[config.vocab_size :] = 0
+    return values
+
+
+@torch.no_grad()
+def initialize(model: nn.Module, config: GPT2Config, seed: int) -> None:
+    """Give the parameters of a model, which lie somewhere by now, their first values."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(first_values(config, name, parameter.shape, seed))
+
+
+def _std(config: GPT2Config, name: str) -> float:
+    if name == POSITION_EMBEDDING:
+        return POSITION_STD
+    return WEIGHT_STD / math.sqrt(2 * config.n_layer) if name.endswith(_RESIDUAL) else WEIGHT_STD
