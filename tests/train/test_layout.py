@@ -68,11 +68,14 @@ def test_tensor_parallel_divides_matrices_and_their_biases_but_no_norm() -> None
 
 
 def test_tensor_parallel_divides_activations_but_for_two_inputs_a_block() -> None:
-    """Of a block's 14 + 2 widths in bfloat16 the inputs of query and of expand are gathered: 2 stay, 14 are halved."""
+    """Of a block's 14 + 2 widths in bfloat16 the inputs of query and of expand are gathered: 2 stay, 14 are halved.
+
+    Each rank notes of every token whether it knows its vector: a byte.
+    """
     tokens = 2 * 32
     whole = memory_of_layout(CONFIG, SMALL, layout()).activations
     split = memory_of_layout(CONFIG, SMALL, layout("tp=2")).activations
-    assert 2 * split - whole == tokens * (8 * 2 * 2 * 64 + 8)
+    assert 2 * split - whole == tokens * (8 * 2 * 2 * 64 + 8 + 2)
 
 
 @pytest.fixture
@@ -98,7 +101,7 @@ def test_the_tensors_that_a_split_model_holds_and_keeps_are_those_that_are_plann
     rank_of(tp)
     settings = TrainSettings(n_layer=n_layer, n_head=4, n_embd=32, context=16, dtype="float32")
     model = GPT2(settings.config(250))
-    split_tensors(model, MeshShape(tp=tp).build("cpu")["tp"])
+    split_tensors(model, MeshShape(tp=tp).build("cpu")["tp"].get_group())
     weights = {own(p).untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, Tensor] = {}
 

@@ -119,7 +119,7 @@ def _activations(config: GPT2Config, settings: TrainSettings, layout: Layout, ra
     dropout = 1 if config.dropout else 0
     kept, beside = block_activations(config, layout.activation_checkpointing, size, tp)
     is_first, is_last = layout.ends(rank)
-    ends = (norm if is_last else 0) + (8 + width * dropout / tp if is_first else 0)
+    ends = (norm if is_last else 0) + (8 + (tp > 1) + width * dropout / tp if is_first else 0)  # ids; which lie here
     masks = size * settings.context if settings.document_masks else 0
     return math.ceil(n_tokens * (layout.in_flight(rank) * (n_blocks * kept + ends + masks) + beside))
 

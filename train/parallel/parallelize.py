@@ -7,22 +7,25 @@
     loss = model.forward_backward(microbatches, n)     # the step's mean over all microbatches and data ranks
     norm = model.gradient_norm()                       # the same bits on every rank
 
-Of a split parameter torch computes with a DTensor; what is updated is the rank's own piece of it, a plain tensor on the same
-memory, so that any elementwise optimizer works as it does alone. `stored` makes a DTensor of it, or of what the optimizer
-keeps for it: so checkpoints reshard.
+Tensors are split into plain ones (`tensor_parallel.py`), and torch makes its shards and replicas of those. What is updated is
+the rank's own piece of a parameter, a plain tensor on the same memory, so that any elementwise optimizer works as it does
+alone. `stored` makes a DTensor of it, or of what the optimizer keeps for it: so checkpoints reshard.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.optim import Optimizer
 
 from webtext.train.compilation import as_it_stands
@@ -36,9 +39,18 @@ from webtext.train.parallel.evaluation import StageWalk
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.pipeline import Pipeline
 from webtext.train.parallel.stage import Stage
-from webtext.train.parallel.tensor_parallel import split_tensors
+from webtext.train.parallel.tensor_parallel import split_axis, split_tensors
 from webtext.train.settings import TrainSettings
 from webtext.train.update import update
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of which whole, of `shape`, a tensor is a piece, and which."""
+
+    mesh: DeviceMesh
+    placements: tuple[Placement, ...]
+    shape: torch.Size
 
 
 class ParallelModel:
@@ -63,17 +75,19 @@ class ParallelModel:
         self.config, self.shape, self.device, self.dtype = model.config, shape, device, dtype
         self.rules, self.schedule, self.advance = rules, schedule, advance
         self.mesh = mesh = shape.build(device.type)
+        shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         n_stages = stages.n_stages(schedule, shape.pp)
         numbers = stages.stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
         blocks = {i: stages.blocks_of_stage(model.config.n_layer, n_stages, i) for i in numbers}
         self.stages = {i: Stage(model, blocks[i]) for i in numbers}
         for stage in self.stages.values():
             if shape.tp > 1:
-                split_tensors(stage.model, mesh["tp"])
                 stage.tensor_group = mesh["tp"].get_group()
+                split_tensors(stage.model, stage.tensor_group)
             self._spread_over_data_ranks(stage)
             stage.to_empty(device=device)
-            self._initialize(stage, seed)
+            for name, parameter in stage.model.named_parameters():
+                self._fill(name, parameter, first_values(model.config, name, shapes[name], seed))
         self._pieces: dict[str, nn.Parameter] = {}
         self._copies: list[nn.Parameter] = []  # of the tied weight, where first and last stage lie on one rank
         for stage in self.stages.values():
@@ -81,6 +95,7 @@ class ParallelModel:
                 if self._pieces.setdefault(name, parameter) is not parameter:
                     self._copies.append(parameter)
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
+        self._places = {name: self._place(name, shapes[name]) for name in self._pieces}
         self._pipeline: Pipeline | None = None
         self._tied_pair: distributed.ProcessGroup | None = None
         if shape.pp > 1:
@@ -90,7 +105,6 @@ class ParallelModel:
         """Block by block, so that one block's gradients are sent while the next one's are computed.
 
         The same wrapper casts: parameters and gradients are summed in the parameters' own dtype, a step computes in `dtype`.
-        torch's DistributedDataParallel is silently wrong over tensor parallel parameters; `replicate` is not.
         """
         modules = (*stage.model.blocks.children(), stage)
         own = next(stage.parameters()).dtype
@@ -105,10 +119,30 @@ class ParallelModel:
                 replicate(module, mesh=self.mesh["dp"], mp_policy=policy)
 
     @torch.no_grad()
-    def _initialize(self, stage: Stage, seed: int) -> None:
-        for name, parameter in stage.model.named_parameters():
-            whole = first_values(self.config, name, parameter.shape, seed)
-            _local(parameter).copy_(_cut(whole, parameter))
+    def _fill(self, name: str, piece: Tensor, values: Tensor) -> None:
+        """Copy into a piece of a parameter what belongs there of the whole one's values."""
+        axis = split_axis(name)
+        if self.shape.tp > 1 and axis is not None:
+            values = _part(values, self.mesh["tp"], 0, axis)
+        if isinstance(piece, DTensor):
+            for i, placement in enumerate(piece.placements):
+                if isinstance(placement, Shard):
+                    values = _part(values, piece.device_mesh, i, placement.dim)
+        _local(piece).copy_(values)
+
+    def _place(self, name: str, shape: torch.Size) -> _Place | None:
+        """Where a parameter's piece lies in the whole one; None where it is whole."""
+        piece, axis = self._pieces[name], split_axis(name)
+        axes: tuple[str, ...] = ()
+        placements: tuple[Placement, ...] = ()
+        if isinstance(piece, DTensor):
+            axes, placements = piece.device_mesh.mesh_dim_names or (), piece.placements
+        if self.shape.tp > 1:
+            if axis is not None:  # shards are made of what was split
+                strided = _StridedShard(axis, split_factor=self.shape.tp)
+                placements = tuple(strided if placement == Shard(axis) else placement for placement in placements)
+            axes, placements = (*axes, "tp"), (*placements, Replicate() if axis is None else Shard(axis))
+        return _Place(self.mesh[axes], placements, shape) if axes else None
 
     @property
     def data_rank(self) -> int:
@@ -159,10 +193,8 @@ class ParallelModel:
 
     def _take_gradients(self) -> list[Tensor]:
         """Hand the gradients over to what is updated."""
-        for parameter in (*self._pieces.values(), *self._copies):
-            gradient = parameter.grad
-            if isinstance(gradient, DTensor):  # some are still each tensor parallel rank's summand
-                parameter.grad = gradient.redistribute(placements=cast(DTensor, parameter).placements)
+        if self.shape.tp > 1:
+            self._sum_over_parts_of_the_sequence()
         if self.shape.pp > 1:
             self._sum_tied()
         gradients = []
@@ -185,11 +217,11 @@ class ParallelModel:
 
     def _n_holders(self, name: str) -> int:
         """How many processes hold this very piece of a parameter."""
-        piece, n_pieces = self._pieces[name], 1
-        if isinstance(piece, DTensor):
-            sizes = piece.device_mesh.shape
+        place, n_pieces = self._places[name], 1
+        if place is not None:
+            sizes = place.mesh.shape
             n_pieces = math.prod(
-                size for size, placement in zip(sizes, piece.placements, strict=True) if not placement.is_replicate()
+                size for size, placement in zip(sizes, place.placements, strict=True) if not placement.is_replicate()
             )
         is_on_two = name == TOKEN_EMBEDDING and self._tied_pair is not None
         return self.n_data * self.shape.tp // n_pieces * (2 if is_on_two else 1)
@@ -211,16 +243,16 @@ class ParallelModel:
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
         """The DTensor of which `tensor` is this process's piece."""
-        piece = self._pieces[name]
-        if not isinstance(piece, DTensor):
+        place = self._places[name]
+        if place is None:
             return tensor
         return DTensor.from_local(
             tensor.detach(),
-            piece.device_mesh,
-            piece.placements,
+            place.mesh,
+            place.placements,
             run_check=False,
-            shape=piece.shape,
-            stride=piece.stride(),
+            shape=place.shape,
+            stride=torch.empty(place.shape, device="meta").stride(),
         )
 
     @torch.no_grad()
@@ -263,6 +295,18 @@ class ParallelModel:
                     mine = pair
         return mine
 
+    def _sum_over_parts_of_the_sequence(self) -> None:
+        """Give what all tensor parallel ranks hold the sum of their gradients, in one message."""
+        summands = [
+            _local(piece.grad)
+            for name, piece in self._pieces.items()
+            if piece.grad is not None and split_axis(name) is None
+        ]
+        flat = torch.cat([summand.flatten() for summand in summands])
+        distributed.all_reduce(flat, group=self.mesh["tp"].get_group())
+        for summand, total in zip(summands, torch.split(flat, [summand.numel() for summand in summands]), strict=True):
+            summand.copy_(total.view_as(summand))
+
     def _sum_tied(self) -> None:
         """Give both copies of the tied weight the sum of their gradients."""
         weight = self._pieces.get(TOKEN_EMBEDDING)
@@ -275,17 +319,10 @@ class ParallelModel:
             distributed.all_reduce(gradient, group=self._tied_pair)
 
 
-def _cut(whole: Tensor, piece: Tensor) -> Tensor:
-    """The part of `whole` that `piece` has the place of: split over the innermost axis of its mesh first, as torch does."""
-    if not isinstance(piece, DTensor):
-        return whole
-    mesh = piece.device_mesh
-    for axis, placement in reversed(list(enumerate(piece.placements))):
-        if not placement.is_replicate():
-            parts = whole.chunk(mesh.size(axis), cast(Shard, placement).dim)
-            rank = mesh.get_local_rank(axis)
-            whole = parts[rank] if rank < len(parts) else whole[:0]
-    return whole
+def _part(tensor: Tensor, mesh: DeviceMesh, axis_of_mesh: int, axis: int) -> Tensor:
+    """This rank's share of a tensor that is split along `axis`; some have none."""
+    parts, rank = tensor.chunk(mesh.size(axis_of_mesh), axis), mesh.get_local_rank(axis_of_mesh)
+    return parts[rank] if rank < len(parts) else tensor[:0]
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -1,113 +1,170 @@
-"""Tensor parallel with sequence parallel (Shoeybi et al. 2019; Korthikanti et al. 2022), by torch's DTensor styles.
+"""Tensor parallel with sequence parallel (Shoeybi et al. 2019; Korthikanti et al. 2022).
 
 Query, key, value and the first feed-forward layer are split by columns, what follows them by rows; between them, norms,
 dropout and the residual stream hold a part of the sequence each. Embeddings are split by vocabulary, and the
 loss never gathers logits.
+
+    part of the sequence ──gather──► whole: columns, rows ──sum and scatter──► part of the sequence
+
+and going back each of the two is the other. Modules hold plain tensors, a rank's own pieces, and call the collectives
+themselves: through torch's styles, which compute with DTensors, the host took longer for a step of a small model than its
+products (README, "Tried").
+
+Shape suffixes as in `model.py`, and p rank, s position of one rank's part of the sequence.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor, distributed, nn
 from torch.distributed import ProcessGroup
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-    parallelize_module,
-)
+from torch.nn import functional
 
 from webtext.train.model import GPT2
 from webtext.train.parallel.vocab_parallel import VocabParallelCrossEntropy, vocab_parallel_losses
 
-_SEQUENCE, _WHOLE = Shard(1), Replicate()
-_BLOCK = {
-    "attention_norm": SequenceParallel(),
-    "attention": PrepareModuleInput(input_layouts=(_SEQUENCE, None), desired_input_layouts=(_WHOLE, None)),
-    "attention.query": ColwiseParallel(),
-    "attention.key": ColwiseParallel(),
-    "attention.value": ColwiseParallel(),
-    "attention.projection": RowwiseParallel(output_layouts=_SEQUENCE),
-    "feed_forward_norm": SequenceParallel(),
-    "feed_forward": PrepareModuleInput(input_layouts=_SEQUENCE, desired_input_layouts=_WHOLE),
-    "feed_forward.expand": ColwiseParallel(),
-    "feed_forward.contract": RowwiseParallel(output_layouts=_SEQUENCE),
-}
+_COLUMNS, _ROWS = ("query", "key", "value", "expand"), ("projection", "contract")
 
 
-def split_tensors(model: GPT2, mesh: DeviceMesh) -> None:
-    """Turn the parameters of a model, or of one stage of it, into DTensors over the one-dimensional `mesh`, in place.
+def split_axis(name: str) -> int | None:
+    """Along which of its axes the parameter `name` is split; None where every rank holds all of it."""
+    *_, layer, kind = name.split(".")
+    if layer in _COLUMNS or name == "token_embedding.weight":
+        return 0
+    return 1 if layer in _ROWS and kind == "weight" else None
 
+
+def split_tensors(model: GPT2, group: ProcessGroup) -> None:
+    """Leave of the parameters of a model, or of one stage of it, the pieces of this rank of `group`, in place.
+
+    Of what is not split (`split_axis`) a rank's gradient is a summand: that of its part of the sequence.
     Heads, positions and rows of the embedding must divide (`refusal.py`).
     """
+    rank, n = distributed.get_rank(group), group.size()
+    for name, parameter in list(model.named_parameters()):
+        axis = split_axis(name)
+        if axis is not None:
+            place, _, leaf = name.rpartition(".")
+            piece = parameter.detach().chunk(n, axis)[rank].contiguous()
+            setattr(model.get_submodule(place), leaf, nn.Parameter(piece))
     for block in model.blocks.children():
-        parallelize_module(block, mesh, _BLOCK)
+        for sublayer in (block.attention, block.feed_forward):
+            cast(nn.Module, sublayer).register_forward_pre_hook(_Gathers(group))
+        block.attention.projection = _Rows(cast(Any, block.attention).projection, group)  # type: ignore[union-attr]
+        block.feed_forward.contract = _Rows(cast(Any, block.feed_forward).contract, group)  # type: ignore[union-attr]
     children = dict(model.named_children())
     if "token_embedding" in children:
-        # torch's style shards the columns of this class and no other's.
-        n_rows, width = model.token_embedding.weight.shape
-        embedding = nn.Embedding(n_rows, width, device="meta")
-        embedding.weight = model.token_embedding.weight
-        style = RowwiseParallel(input_layouts=_WHOLE, output_layouts=_SEQUENCE)
-        model._modules["token_embedding"] = parallelize_module(embedding, mesh, style)
+        model._modules["token_embedding"] = _VocabularyPart(model.token_embedding.weight, group)
     if "position_embedding" in children:
-        _split_positions(model.position_embedding, mesh)
-    if "final_norm" in children:
-        parallelize_module(model.final_norm, mesh, SequenceParallel())
+        model.position_embedding.register_forward_pre_hook(lambda _, inputs: (inputs[0].chunk(n)[rank],))
 
 
-def _split_positions(embedding: nn.Embedding, mesh: DeviceMesh) -> None:
-    """Every rank holds all positions, and gives those of its part of the sequence."""
+class _Gathers:
+    """The hook of a module whose input is gathered."""
 
-    def replicate(name: str, module: nn.Module, mesh: DeviceMesh) -> None:
-        module.register_parameter("weight", nn.Parameter(distribute_tensor(embedding.weight.detach(), mesh, [_WHOLE])))
+    def __init__(self, group: ProcessGroup) -> None:
+        self.group = group
 
-    def whole(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
-        return (DTensor.from_local(inputs[0], mesh, [_WHOLE], run_check=False),)
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (gather_sequence(inputs[0], self.group), *inputs[1:])
 
-    def part(module: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
-        return output.redistribute(placements=[Shard(0)]).to_local()
 
-    distribute_module(embedding, mesh, replicate, whole, part)
+class _Rows(nn.Module):
+    """A linear layer of which every rank has some columns of its input, and each gives a summand of the output."""
+
+    def __init__(self, layer: nn.Linear, group: ProcessGroup) -> None:
+        super().__init__()
+        self.weight, self.bias, self.group = layer.weight, layer.bias, group
+
+    def forward(self, x_btc: Tensor) -> Tensor:
+        return scatter_sum(functional.linear(x_btc, self.weight), self.group) + self.bias
+
+
+class _VocabularyPart(nn.Module):
+    """Vectors of tokens, of which every rank knows some and gives zeros for the others."""
+
+    def __init__(self, weight: Tensor, group: ProcessGroup) -> None:
+        super().__init__()
+        self.weight, self.group = weight, group
+
+    def forward(self, tokens_bt: Tensor) -> Tensor:
+        here_bt = tokens_bt - distributed.get_rank(self.group) * len(self.weight)
+        is_here_bt = (here_bt >= 0) & (here_bt < len(self.weight))
+        x_btc = functional.embedding(here_bt.where(is_here_bt, 0), self.weight)
+        return scatter_sum(x_btc * is_here_bt[..., None], self.group)
+
+
+def gather_sequence(x_bsc: Tensor, group: ProcessGroup) -> Tensor:
+    """The whole sequence, [b, t, c], of which each rank has a part; gradients are summed as they are scattered."""
+    return cast(Tensor, _Gather.apply(x_bsc, group))  # type: ignore[no-untyped-call]
+
+
+def scatter_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
+    """This rank's part of the sequence, [b, s, c], of the sum over all ranks; gradients are gathered."""
+    return cast(Tensor, _ScatterSum.apply(x_btc, group))  # type: ignore[no-untyped-call]
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_bsc: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return _gathered(x_bsc, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        return _scattered_sum(grad_outputs[0], ctx.group), None
+
+
+class _ScatterSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_btc: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return _scattered_sum(x_btc, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        return _gathered(grad_outputs[0], ctx.group), None
+
+
+def _gathered(x_bsc: Tensor, group: ProcessGroup) -> Tensor:
+    b, s, c = x_bsc.shape
+    x_pbsc = x_bsc.new_empty(group.size(), b, s, c)
+    distributed.all_gather_single(x_pbsc.flatten(0, 1), x_bsc.contiguous(), group)
+    return x_pbsc.transpose(0, 1).reshape(b, -1, c)
+
+
+def _scattered_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
+    b, _, c = x_btc.shape
+    x_pbsc = x_btc.reshape(b, group.size(), -1, c).transpose(0, 1).contiguous()
+    x_bsc = torch.empty_like(x_pbsc[0])
+    distributed.reduce_scatter_single(x_bsc, x_pbsc.flatten(0, 1), group=group)
+    return x_bsc
 
 
 def tensor_parallel_loss(
-    hidden_btc: Tensor,
+    hidden_bsc: Tensor,
     weight_vc: Tensor,
     targets_n: Tensor,
     vocab_size: int,
     group: ProcessGroup,
     counted_n: Tensor | None = None,
 ) -> Tensor:
-    """The loss of a hidden state that lies over `group` by position; hidden state and output weights are DTensors.
+    """The loss of a hidden state of which each rank of `group` has a part of the sequence, and some of the output weights.
 
     As `cross_entropy.linear_cross_entropy`, its mean over the positions where `counted_n` is true.
     """
-    # Each rank's gradient of the hidden state is a summand: going back, they are summed as they are scattered.
-    hidden_nc = _gathered(hidden_btc).to_local(grad_placements=[Partial()]).flatten(0, 1)
+    hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
     loss: Tensor = VocabParallelCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden_nc, _own(weight_vc), targets_n, vocab_size, group, counted_n
+        hidden_nc, weight_vc, targets_n, vocab_size, group, counted_n
     )
     return loss
 
 
 def tensor_parallel_token_losses(
-    hidden_btc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: ProcessGroup
+    hidden_bsc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: ProcessGroup
 ) -> Tensor:
     """The loss of each position, [n], the same on all ranks; without gradient."""
-    hidden_nc = _gathered(hidden_btc).to_local().flatten(0, 1)
-    return vocab_parallel_losses(hidden_nc, _own(weight_vc), targets_n, vocab_size, group)
-
-
-def _gathered(hidden_btc: Tensor) -> DTensor:
-    assert isinstance(hidden_btc, DTensor)
-    return hidden_btc.redistribute(placements=[_WHOLE])
-
-
-def _own(weight_vc: Tensor) -> Tensor:
-    assert isinstance(weight_vc, DTensor)
-    return weight_vc.to_local()
+    hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
+    return vocab_parallel_losses(hidden_nc, weight_vc, targets_n, vocab_size, group)
