@@ -8,10 +8,9 @@ from typing import Any
 from webtext.app.diff_recipes import Built
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
+from webtext.train.experiments.compare import BETTER, COMPARISON, OVERALL, WORSE
 
-COMPARISON = "compare.json"
-OVERALL = "overall"
-TURNED = {"better": "worse", "worse": "better"}
+TURNED = {BETTER: WORSE, WORSE: BETTER}
 
 
 def read_comparison(url: str, a: Built, b: Built) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def main() -> None:
         )  # fmt: skip
         scale = ScaleSettings(
             sizes=SIZES, check=CHECK, learning_rates=RATES, tokens=options.tokens, warmup_ratio=0.05,
-            tokens_per_parameter=options.tokens_per_parameter, seeds=options.seeds, side_by_side=1,
+            tokens_per_parameter=options.tokens_per_parameter, seeds=options.seeds, side_by_side=1, estimate=False,
         )  # fmt: skip
         run = Run.quiet()
         run.console = Console("human")

@@ -36,7 +36,7 @@ from webtext.train.experiments.trials import Trial, TrialResult, run_trials
 from webtext.train.experiments.validation import FILE, ValidationSet, frozen_validation, pack_validation
 from webtext.train.settings import TrainSettings
 
-OVERALL = "overall"
+COMPARISON, OVERALL = "compare.json", "overall"
 CURVE_POINTS = 10
 BETTER, WORSE, NOISE, NONE = "better", "worse", "within noise", "no verdict"
 Values = Mapping[str, Mapping[str, Sequence[float]]]
@@ -143,8 +143,7 @@ def compare_corpora(
     }
     _tell(corpora, plan, frozen, compare, run.console.say)
     everything = [trial for of_corpus in trials.values() for trial in of_corpus]
-    cost = cost_of(everything, run, side_by_side=compare.side_by_side, estimate=compare.estimate)
-    run.console.say(f"compare: {cost}")
+    run.console.say(f"compare: {cost_of(everything, run, compare)}")
     if run.dry_run:
         raise DryRun
     with Folder(out).held():
@@ -152,9 +151,7 @@ def compare_corpora(
         sets.insert(0, EvaluationSet(VALIDATION, VALIDATION, Folder(out).location(FILE), frozen.hash))
         results = _run(corpora, trials, frozen, sets, out, compare, run)
         found = judge(corpora, plan, frozen, sets, results)
-        Folder(out).write_bytes(
-            "compare.json", json.dumps(found.to_json(), indent=1, ensure_ascii=False).encode() + b"\n"
-        )
+        Folder(out).write_bytes(COMPARISON, json.dumps(found.to_json(), indent=1, ensure_ascii=False).encode() + b"\n")
     return found
 
 

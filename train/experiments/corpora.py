@@ -118,10 +118,11 @@ def budgets(corpora: Sequence[Corpus], settings: TrainSettings, compare: Compare
         fits = _whole_steps(settings, most.tokens / most.passes * compare.max_passes)
         if corpus.tokenizer.hash != corpora[0].tokenizer.hash:  # --tokens are the first corpus'
             fits = int(fits * corpus.bytes_per_token / corpora[0].bytes_per_token)
+        less = f"give --tokens {fits} or less" if fits > 0 else "it holds no whole step: give a smaller --batch-size"
         raise ConfigError(
             f"{most.tokens:,} tokens are {most.passes:.2f} passes over '{corpus.name}', which has {corpus.train.n_tokens:,}",
             "text that is seen again is worth less than new text, so corpora would be compared by their sizes",
-            f"give --tokens {fits} or less, or allow it: --max-passes {np.ceil(most.passes):.0f}",
+            f"{less}, or allow it: --max-passes {np.ceil(most.passes):.0f}",
         )
     return made
 

@@ -1,4 +1,4 @@
-"""What an experiment costs, told before it begins: runs, tokens, time by a few steps made here and now, and disk."""
+"""What an experiment costs, told before it begins: runs, tokens, operations, time by a few steps made here and now, and disk."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from webtext.base.run import Run
 from webtext.base.storage import json_object
 from webtext.train.experiments.places import places_for
+from webtext.train.experiments.settings import ExperimentSettings
 from webtext.train.experiments.side_by_side import Call, run_side_by_side
 from webtext.train.experiments.trials import Trial, train_trial
 from webtext.train.plan import GIB, flops_per_token, time_text
@@ -30,35 +31,39 @@ class Cost:
     runs: int
     side_by_side: int
     tokens: int
+    flops: float
     seconds: float | None
     disk_bytes: int
 
     def __str__(self) -> str:
         time = "time not measured" if self.seconds is None else f"about {time_text(self.seconds)} of training"
         return (
-            f"{self.runs:,} runs, {self.side_by_side:,} at a time, {self.tokens:,} tokens in all; {time}, "
-            f"at most {self.disk_bytes / GIB:,.2f} GiB of disk"
+            f"{self.runs:,} runs, {self.side_by_side:,} at a time, {self.tokens:,} tokens and {self.flops:.3g} FLOP in all; "
+            f"{time}, at most {self.disk_bytes / GIB:,.2f} GiB of disk"
         )
 
 
-def cost_of(trials: Sequence[Trial], run: Run, *, side_by_side: int | None = None, estimate: bool = True) -> Cost:
-    """What the trials take to their ends; with `estimate` as many at a time make some steps in a temporary folder first.
+def cost_of(trials: Sequence[Trial], run: Run, how: ExperimentSettings, share: float = 1.0) -> Cost:
+    """What the trials take for that share of their steps; where `how` asks for it, some steps are made in a temporary folder.
 
-    Those steps have the trials' microbatches, so they tell the time of a step without optimizer's work and measurements
-    that large batches spread thin; disk counts the kept checkpoints and one under way, of each run.
+    Those are made by as many at a time as would run, and by the largest of them. They have the trials' microbatches, so they
+    tell the time of a step without optimizer's work and measurements that large batches spread thin. Disk counts the kept
+    checkpoints and one under way, of each run.
     """
     configs = [each.settings.config(open_sources(each.tokens)[0].train.vocab_size) for each in trials]
-    places = places_for([each.settings for each in trials], [config.vocab_size for config in configs], side_by_side)
+    places = places_for([each.settings for each in trials], [config.vocab_size for config in configs], how.side_by_side)
     tokens = [total_tokens(each.settings) for each in trials]
+    flops = [n * flops_per_token(config) for n, config in zip(tokens, configs, strict=True)]
     disk = sum(
         config.n_parameters * 4 * _CHECKPOINT_WORDS * ((trial.settings.keep_checkpoints or 1) + 1)
         for trial, config in zip(trials, configs, strict=True)
     )
     seconds = None
-    if estimate:
-        flops = sum(n * flops_per_token(config) for n, config in zip(tokens, configs, strict=True))
-        seconds = flops / _flops_per_second(trials[: len(places)], configs, run, len(places))
-    return Cost(len(trials), len(places), sum(tokens), seconds, disk)
+    if how.estimate:
+        largest = sorted(range(len(trials)), key=lambda i: -configs[i].n_parameters)[: len(places)]
+        per_second = _flops_per_second([trials[i] for i in largest], [configs[i] for i in largest], run, len(places))
+        seconds = sum(flops) * share / per_second
+    return Cost(len(trials), len(places), round(sum(tokens) * share), sum(flops) * share, seconds, disk)
 
 
 def _flops_per_second(trials: Sequence[Trial], configs: Sequence[GPT2Config], run: Run, n_places: int) -> float:
@@ -70,7 +75,7 @@ def _flops_per_second(trials: Sequence[Trial], configs: Sequence[GPT2Config], ru
         calls = [Call(f"{each.name}, some steps", train_trial, (each,), each.log) for each in short]
         run_side_by_side(calls, places)
         return sum(
-            _tokens_per_second(each) * flops_per_token(config) for each, config in zip(short, configs, strict=False)
+            _tokens_per_second(each) * flops_per_token(config) for each, config in zip(short, configs, strict=True)
         )
 
 

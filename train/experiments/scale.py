@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.train.experiments.cost import cost_of
 from webtext.train.experiments.fit import LineFit, fit_line
 from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.side_by_side import refuse_torchrun
@@ -27,7 +28,6 @@ from webtext.train.experiments.sizes import Size, budgets, family, run_settings
 from webtext.train.experiments.sweep import need_held_out
 from webtext.train.experiments.trials import Trial, run_trials, trial_losses
 from webtext.train.experiments.winner import Edge, edge_of
-from webtext.train.plan import flops_per_token
 from webtext.train.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 from webtext.train.sources import Source, open_sources, source_uses
@@ -122,8 +122,7 @@ def run_scale(
     sources = open_sources(tokens)
     need_held_out(sources)
     (source,) = sources
-    vocab_size = source.train.vocab_size
-    sizes, check = family(settings, scale, vocab_size)
+    sizes, check = family(settings, scale, source.train.vocab_size)
     everyone = [*sizes, check] if check else sizes
     unit, factor = _unit(source, settings, tokenizer)
     n_tokens = {
@@ -139,16 +138,19 @@ def run_scale(
     tuning = {
         key: {rate: trial(key, rate, ratio=scale.tuning_ratio) for rate in scale.learning_rates} for key in n_tokens
     }
-    planned = {key: trial(key, next(iter(scale.learning_rates), None)).settings for key in n_tokens}
+    seeds = range(settings.seed, settings.seed + scale.seeds)
+    whole = [trial(key, next(iter(scale.learning_rates), None), seed=seed) for key in n_tokens for seed in seeds]
+    planned = dict(zip(n_tokens, (each.settings for each in whole[:: scale.seeds]), strict=True))
     passes = {key: source_uses(sources, each, total_tokens(each))[0].passes for key, each in planned.items()}
-    for line in _cost_lines(planned, tuning, passes, scale, vocab_size):
+    for line in _plan_lines(planned, tuning, passes):
         run.console.say(line)
+    short = [each for of_rates in tuning.values() for each in of_rates.values()]
+    run.console.say(f"scale: {cost_of([*whole, *short], run, scale)}")
     if run.dry_run:
         raise DryRun
     with Folder(out).held():
         tried = _tried(tuning, run, scale)
         rates = {key: _best(key, each) if each else None for key, each in tried.items()}
-        seeds = range(settings.seed, settings.seed + scale.seeds)
         trials = [trial(key, rates[key], seed=seed) for key in n_tokens for seed in seeds]
         results = iter(run_trials(trials, run, label="scale", side_by_side=scale.side_by_side))
         measured = {}
@@ -225,26 +227,16 @@ def _unit(source: Source, settings: TrainSettings, tokenizer_path: str | None) -
     return BITS, n_tokens / n_bytes / math.log(2)
 
 
-def _cost_lines(
-    planned: Mapping[_Key, TrainSettings],
-    tuning: Mapping[_Key, Mapping[float, Trial]],
-    passes: Mapping[_Key, float],
-    scale: ScaleSettings,
-    vocab_size: int,
-) -> list[str]:
-    short = [trial.settings for of_rates in tuning.values() for trial in of_rates.values()]
-    every = [*(each for each in planned.values() for _ in range(scale.seeds)), *short]
-    flops = sum(total_tokens(each) * flops_per_token(each.config(vocab_size)) for each in every)
-    lines = [f"scale: {len(every)} runs, {sum(map(total_tokens, every)):,} tokens, {flops:.3g} FLOP in all"]
+def _plan_lines(
+    planned: Mapping[_Key, TrainSettings], tuning: Mapping[_Key, Mapping[float, Trial]], passes: Mapping[_Key, float]
+) -> Iterator[str]:
     for key, each in planned.items():
         beyond = "; more than one pass, and text read again teaches less" if passes[key] > 1 else ""
-        short_runs = next((f"{of.settings.steps:,} steps for each rate" for of in tuning[key].values()), "")
-        rate = f"after {short_runs}" if short_runs else f"rate {each.learning_rate:.3g}"
-        lines.append(
-            f"  {key[1].name}, {key[0]}: {key[1].parameters:,} parameters, {each.steps:,} steps, {total_tokens(each):,} tokens, "
-            f"{passes[key]:.2f} passes, {rate}{beyond}"
+        short_runs = next((f"after {of.settings.steps:,} steps for each rate" for of in tuning[key].values()), None)
+        yield (
+            f"scale: {key[1].name}, {key[0]}: {key[1].parameters:,} parameters, {each.steps:,} steps, "
+            f"{total_tokens(each):,} tokens, {passes[key]:.2f} passes, {short_runs or f'rate {each.learning_rate:.3g}'}{beyond}"
         )
-    return lines
 
 
 def _table_json(table: Table) -> dict[str, Any]:

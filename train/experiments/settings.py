@@ -1,4 +1,4 @@
-"""The settings of experiments: the sections `[train.compare]` and `[train.sweep]`; known without torch."""
+"""The settings of experiments: the sections `[train.compare]`, `[train.sweep]` and `[train.scale]`; known without torch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from webtext.base.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareSettings:
-    """How corpora are compared; the model and its schedule are [train]'s."""
+class ExperimentSettings:
+    """How the runs of any experiment are made."""
 
-    tokens: int | None = setting(
-        None, "of each run, rounded up to whole steps  [default: what --steps and --batch-size make]"
-    )
-    seeds: int = setting(3, "runs of each corpus: --seed, and those after it")
-    max_passes: float = setting(1.0, "over a corpus' training tokens that a run may make")
-    validation_bytes: int = setting(10_000_000, "of text in the frozen validation set at most")
     side_by_side: int | None = setting(
         None, "runs at a time  [default: one a GPU, or what cores and memory hold]", in_recipe=False
     )
@@ -26,16 +20,31 @@ class CompareSettings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "seeds", "validation_bytes", "side_by_side"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}", "it must be at least 1")
+        for name in ("tokens", "tokens_per_parameter", "seeds", "head_size", "validation_bytes", "side_by_side"):
+            value = getattr(self, name, None)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}", "it must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSettings(ExperimentSettings):
+    """How corpora are compared; the model and its schedule are [train]'s."""
+
+    tokens: int | None = setting(
+        None, "of each run, rounded up to whole steps  [default: what --steps and --batch-size make]"
+    )
+    seeds: int = setting(3, "runs of each corpus: --seed, and those after it")
+    max_passes: float = setting(1.0, "over a corpus' training tokens that a run may make")
+    validation_bytes: int = setting(10_000_000, "of text in the frozen validation set at most")
+
+    def __post_init__(self) -> None:
+        ExperimentSettings.__post_init__(self)
         if not self.max_passes > 0:
             raise ConfigError(f"max_passes is {self.max_passes}", "it must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepSettings:
+class SweepSettings(ExperimentSettings):
     """How candidates are told apart; what they are made of is [train]'s and the grid's."""
 
     rungs: tuple[float, ...] = setting(
@@ -43,11 +52,9 @@ class SweepSettings:
     )
     keep_ratio: float = setting(0.5, "share of a rung's candidates that goes on, and never fewer than two")
     seeds: int = setting(1, "runs of each candidate: --seed, and those after it; their mean counts")
-    side_by_side: int | None = setting(
-        None, "runs at a time  [default: one a GPU, or what cores and memory hold]", in_recipe=False
-    )
 
     def __post_init__(self) -> None:
+        ExperimentSettings.__post_init__(self)
         rungs = self.rungs
         rising = all(low < high for low, high in zip(rungs, rungs[1:], strict=False))
         if not rungs or rungs[0] <= 0 or rungs[-1] != 1 or not rising:
@@ -57,14 +64,10 @@ class SweepSettings:
             )
         if not 0 < self.keep_ratio <= 1:
             raise ConfigError(f"keep_ratio is {self.keep_ratio}", "it must be above 0 and at most 1")
-        for name in ("seeds", "side_by_side"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}", "it must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleSettings:
+class ScaleSettings(ExperimentSettings):
     """A family of sizes and its budgets; all else is [train]'s."""
 
     sizes: tuple[str, ...] = setting(
@@ -85,15 +88,9 @@ class ScaleSettings:
     )
     tuning_ratio: float = setting(0.25, "share of a size's tokens, with a schedule of its own, that tries each rate")
     seeds: int = setting(1, "runs of each size: --seed, and those after it; their mean is fitted")
-    side_by_side: int | None = setting(
-        None, "runs at a time  [default: one a GPU, or what cores and memory hold]", in_recipe=False
-    )
 
     def __post_init__(self) -> None:
-        for name in ("head_size", "tokens", "tokens_per_parameter", "seeds", "side_by_side"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name} is {value}", "it must be above 0")
+        ExperimentSettings.__post_init__(self)
         if not 0 <= self.warmup_ratio < 1:
             raise ConfigError(f"warmup_ratio is {self.warmup_ratio}", "it must be in [0, 1)")
         if self.rate_exponent < 0:

@@ -22,6 +22,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.curve import Curve
+from webtext.train.experiments.cost import cost_of
 from webtext.train.experiments.grid import Candidate, make_grid
 from webtext.train.experiments.halving import Losses, Rung, halve, mean_loss, rung_steps, survivor_counts, trained_steps
 from webtext.train.experiments.recipe_file import recipe_file
@@ -29,8 +30,7 @@ from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.side_by_side import refuse_torchrun
 from webtext.train.experiments.trials import Trial, TrialResult, trial_losses
 from webtext.train.experiments.winner import edges, order_note
-from webtext.train.plan import flops_per_token
-from webtext.train.schedule import sequences_before
+from webtext.train.schedule import total_tokens
 from webtext.train.settings import TrainSettings, difference
 from webtext.train.sources import Source, open_sources, source_uses
 
@@ -137,12 +137,24 @@ def run_sweep(
     candidates = make_grid(over, settings)
     sources = open_sources(tokens)
     need_held_out(sources)
+    if len(sources) > 1 and not settings.weights and len({each.settings.crosses_documents for each in candidates}) > 1:
+        raise ConfigError(
+            "'crosses_documents' is swept over several token sets, whose shares follow their windows",
+            "held-out losses are weighed by them: fix them by --weights",
+        )
     steps = rung_steps(settings.steps, sweep.rungs)
     found = Sweep(tuple(tokens), candidates, [], range(settings.seed, settings.seed + sweep.seeds), steps, out)
     plan = _plan(sources, candidates, settings, sweep)
     _check_plan(out, plan)
-    for line in cost_lines(sources, candidates, steps, sweep):
-        run.console.say(line)
+    counts = survivor_counts(len(candidates), len(steps), sweep.keep_ratio)
+    rungs = ", ".join(f"{count} to step {step:,}" for count, step in zip(counts, steps, strict=True))
+    seeds = f" x {sweep.seeds} seeds" if sweep.seeds > 1 else ""
+    run.console.say(f"sweep: {len(candidates)} candidates{seeds}: {rungs}")
+    for use in source_uses(sources, candidates[0].settings, max(total_tokens(each.settings) for each in candidates)):
+        run.console.say(f"  each run to the end: {use}")
+    share = trained_steps(len(candidates), steps, sweep.keep_ratio) / (len(candidates) * steps[-1])
+    trials = [found.trial(i, seed) for i in range(len(candidates)) for seed in found.seeds]
+    run.console.say(f"sweep: {cost_of(trials, run, sweep, share)}, {share:.0%} of what all would take to the end")
     if run.dry_run:
         raise DryRun
 
@@ -182,28 +194,6 @@ def need_held_out(sources: Sequence[Source]) -> None:
     if not any(source.validation.n_tokens for source in sources):
         names = ", ".join(f"'{source.name}'" for source in sources)
         raise InputError(f"{names} holds nothing out, and held-out loss decides", "pack with a validation split")
-
-
-def cost_lines(
-    sources: Sequence[Source], candidates: Sequence[Candidate], steps: Sequence[int], sweep: SweepSettings
-) -> list[str]:
-    """What the sweep takes at most, told before it begins: runs, steps, tokens, operations, passes."""
-    n = len(candidates)
-    counts = survivor_counts(n, len(steps), sweep.keep_ratio)
-    rungs = ", ".join(f"{count} to step {step:,}" for count, step in zip(counts, steps, strict=True))
-    ratio = trained_steps(n, steps, sweep.keep_ratio) / (n * steps[-1])
-    config = [each.settings.config(sources[0].train.vocab_size) for each in candidates]
-    seen = [sequences_before(each.settings, steps[-1]) * each.settings.context for each in candidates]
-    n_tokens = round(sum(seen) * ratio) * sweep.seeds
-    flops = sum(each * flops_per_token(of) for each, of in zip(seen, config, strict=True)) * ratio * sweep.seeds
-    seeds = f" x {sweep.seeds} seeds" if sweep.seeds > 1 else ""
-    lines = [
-        f"sweep: {n} candidates{seeds}: {rungs}",
-        f"  about {n_tokens:,} tokens and {flops:.3g} FLOP in all, {ratio:.0%} of what all would take to the end",
-    ]
-    uses = source_uses(sources, candidates[0].settings, max(seen))
-    lines += [f"  each run to the end: {use}" for use in uses]
-    return lines
 
 
 def _plan(

@@ -70,7 +70,8 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert found.overall_of == ["news.txt"]
     assert "'again' is a token set named before: other seeds, so what differs is chance" in said
     assert "validation set: 6 documents" in said
-    assert "9 runs, 2 at a time, 34,560 tokens in all; time not measured, at most" in said
+    assert "9 runs, 2 at a time, 34,560 tokens and " in said
+    assert "FLOP in all; time not measured, at most" in said
 
     written = json.loads((tmp_path / "out/compare.json").read_text())
     assert [corpus["seeds"] for corpus in written["corpora"]] == [[100, 101, 102], [103, 104, 105], [100, 101, 102]]

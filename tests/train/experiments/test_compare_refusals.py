@@ -67,6 +67,14 @@ def test_more_than_one_pass(sentences: str, letters: str, refused: Refused, sett
         compare_corpora([sentences, letters], "out", settings, replace(COMPARE, tokens=fits), dry)
 
 
+def test_a_corpus_of_less_than_a_step_is_no_advice_to_give_no_tokens(
+    sentences: str, letters: str, refused: Refused, settings: TrainSettings
+) -> None:
+    huge = replace(settings, batch_size=4096)
+    told = refused([sentences, letters], ConfigError, settings=huge, how=replace(COMPARE, tokens=3 * 4096 * 32))
+    assert "it holds no whole step: give a smaller --batch-size, or allow it: --max-passes" in told
+
+
 def test_a_budget_within_the_warm_up_and_settings_of_no_use(
     sentences: str, letters: str, refused: Refused, settings: TrainSettings
 ) -> None:

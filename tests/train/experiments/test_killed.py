@@ -21,14 +21,14 @@ SECONDS = 300.0  # a guard, no measure
 FLAGS = (
     "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --steps 4 --warmup-steps 1 "
     "--learning-rate 1e-2 --threads 1 --dtype float32 --device cpu --eval-interval none --eval-windows 4 "
-    "--checkpoint-interval none --side-by-side 1"
+    "--checkpoint-interval none --side-by-side 1 --no-estimate"
 )
 SWEEP = "train sweep {tokens} --lr 1e-4,1e-2,3e-2 --rungs 0.5,1"
 SCALE = (
     "train scale {tokens} --size 1x16 --size 2x16 --size 2x32 --head-size 16 --check none --tokens 512 "
     "--learning-rates 1e-4,1e-2 --tuning-ratio 0.5"
 )
-COMPARE = "train compare one={build} other={build} --seeds 2 --tokens 512 --no-estimate"
+COMPARE = "train compare one={build} other={build} --seeds 2 --tokens 512"
 Made = set[tuple[str, int]]
 """Folders of trials, and the steps that they were trained to."""
 

@@ -25,7 +25,7 @@ from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.sizes import Size
 from webtext.train.experiments.trials import Trial, TrialResult
 
-SMALL: dict[str, Any] = {"sizes": ("1x16", "2x16", "2x32"), "head_size": 16, "check": "3x32"}
+SMALL: dict[str, Any] = {"sizes": ("1x16", "2x16", "2x32"), "head_size": 16, "check": "3x32", "estimate": False}
 
 
 @pytest.fixture
@@ -210,7 +210,8 @@ def test_a_dry_run_tells_the_short_runs_too(
     with pytest.raises(DryRun):
         run_scale(tokens, str(tmp_path / "out"), settings, scale, how)
     said = capsys.readouterr().err
-    assert f"{4 * 2 + 4 * 3} runs, {4 * 2 * 1280 + 4 * 3 * 256:,} tokens" in said
+    assert f"{4 * 2 + 4 * 3} runs, " in said
+    assert f" at a time, {4 * 2 * 1280 + 4 * 3 * 256:,} tokens and " in said
     assert "10 steps, 1,280 tokens, 0.13 passes, after 2 steps for each rate" in said
 
 
@@ -222,7 +223,8 @@ def test_a_dry_run_tells_sizes_tokens_and_passes_and_makes_nothing(
     with pytest.raises(DryRun):
         run_scale(tokens, str(tmp_path / "out"), settings, ScaleSettings(**SMALL, tokens=12_800), how)
     said = capsys.readouterr().err
-    assert "4 runs, 51,200 tokens" in said
+    assert "4 runs, " in said
+    assert " at a time, 51,200 tokens and " in said
     assert "more than one pass" in said
     assert not (tmp_path / "out").exists()
 
@@ -238,7 +240,19 @@ def test_the_verb_writes_its_page_and_names_what_is_missing(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     (tmp_path / "recipe.toml").write_text(recipe_file(settings, []))
-    sizes = ["--size", "1x16", "--size", "2x16", "--size", "2x32", "--head-size", "16", "--check", "none"]
+    sizes = [
+        "--size",
+        "1x16",
+        "--size",
+        "2x16",
+        "--size",
+        "2x32",
+        "--head-size",
+        "16",
+        "--check",
+        "none",
+        "--no-estimate",
+    ]
     command = [
         "train",
         "scale",

@@ -60,7 +60,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
 
 
 def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str] = (RATES,), **how: Any) -> Sweep:
-    return run_sweep([tokens], over, str(out), settings, SweepSettings(**how), Run.quiet())
+    return run_sweep([tokens], over, str(out), settings, SweepSettings(estimate=False, **how), Run.quiet())
 
 
 def test_losers_stop_at_the_rungs_and_the_winner_is_the_run_that_it_would_be_alone(
@@ -145,12 +145,27 @@ def test_a_dry_run_tells_runs_and_tokens_and_makes_nothing(
     how = Run.quiet()
     how.console.mode, how.dry_run = "human", True
     with pytest.raises(DryRun):
-        run_sweep([tokens], [RATES], str(tmp_path / "sweep"), settings, SweepSettings(seeds=2), how)
+        run_sweep([tokens], [RATES], str(tmp_path / "sweep"), settings, SweepSettings(seeds=2, estimate=False), how)
     said = capsys.readouterr().err
     assert "3 candidates x 2 seeds: 3 to step 1, 2 to step 2, 2 to step 4" in said
     n_tokens = (3 * 1 + 2 * 1 + 2 * 2) * 2 * settings.batch_size * settings.context
-    assert f"about {n_tokens:,} tokens" in said
+    assert "6 runs, " in said
+    assert f" at a time, {n_tokens:,} tokens and " in said
+    assert "time not measured" in said
+    assert "67% of what all would take to the end" in said or "75%" in said
     assert not (tmp_path / "sweep").exists()
+
+
+def test_windows_within_documents_or_across_them_are_not_swept_over_several_sets_without_weights(
+    make_token_set: Callable[..., str], tmp_path: Path, settings: TrainSettings
+) -> None:
+    """How many windows a set has says how its held-out loss counts, and that follows how windows are cut."""
+    sets = [make_token_set("one"), make_token_set("other", train=20)]
+    over, how = ["crosses_documents=true,false"], SweepSettings(rungs=(1.0,), estimate=False)
+    with pytest.raises(ConfigError, match="'crosses_documents' is swept over several"):
+        run_sweep(sets, over, str(tmp_path / "sweep"), settings, how, Run.quiet())
+    weighed = replace(settings, weights=(0.5, 0.5))
+    assert run_sweep(sets, over, str(tmp_path / "sweep"), weighed, how, Run.quiet()).loss > 0
 
 
 def test_tokens_that_hold_nothing_out_are_refused(
@@ -193,7 +208,7 @@ def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
     out = tmp_path / "sweep"
     (tmp_path / "recipe.toml").write_text(module.recipe_file(settings, []))
     command = ["train", "sweep", tokens, "--lr", "1e-3,1e-2", "--config", str(tmp_path / "recipe.toml")]
-    assert run([*command, "--rungs", "1", "--out", str(out), "--quiet"]) == 0
+    assert run([*command, "--rungs", "1", "--out", str(out), "--no-estimate", "--quiet"]) == 0
     assert run([*command, "--quiet"]) == 2
     if not CHROMIUM.exists():
         pytest.skip(f"needs chromium at '{CHROMIUM}'")
