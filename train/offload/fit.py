@@ -7,6 +7,7 @@ nothing but time, follows from measured times too (STRONGHOLD, section 3.2).
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 
 import torch
@@ -16,7 +17,7 @@ from webtext.train.offload.device_memory import DeviceMemory
 from webtext.train.offload.offloaded import OffloadedModel, add_gradients
 from webtext.train.offload.window import Costs, choose_window
 
-REPEATS = 3
+REPEATS = 5
 INPUTS_PER_MICROBATCH = 3
 """Of [b, t, c]: going back, what went into this layer, into the one before, and the gradient of what came out."""
 
@@ -46,11 +47,11 @@ def input_bytes(model: OffloadedModel, tokens_bt: Tensor) -> int:
 
 
 def measure_costs(model: OffloadedModel, tokens_bt: Tensor) -> Costs:
-    """Times of this device and this link, the best of three each, and the bytes of each copy."""
+    """Times of this device and this link, each the median of five, and the bytes of each copy; draws random numbers."""
     layers, link, row = model.layers, model.link, model.layers.copies[0]
     model.window.begin()
     parameters = model.window.parameters(0)
-    x_btc = torch.zeros(
+    x_btc = torch.randn(
         *model.inputs_shape(tokens_bt[:, :-1]), dtype=model.dtype, device=model.device, requires_grad=True
     )
 
@@ -62,7 +63,7 @@ def measure_costs(model: OffloadedModel, tokens_bt: Tensor) -> Costs:
             began = link.seconds()
             work()
             times.append(link.seconds() - began)
-        return min(times)
+        return statistics.median(times)
 
     def copy(n: int) -> None:
         link.load(torch.empty(n, dtype=row.dtype, device=model.device), row[:n]).done()
