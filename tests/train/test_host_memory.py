@@ -21,9 +21,12 @@ def test_files_are_mapped_and_have_no_name_that_a_killed_run_could_leave(tmp_pat
     rows[1] += 7
     assert rows.sum() == 35_000
     assert list((tmp_path / "new" / "folder").iterdir()) == []
-    maps = Path("/proc/self/maps")
-    if maps.exists():
-        assert any(str(tmp_path) in line and "(deleted)" in line for line in maps.read_text().splitlines())
+    smaps = Path("/proc/self/smaps")
+    if smaps.exists():
+        of_rows = smaps.read_text().partition(f"{tmp_path}/new/folder/")[2].splitlines()
+        assert of_rows[0].endswith("(deleted)")
+        flags = next(line for line in of_rows if line.startswith("VmFlags:"))
+        assert "sr" in flags.split()  # read ahead as of one that is read from end to end
 
 
 def test_an_arena_counts_none_of_it(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def _mapped(folder: Path, n_bytes: int) -> mmap.mmap:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, n_bytes)
-            return mmap.mmap(file.fileno(), n_bytes)
+            mapped = mmap.mmap(file.fileno(), n_bytes)
+            mapped.madvise(mmap.MADV_SEQUENTIAL)  # a row is read from end to end, and next when all others were
+            return mapped
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise EnvironmentError_(
