@@ -40,10 +40,11 @@ SETTINGS = TrainSettings(
     dtype="float32",
     threads=1,
 )
-RUNS = list[tuple[str, Path, TrainSettings]]
+OFFLOADED = {"offload": "host", "device_memory_gib": 0.01}
+RUN = tuple[str, Path, TrainSettings]
 
 
-def on_processes(n: int, folder: Path, runs: RUNS) -> None:
+def on_processes(n: int, folder: Path, runs: list[RUN]) -> None:
     """Make the runs, one after another, by n processes."""
     folder.mkdir()
     given = json.dumps([(tokens, str(out), asdict(settings)) for tokens, out, settings in runs])
@@ -88,10 +89,10 @@ def alone(tokens: str, tmp_path: Path) -> Path:
 def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
     """Each mesh reads what another saved, with the optimizer, and saves what the next reads; sequences come in one order."""
     out = tmp_path / "model"
-    train_model(tokens, str(out), until(1, None), Run.quiet())
+    train_model(tokens, str(out), until(1, None, **OFFLOADED), Run.quiet())
     chain = [until(2, "pp=2", pipeline_schedule="zbv"), until(3, "fsdp=2"), until(4, "tp=2"), until(5, "pp=2")]
     on_processes(2, tmp_path / "two", [(tokens, out, settings) for settings in chain])
-    train_model(tokens, str(out), SETTINGS, Run.quiet())
+    train_model(tokens, str(out), replace(SETTINGS, **OFFLOADED), Run.quiet())
     assert len(losses(out)) == 6 + 6 + 3
     assert losses(out) == pytest.approx(losses(alone), rel=1e-5, abs=1e-5)
     whole, moved = state(alone, 6), state(out, 6)
@@ -108,6 +109,7 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str
 
 
 MESHES = ["fsdp=2", "tp=2", "pp=2", "dp=2"]
+ALONE = {"one": {}, "offloaded": OFFLOADED}
 
 
 @pytest.mark.dist
@@ -117,19 +119,28 @@ MESHES = ["fsdp=2", "tp=2", "pp=2", "dp=2"]
     ids=["masks", "pads"],
 )
 def test_what_any_mesh_saved_any_other_goes_on_with(tokens: str, tmp_path: Path, how: dict[str, Any]) -> None:
+    """As does a process alone, whether its model lies on the device or on the host."""
+
+    def run_of(place: str, step: int) -> tuple[str, Path, TrainSettings]:
+        saved = until(step, None if place in ALONE else place, **how, **ALONE.get(place, {}))
+        return tokens, tmp_path / place, saved
+
+    def make(folder: str, runs: list[tuple[str, RUN]]) -> None:
+        on_processes(2, tmp_path / folder, [run for place, run in runs if place not in ALONE])
+        for place, (_, out, settings) in runs:
+            if place in ALONE:
+                train_model(tokens, str(out), settings, Run.quiet())
+
+    places = [*ALONE, *MESHES]
     train_model(tokens, str(tmp_path / "alone"), replace(SETTINGS, **how), Run.quiet())
-    train_model(tokens, str(tmp_path / "one"), until(3, None, **how), Run.quiet())
-    on_processes(2, tmp_path / "two", [(tokens, tmp_path / mesh, until(3, mesh, **how)) for mesh in MESHES])
-    pairs = [(saved, mesh) for saved in ["one", *MESHES] for mesh in ["one", *MESHES] if saved != mesh]
-    for saved, mesh in pairs:
-        shutil.copytree(tmp_path / saved, tmp_path / f"{saved} {mesh}")
-    to_make = [(tokens, tmp_path / f"{saved} {mesh}", until(6, mesh, **how)) for saved, mesh in pairs if mesh != "one"]
-    on_processes(2, tmp_path / "again", to_make)
-    for saved in MESHES:
-        train_model(tokens, str(tmp_path / f"{saved} one"), replace(SETTINGS, **how), Run.quiet())
+    make("first", [(place, run_of(place, 3)) for place in places])
+    pairs = [(saved, place) for saved in places for place in places if saved != place]
+    for saved, place in pairs:
+        shutil.copytree(tmp_path / saved, tmp_path / f"{saved} {place}")
+    make("again", [(place, (tokens, tmp_path / f"{saved} {place}", run_of(place, 6)[2])) for saved, place in pairs])
     expected = losses(tmp_path / "alone")
-    for saved, mesh in pairs:
-        assert losses(tmp_path / f"{saved} {mesh}") == pytest.approx(expected, rel=1e-5, abs=1e-5), (saved, mesh)
+    for saved, place in pairs:
+        assert losses(tmp_path / f"{saved} {place}") == pytest.approx(expected, rel=1e-5, abs=1e-5), (saved, place)
 
 
 @pytest.mark.dist
