@@ -331,7 +331,8 @@ def plan_text(plan: TrainPlan) -> str:
         lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {time_text(plan.seconds)}")
     if settings.offload is not None:
         rows_bytes = memory.parameters + memory.gradients + memory.optimizer + memory.cast_parameters
-        lines.append(offload_text(config, settings, rows_bytes, plan.speed, plan.host_bandwidth))
+        speed = None if plan.speed is None else plan.speed / plan.processes
+        lines.append(offload_text(config, settings, plan.processes, rows_bytes, speed, plan.host_bandwidth))
     if plan.cost is not None:
         lines.append(f"cost: {plan.cost:,.2f}")
     return "\n".join(lines)

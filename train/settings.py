@@ -196,10 +196,10 @@ class TrainSettings:
                 f"offload is '{self.offload}' and compile is 'on': an offloaded run computes as it stands",
                 "leave one of them out",
             )
-        elif self.mesh is not None and MeshShape.parse(self.mesh).size > 1:
+        elif self.mesh is not None and (shape := MeshShape.parse(self.mesh)).size > shape.dp:
             raise ConfigError(
-                f"offload is '{self.offload}' and mesh '{self.mesh}': an offloaded run is one process",
-                "leave one of them out",
+                f"offload is '{self.offload}' and mesh '{self.mesh}': an offloaded run is one process, or replicas of it",
+                "choose mesh dp=N, or leave out offload",
             )
 
     def _check_batch_ramp(self) -> None:

@@ -381,7 +381,7 @@ def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world:
     if settings.offload is not None:
         from webtext.train.offload.engine import OffloadedEngine
 
-        return OffloadedEngine(model, settings, rules, world.device, dtype)
+        return OffloadedEngine(model, settings, rules, world, dtype)
     if world.size == 1:
         initialize(model.to_empty(device=world.device), model.config, settings.seed)
         return WholeModel(model, rules, world.device, dtype)

@@ -108,6 +108,18 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str
     assert [state(out, step)["environment"].get("pipeline_schedule") for step in (2, 3, 5)] == ["zbv", None, "1f1b"]
 
 
+def test_offloaded_replicas_make_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
+    """With masks, and with padding, of which replicas have unequal parts; they go on with each other's checkpoint."""
+    pads = replace(SETTINGS, document_masks=False, crosses_documents=False)
+    train_model(tokens, str(tmp_path / "pads alone"), pads, Run.quiet())
+    replicas = [replace(pads, mesh="dp=2", **OFFLOADED), *(until(step, "dp=2", **OFFLOADED) for step in (3, 6))]
+    outs = [tmp_path / name for name in ("pads", "masks", "masks")]
+    runs = [(tokens, out, settings) for out, settings in zip(outs, replicas, strict=True)]
+    on_processes(2, tmp_path / "two", runs)
+    assert losses(tmp_path / "pads") == pytest.approx(losses(tmp_path / "pads alone"), rel=1e-5, abs=1e-5)
+    assert losses(tmp_path / "masks") == pytest.approx(losses(alone), rel=1e-5, abs=1e-5)
+
+
 MESHES = ["fsdp=2", "tp=2", "pp=2", "dp=2"]
 ALONE = {"one": {}, "offloaded": OFFLOADED}
 

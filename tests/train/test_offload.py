@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 import torch
@@ -91,6 +93,34 @@ def test_losses_and_parameters_are_those_of_the_whole_model(window: int, group: 
     for (name, ours), theirs in zip(moved.named_parameters(), whole.parameters(), strict=True):
         if not name.endswith("key.bias"):  # it has no gradient but rounding, which AdamW makes steps of
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_replicas_that_share_each_row_of_gradients_have_the_whole_step_s(group: int) -> None:
+    """Two, a thread each; a row is shared when all groups of microbatches are in it, in one order."""
+    whole = made_model(3)
+    expected = sum(whole.loss(b[:, :-1], b[:, 1:]) / 8 for b in batches(0, 8))
+    expected.backward()
+    models, at_the_row, given = [made_model(3), made_model(3)], Barrier(2, timeout=600), {}
+
+    def step(rank: int) -> float:
+        def share(row: Tensor) -> None:
+            given[rank] = row.clone()
+            at_the_row.wait()
+            mean = (given[0] + given[1]) / 2
+            at_the_row.wait()
+            row.copy_(mean)
+
+        replica = OffloadedModel(models[rank], ThreadLink(), CPU, dtype=torch.float64, group=group)
+        replica.share = share
+        return float(replica.forward_backward(batches(0, 8)[4 * rank : 4 * rank + 4]))
+
+    with ThreadPoolExecutor(2) as threads:
+        losses = list(threads.map(step, range(2)))
+    assert sum(losses) / 2 == pytest.approx(float(expected.detach()), rel=1e-12)
+    for ours, others, theirs in zip(models[0].parameters(), models[1].parameters(), whole.parameters(), strict=True):
+        assert torch.equal(ours.grad, others.grad)
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-12)
 
 
 def dropping(p: float) -> GPT2:

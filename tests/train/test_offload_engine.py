@@ -125,17 +125,18 @@ def test_a_killed_run_leaves_no_files_and_goes_on(tokens: str, tmp_path: Path) -
 def test_what_offloading_does_not_go_with_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     in_file = replace(OFFLOADED, offload=str(tmp_path / "file" / "rows"))
-    alone, cpu = World(0, 1, torch.device("cpu")), torch.device("cpu")
-    with pytest.raises(
-        ConfigError, match=r"offload is 'host' and 2 processes train: an offloaded run is one process\n"
-    ):
-        check_offload(OFFLOADED, World(0, 2, cpu))
+    alone = World(0, 1, torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"the device is the CPU, whose memory is the host's\ngive device_memory_gib"):
         check_offload(replace(OFFLOADED, device_memory_gib=None), alone)
     with pytest.raises(EnvironmentError_, match=r"file/rows' takes no files of an offloaded model"):
         check_offload(in_file, alone)
     for changes, said in {
-        ("mesh", "fsdp=2"): "offload is 'host' and mesh 'fsdp=2': an offloaded run is one process\nleave one",
+        (
+            "mesh",
+            "fsdp=2",
+        ): "offload is 'host' and mesh 'fsdp=2': an offloaded run is one process, or replicas of it\nchoose",
+        ("mesh", "dp=2,tp=2"): "and mesh 'dp=2,tp=2': an offloaded run is one process, or replicas",
+        ("mesh", "pp=2"): "and mesh 'pp=2': an offloaded run is one process, or replicas",
         ("compile", "on"): "offload is 'host' and compile is 'on'",
         ("offload", "hots"): "offload is 'hots'\nit must be 'host', or a folder's path with a slash",
         ("offload", None): "device_memory_gib is 0.01\nit must be left out where nothing is offloaded",

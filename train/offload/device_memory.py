@@ -63,11 +63,6 @@ def check_offload(settings: TrainSettings, world: World) -> None:
     """Refuse what an offloaded run cannot be, before anything is written."""
     if settings.offload is None:
         return
-    if world.size > 1:
-        raise ConfigError(
-            f"offload is '{settings.offload}' and {world.size} processes train: an offloaded run is one process",
-            "start one process, or leave out offload and spread the model over the processes by --mesh fsdp=N",
-        )
     given = settings.device_memory_gib
     if world.device.type == "cpu" and given is None:
         raise ConfigError(

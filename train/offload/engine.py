@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
 from webtext.train.distributed import World
@@ -27,15 +28,19 @@ from webtext.train.update import gradient_norm
 
 
 class OffloadedEngine:
-    """One process; `model`, which has no values yet, gets them on the host, as rows of pinned memory or of files."""
+    """One process, or one of several replicas, each with a device and a host's memory of its own.
 
-    data_rank, n_data = 0, 1
+    `model`, which has no values yet, gets them on the host, as rows of pinned memory or of files.
+    """
+
     stages: Mapping[int, nn.Module] = MappingProxyType({})
 
     def __init__(
-        self, model: GPT2, settings: TrainSettings, rules: WindowRules, device: torch.device, dtype: torch.dtype
+        self, model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype
     ) -> None:
-        self.model, self.rules, self.device = model, rules, device
+        self.model, self.rules, self.world, self.device = model, rules, world, world.device
+        self.data_rank, self.n_data = world.rank, world.size
+        device = world.device
         self.folder = None if settings.offload_folder is None else Path(settings.offload_folder)
         self.memory = device_memory(settings, device)
         link = CudaLink(device) if device.type == "cuda" else ThreadLink()
@@ -43,10 +48,14 @@ class OffloadedEngine:
         initialize(model, model.config, settings.seed)
         self.offloaded.refresh()
         self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
-        microbatch, accumulation = settings.accumulation(1)
+        microbatch, accumulation = settings.accumulation(self.n_data)
         tokens_bt = torch.zeros(microbatch, settings.context + 1, dtype=torch.long, device=device)
         with self.memory.within():
             self.costs = fit(self.offloaded, tokens_bt, accumulation, self.memory)
+        if world.size > 1:
+            # Of its own, as it is used by a thread; gloo, as gradients lie on the host.
+            group = distributed.new_group(backend="gloo")
+            self.offloaded.share = partial(_average, group=group, n=world.size)
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """In groups of microbatches, layer after layer; parameters whose update is under way are waited for one by one."""
@@ -57,6 +66,8 @@ class OffloadedEngine:
         for tokens_bt in batches:
             share += self.rules.counted_share(tokens_bt[:, :-1])
         share = (share / n_microbatches).to(loss.dtype)
+        if self.n_data > 1:
+            loss, share = self.world.sum(torch.stack([loss, share]).double()) / self.n_data
         if self.rules.pads:  # a mean over the targets of the whole step, not of each microbatch
             torch._foreach_mul_([p.grad for p in self.parameters.values() if p.grad is not None], 1 / share.cpu())
         return loss / share
@@ -90,12 +101,18 @@ class OffloadedEngine:
         """Computed as a step computes, a batch through all layers after another."""
         judge = MaskedLikelihood(self.offloaded, self.rules.eot_id) if self.rules.masks else self.offloaded
         with self.memory.within():
-            return total_loss(judge, windows, batch_size, World(0, 1, self.device))
+            return total_loss(judge, windows, batch_size, self.world)
 
     def whole_model(self) -> GPT2:
         """The model on the host, where all updates are over: texts are drawn by the CPU."""
         self.offloaded.wait()
         return self.model
+
+
+def _average(row: Tensor, *, group: distributed.ProcessGroup, n: int) -> None:
+    """Make a row of gradients the mean of all processes', the same bits in each."""
+    distributed.all_reduce(row, group=group)
+    row.div_(n)
 
 
 def _layer_of(name: str) -> int:

@@ -76,14 +76,20 @@ class OffloadedModel:
         self.resize_window(window)
         self._inputs = torch.empty(0)
         self._leaving: deque[tuple[Callable[[], None], Tensor]] = deque()
+        self.share: Callable[[Tensor], None] | None = None
+        """Called for each row of a step's gradients when it is on the host, in a thread and always in the same order."""
+        self._sharing: list[Future[None]] = []
 
     def forward_backward(self, batches: Iterable[Tensor]) -> Tensor:
         """Set the gradients of a step's microbatches, [b, t + 1] each; returns their mean loss."""
         batches = list(batches)
         losses: list[Tensor] = []
         for start in range(0, len(batches), self.group):
-            losses += self._sweep(batches[start : start + self.group], len(batches), adds=start > 0)
+            end = start + self.group
+            losses += self._sweep(batches[start:end], len(batches), adds=start > 0, ends=end >= len(batches))
         self._settle_gradients(0)
+        while self._sharing:
+            self._sharing.pop().result()
         return cast(Tensor, sum(losses))  # one after another, as the plain run adds them
 
     @torch.no_grad()
@@ -127,7 +133,7 @@ class OffloadedModel:
         else:
             self.layers.refresh(layer)
 
-    def _sweep(self, batches: Sequence[Tensor], n_all: int, *, adds: bool) -> list[Tensor]:
+    def _sweep(self, batches: Sequence[Tensor], n_all: int, *, adds: bool, ends: bool) -> list[Tensor]:
         """Forward and backward of a group of microbatches through all layers; returns their parts of the mean loss."""
         inputs_bt = [tokens_bt[:, :-1] for tokens_bt in batches]
         self._train(True)
@@ -142,12 +148,12 @@ class OffloadedModel:
             loss = self._ends.loss(parameters, x_btc, tokens_bt[:, 1:], counted_bt) / n_all
             losses.append(loss.detach())
             x[i] = add_gradients(loss, None, x_btc, parameters, sums)
-        self._backward(x, inputs_bt, adds=adds)
+        self._backward(x, inputs_bt, adds=adds, ends=ends)
         for i, tokens_bt in enumerate(inputs_bt):
             with self._replay.again((ENDS, i)):
                 x_btc = self._ends.embed(parameters, tokens_bt)
             add_gradients(x_btc, x[i], None, parameters, sums)
-        self._store_gradients(self.ends.gradients[0], slopes, adds=adds)
+        self._store_gradients(self.ends.gradients[0], slopes, adds=adds, ends=ends)
         return losses
 
     def _forward(self, ends_parameters: dict[str, Tensor], inputs_bt: Sequence[Tensor]) -> list[Tensor]:
@@ -173,7 +179,7 @@ class OffloadedModel:
             event.wait()
         return x
 
-    def _backward(self, slopes: list[Tensor], inputs_bt: Sequence[Tensor], *, adds: bool) -> None:
+    def _backward(self, slopes: list[Tensor], inputs_bt: Sequence[Tensor], *, adds: bool, ends: bool) -> None:
         """Back through all layers, in place; each layer's gradients go to the host."""
         coming = self._load_inputs(self.layers.n_layers - 1, slopes)
         for layer in reversed(range(self.layers.n_layers)):
@@ -188,7 +194,7 @@ class OffloadedModel:
                     y_btc = self.layer(parameters, x_btc.requires_grad_(), self.rules.documents(inputs_bt[i]))
                 slopes[i] = add_gradients(y_btc, slopes[i], x_btc, parameters, sums)
                 self.link.computed("backward")
-            self._store_gradients(self.layers.gradients[layer], gradient, adds=adds)
+            self._store_gradients(self.layers.gradients[layer], gradient, adds=adds, ends=ends)
 
     def layer(self, parameters: dict[str, Tensor], x_btc: Tensor, documents_bt: Tensor | None) -> Tensor:
         """What comes out of the layer that has these parameters, [b, t, c]."""
@@ -224,15 +230,18 @@ class OffloadedModel:
         targets = [self._empty(x_btc.shape, self.dtype) for x_btc in like]
         return [(self.link.load(x_btc, self._inputs[layer, i]), x_btc) for i, x_btc in enumerate(targets)]
 
-    def _store_gradients(self, target: Tensor, sums: Tensor, *, adds: bool) -> None:
-        """Send a row of gradients to the host, in the place of what is there or added to it."""
+    def _store_gradients(self, target: Tensor, sums: Tensor, *, adds: bool, ends: bool) -> None:
+        """Send a row of gradients to the host, in the place of what is there or added to it; `ends` where it is then whole."""
         self._settle_gradients(GRADIENT_ROWS - 1)
         if adds:
             arrived = self._passing.zeros(sums.shape, sums.dtype)
             event = self.link.store(arrived, sums)
-            self._leaving.append((self._host.submit(_add_after, event, target, arrived).result, sums))
+            done: Callable[[], None] = self._host.submit(_add_after, event, target, arrived).result
         else:
-            self._leaving.append((self.link.store(target, sums).done, sums))
+            done = self.link.store(target, sums).done
+        self._leaving.append((done, sums))
+        if ends and self.share is not None:
+            self._sharing.append(self._host.submit(_share_after, done, target, self.share))
 
     def _settle_gradients(self, n_left: int) -> None:
         while len(self._leaving) > n_left:
@@ -257,3 +266,8 @@ def add_gradients(
 def _add_after(event: Event, target: Tensor, arrived: Tensor) -> None:
     event.done()
     target.add_(arrived)
+
+
+def _share_after(done: Callable[[], None], target: Tensor, share: Callable[[Tensor], None]) -> None:
+    done()
+    share(target)

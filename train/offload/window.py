@@ -90,9 +90,9 @@ def predict_step(costs: Costs, window: int) -> StepTime:
     return StepTime(clock.now, clock.stalled, clock.copied)
 
 
-def plan_costs(config: GPT2Config, settings: TrainSettings, speed: float, bandwidth: float) -> Costs:
-    """What a step of `settings` would take, all its microbatches in one group: model FLOP/s and bytes a second each way."""
-    microbatch, accumulation = settings.accumulation(1)
+def plan_costs(config: GPT2Config, settings: TrainSettings, n: int, speed: float, bandwidth: float) -> Costs:
+    """What a step would take each of `n` replicas, all its microbatches in one group: model FLOP/s, bytes a second each way."""
+    microbatch, accumulation = settings.accumulation(n)
     size = 4 if settings.dtype == "float32" else 2
     layer, n_tokens = 12 * config.n_embd**2 + 13 * config.n_embd, microbatch * config.context
     ends = (config.padded_vocab_size + config.context + 2) * config.n_embd
@@ -113,19 +113,21 @@ def plan_costs(config: GPT2Config, settings: TrainSettings, speed: float, bandwi
 
 
 def offload_text(
-    config: GPT2Config, settings: TrainSettings, row_bytes: int, speed: float | None, bandwidth: float | None
+    config: GPT2Config, settings: TrainSettings, n: int, row_bytes: int, speed: float | None, bandwidth: float | None
 ) -> str:
-    """A line of a plan: what lies on the host, of which `row_bytes` are parameters, gradients and moments; a step's time.
+    """A line of a plan of `n` replicas: what lies on the host of each, of which `row_bytes` are parameters, gradients and
+    moments; a step's time, at `speed` model FLOP/s of each.
 
-    The output layer's time, which nothing is copied beside, is added; the optimizer's is not, which works meanwhile.
+    The output layer's time, which nothing is copied beside, is added; the optimizer's is not, which works meanwhile, nor
+    that of summing up gradients.
     """
-    microbatch, accumulation = settings.accumulation(1)
+    microbatch, accumulation = settings.accumulation(n)
     size = 4 if settings.dtype == "float32" else 2
     inputs = config.n_layer * accumulation * microbatch * config.context * config.n_embd * size
     text = f"offloaded: {(row_bytes + inputs) / 2**30:,.2f} GiB on the host"
     if speed is None or bandwidth is None:
         return f"{text}; a step: not known; give the speed and --host-gb-per-second"
-    costs = plan_costs(config, settings, speed, bandwidth)
+    costs = plan_costs(config, settings, n, speed, bandwidth)
     output = 6 * config.n_embd * config.vocab_size * accumulation * microbatch * config.context / speed
     computing = output + config.n_layer * costs.group * (costs.forward_seconds + costs.backward_seconds)
     return (
