@@ -3,7 +3,8 @@
 Replicas wait once a step, as the last backward pass sends gradients around. All before that is a process's own: reading, and
 every pass until the last forward one has ended. What is left of the step is the last backward pass and waiting, in all until
 the same moment. Shards and tensor parallel ranks wait within their layers, and stages for each other: there all take as long
-as the slowest, and none is named.
+as the slowest, and none is named by its own part of a step. So each also tells how fast its device makes a matrix product
+(`meter.product_flops`), for which it waits for no other: a device that is slow is named in every mesh.
 """
 
 from __future__ import annotations
@@ -87,12 +88,36 @@ def straggler(own: list[float]) -> str | None:
     'rank 2 takes 1.6 times as long as the others over its part of a step (0.320 s against 0.200 s): they wait for it'
     >>> straggler([0.2, 0.23])
     """
-    slowest = max(range(len(own)), key=own.__getitem__)
-    others = own[:slowest] + own[slowest + 1 :]
-    usual = statistics.median(others) if others else 0.0
-    if usual <= 0 or own[slowest] < FACTOR * usual:
+    found = _slowest(own)
+    if found is None:
         return None
+    rank, usual = found
     return (
-        f"rank {slowest} takes {own[slowest] / usual:.1f} times as long as the others over its part of a step "
-        f"({own[slowest]:.3f} s against {usual:.3f} s): they wait for it"
+        f"rank {rank} takes {own[rank] / usual:.1f} times as long as the others over its part of a step "
+        f"({own[rank]:.3f} s against {usual:.3f} s): they wait for it"
     )
+
+
+def slow_device(flops: list[float]) -> str | None:
+    """What to say of the process whose matrix products, in FLOP/s, take `FACTOR` times as long as the others' by the median.
+
+    >>> slow_device([4e14, 4e14, 2.5e14])
+    'the device of rank 2 takes 1.6 times as long as the others over a matrix product (250,000 GFLOP/s): they wait for it'
+    """
+    seconds = [1 / rate for rate in flops]
+    found = _slowest(seconds)
+    if found is None:
+        return None
+    rank, usual = found
+    return (
+        f"the device of rank {rank} takes {seconds[rank] / usual:.1f} times as long as the others over a matrix product "
+        f"({flops[rank] / 1e9:,.0f} GFLOP/s): they wait for it"
+    )
+
+
+def _slowest(seconds: list[float]) -> tuple[int, float] | None:
+    """The slowest rank and the others' median, where that one is slow."""
+    rank = max(range(len(seconds)), key=seconds.__getitem__)
+    others = seconds[:rank] + seconds[rank + 1 :]
+    usual = statistics.median(others) if others else 0.0
+    return None if usual <= 0 or seconds[rank] < FACTOR * usual else (rank, usual)

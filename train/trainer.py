@@ -38,7 +38,7 @@ from webtext.train.guard import Guard
 from webtext.train.initialization import initialize
 from webtext.train.loss import WindowRules
 from webtext.train.memory import memory_is_an_error
-from webtext.train.meter import Meter
+from webtext.train.meter import Meter, product_flops
 from webtext.train.model import GPT2
 from webtext.train.optimizer import optimizer_tensors, set_learning_rate
 from webtext.train.precision import compute_dtype
@@ -46,7 +46,7 @@ from webtext.train.sample import sample_text
 from webtext.train.schedule import batch_size, learning_rate, total_tokens
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.sources import Source, make_sampler
-from webtext.train.stragglers import OwnTimes, straggler
+from webtext.train.stragglers import OwnTimes, slow_device, straggler
 from webtext.train.termination import Termination
 from webtext.train.update import Reading, is_fault
 from webtext.train.whole import WholeModel
@@ -256,11 +256,13 @@ class Trainer:
         return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
 
     def _compare_processes(self) -> None:
-        """Each process's own part of the steps, in metrics.jsonl; one that makes the others wait is named."""
+        """Each process's own part of the steps and its device's speed, in metrics.jsonl; one that all wait for is named."""
         if self.world.size > 1:
             own, whole = self._own_times.compare()
-            self._log({"step": self.step, "own_seconds": [round(s, 6) for s in own], "step_seconds": round(whole, 6)})
-            if self.world.is_main and (said := straggler(own)):
+            products = self.world.gather(product_flops(self.world.device, self.dtype))
+            row = {"step": self.step, "own_seconds": [round(s, 6) for s in own], "step_seconds": round(whole, 6)}
+            self._log(row | {"product_flops": [round(rate) for rate in products]})
+            if self.world.is_main and (said := straggler(own) or slow_device(products)):
                 self.console.warn(f"step {self.step:,}: {said}")
 
     def _evaluate(self) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from torch import nn
 
 from webtext.train import stragglers
 from webtext.train.distributed import World
-from webtext.train.stragglers import OwnTimes, straggler
+from webtext.train.stragglers import OwnTimes, slow_device, straggler
+from webtext.train.trainer import Trainer
 
 FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 8 --microbatch-size 2 --warmup-steps 2 --threads 1"
@@ -36,6 +38,37 @@ FLAGS = (
 def test_the_slowest_is_named_from_12_times_the_median_of_the_others(own: list[float], rank: int | None) -> None:
     said = straggler(own)
     assert (said is None) if rank is None else (said is not None and said.startswith(f"rank {rank} takes "))
+
+
+@pytest.mark.parametrize(
+    ("flops", "rank"),
+    [([4e14] * 8, None), ([4e14, 3.4e14], None), ([4e14, 4e14, 2e14], 2), ([1e11, 2e11], 0), ([4e14], None)],
+)
+def test_a_device_is_named_that_takes_12_times_as_long_over_a_product(flops: list[float], rank: int | None) -> None:
+    said = slow_device(flops)
+    assert (
+        (said is None) if rank is None else (said is not None and said.startswith(f"the device of rank {rank} takes "))
+    )
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"), [([3e9, 1e9], "step 5: the device of rank 1 takes 3.0 times"), ([3e9, 3e9], "")]
+)
+def test_ranks_that_wait_within_their_layers_are_told_apart_by_their_devices(
+    monkeypatch: pytest.MonkeyPatch, rates: list[float], said: str
+) -> None:
+    """As of a mesh of shards: their own parts of a step are alike, whoever makes them wait."""
+    trainer, told, rows = object.__new__(Trainer), [], []
+    trainer.world, trainer.step, trainer.dtype = World(0, 2, torch.device("cpu")), 5, torch.float32
+    trainer._own_times = OwnTimes(trainer.world, [])
+    trainer.console = SimpleNamespace(warn=told.append)
+    gathered = iter([[1.0, 1.0], rates])
+    monkeypatch.setattr(World, "gather", lambda self, value: next(gathered))
+    monkeypatch.setattr(Trainer, "_log", lambda self, row: rows.append(row))
+    trainer._compare_processes()
+    assert "".join(told).startswith(said)
+    assert bool(told) == bool(said)
+    assert rows == [{"step": 5, "own_seconds": [1.0, 1.0], "step_seconds": 0.0, "product_flops": rates}]
 
 
 def test_a_process_own_time_ends_with_its_last_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,4 +120,6 @@ def test_a_run_of_several_processes_writes_each_one_s_own_seconds(
     for row in told:
         assert len(row["own_seconds"]) == 2
         assert all(own > 0 for own in row["own_seconds"])
+        assert len(row["product_flops"]) == 2
+        assert min(row["product_flops"]) > 0
         assert row["own_seconds"][0] < row["step_seconds"]  # process 0's own part is a part of its steps
