@@ -92,7 +92,8 @@ def build(config: BuildConfig, run: Run) -> Layout:
 @contextlib.contextmanager
 def _stage(name: str, layout: Layout, run: Run) -> Iterator[None]:
     """Say which stage begins; of a sample, note how long it took: the longest of its runs, since one that resumes is short."""
-    run.console.say(STAGE_TITLES[name])
+    if name in STAGE_TITLES:
+        run.console.say(STAGE_TITLES[name])
     started = time.monotonic()
     yield
     if layout.whole is not None and not run.dry_run:
@@ -113,7 +114,9 @@ def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
     if run.dry_run:
         raise DryRun
     sections = (config["train.eval"], config["train.sample"])
-    return layout, evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run, *sections)
+    with _stage("evaluation", layout, run):
+        said = evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run, *sections)
+    return layout, said
 
 
 def check_links(layout: Layout) -> None:

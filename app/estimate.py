@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -18,13 +19,15 @@ from webtext.app.chain import SECONDS, Layout
 from webtext.app.config import BuildConfig, PriceSettings
 from webtext.app.estimate_statistics import Range, duplicate_ratio, mean, total_of_share
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.partset import Part, PartSet
 from webtext.base.storage import Folder
 from webtext.crawl.plan.plan import DAY, make_plan
 from webtext.crawl.plan.settings import PlanSettings
 
 ESTIMATE = "estimate.json"
 GIGABYTE = 10**9
+HEADERS_RATIO = 0.5
+"""Headers of the pages of columns beside the footer (measured on parts of 132 and 438 records: 0.4)."""
 SETS = ("pages", "documents", "signals", "corpus", "dropped", "tokens")
 
 LIMITS = (
@@ -34,7 +37,7 @@ LIMITS = (
     "high end is the registrable domain with most links, were it at one address.",
     "Tokenizer: merges take as long as in the sample at least, counting grows with the text at most. It is trained on the "
     "sample's text alone, and fits it better than it would fit all: tokens may be more.",
-    "Training takes the steps that its settings say, whatever the corpus.",
+    "Training takes the steps that its settings say, whatever the corpus, and its folder the same bytes.",
     "Starting workers takes as long for a sample, so small ones make stages look slow. Hosts answer as they did today.",
 )
 
@@ -64,7 +67,7 @@ def make_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
     }
     sampled = {name: _n_documents(sets[name]) for name in ("pages", "documents", "corpus")}
     sampled |= {"bytes of text": round(text.total), "tokens": round(tokens.total)}
-    disk = _disk(sets, whole)
+    disk = _disk(sets, whole, sampled, n / total) | _model_bytes(layout)
     wire, crawl = _crawl(config, sets["links"], sets["pages"])
     seconds = _seconds(layout, sampled, whole, crawl)
     hours, stored = _sum(seconds) * (1 / 3600), _sum(disk)
@@ -127,12 +130,53 @@ def _batches(opened: PartSet, columns: list[str]) -> Iterator[Any]:
         yield from opened.batches(part, columns, 4096)
 
 
-def _disk(sets: Mapping[str, PartSet], whole: Mapping[str, Range]) -> dict[str, Range]:
-    """Bytes of each set: as many a record as in the sample; what is dropped grows by what is not kept."""
+def _disk(
+    sets: Mapping[str, PartSet], whole: Mapping[str, Range], sampled: Mapping[str, int], ratio: float
+) -> dict[str, Range]:
+    """Bytes of each set: pages and documents by their own sizes, the corpus by its text; dropped is what is not kept."""
     documents, corpus = whole["documents"], whole["corpus"]
     dropped = Range(*(max(n - m, 0.0) for n, m in zip(_ends(documents), reversed(_ends(corpus)), strict=True)))
-    grown = {**whole, "signals": documents, "dropped": dropped, "tokens": corpus}
-    return {name: grown[name] * (_bytes(sets[name]) / max(_n_documents(sets[name]), 1)) for name in SETS}
+    answers = _sizes(batch["warc_length"].drop_null() for batch in _batches(sets["pages"], ["warc_length"]))
+    texts = _sizes(pc.binary_length(batch["text"]) for batch in _batches(sets["documents"], ["text"]))
+
+    def growth(name: str, of: str) -> Range:
+        return whole[name] * (1 / max(sampled[of], 1))
+
+    grown = {
+        "pages": growth("pages", "pages") * _relative(answers, ratio),
+        "documents": growth("documents", "documents") * _relative(texts, ratio),
+        "signals": growth("documents", "documents"),
+        "corpus": growth("bytes of text", "bytes of text"),
+        "dropped": dropped * (1 / max(sets["dropped"].records, 1)),
+        "tokens": growth("tokens", "tokens"),
+    }
+    return {name: _grown(sets[name], grown[name]) for name in SETS}
+
+
+def _relative(sizes: _Sizes, ratio: float) -> Range:
+    """The mean size, by what the sample's is."""
+    return sizes.mean(ratio) * (sizes.n / sizes.total) if sizes.total else Range(1.0, 1.0, 1.0)
+
+
+def _grown(opened: PartSet, growth: Range) -> Range:
+    """A set's bytes so many times; what each part has whatever is in it stays while the sample's one part has room."""
+    once = min(sum(_overhead(opened, part) for part in opened.parts), _bytes(opened))
+    content = growth * (_bytes(opened) - once)
+    parts = Range(1.0, 1.0 if len(opened.parts) == 1 else growth.value, growth.high)
+    return content + parts * once
+
+
+def _overhead(opened: PartSet, part: Part) -> float:
+    """The footer of a Parquet file, whose length stands before its last four bytes, and the headers of its columns' pages."""
+    length = opened.folder.read_range(part.name, part.bytes - 8, part.bytes - 4)
+    return (1 + HEADERS_RATIO) * int.from_bytes(length, "little")
+
+
+def _model_bytes(layout: Layout) -> dict[str, Range]:
+    """The model folder's bytes, where there is one: they follow from its settings, whatever the corpus."""
+    files = [file for file in Path(layout.model).rglob("*") if file.is_file()]
+    n_bytes = float(sum(file.stat().st_size for file in files))
+    return {"model": Range(n_bytes, n_bytes, n_bytes)} if files else {}
 
 
 def _ends(each: Range) -> tuple[float, float, float]:
@@ -173,6 +217,7 @@ def _seconds(
         "tokenizer": Range(1.0, kept.value, kept.high),
         "tokens": kept,
         "model": once,
+        "evaluation": Range(1.0, kept.value, kept.high),
     }
     found = {"links": growth["links"] * float(took["links"])} if "links" in took else {}
     found |= {"pages": crawl} if crawl is not None else {}

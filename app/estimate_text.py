@@ -16,6 +16,7 @@ STAGES = {
     "tokenizer": "tokenizer: once, or with the text",
     "tokens": "tokens: in proportion",
     "model": "model: the steps of its settings",
+    "evaluation": "evaluation: with what is held out",
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from webtext.app.chain import Layout, smaller_sample
 from webtext.app.config import BuildConfig
-from webtext.app.estimate import ESTIMATE
+from webtext.app.estimate import ESTIMATE, SETS
 from webtext.app.estimate_text import estimate_text
 from webtext.app.main import run
 from webtext.app.report import make_report
@@ -73,6 +73,11 @@ def test_the_truth_lies_within_what_is_said(estimate: dict[str, Any], small_demo
         )
         assert said["low"] <= value <= said["high"], name
     assert estimate["links"]["whole"] == PartSet.open(whole.links).records
+    for name in SETS:
+        opened, said = PartSet.open(getattr(whole, name)), estimate["bytes_stored"][name]
+        n_bytes = sum(part.bytes + sum(each.bytes for each in part.attachments) for part in opened.parts)
+        print(f"{name:<14} said {said['low']:>9,} .. {said['value']:>9,} .. {said['high']:>9,} bytes, is {n_bytes:>9,}")
+        assert said["low"] <= n_bytes <= said["high"], name
 
 
 def test_the_pages_of_a_sample_are_those_of_its_links_and_nested(
@@ -153,6 +158,7 @@ def test_its_documents_lead_back_to_their_posts(sampled: Layout) -> None:
 
 def test_money_has_a_price_or_is_not_told(estimate: dict[str, Any]) -> None:
     hours, money = estimate["hours"], estimate["money"]
+    assert hours["value"] == pytest.approx(sum(each["value"] for each in estimate["seconds"].values()) / 3600)
     assert money["currency"] == "dollars"
     assert money["machine"]["value"] == pytest.approx(2 * hours["value"])
     stored = sum(each["value"] for each in estimate["bytes_stored"].values())
@@ -167,6 +173,28 @@ def test_a_second_run_finds_everything_done(
     arguments = ["--sample", "60%", "--set", f"build.out={sampled.whole}", "--set", "crawl.fetch.delay=0.02"]
     assert run(["build", str(small_demo / "build.toml"), *arguments, "--dry-run"]) == 0
     assert "are done" in capsys.readouterr().err
+
+
+def test_pretraining_a_sample_adds_what_the_model_takes_to_the_estimate_of_its_build(
+    sampled: Layout, estimate: dict[str, Any], small_demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model of the whole is there: its folder has the same files, made by the same steps."""
+    settings = ["--set", f"build.out={sampled.whole}", "--set", "crawl.fetch.delay=0.02", "--workers", "1"]
+    assert run(["pretrain", str(small_demo / "build.toml"), "--sample", "60%", *settings, *PRICES]) == 0
+    said = capsys.readouterr().out
+    found = json.loads(Path(sampled.root, ESTIMATE).read_text())
+    assert found["counts"] == estimate["counts"]
+    seconds, stored = found["seconds"], found["bytes_stored"]
+    assert seconds["model"]["low"] == seconds["model"]["high"], "as many steps as the whole has"
+    assert seconds["evaluation"]["low"] <= seconds["evaluation"]["high"]
+    n_bytes = sum(file.stat().st_size for file in (small_demo / "build/model").rglob("*") if file.is_file())
+    assert stored["model"]["value"] == pytest.approx(n_bytes, rel=0.02)
+    assert found["hours"]["value"] * 3600 == pytest.approx(sum(each["value"] for each in seconds.values()))
+    assert found["money"]["machine"]["value"] == pytest.approx(2 * found["hours"]["value"])
+    assert "model: the steps of its settings" in said
+    assert "evaluation: with what is held out" in said
+    assert "bits per byte" in said
+    assert f"built and trained '{sampled.root}'" in said
 
 
 def test_a_sample_that_keeps_no_link_says_how_many_it_would_need(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ VOCAB_SIZE = 1024
 CHARACTERS = 12_000_000
 """More than four million tokens: no run reads a text twice."""
 SIZES, CHECK = ("2x64", "3x96", "4x128", "5x160"), "6x192"
-RATES = (2e-3, 4e-3, 8e-3)
+RATES = (2e-3, 4e-3, 8e-3, 16e-3)
 """Of AdamW; Muon's are twice as large, as in SETTINGS."""
 
 
@@ -58,7 +58,7 @@ def main() -> None:
         )  # fmt: skip
         scale = ScaleSettings(
             sizes=SIZES, check=CHECK, learning_rates=RATES, tokens=options.tokens, warmup_ratio=0.05,
-            tokens_per_parameter=options.tokens_per_parameter, seeds=options.seeds, side_by_side=1, estimate=False,
+            tokens_per_parameter=options.tokens_per_parameter, seeds=options.seeds, estimate=False,
         )  # fmt: skip
         run = Run.quiet()
         run.console = Console("human")
