@@ -27,7 +27,7 @@ from typing import IO
 
 from webtext.crawl.streams.decoder import BLOCKS, BROKEN, END, ODD, START
 from webtext.crawl.streams.decompress import CHUNK_BYTES, MAGIC_BYTES, StreamBroken, codec_of
-from webtext.crawl.streams.ring import MANY_SLOTS, SLOTS, RingReader, shared_memory
+from webtext.crawl.streams.ring import RingReader, shared_memory
 
 HELD_BYTES = (
     2 * CHUNK_BYTES
@@ -157,8 +157,7 @@ def _round_robin(rings: list[RingReader]) -> Iterator[bytes]:
 def _begin(path: Path, index: int, of: int, started: contextlib.ExitStack) -> Ring:
     """Start a process, which ends with `started`."""
     (words, telling), (given, freed) = os.pipe(), os.pipe()
-    slots = SLOTS if of else MANY_SLOTS
-    with shared_memory(slots) as file, open(telling, "wb", buffering=0), open(given, "rb", buffering=0):
+    with shared_memory() as file, open(telling, "wb", buffering=0), open(given, "rb", buffering=0):
         memory = os.dup(file.fileno())
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", START, *map(str, (path, index, of, memory))],

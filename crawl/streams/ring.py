@@ -16,21 +16,21 @@ import os
 from typing import IO
 
 SLOT_BYTES = 1 << 20
-SLOTS, MANY_SLOTS = 8, 32
-"""Many are for a reader that is not at work yet when its writer begins: what an xz file gives in an eighth of a second."""
+SLOTS = 8
+"""Few: they stay in a cache of the processor on their way from one process to the other."""
 _WORD_BYTES = 8
 FIRST_WORD = 2**64 - 16  # what a writer may say instead of a length lies from here on
 
 
-def shared_memory(slots: int = SLOTS) -> IO[bytes]:
-    """A file for the slots of one ring, whose size tells both sides how many there are: in memory where the system can."""
+def shared_memory() -> IO[bytes]:
+    """A file for the slots of one ring: in memory where the system can."""
     if hasattr(os, "memfd_create"):
         file: IO[bytes] = open(os.memfd_create("webtext-ring"), "r+b", buffering=0)  # noqa: SIM115 - the caller closes it
     else:
         import tempfile
 
         file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-    os.ftruncate(file.fileno(), slots * SLOT_BYTES)
+    os.ftruncate(file.fileno(), SLOTS * SLOT_BYTES)
     return file
 
 
@@ -39,9 +39,9 @@ class RingWriter:
 
     def __init__(self, memory: int, words: IO[bytes], freed: IO[bytes]) -> None:
         """`memory` is the file descriptor of `shared_memory`; both pipes are unbuffered."""
-        self._slots = memoryview(mmap.mmap(memory, 0))
+        self._slots = memoryview(mmap.mmap(memory, SLOTS * SLOT_BYTES))
         self._words, self._freed = words, freed
-        self._n_slots = self._n_free = len(self._slots) // SLOT_BYTES
+        self._n_free = SLOTS
         self._slot = self._filled = 0
         self._n_full = 0  # slots that the reader does not know of yet
         self._standing = (0, 0)  # the slot, and the bytes in it, up to which all stands
@@ -54,7 +54,7 @@ class RingWriter:
         rest = memoryview(data)
         while rest:
             if not self._n_free:
-                self._n_free = len(self._freed.read(self._n_slots))
+                self._n_free = len(self._freed.read(SLOTS))
                 if not self._n_free:
                     raise BrokenPipeError("the reader has gone")
             start = self._slot * SLOT_BYTES + self._filled
@@ -90,7 +90,7 @@ class RingWriter:
         self._send(word, about)
 
     def _next_slot(self) -> None:
-        self._slot, self._filled, self._n_free = (self._slot + 1) % self._n_slots, 0, self._n_free - 1
+        self._slot, self._filled, self._n_free = (self._slot + 1) % SLOTS, 0, self._n_free - 1
 
     def _send_full(self) -> None:
         for _ in range(self._n_full):
@@ -106,8 +106,7 @@ class RingReader:
 
     def __init__(self, memory: int, words: IO[bytes], freed: IO[bytes]) -> None:
         """`memory` is the file descriptor of `shared_memory`; both pipes are unbuffered."""
-        self._slots = memoryview(mmap.mmap(memory, 0)).toreadonly()
-        self._n_slots = len(self._slots) // SLOT_BYTES
+        self._slots = memoryview(mmap.mmap(memory, SLOTS * SLOT_BYTES)).toreadonly()
         self._words, self._freed = words, freed
         self._slot = 0
 
@@ -118,7 +117,7 @@ class RingReader:
             return number
         if not 0 < number <= SLOT_BYTES:
             raise RuntimeError("a decoder ended without a word")
-        start, self._slot = self._slot * SLOT_BYTES, (self._slot + 1) % self._n_slots
+        start, self._slot = self._slot * SLOT_BYTES, (self._slot + 1) % SLOTS
         return self._slots[start : start + number]
 
     def about(self) -> bytes:

@@ -20,10 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.crawl.streams.decoders import Ring, begun_decoders, decompressed_ahead
-from webtext.crawl.streams.ring import FIRST_WORD, MANY_SLOTS, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
+from webtext.crawl.streams.ring import FIRST_WORD, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
 
-LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(80_000)) * MANY_SLOTS  # more than a ring holds
-assert len(LINES) > MANY_SLOTS * SLOT_BYTES
+LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than a ring holds
 
 
 @contextlib.contextmanager
