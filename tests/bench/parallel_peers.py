@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, distributed
 
 from webtext.train import GPT2
+from webtext.train.allocator import keep_freed_memory
 from webtext.train.engine import Engine
 from webtext.train.loss import WindowRules
 from webtext.train.parallel.mesh import MeshShape
@@ -116,16 +117,19 @@ class Trainer:
 
 
 def link_seconds(n_bytes: int) -> dict[str, float]:
-    """The median seconds of an all-reduce, of an all-gather to `n_bytes` on each rank, and of a message."""
+    """The median seconds of each collective over `n_bytes` on each rank, and of a message of so many."""
     world_size, rank = distributed.get_world_size(), distributed.get_rank()
-    whole, part = torch.zeros(n_bytes // 4), torch.zeros(n_bytes // 4 // world_size)
+    whole, other = torch.zeros(n_bytes // 4), torch.zeros(n_bytes // 4)
+    part = torch.zeros(n_bytes // 4 // world_size)
 
     def message() -> None:
         distributed.send(whole, 1) if rank == 0 else distributed.recv(whole, 0)
 
     found: dict[str, Callable[[], Any]] = {
         "all_reduce": lambda: distributed.all_reduce(whole),
-        "all_gather": lambda: distributed.all_gather_into_tensor(whole, part),
+        "all_gather": lambda: distributed.all_gather_single(whole, part),
+        "reduce_scatter": lambda: distributed.reduce_scatter_single(part, whole),
+        "all_to_all": lambda: distributed.all_to_all_single(other, whole),
         "message": message,
     }
     seconds = {}
@@ -146,6 +150,7 @@ def main() -> None:
     if world_size <= len(cores):  # gloo's threads, too, then share this core
         os.sched_setaffinity(0, {cores[rank]})
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the trainer does
     distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size, timeout=timedelta(minutes=5)
     )

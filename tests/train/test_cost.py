@@ -105,7 +105,7 @@ def test_a_pipeline_sends_a_hidden_state_and_a_gradient_for_each_microbatch() ->
 
 def test_shards_gather_twice_a_microbatch_and_a_pipelines_once_a_step() -> None:
     """With nothing hidden: eight microbatches gather sixteen times, in bfloat16, and send float32 gradients once."""
-    plain = replace(MACHINE, overlap_ratio=0.0, inside=Link(bandwidth=1e9, latency=0.0))
+    plain = replace(MACHINE, overlap_ratio=0.0, inside=Link(bandwidth=1e9, latency=0.0), memory_bandwidth=1e30)
     n = 8 * (12 * 512**2 + 13 * 512) + (1024 + 256) * 512
     shards = step_time(CONFIG, SETTINGS, layout("fsdp=2"), plain).data_parallel
     assert shards == pytest.approx((16 * 2 + 4) * n / 2 / 1e9)
@@ -113,6 +113,16 @@ def test_shards_gather_twice_a_microbatch_and_a_pipelines_once_a_step() -> None:
     assert replicas == pytest.approx(2 * 4 * n / 2 / 1e9)
     in_pipeline = step_time(CONFIG, SETTINGS, layout("pp=2,fsdp=2"), plain).data_parallel
     assert in_pipeline < (2 + 4) * n / 2 / 1e9
+
+
+def test_what_is_gathered_and_sent_is_copied_too() -> None:
+    """Two shards: half a parameter goes in, a whole one comes out, each read and written: 3 x 16 times in bfloat16, 3 x in
+    float32. Replicas copy each parameter once a pass for torch, and gradients in and out."""
+    slow = replace(MACHINE, overlap_ratio=0.0, inside=Link(bandwidth=1e30, latency=0.0), memory_bandwidth=1e9)
+    n = 8 * (12 * 512**2 + 13 * 512) + (1024 + 256) * 512
+    shards, replicas = (step_time(CONFIG, SETTINGS, layout(mesh), slow).data_parallel for mesh in ("fsdp=2", "dp=2"))
+    assert shards == pytest.approx((3 * 16 * 2 + 3 * 4) * n / 1e9)
+    assert replicas == pytest.approx((2 * 16 * 2 + 4 * 4) * n / 1e9)
 
 
 def test_what_can_hide_is_hidden_but_for_one_block() -> None:

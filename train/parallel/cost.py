@@ -10,6 +10,8 @@ Computing is FLOPs over a rate that one device reaches alone, measured or given.
 - tensor parallel collectives and a pipeline's messages hide behind nothing (Narayanan et al. 2021, section 3);
 - gathered parameters and sent gradients hide behind the same pass of the other blocks, but for one block's (Rajbhandari et al.
   2020; Li et al. 2020), as far as `Machine.overlap_ratio` lets them: 0 where computing and sending share a core;
+- shards and gradients are copied into the buffers that are sent, and parameters out of them (torch's FSDP2: copy-in and
+  copy-out of `_fsdp_collectives.py`), each copy a reading and a writing;
 - a pipeline waits for its slowest rank, and its bubble is that of equal microbatches.
 
 Offloaded layers have a model of their own, the order of copies: `offload/window.py`.
@@ -200,8 +202,12 @@ def _data_parallel(
     def shown(seconds: float, behind: float) -> float:
         return max(seconds / n_blocks, seconds - machine.overlap_ratio * behind)
 
+    if shape.n_data == 1:
+        return 0.0
+    copies = 2 * (1 + 1 / shape.fsdp) * n_parameters / machine.memory_bandwidth  # in, and out; a replica's is one
     gather = gather_seconds(size * n_parameters, shape.fsdp, machine.link(shape, "fsdp"))
-    gradients = gather_seconds(FLOAT32 * n_parameters, shape.fsdp, machine.link(shape, "fsdp"))
+    gather += size * copies / (2 if shape.fsdp == 1 else 1)
+    gradients = gather_seconds(FLOAT32 * n_parameters, shape.fsdp, machine.link(shape, "fsdp")) + FLOAT32 * copies
     gradients += all_reduce_seconds(FLOAT32 * n_parameters / shape.fsdp, shape.dp, machine.link(shape, "dp"))
     if shape.pp > 1:  # parameters stay gathered for all microbatches
         return shown(gather, forward) + shown(gradients, backward)
