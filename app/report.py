@@ -21,7 +21,9 @@ from webtext.base.counts import Counts
 from webtext.base.errors import InputError
 from webtext.base.partset import RUN, PartSet
 from webtext.base.schemas import DECISION
-from webtext.base.storage import Folder, json_object
+from webtext.base.storage import Folder
+from webtext.train.curve import thinned
+from webtext.train.metrics import METRICS, read_metrics
 
 UNITS = {"links": "posts", "pages": "links", "documents": "pages", "corpus": "documents", "tokens": "documents"}
 """Stage -> what its funnel counts."""
@@ -207,24 +209,14 @@ def _tokens(opened: PartSet | None) -> dict[str, Any] | None:
 
 
 def _training(model: Folder) -> dict[str, Any] | None:
-    if not model.exists("metrics.jsonl"):
+    if not model.exists(METRICS):
         return None
-    lines = model.read_bytes("metrics.jsonl").splitlines(keepends=True)
-    place = model.location("metrics.jsonl")
-    rows = [
-        json_object(line, place, _REMEDY) for line in lines if line.endswith(b"\n")
-    ]  # training may be within a line
+    rows = read_metrics(model, _REMEDY)
+    training = [(row["step"], row["loss"]) for row in rows if row.keys() >= {"step", "loss"}]
     return {
-        "training_loss": _thinned([(row["step"], row["loss"]) for row in rows if row.keys() >= {"step", "loss"}]),
+        "training_loss": thinned(training, CURVE_POINTS),
         "validation_loss": [
             (row["step"], row["validation_loss"]) for row in rows if row.keys() >= {"step", "validation_loss"}
         ],
         "evaluation": model.read_object("evaluation.json", _REMEDY) if model.exists("evaluation.json") else None,
     }
-
-
-def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most CURVE_POINTS points: each the last step of its stretch, with the stretch's mean."""
-    stride = -(-len(points) // CURVE_POINTS) or 1
-    stretches = [points[i : i + stride] for i in range(0, len(points), stride)]
-    return [(stretch[-1][0], sum(value for _, value in stretch) / len(stretch)) for stretch in stretches]

@@ -16,6 +16,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.table3 import TASKS
 from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
+from webtext.train.metrics import METRICS
 from webtext.train.settings import EvalSettings, PlanSettings, SampleSettings, TrainSettings
 
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
@@ -361,7 +362,7 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     Writes: DIR: config.json, model.safetensors (beyond 5 GB in several files), and the tokenizer's files
     """
     target = need_out(out)
-    if Folder(target).exists("metrics.jsonl"):
+    if Folder(target).exists(METRICS):
         raise ConfigError(f"'{target}' is the folder of a training run", f"choose another --out: {target}/export")
     _plan(run, f"would write '{model}' to '{target}'")
     import torch

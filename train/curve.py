@@ -13,7 +13,8 @@ from html import escape
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.line_chart import Line, line_chart
-from webtext.base.storage import Folder, json_object
+from webtext.base.storage import Folder
+from webtext.train.metrics import METRICS, read_metrics
 from webtext.train.page import colour, page, swatch, table
 
 HEIGHT = 460
@@ -34,18 +35,11 @@ class Curve:
 
 def read_curve(model: str) -> Curve:
     """The losses that a model folder's metrics.jsonl tells. InputError when there are none."""
-    folder = Folder(model)
-    if not folder.exists("metrics.jsonl"):
-        raise InputError(f"'{model}' holds no metrics.jsonl", _REMEDY)
-    lines = folder.read_bytes("metrics.jsonl").splitlines(keepends=True)
-    place = folder.location("metrics.jsonl")
+    place = Folder(model).location(METRICS)
     n_tokens = 0
     training: Points = []
     held_out: Points = []
-    for line in lines:
-        if not line.endswith(b"\n"):
-            break  # the run is within a line
-        row = json_object(line, place, _REMEDY)
+    for row in read_metrics(Folder(model), _REMEDY):
         try:
             n_tokens = int(row.get("tokens", n_tokens))
             for key, points in (("loss", training), ("validation_loss", held_out)):
@@ -55,7 +49,7 @@ def read_curve(model: str) -> Curve:
             raise InputError(f"'{place}' holds a row that is no measurement ({error})", _REMEDY) from None
     if n_tokens == 0 or not (training or held_out):
         raise InputError(f"'{place}' tells no loss after the first step", "wait until the run has made some")
-    return Curve(model, _thinned(training), held_out)
+    return Curve(model, thinned(training, CURVE_POINTS), held_out)
 
 
 def curve_page(curves: Sequence[Curve]) -> str:
@@ -89,9 +83,9 @@ def losses_drawn(curves: Sequence[tuple[Curve, str]]) -> str:
     return f"{drawing}<p>Thin: training, means of stretches. Thick, with a dot for each measurement: held out.</p>"
 
 
-def _thinned(points: Points) -> Points:
-    """At most CURVE_POINTS points: each the end of its stretch, with the stretch's mean."""
-    stride = -(-len(points) // CURVE_POINTS) or 1
+def thinned(points: Points, most: int) -> Points:
+    """At most so many points: each the end of its stretch, with the stretch's mean."""
+    stride = -(-len(points) // most) or 1
     stretches = [points[i : i + stride] for i in range(0, len(points), stride)]
     return [(stretch[-1][0], sum(loss for _, loss in stretch) / len(stretch)) for stretch in stretches]
 

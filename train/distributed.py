@@ -59,6 +59,11 @@ class World:
         if self.heartbeat is not None:
             self.heartbeat.enter(what, step)
 
+    def count_rounds(self, counts: bool) -> None:
+        """Whether a process that comes no further is taken to hang."""
+        if self.heartbeat is not None:
+            self.heartbeat.counts = counts
+
     def advance(self) -> None:
         """A part of that is done."""
         if self.heartbeat is not None:

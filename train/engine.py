@@ -1,7 +1,7 @@
 """What a run trains by: whoever holds the model's parameters and makes a step's gradients.
 
 `WholeModel` is the plain model in one process, `ParallelModel` (parallel/) a model spread over several, `OffloadedEngine`
-(offload/) one that lies on the host. The trainer knows this interface alone.
+(offload/) one that lies on the host. `make_engine` chooses; the trainer knows this interface alone.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from webtext.train.distributed import World
 from webtext.train.evaluate.windows import Windows
+from webtext.train.initialization import initialize
+from webtext.train.loss import WindowRules
 from webtext.train.model import GPT2
 from webtext.train.settings import TrainSettings
+from webtext.train.whole import WholeModel
 
 
 class Engine(Protocol):
@@ -65,3 +70,27 @@ class Engine(Protocol):
 
     def whole_model(self) -> GPT2 | None:
         """The model itself, to draw texts from; None where no process holds all of it."""
+
+
+def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
+    """What trains `model`, which has no values yet: this process alone, or all of the run's, each a part of it."""
+    if settings.offload is not None:
+        from webtext.train.offload.engine import OffloadedEngine
+
+        return OffloadedEngine(model, settings, rules, world, dtype)
+    if world.size == 1:
+        initialize(model.to_empty(device=world.device), model.config, settings.seed)
+        return WholeModel(model, rules, world.device, dtype)
+    from webtext.train.parallel.parallelize import ParallelModel
+
+    shape, schedule = settings.mesh_shape(world.size), settings.pipeline_schedule
+    return ParallelModel(
+        model,
+        shape,
+        world.device,
+        rules=rules,
+        dtype=dtype,
+        schedule=schedule,
+        seed=settings.seed,
+        advance=world.advance,
+    )

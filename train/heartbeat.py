@@ -61,6 +61,8 @@ class Heartbeat:
         self.rank, self.size, self.store = rank, size, store
         self._step, self._entered, self._done, self._what = 0, 0, 0, "starts"
         self._n, self._seen, self._rounds = 0, (-1, -1), 0
+        self.counts = True
+        """Whether a round without progress counts. Code that is compiled takes as long as it takes, in every process."""
         self._host, self._main = socket.gethostname(), threading.main_thread().ident
 
     def enter(self, what: str, step: int | None = None) -> None:
@@ -75,7 +77,7 @@ class Heartbeat:
     def beat(self) -> int:
         """Write how far the main thread has come; returns the rounds in which that was no further."""
         here = (self._entered, self._done)
-        self._rounds = self._rounds + 1 if here == self._seen else 0
+        self._rounds = self._rounds + 1 if here == self._seen and self.counts else 0
         self._seen, self._n = here, self._n + 1
         where = _where(self._main) if self._rounds else ""
         beat = Beat(self.rank, os.getpid(), self._host, self._n, self._step, *here, self._what, where)

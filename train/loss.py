@@ -9,6 +9,7 @@ padding and counts nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,6 +56,17 @@ class WindowRules:
         """The share of a microbatch's targets that count, a scalar on its device."""
         counted_bt = self.counted(tokens_bt)
         return torch.ones((), device=tokens_bt.device) if counted_bt is None else counted_bt.float().mean()
+
+    def mean_over_counted(self, loss: Tensor, share: Tensor, gradients: Iterable[Tensor | None]) -> Tensor:
+        """The loss of a step over the targets that count, where `loss` is over all of them and `share` of them count.
+
+        The gradients, of which some may be missing, are made those of that mean in place.
+        """
+        share = share.to(loss.dtype)
+        if self.pads:  # a mean over the targets of the whole step, not of each microbatch
+            found = [gradient for gradient in gradients if gradient is not None]
+            torch._foreach_mul_(found, (1 / share).to(found[0].device))
+        return loss / share
 
 
 class TrainingLoss:

@@ -8,12 +8,10 @@ no generator's state, and a run that goes on is the run that never stopped.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import time
 from collections import ChainMap, deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from torch import Tensor
 from webtext.base.console import Console
 from webtext.base.errors import Interrupted, RunFailed
 from webtext.base.recipe import Recipe, sha256_json
-from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.train import checkpoint as checkpoints
 from webtext.train.allocator import keep_freed_memory
 from webtext.train.batches import TokenBatches
@@ -32,13 +29,13 @@ from webtext.train.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.checkpoint_saver import CheckpointSaver
 from webtext.train.compilation import as_it_stands, compile_blocks, compiles
 from webtext.train.distributed import World
-from webtext.train.engine import Engine
-from webtext.train.evaluate.windows import Windows
+from webtext.train.engine import make_engine
 from webtext.train.guard import Guard
-from webtext.train.initialization import initialize
+from webtext.train.held_out import HeldOut
 from webtext.train.loss import WindowRules
 from webtext.train.memory import memory_is_an_error
 from webtext.train.meter import Meter, product_flops
+from webtext.train.metrics import metrics_log
 from webtext.train.model import GPT2
 from webtext.train.optimizer import optimizer_tensors, set_learning_rate
 from webtext.train.precision import compute_dtype
@@ -49,9 +46,7 @@ from webtext.train.sources import Source, make_sampler
 from webtext.train.stragglers import OwnTimes, slow_device, straggler
 from webtext.train.termination import Termination
 from webtext.train.update import Reading, is_fault
-from webtext.train.whole import WholeModel
 
-METRICS = "metrics.jsonl"
 SAMPLE_TOKENS = 64
 LARGEST_LOSS = 700.0  # whose exponential is still a number
 
@@ -64,29 +59,6 @@ class _Queued:
     rate: float
     n_tokens: int
     reading: Reading
-
-
-class _HeldOut:
-    """What the sources hold out, `eval_windows` windows of each, and how much each counts: as much as in training."""
-
-    def __init__(self, sources: Sequence[Source], parts: Sequence[int], settings: TrainSettings) -> None:
-        self._windows: dict[str, Windows] = {}
-        self._parts: dict[str, int] = {}
-        for source, part in zip(sources, parts, strict=True):
-            held = source.validation
-            context, limit = settings.context, settings.eval_windows
-            windows = Windows(held.streams(), eot_id=held.eot_id, context=context, stride=None, limit=limit)
-            if len(windows):
-                self._windows[source.name], self._parts[source.name] = windows, part
-
-    def losses(self, engine: Engine, batch_size: int) -> dict[str, float]:
-        """Mean loss a token of each source that holds anything out; the same in all processes."""
-        totals = {name: engine.total_loss(windows, batch_size) for name, windows in self._windows.items()}
-        return {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
-
-    def mean(self, losses: dict[str, float]) -> float:
-        """The sources' losses, each weighed as in the mixture."""
-        return sum(self._parts[name] * loss for name, loss in losses.items()) / sum(self._parts.values())
 
 
 class Trainer:
@@ -115,6 +87,8 @@ class Trainer:
         self.is_compiled = not as_given and compiles(settings.compile, world.device)
         if self.is_compiled:
             compile_blocks(model.blocks)
+        self._is_warm = not self.is_compiled
+        """Whether a step is no longer the first one, in which blocks are compiled in all processes."""
         self.config = model.config
         self.dtype = compute_dtype(settings.dtype, world.device, self.config.n_embd)
         self.engine = make_engine(model, settings, WindowRules.of(settings, sources[0].train.eot_id), world, self.dtype)
@@ -123,7 +97,7 @@ class Trainer:
         share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
         sampler = make_sampler(sources, settings, batch_size=self.microbatch, **share)
         self.batches = TokenBatches(sampler)
-        self.held_out = _HeldOut(sources, sampler.mixture.parts, settings)
+        self.held_out = HeldOut(sources, sampler.mixture.parts, settings)
         self.guard = Guard(settings)
         self.step = 0
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
@@ -156,8 +130,8 @@ class Trainer:
         """Train to the last step; returns the last checkpoint. Interrupted, once all is saved, after SIGTERM."""
         settings = self.settings
         with contextlib.ExitStack() as stack:
-            stack.enter_context(no_space_is_an_error(str(self.model_dir / METRICS)))
-            self._metrics = stack.enter_context(self._open_metrics())
+            log = metrics_log(self.model_dir, self.step, self.console)
+            self._metrics = stack.enter_context(log if self.world.is_main else contextlib.nullcontext())
             self._termination = stack.enter_context(Termination.noticed())
             self._next_batches = stack.enter_context(contextlib.closing(iter(self.batches)))
             keep, keep_best = settings.keep_checkpoints, settings.keep_best
@@ -177,24 +151,28 @@ class Trainer:
                     self._queue_step()
                     while len(self._queued) > (0 if self._is_any_due() or self._must_end else self.steps_ahead):
                         progress.advance(1, self._settle(self._queued.popleft()))
-                if settings.straggler_interval and self.step % settings.straggler_interval == 0:
-                    self._compare_processes()
-                if self._is_due(settings.eval_interval):
-                    self._evaluate()
-                if settings.sample_interval is not None and self._is_due(settings.sample_interval):
-                    self._sample()
-                if self._is_due(settings.checkpoint_interval) or self._must_end:
-                    self._save()
-                if self._must_end and self.step < settings.last_step:
-                    raise Interrupted(
-                        f"ended by SIGTERM after step {self.step:,}, saved as '{self._saved().path}'",
-                        "give the same command again to go on",
-                    )
+                self._do_what_is_due()
                 if not self._queued:
                     self._clock = time.perf_counter()  # the steps' own time: measurements and checkpoints are left out
             saved = self._saved()
             self._tell_best()
         return saved
+
+    def _do_what_is_due(self) -> None:
+        settings = self.settings
+        if settings.straggler_interval and self.step % settings.straggler_interval == 0:
+            self._compare_processes()
+        if self._is_due(settings.eval_interval):
+            self._evaluate()
+        if settings.sample_interval is not None and self._is_due(settings.sample_interval):
+            self._sample()
+        if self._is_due(settings.checkpoint_interval) or self._must_end:
+            self._save()
+        if self._must_end and self.step < settings.last_step:
+            raise Interrupted(
+                f"ended by SIGTERM after step {self.step:,}, saved as '{self._saved().path}'",
+                "give the same command again to go on",
+            )
 
     def _is_any_due(self) -> bool:
         settings = self.settings
@@ -207,6 +185,7 @@ class Trainer:
         """Give the device one update to make. On a GPU nothing here waits for it."""
         settings = self.settings
         self.world.enter("computes gradients", self.step)
+        self.world.count_rounds(self._is_warm)
         self._own_times.begin()
         torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
         rate = learning_rate(settings, self.step)
@@ -233,6 +212,7 @@ class Trainer:
     def _settle(self, queued: _Queued) -> str:
         """Read how an update went, judge it and log it; returns its line for the progress bar."""
         loss, norm, n_asked = queued.reading.read()
+        self._is_warm = True
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         self._must_end = self._must_end or n_asked > 0  # one process was asked: all end after the same step
@@ -357,59 +337,10 @@ class Trainer:
             f"{where['device']}, {settings.mesh_shape(self.world.size).processes}"
         )
 
-    def _open_metrics(self) -> AbstractContextManager[Any]:
-        """metrics.jsonl, cut back to the step that the run goes on from."""
-        if not self.world.is_main:
-            return nullcontext()
-        folder = Folder(self.model_dir)
-        rows = folder.read_bytes(METRICS).splitlines(keepends=True) if folder.exists(METRICS) and self.step else []
-        if rows and not rows[-1].endswith(b"\n"):
-            rows.pop()  # half written when the run was killed
-        steps = [_step_of(row) for row in rows]
-        if n := steps.count(None):
-            self.console.warn(f"{n:,} of {len(rows):,} rows of '{self.model_dir / METRICS}' cannot be read: left out")
-        kept = (row for row, step in zip(rows, steps, strict=True) if step is not None and step <= self.step)
-        folder.write_bytes(METRICS, b"".join(kept))
-        return open(self.model_dir / METRICS, "a", encoding="utf-8")
-
     def _log(self, row: dict[str, Any]) -> None:
-        if self.world.is_main:
-            self._metrics.write(json.dumps(row) + "\n")
-            self._metrics.flush()
-
-
-def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
-    """What trains `model`, which has no values yet: this process alone, or all of the run's, each a part of it."""
-    if settings.offload is not None:
-        from webtext.train.offload.engine import OffloadedEngine
-
-        return OffloadedEngine(model, settings, rules, world, dtype)
-    if world.size == 1:
-        initialize(model.to_empty(device=world.device), model.config, settings.seed)
-        return WholeModel(model, rules, world.device, dtype)
-    from webtext.train.parallel.parallelize import ParallelModel
-
-    shape, schedule = settings.mesh_shape(world.size), settings.pipeline_schedule
-    return ParallelModel(
-        model,
-        shape,
-        world.device,
-        rules=rules,
-        dtype=dtype,
-        schedule=schedule,
-        seed=settings.seed,
-        advance=world.advance,
-    )
+        if self._metrics is not None:
+            self._metrics.tell(row)
 
 
 def _seed_of(seed: int, step: int, rank: int) -> int:
     return int(sha256_json([seed, step, rank])[:15], 16)
-
-
-def _step_of(row: bytes) -> int | None:
-    """The step of a row of metrics; None where it is none."""
-    try:
-        step = json.loads(row)["step"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return step if isinstance(step, int) else None

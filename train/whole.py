@@ -41,11 +41,7 @@ class WholeModel:
                 part.backward()  # type: ignore[no-untyped-call]
                 loss = loss + part.detach()
                 share += self.rules.counted_share(tokens_bt[:, :-1])
-        share = (share / n_microbatches).to(loss.dtype)
-        if self.rules.pads:  # a mean over the targets of the whole step, not of each microbatch
-            torch._foreach_mul_(self._gradients(), 1 / share)
-        mean: Tensor = loss / share
-        return mean
+        return self.rules.mean_over_counted(loss, share / n_microbatches, (p.grad for p in self.parameters.values()))
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         """One for all parameters."""
@@ -79,6 +75,3 @@ class WholeModel:
     def whole_model(self) -> GPT2:
         """The model itself."""
         return self.model
-
-    def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -12,9 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from webtext.base.run import Run
+from webtext.train import TrainSettings, distributed, train_model, trainer
+from webtext.train.distributed import World
 from webtext.train.heartbeat import PATIENCE, ROUNDS, Beat, Heartbeat, verdict, watched
+from webtext.train.whole import WholeModel
 
 FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
@@ -86,6 +92,31 @@ def test_rounds_without_progress_are_counted_and_any_progress_begins_anew() -> N
     assert none is None
     assert ours is not None
     assert (ours.n, ours.step, ours.what, ours.done, ours.where) == (7, 6, "computes gradients", 1, "")
+
+
+def test_what_is_compiled_may_take_any_number_of_rounds() -> None:
+    heart = Heartbeat(0, 2, HashStore())
+    heart.counts = False
+    assert [heart.beat() for _ in range(2 * ROUNDS)] == [0] * 2 * ROUNDS
+    heart.counts = True
+    assert [heart.beat() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("compiles", "counts"), [("on", [False, True, True]), ("off", [True, True, True])])
+def test_the_first_step_of_a_compiled_run_is_no_hang_however_long_it_takes(
+    compiles: str, counts: list[bool], tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is waiting for another process that still compiles; blocks are left as they are here."""
+    heart, seen = Heartbeat(0, 1, HashStore()), []
+    world = World(0, 1, torch.device("cpu"), heart)
+    update = WholeModel.update
+    monkeypatch.setattr(distributed, "join_world", lambda *_: contextlib.nullcontext(world))
+    monkeypatch.setattr(trainer, "compile_blocks", lambda blocks: None)
+    monkeypatch.setattr(WholeModel, "update", lambda *given: (seen.append(heart.counts), update(*given)))
+    how = {"n_layer": 1, "n_head": 1, "n_embd": 16, "context": 16, "batch_size": 2, "microbatch_size": 2}
+    settings = TrainSettings(**how, steps=3, warmup_steps=1, threads=1, eval_windows=2, compile=compiles)
+    train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
+    assert seen == counts
 
 
 def test_a_beat_says_at_which_line_the_main_thread_stands() -> None:

@@ -17,7 +17,7 @@ To a part of its steps a trial runs by `stop_at_step` in its settings, which is 
     second = run_trials([result.trial.until(300) for result in best], run)
 
 A trial that is past the step already (the experiment was given again) answers with the loss that it measured at that step:
-`held_out_loss` reads it from metrics.jsonl.
+`held_out_loss` reads it from the run's metrics.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from webtext.train.curve import Curve, read_curve
 from webtext.train.experiments.places import places_for
 from webtext.train.experiments.side_by_side import Call, Failed, run_side_by_side
 from webtext.train.loop import TrainResult, finished_result, train_model
+from webtext.train.metrics import METRICS, read_metrics, steps_made
 from webtext.train.settings import TrainSettings
 from webtext.train.sources import open_sources
 
 LOG, FAILED = "log.txt", "failed.json"
-_TAIL_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +79,12 @@ class TrialResult:
         Where a trial was ended at that step for another reason, or goes on with other stops, there may be none.
         """
         step = self.trial.settings.last_step if step is None else step
-        place = Path(self.trial.folder) / "metrics.jsonl"
-        for line in place.read_text().splitlines():
-            row = json.loads(line)
+        folder = Folder(self.trial.folder)
+        for row in read_metrics(folder, "give the command again"):
             if row["step"] == step and "validation_loss" in row:
                 return float(row["validation_loss"])
         raise InputError(
-            f"'{place}' has no held-out loss of step {step:,}",
+            f"'{folder.location(METRICS)}' has no held-out loss of step {step:,}",
             "choose an eval_interval that divides it, token sets that hold documents out, and another folder",
         )
 
@@ -125,7 +124,7 @@ def run_trials(
     with run.console.progress(total, label, "steps") as progress:
 
         def tell() -> None:
-            steps = sum(min(steps_of(Path(trial.folder)), trial.settings.last_step) for trial in trials)
+            steps = sum(min(steps_made(Path(trial.folder)), trial.settings.last_step) for trial in trials)
             progress.advance(max(0, steps - progress.done))
 
         def is_fatal(error: WebtextError) -> bool:
@@ -169,18 +168,6 @@ def train_trial(trial: Trial, then: Callable[[Trial], Any] | None = None) -> tup
     run.console.mode = "human"  # into its log
     result = train_model(trial.tokens, trial.folder, trial.settings, run, held_out=trial.held_out)
     return result, None if then is None else then(trial)
-
-
-def steps_of(folder: Path) -> int:
-    """The steps that a model folder's metrics.jsonl tells of, now; 0 where there is none."""
-    try:
-        with open(folder / "metrics.jsonl", "rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL_BYTES))
-            whole = file.read().rpartition(b"\n")[0]
-        return int(json.loads(whole.rpartition(b"\n")[2])["step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
 
 
 def _result(trial: Trial, result: tuple[TrainResult, Any] | Failed) -> TrialResult:

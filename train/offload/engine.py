@@ -65,12 +65,10 @@ class OffloadedEngine:
         share = torch.zeros((), device=self.device)
         for tokens_bt in batches:
             share += self.rules.counted_share(tokens_bt[:, :-1])
-        share = (share / n_microbatches).to(loss.dtype)
+        share /= n_microbatches
         if self.n_data > 1:
-            loss, share = self.world.sum(torch.stack([loss, share]).double()) / self.n_data
-        if self.rules.pads:  # a mean over the targets of the whole step, not of each microbatch
-            torch._foreach_mul_([p.grad for p in self.parameters.values() if p.grad is not None], 1 / share.cpu())
-        return loss / share
+            loss, share = self.world.sum(torch.stack([loss, share.to(loss.dtype)]).double()) / self.n_data
+        return self.rules.mean_over_counted(loss, share, (p.grad for p in self.parameters.values()))
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         """One for each layer and one for the ends, as one to those who look at it."""

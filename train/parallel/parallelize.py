@@ -164,11 +164,7 @@ class ParallelModel:
         sums = torch.stack([loss.double(), share.double() / self.shape.pp])
         distributed.all_reduce(sums)
         total, shares = sums / self.shape.tp
-        gradients = self._take_gradients()
-        if self.rules.pads:  # a mean over the targets of the whole step, not of each microbatch
-            torch._foreach_mul_(gradients, self.n_data / shares)
-        mean: Tensor = total / shares
-        return mean
+        return self.rules.mean_over_counted(total / self.n_data, shares / self.n_data, self._take_gradients())
 
     def _accumulate(self, microbatches: Iterable[Tensor], n: int) -> tuple[Tensor, Tensor]:
         (stage,) = self.stages.values()

@@ -24,7 +24,7 @@ from webtext.train.experiments import compare as module
 from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
 from webtext.train.experiments.compare_page import comparison_page
 from webtext.train.experiments.settings import CompareSettings
-from webtext.train.experiments.trials import steps_of
+from webtext.train.metrics import steps_made
 from webtext.train.settings import EvalSettings
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -162,7 +162,7 @@ def test_whoever_ends_a_comparison_gets_the_same_answer_by_the_same_command(
     out = tmp_path / "ended"
     process = subprocess.Popen(experiment_that_waits(5, command(out)), stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + SECONDS
-    while not any(steps_of(folder) >= 3 for folder in out.glob("runs/*/*")):
+    while not any(steps_made(folder) >= 3 for folder in out.glob("runs/*/*")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -15,7 +15,8 @@ import pytest
 from webtext.app.main import run
 from webtext.train.experiments import trials as module
 from webtext.train.experiments.side_by_side import Call
-from webtext.train.experiments.trials import Trial, steps_of
+from webtext.train.experiments.trials import Trial
+from webtext.train.metrics import steps_made
 
 SECONDS = 300.0  # a guard, no measure
 FLAGS = (
@@ -78,7 +79,7 @@ def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_one_undisturb
         experiment_that_waits(3, command(out), seed), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     end = time.monotonic() + SECONDS
-    while not (waiting := [each for each in folders(out, seed) if steps_of(each) == 3]):
+    while not (waiting := [each for each in folders(out, seed) if steps_made(each) == 3]):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.005)

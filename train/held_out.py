@@ -1,0 +1,33 @@
+"""The loss on what a run's token sets hold out, measured on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from webtext.train.engine import Engine
+from webtext.train.evaluate.windows import Windows
+from webtext.train.settings import TrainSettings
+from webtext.train.sources import Source
+
+
+class HeldOut:
+    """What the sources hold out, `eval_windows` windows of each, and how much each counts: as much as in training."""
+
+    def __init__(self, sources: Sequence[Source], parts: Sequence[int], settings: TrainSettings) -> None:
+        self._windows: dict[str, Windows] = {}
+        self._parts: dict[str, int] = {}
+        for source, part in zip(sources, parts, strict=True):
+            held = source.validation
+            context, limit = settings.context, settings.eval_windows
+            windows = Windows(held.streams(), eot_id=held.eot_id, context=context, stride=None, limit=limit)
+            if len(windows):
+                self._windows[source.name], self._parts[source.name] = windows, part
+
+    def losses(self, engine: Engine, batch_size: int) -> dict[str, float]:
+        """Mean loss a token of each source that holds anything out; the same in all processes."""
+        totals = {name: engine.total_loss(windows, batch_size) for name, windows in self._windows.items()}
+        return {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
+
+    def mean(self, losses: dict[str, float]) -> float:
+        """The sources' losses, each weighed as in the mixture."""
+        return sum(self._parts[name] * loss for name, loss in losses.items()) / sum(self._parts.values())
