@@ -11,7 +11,9 @@ import torch
 from webtext.base.console import Console
 from webtext.base.errors import EnvironmentError_
 from webtext.train.distributed import World
-from webtext.train.plan import GIB, checkpointing_that_fits, memory_on
+from webtext.train.footprint import GIB, memory_on
+from webtext.train.parallel.layout import divisors
+from webtext.train.plan import checkpointing_that_fits
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -78,7 +80,7 @@ def memory_bytes(world: World) -> int:
 def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int) -> str:
     """What would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
     share = settings.first_batch_size // settings.mesh_shape(world.size).n_data
-    smaller = [size for size in range(1, most + 1) if share % size == 0]
+    smaller = [size for size in divisors(share) if size <= most]
     if settings.offload is None:  # else the device never holds the whole model
         while len(smaller) > 1 and _needed_bytes(config, settings, world, smaller[-1]) > memory_bytes(world):
             smaller.pop()

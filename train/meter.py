@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from webtext.train.distributed import World
-from webtext.train.plan import flops_per_token
+from webtext.train.flops import flops_per_token
 from webtext.train.shape import GPT2Config
 
 TRIES = 5
@@ -36,7 +36,7 @@ class Speed:
 
 
 class Meter:
-    """Measures the steps of one run; MFU as in PaLM's appendix B (`plan.flops_per_token`)."""
+    """Measures the steps of one run; MFU as in PaLM's appendix B (`flops.py`)."""
 
     def __init__(self, config: GPT2Config, world: World, dtype: torch.dtype) -> None:
         self.device = world.device

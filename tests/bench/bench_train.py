@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from train_peers import PEERS, ROWS, VOCAB_SIZE
 
+from webtext.train.flops import flops_per_token
 from webtext.train.model import GPT2
-from webtext.train.plan import flops_per_token
 
 HERE = Path(__file__).parent
 US = "webtext bfloat16"

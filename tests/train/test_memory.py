@@ -12,9 +12,11 @@ from webtext.base.errors import EnvironmentError_
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.distributed import World
+from webtext.train.footprint import memory_of_layout
 from webtext.train.memory import memory_is_an_error
 from webtext.train.model import GPT2
-from webtext.train.plan import memory_of
+from webtext.train.parallel.layout import Layout
+from webtext.train.parallel.mesh import MeshShape
 
 SETTINGS = TrainSettings(batch_size=24, microbatch_size=24)
 CONFIG = SETTINGS.config(50_257)
@@ -32,7 +34,8 @@ def test_on_a_gpu_the_largest_that_fits_and_divides_is_named(
     fits: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the plan says that all fits, what it does not count took the rest: the next smaller one."""
-    size = SimpleNamespace(total_memory=memory_of(CONFIG, SETTINGS, fits).total)
+    layout = Layout(shape=MeshShape(), microbatch=fits, n_microbatches=1)
+    size = SimpleNamespace(total_memory=memory_of_layout(CONFIG, SETTINGS, layout).total)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: size)
     said = advice(SETTINGS, World(0, 1, torch.device("cuda", 0)))
     how = "selective" if fits >= 20 else "full"

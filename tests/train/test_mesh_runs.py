@@ -175,9 +175,12 @@ def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, t
         ({"mesh": "pp=4"}, "2 microbatches a step do not fill 4 pipeline stages by '1f1b'"),
         ({"mesh": "fsdp=2", "optimizer": "muon"}, "optimizer is 'muon', which needs whole matrices, and mesh 'fsdp=2'"),
         ({"mesh": "tp=2", "dropout": 0.1}, "dropout is 0.1, and the ranks of tp=2 would not agree"),
-        (
-            {"mesh": "pp=2", "pipeline_schedule": "zbv", "activation_checkpointing": "selective"},
-            "activation_checkpointing is 'selective', and 'zbv' goes back through each block twice",
+        *(
+            (
+                {"mesh": "pp=2", "pipeline_schedule": "zbv", "activation_checkpointing": how},
+                f"activation_checkpointing is '{how}', and 'zbv' would compute each block nine times more",
+            )
+            for how in ("selective", "full")
         ),
         ({"mesh": "pp=2"}, "mesh 'pp=2' takes 2 processes, and there is 1 process"),
     ],

@@ -7,40 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
-from torch.utils import checkpoint
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
-from webtext.train import cross_entropy
-from webtext.train.loss import documents_of
-from webtext.train.model import GPT2
-from webtext.train.optimizer import make_optimizer
+from webtext.train.flops import flops_per_token
+from webtext.train.footprint import GIB, memory_on
+from webtext.train.parallel.mesh import MeshShape
 from webtext.train.plan import (
-    LOGITS_PER_CHUNK,
-    activation_bytes,
-    flops_per_token,
     max_microbatch,
-    memory_of,
     plan_text,
     plan_training,
-    recomputed_flops_per_token,
 )
-from webtext.train.precision import cast_parameters
 from webtext.train.settings import PlanSettings, TrainSettings
-from webtext.train.shape import GPT2Config
 
 SMALL = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 16}
-GIB = 2**30
-
-
-def test_the_flops_of_a_token_are_those_of_palm() -> None:
-    """N = 50,257 x 768 + 12 (12 x 768^2 + 13 x 768) + 2 x 768 = 123,653,376; 6 N + 12 x 12 x 768 x 1,024."""
-    assert flops_per_token(GPT2Config.named("117M")) == 6 * 123_653_376 + 113_246_208
-    assert recomputed_flops_per_token(GPT2Config.named("117M"), "full") == 24 * 12 * 768**2 + 4 * 12 * 768 * 1024
-    assert recomputed_flops_per_token(GPT2Config.named("117M"), "selective") == 0
-    assert recomputed_flops_per_token(GPT2Config.named("117M", dropout=0.1), "selective") == 4 * 12 * 768 * 1024
 
 
 def test_time_and_cost_follow_from_the_speed_that_is_given() -> None:
@@ -68,108 +48,10 @@ def test_a_batch_ramp_takes_fewer_tokens() -> None:
     assert max_microbatch(plan.config, settings, 8, 10**15) == 8
 
 
-def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
-    """Bytes of all tensors that the model keeps for its backward pass, without weights and casts of weights.
-
-    Seven sequences tell them apart: all other sizes are powers of two.
-    """
-    config = settings.config(61)
-    model = GPT2(config)
-    model.activation_checkpointing = settings.activation_checkpointing
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    n_tokens = microbatch * settings.context
-    kept: dict[int, tuple[int, Tensor]] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights and tensor.numel() % n_tokens == 0:
-            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
-        return tensor
-
-    dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16
-    with cast_parameters(model, dtype), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        tokens_bt = torch.randint(61, (microbatch, settings.context))
-        model.hidden(tokens_bt, documents_bt=documents_of(tokens_bt, 5) if settings.document_masks else None)
-    return sum(n for n, _ in kept.values())
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("n_layer", [1, 3])
-def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str, n_layer: int) -> None:
-    settings = TrainSettings(**{**SMALL, "n_layer": n_layer}, dtype=dtype)
-    config = settings.config(61)
-    of_flash = (
-        n_layer * 7 * 16 * 2 * 4 if dtype == "bfloat16" else 0
-    )  # a float32 a head, which `_BlockedAttention` spares
-    assert activation_bytes(config, settings, 7) == kept_bytes(settings) + of_flash
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("n_layer", [1, 3])
-def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: str, n_layer: int) -> None:
-    """16 x 16 numbers of the run's dtype for each of seven sequences; with a mask torch's own kernel runs, on any dtype."""
-    settings = TrainSettings(**{**SMALL, "n_layer": n_layer}, dtype=dtype, document_masks=True)
-    config, size = settings.config(61), 2 if dtype == "bfloat16" else 4
-    assert activation_bytes(config, settings, 7) == kept_bytes(settings)
-    unmasked = activation_bytes(config, TrainSettings(**{**SMALL, "n_layer": n_layer}, dtype=dtype), 7)
-    assert activation_bytes(config, settings, 7) - unmasked == 7 * 16 * 16 * size
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str) -> None:
-    settings = TrainSettings(**SMALL, dtype=dtype, activation_checkpointing="full")
-    config, n_tokens = settings.config(61), 7 * 16
-    size = 2 if dtype == "bfloat16" else 4
-    one_block = n_tokens * (2 * (size * 32 + 2 * size) + 14 * size * 32 + 4 * 2)
-    assert activation_bytes(config, settings, 7) == kept_bytes(settings) + one_block
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("masks", [False, True])
-def test_selective_checkpointing_keeps_of_a_block_what_is_planned(
-    dtype: str, masks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """10 widths a token where none is 16; not the numbers a head of flash attention, which `blocked_attention` spares."""
-    wrapped: dict[int, Tensor] = {}
-    keep = checkpoint._VersionWrapper.__init__
-
-    def noted(self: Any, value: Any) -> None:
-        if isinstance(value, Tensor):
-            wrapped[value.untyped_storage().data_ptr()] = value
-        keep(self, value)
-
-    monkeypatch.setattr(checkpoint._VersionWrapper, "__init__", noted)
-    settings = TrainSettings(**SMALL, dtype=dtype, document_masks=masks, activation_checkpointing="selective")
-    config, n_tokens = settings.config(61), 7 * 16
-    size = 2 if dtype == "bfloat16" else 4
-    outside = kept_bytes(settings)
-    of_flash = 2 * n_tokens * 2 * 4
-    inside = sum(tensor.untyped_storage().nbytes() for tensor in wrapped.values())
-    assert inside == 2 * n_tokens * 9 * size * 32 + (0 if dtype == "bfloat16" and not masks else of_flash)
-    one_block = n_tokens * (7 * size * 32 + 4 * size)
-    assert activation_bytes(config, settings, 7) == outside + 2 * n_tokens * 9 * size * 32 + of_flash + one_block
-
-
-@pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(name: str) -> None:
-    settings = TrainSettings(**SMALL, optimizer=name)
-    model = GPT2(settings.config(61))
-    optimizer = make_optimizer(dict(model.named_parameters()), settings)
-    model.loss(torch.randint(61, (2, 16)), torch.randint(61, (2, 16))).backward()
-    optimizer.step()
-    planned = memory_of(model.config, settings, 2)
-    assert planned.parameters == sum(p.nbytes for p in model.parameters())
-    assert planned.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    moments = [moment for state in optimizer.state.values() for kind, moment in state.items() if kind != "step"]
-    assert planned.optimizer == sum(moment.nbytes for moment in moments)
-    assert planned.cast_parameters == sum(2 * p.numel() for p in model.parameters())
-    assert cross_entropy.LOGITS_PER_CHUNK == LOGITS_PER_CHUNK
-
-
 def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> None:
     settings = TrainSettings(batch_size=96, microbatch_size=12)
     config = settings.config(50_257)
-    sizes = {size: memory_of(config, settings, size).total for size in (1, 2, 3, 4, 6, 12)}
+    sizes = {size: memory_on(config, settings, MeshShape(), size).total for size in (1, 2, 3, 4, 6, 12)}
     assert max_microbatch(config, settings, 8, sizes[4]) == 4
     assert max_microbatch(config, settings, 8, sizes[6] - 1) == 4
     assert max_microbatch(config, settings, 8, 10**15) == 12
@@ -179,22 +61,12 @@ def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> Non
     assert "not even one sequence does: try --activation-checkpointing selective" in plan_text(plan)
 
 
-def test_less_is_planned_with_checkpointing_and_more_with_float32() -> None:
-    def activations(**change: Any) -> int:
-        settings = TrainSettings(model="345M", **change)
-        return activation_bytes(settings.config(50_257), settings, 8)
-
-    assert activations(activation_checkpointing="full") < activations(activation_checkpointing="selective")
-    assert activations(activation_checkpointing="selective") < activations() < activations(dtype="float32")
-    assert activations() < activations(dropout=0.1)
-
-
 def test_a_mesh_that_is_set_is_planned() -> None:
     """Of 512 sequences each of two pairs of shards takes 128; parameters lie in halves."""
     settings = TrainSettings(mesh="dp=2,fsdp=2", microbatch_size=16)
     plan = plan_training(settings, PlanSettings(memory_gib=80.0))
     assert (plan.processes, plan.microbatch, plan.accumulation) == (4, 16, 8)
-    whole = memory_of(plan.config, settings, 16)
+    whole = memory_on(plan.config, settings, MeshShape(), 16)
     assert plan.memory.parameters == whole.parameters // 2
     assert plan.max_microbatch == 128
     assert "processes: 4, each 8 x 16 sequences" in plan_text(plan)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from webtext.base.run import Run
-from webtext.base.storage import json_object
+from webtext.base.storage import Folder
 from webtext.train.experiments.places import places_for
 from webtext.train.experiments.settings import ExperimentSettings
 from webtext.train.experiments.side_by_side import Call, run_side_by_side
 from webtext.train.experiments.trials import Trial, train_trial
-from webtext.train.plan import GIB, flops_per_token, time_text
+from webtext.train.flops import flops_per_token
+from webtext.train.footprint import GIB
+from webtext.train.metrics import read_metrics
+from webtext.train.plan import time_text
 from webtext.train.schedule import total_tokens
 from webtext.train.shape import GPT2Config
 from webtext.train.sources import open_sources
@@ -95,6 +97,5 @@ def _short(trial: Trial, folder: str) -> Trial:
 
 
 def _tokens_per_second(trial: Trial) -> float:
-    lines = (Path(trial.folder) / "metrics.jsonl").read_bytes().splitlines()
-    rows = [row for row in (json_object(line, trial.folder, "") for line in lines) if "tokens_per_second" in row]
-    return max(float(row["tokens_per_second"]) for row in rows[1:])
+    rows = read_metrics(Folder(trial.folder), "give the command again")
+    return max([float(row["tokens_per_second"]) for row in rows if "tokens_per_second" in row][1:])

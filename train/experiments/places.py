@@ -9,7 +9,8 @@ from itertools import cycle, islice
 from webtext.base.engine import available_cores
 from webtext.base.errors import ConfigError
 from webtext.train.experiments.side_by_side import Place
-from webtext.train.plan import memory_of
+from webtext.train.footprint import memory_on
+from webtext.train.parallel.mesh import MeshShape
 from webtext.train.settings import TrainSettings
 
 MEMORY_RATIO = 0.8
@@ -43,7 +44,7 @@ def places_for(
 def _fit(settings: Sequence[TrainSettings], vocab_sizes: Sequence[int]) -> int:
     """How many of the largest run the machine's memory holds at a time, at least one."""
     largest = max(
-        memory_of(each.config(vocab_size), each, each.accumulation(1)[0]).total + PROCESS_BYTES
+        memory_on(each.config(vocab_size), each, MeshShape(), each.accumulation(1)[0]).total + PROCESS_BYTES
         for each, vocab_size in zip(settings, vocab_sizes, strict=True)
     )
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

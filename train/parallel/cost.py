@@ -21,18 +21,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from webtext.train.parallel.layout import Layout, block_parameters
+from webtext.train.flops import flops_per_token, recomputed_flops_per_token
+from webtext.train.footprint import BFLOAT16, FLOAT32, block_parameters
+from webtext.train.parallel.layout import Layout
 from webtext.train.parallel.mesh import MeshShape
-from webtext.train.plan import BFLOAT16, FLOAT32, flops_per_token
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
 COLLECTIVES_A_BLOCK = 4
 """All-gathers and reduce-scatters of a block's forward pass under tensor with sequence parallel, and of its backward pass."""
-SELECTIVE_COLLECTIVES_A_BLOCK = 3
-"""Those that selective checkpointing sends once more: the forward pass' but the last, behind which nothing is asked for."""
+RECOMPUTED_COLLECTIVES_A_BLOCK = 3
+"""Those that checkpointing sends once more: the forward pass' but the last, behind which nothing is asked for."""
 RECOMPUTED_WIDTHS = 15
-"""What it reads and writes meanwhile, of the block's width: two norms 2 each, a sum 3, GELU 4 + 4."""
+"""What selective checkpointing reads and writes meanwhile, of the block's width: two norms 2 each, a sum 3, GELU 4 + 4."""
 UPDATE_BYTES = 7 * FLOAT32
 """AdamW reads a parameter, its gradient and two moments, and writes all but the gradient."""
 
@@ -143,12 +144,12 @@ def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, m
 
     hidden_bytes = n_tokens * config.n_embd * size
     recompute, n_collectives = 0.0, 2 * COLLECTIVES_A_BLOCK
-    if layout.activation_checkpointing == "full":
-        recompute, n_collectives = of_blocks + of_attention, 3 * COLLECTIVES_A_BLOCK
-    elif layout.activation_checkpointing == "selective":
-        recompute = RECOMPUTED_WIDTHS * hidden_bytes / shape.tp * n_blocks / machine.memory_bandwidth
-        recompute += of_attention if config.dropout else 0.0
-        n_collectives += SELECTIVE_COLLECTIVES_A_BLOCK
+    if layout.activation_checkpointing != "none":
+        n_collectives += RECOMPUTED_COLLECTIVES_A_BLOCK
+        per_token = recomputed_flops_per_token(config, layout.activation_checkpointing)
+        recompute = per_token * n_blocks / config.n_layer * seconds_a_flop
+    if layout.activation_checkpointing == "selective":
+        recompute += RECOMPUTED_WIDTHS * hidden_bytes / shape.tp * n_blocks / machine.memory_bandwidth
     gather = gather_seconds(hidden_bytes, shape.tp, machine.link(shape, "tp"))
     n_gathers = n_collectives * n_blocks + 2 * is_first + 2 * is_last
     sums = all_reduce_seconds(3 * FLOAT32 * n_tokens, shape.tp, machine.link(shape, "tp")) * is_last

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from webtext.base.errors import ConfigError
+from webtext.train.flops import flops_per_token
+from webtext.train.footprint import GIB, Memory, memory_of_layout
 from webtext.train.parallel.cost import Link, Machine, StepTime, step_time
-from webtext.train.parallel.layout import Layout, layouts, memory_of_layout, meshes
+from webtext.train.parallel.layout import Layout, layouts, meshes
 from webtext.train.parallel.mesh import MeshShape
-from webtext.train.plan import GIB, Memory, flops_per_token, measured_speed, shape_text, time_text
+from webtext.train.plan import measured_speed, shape_text, time_text
 from webtext.train.settings import ACTIVATION_CHECKPOINTING, PlanSettings, TrainSettings
 from webtext.train.shape import GPT2Config
 

@@ -36,10 +36,11 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
             f"optimizer is 'muon', which needs whole matrices, and mesh '{shape}' splits them",
             "choose adamw, or a mesh of pp and dp alone",
         )
-    if settings.activation_checkpointing == "selective" and shape.pp > 1 and settings.pipeline_schedule == "zbv":
-        raise ConfigError(
-            "activation_checkpointing is 'selective', and 'zbv' goes back through each block twice",
-            "choose full, or pipeline_schedule 1f1b or interleaved",
+    how = settings.activation_checkpointing
+    if how != "none" and shape.pp > 1 and settings.pipeline_schedule == "zbv":
+        raise ConfigError(  # torch goes back once for the inputs and once for each layer's weights, and computes anew each time
+            f"activation_checkpointing is '{how}', and 'zbv' would compute each block nine times more",
+            "choose none, or pipeline_schedule 1f1b or interleaved",
         )
     if shape.size != n_processes:
         are = "is 1 process" if n_processes == 1 else f"are {n_processes} processes"

@@ -1,0 +1,248 @@
+"""What a device holds, by worked numbers, by the tensors that the real model keeps, and by the stages of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils import checkpoint
+
+from webtext.train import GPT2, cross_entropy
+from webtext.train.footprint import LOGITS_PER_CHUNK, block_parameters, memory_of_layout, memory_on
+from webtext.train.loss import documents_of
+from webtext.train.optimizer import make_optimizer
+from webtext.train.parallel.layout import Layout
+from webtext.train.parallel.mesh import MeshShape
+from webtext.train.parallel.tensor_parallel import split_tensors
+from webtext.train.precision import cast_parameters
+from webtext.train.settings import TrainSettings
+from webtext.train.shape import GPT2Config
+
+TINY = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 16}
+SMALL = TrainSettings(n_layer=8, n_head=4, n_embd=64, context=32, batch_size=64)
+CONFIG = SMALL.config(1000)
+
+
+def activations_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> int:
+    """On one device."""
+    return memory_on(config, settings, MeshShape(), microbatch).activations
+
+
+def layout(mesh: str = "", microbatch: int = 2, n_microbatches: int = 8, **more: Any) -> Layout:
+    return Layout(shape=MeshShape.parse(mesh), microbatch=microbatch, n_microbatches=n_microbatches, **more)
+
+
+def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
+    """Bytes of all tensors that the model keeps for its backward pass, without weights and casts of weights.
+
+    Seven sequences tell them apart: all other sizes are powers of two.
+    """
+    config = settings.config(61)
+    model = GPT2(config)
+    model.activation_checkpointing = settings.activation_checkpointing
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    n_tokens = microbatch * settings.context
+    kept: dict[int, tuple[int, Tensor]] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights and tensor.numel() % n_tokens == 0:
+            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16
+    with cast_parameters(model, dtype), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        tokens_bt = torch.randint(61, (microbatch, settings.context))
+        model.hidden(tokens_bt, documents_bt=documents_of(tokens_bt, 5) if settings.document_masks else None)
+    return sum(n for n, _ in kept.values())
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str, n_layer: int) -> None:
+    settings = TrainSettings(**{**TINY, "n_layer": n_layer}, dtype=dtype)
+    config = settings.config(61)
+    of_flash = (
+        n_layer * 7 * 16 * 2 * 4 if dtype == "bfloat16" else 0
+    )  # a float32 a head, which `_BlockedAttention` spares
+    assert activations_of(config, settings, 7) == kept_bytes(settings) + of_flash
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: str, n_layer: int) -> None:
+    """16 x 16 numbers of the run's dtype for each of seven sequences; with a mask torch's own kernel runs, on any dtype."""
+    settings = TrainSettings(**{**TINY, "n_layer": n_layer}, dtype=dtype, document_masks=True)
+    config, size = settings.config(61), 2 if dtype == "bfloat16" else 4
+    assert activations_of(config, settings, 7) == kept_bytes(settings)
+    unmasked = activations_of(config, TrainSettings(**{**TINY, "n_layer": n_layer}, dtype=dtype), 7)
+    assert activations_of(config, settings, 7) - unmasked == 7 * 16 * 16 * size
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str) -> None:
+    settings = TrainSettings(**TINY, dtype=dtype, activation_checkpointing="full")
+    config, n_tokens = settings.config(61), 7 * 16
+    size = 2 if dtype == "bfloat16" else 4
+    one_block = n_tokens * (2 * (size * 32 + 2 * size) + 14 * size * 32 + 4 * 2)
+    assert activations_of(config, settings, 7) == kept_bytes(settings) + one_block
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("masks", [False, True])
+def test_selective_checkpointing_keeps_of_a_block_what_is_planned(
+    dtype: str, masks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10 widths a token where none is 16; not the numbers a head of flash attention, which `blocked_attention` spares."""
+    wrapped: dict[int, Tensor] = {}
+    keep = checkpoint._VersionWrapper.__init__
+
+    def noted(self: Any, value: Any) -> None:
+        if isinstance(value, Tensor):
+            wrapped[value.untyped_storage().data_ptr()] = value
+        keep(self, value)
+
+    monkeypatch.setattr(checkpoint._VersionWrapper, "__init__", noted)
+    settings = TrainSettings(**TINY, dtype=dtype, document_masks=masks, activation_checkpointing="selective")
+    config, n_tokens = settings.config(61), 7 * 16
+    size = 2 if dtype == "bfloat16" else 4
+    outside = kept_bytes(settings)
+    of_flash = 2 * n_tokens * 2 * 4
+    inside = sum(tensor.untyped_storage().nbytes() for tensor in wrapped.values())
+    assert inside == 2 * n_tokens * 9 * size * 32 + (0 if dtype == "bfloat16" and not masks else of_flash)
+    one_block = n_tokens * (7 * size * 32 + 4 * size)
+    assert activations_of(config, settings, 7) == outside + 2 * n_tokens * 9 * size * 32 + of_flash + one_block
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(name: str) -> None:
+    settings = TrainSettings(**TINY, optimizer=name)
+    model = GPT2(settings.config(61))
+    optimizer = make_optimizer(dict(model.named_parameters()), settings)
+    model.loss(torch.randint(61, (2, 16)), torch.randint(61, (2, 16))).backward()
+    optimizer.step()
+    planned = memory_on(model.config, settings, MeshShape(), 2)
+    assert planned.parameters == sum(p.nbytes for p in model.parameters())
+    assert planned.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+    moments = [moment for state in optimizer.state.values() for kind, moment in state.items() if kind != "step"]
+    assert planned.optimizer == sum(moment.nbytes for moment in moments)
+    assert planned.cast_parameters == sum(2 * p.numel() for p in model.parameters())
+    assert cross_entropy.LOGITS_PER_CHUNK == LOGITS_PER_CHUNK
+
+
+def test_less_is_planned_with_checkpointing_and_more_with_float32() -> None:
+    def activations(**change: Any) -> int:
+        settings = TrainSettings(model="345M", **change)
+        return activations_of(settings.config(50_257), settings, 8)
+
+    assert activations(activation_checkpointing="full") < activations(activation_checkpointing="selective")
+    assert activations(activation_checkpointing="selective") < activations() < activations(dtype="float32")
+    assert activations() < activations(dropout=0.1)
+
+
+def test_shards_divide_parameters_gradients_and_moments() -> None:
+    """16 bytes a parameter become 4 on each of four; with them the embeddings and two blocks, gathered in bfloat16."""
+    whole = memory_of_layout(CONFIG, SMALL, layout())
+    shard = memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=1))
+    assert shard.parameters == whole.parameters // 4
+    assert shard.optimizer == whole.optimizer // 4
+    two_blocks = 2 * block_parameters(CONFIG, 1)
+    assert shard.gradients == whole.gradients // 4 + 4 * two_blocks
+    assert shard.cast_parameters == 2 * (1024 * 64 + 32 * 64 + 2 * 64 + two_blocks)
+    assert memory_of_layout(CONFIG, SMALL, layout("dp=4")) == whole
+
+
+def test_accumulated_gradients_lie_whole_on_every_shard() -> None:
+    whole = memory_of_layout(CONFIG, SMALL, layout())
+    assert memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=2)).gradients == whole.gradients
+
+
+def test_tensor_parallel_divides_matrices_and_their_biases_but_no_norm() -> None:
+    """12 x 64^2 + 7 x 64 split, 6 x 64 whole: two norms of 2 x 64 and the biases of the two layers split by rows."""
+    assert block_parameters(CONFIG, 1) == 12 * 64**2 + 13 * 64
+    assert block_parameters(CONFIG, 4) == (12 * 64**2 + 7 * 64) // 4 + 6 * 64
+    split = memory_of_layout(CONFIG, SMALL, layout("tp=4"))
+    assert split.parameters == 4 * (1024 * 64 // 4 + 32 * 64 + 2 * 64 + 8 * block_parameters(CONFIG, 4))
+
+
+def test_tensor_parallel_divides_activations_but_for_two_inputs_a_block() -> None:
+    """Of a block's 14 + 2 widths in bfloat16 the inputs of query and of expand are gathered: 2 stay, 14 are halved.
+
+    Each rank notes of every token whether it knows its vector: a byte.
+    """
+    tokens = 2 * 32
+    whole = memory_of_layout(CONFIG, SMALL, layout()).activations
+    split = memory_of_layout(CONFIG, SMALL, layout("tp=2")).activations
+    assert 2 * split - whole == tokens * (8 * 2 * 2 * 64 + 8 + 2)
+
+
+@pytest.fixture
+def rank_of() -> Iterator[Callable[[int], None]]:
+    """rank_of(n) makes this process the first of n whose collectives move nothing: only shapes count here."""
+
+    def join(n: int) -> None:
+        distributed.init_process_group("fake", rank=0, world_size=n, store=FakeStore())
+
+    yield join
+    distributed.destroy_process_group()
+
+
+def own(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_the_tensors_that_a_split_model_holds_and_keeps_are_those_that_are_planned(
+    tp: int, n_layer: int, rank_of: Callable[[int], None]
+) -> None:
+    rank_of(tp)
+    settings = TrainSettings(n_layer=n_layer, n_head=4, n_embd=32, context=16, dtype="float32")
+    model = GPT2(settings.config(250))
+    split_tensors(model, MeshShape(tp=tp).build("cpu")["tp"].get_group())
+    weights = {own(p).untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = own(tensor).untyped_storage().data_ptr()
+        if storage not in weights and own(tensor).numel() % 7 == 0:  # seven sequences tell activations from the rest
+            kept[storage] = own(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.hidden(torch.randint(250, (7, 16)))
+    planned = memory_of_layout(model.config, settings, layout(f"tp={tp}", microbatch=7, n_microbatches=1))
+    assert planned.activations == sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    assert planned.parameters == sum(own(p).nbytes for p in model.parameters())
+
+
+def test_the_first_rank_of_1f1b_keeps_the_activations_of_as_many_microbatches_as_there_are_stages() -> None:
+    """Four stages of two blocks: 4 x 2 = 8 blocks' worth, as one device has of one microbatch; the last rank keeps one."""
+    pipeline = layout("pp=4")
+    assert [pipeline.in_flight(rank) for rank in range(4)] == [4, 3, 2, 1]
+    assert [pipeline.blocks(CONFIG, rank) for rank in range(4)] == [2, 2, 2, 2]
+    one = replace(SMALL, n_layer=2)
+    received = 1 * 8 * 2 * 32 * 64 * 2  # gradients, of 8 microbatches
+    held = memory_of_layout(CONFIG, SMALL, pipeline)
+    final_norm = 2 * 32 * (64 * 2 + 2 * 2)
+    assert held.activations == 4 * (activations_of(one.config(1000), one, 2) - final_norm) + received
+
+
+def test_both_ends_of_a_pipeline_hold_the_embedding_and_the_middle_none() -> None:
+    assert layout("pp=4").ends(0) == (True, False)
+    assert layout("pp=4").ends(3) == (False, True)
+    assert layout("pp=4", schedule="zbv").ends(0) == (True, True)
+    assert layout("pp=4", schedule="zbv").ends(3) == (False, False)
+    table, block = 1024 * 64, block_parameters(CONFIG, 1)
+    fullest = memory_of_layout(CONFIG, SMALL, layout("pp=4", schedule="zbv"))
+    assert fullest.parameters == 4 * (2 * table + 32 * 64 + 2 * 64 + 2 * block)
+    assert memory_of_layout(CONFIG, SMALL, layout("pp=4")).parameters in (
+        4 * (table + 32 * 64 + 2 * block),
+        4 * (table + 2 * 64 + 2 * block),
+    )
