@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from webtext.train.checkpoint import Checkpoint, checkpoint_path, open_checkpoin
 from webtext.train.checkpoint_saver import CheckpointSaver
 from webtext.train.distributed import World
 from webtext.train.shape import GPT2Config
+
+sys.path.insert(0, str(Path(__file__).parent))
+import zygote  # noqa: E402
 
 torch.set_num_threads(1)
 VOCAB_SIZE = 61  # 60 words and an end-of-text
@@ -65,6 +69,20 @@ def same_random_numbers() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forked_processes() -> Iterator[None]:
+    """Processes of Python are forked from one that has imported torch: the tests', and those that are tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", zygote.Forked)
+        yield
+
+
+@pytest.fixture
+def real_processes(forked_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not, for a test of how a process begins."""
+    monkeypatch.setattr(subprocess, "Popen", zygote.ORIGINAL)
+
+
 WAITS = """
 import time
 from webtext.train.trainer import Trainer
@@ -75,6 +93,12 @@ def settle_and_wait(self, queued):
         time.sleep(0.005)
     return note
 Trainer._settle = settle_and_wait
+"""
+FORKING = f"""
+import subprocess, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import zygote
+subprocess.Popen = zygote.ForkedHere
 """
 RUN = """
 import sys
@@ -90,11 +114,17 @@ def run_that_waits() -> Callable[[int, list[str]], list[str]]:
 
 
 @pytest.fixture(scope="session")
+def forking() -> str:
+    """What a script begins with whose own processes are forked from it."""
+    return FORKING
+
+
+@pytest.fixture(scope="session")
 def experiment_that_waits() -> Callable[..., list[str]]:
     """The same of an experiment, whose trials wait, each in its process; those of that seed and later ones."""
 
     def command(step: int, arguments: list[str], seed: int = 0) -> list[str]:
-        place = "from webtext.train.experiments import side_by_side"
+        place = f"{FORKING}from webtext.train.experiments import side_by_side"
         start = f"{place}\nside_by_side.START = {WAITS.format(step=step, seed=seed)!r} + side_by_side.START"
         return [sys.executable, "-c", start + RUN, *arguments]
 

@@ -1,6 +1,6 @@
 """One process of `test_parallelize.py`: trains a tiny GPT-2 on several meshes, and writes what each step gave.
 
-python parallel_child.py RANK WORLD_SIZE FOLDER STEPS "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [DROPOUT]]" ...
+python parallel_child.py RANK WORLD_SIZE FOLDER STEPS LAYERS "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [DROPOUT]]" ...
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.parallelize import ParallelModel
 from webtext.train.update import update
 
-CONFIG = GPT2Config(n_layer=8, n_head=4, n_embd=32, context=16, vocab_size=250)
+CONFIG = GPT2Config(n_head=4, n_embd=32, context=16, vocab_size=250)
 EOT = 7
 BATCH, MICROBATCH = 16, 2
 MAX_NORM = 0.5
@@ -55,9 +55,10 @@ def held_out(limit: int | None = None) -> Windows:
     return Windows(streams, eot_id=EOT, context=CONFIG.context, stride=None, limit=limit)
 
 
-def made_model(dtype: torch.dtype, activation_checkpointing: str = "none", dropout: str = "0") -> GPT2:
+def made_model(n_layer: int, dtype: torch.dtype, activation_checkpointing: str = "none", dropout: str = "0") -> GPT2:
     """Its parameters are float32 where it computes in bfloat16."""
-    model = GPT2(replace(CONFIG, dropout=float(dropout))).to(torch.promote_types(dtype, torch.float32))
+    shape = replace(CONFIG, n_layer=n_layer, dropout=float(dropout))
+    model = GPT2(shape).to(torch.promote_types(dtype, torch.float32))
     model.activation_checkpointing = activation_checkpointing
     return model
 
@@ -91,19 +92,19 @@ def train(engine: Engine, steps: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    rank, world_size, folder, steps = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+    rank, world_size, folder, steps, n_layer = *map(int, sys.argv[1:3]), Path(sys.argv[3]), *map(int, sys.argv[4:6])
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
     distributed.init_process_group(
         "gloo", init_method=store, rank=rank, world_size=world_size, timeout=timedelta(minutes=5)
     )
     try:
-        for run in sys.argv[5:]:
+        for run in sys.argv[6:]:
             mesh, schedule, name, windows, *how = run.split()
             dtype = getattr(torch, name)
             shape = MeshShape.parse(mesh)
             with torch.device("meta"):
-                model = made_model(dtype, *how)
+                model = made_model(n_layer, dtype, *how)
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
             rows = train(engine, steps)
             assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}

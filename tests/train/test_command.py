@@ -80,7 +80,7 @@ def test_what_is_wrong_is_told_in_three_lines_and_by_the_exit_code(
     assert len(shown.splitlines()) <= 3
 
 
-def test_help_settings_and_the_package_are_known_without_torch() -> None:
+def test_help_settings_and_the_package_are_known_without_torch(real_processes: None) -> None:
     """In a process that cannot import torch: help works, the model's names say what to install."""
     script = """if True:
         import sys

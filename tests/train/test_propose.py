@@ -11,10 +11,9 @@ import pytest
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError
-from webtext.train.parallel.layout import memory_of_layout
+from webtext.train.footprint import GIB, memory_of_layout
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.propose import USABLE_RATIO, Proposal, proposal_text, propose
-from webtext.train.plan import GIB
 from webtext.train.settings import PlanSettings, TrainSettings
 
 MT_NLG = {"n_layer": 105, "n_head": 128, "n_embd": 20480, "context": 2048, "batch_size": 1920}
@@ -133,7 +132,7 @@ def test_the_verb_prints_the_mesh_the_next_two_and_by_whose_speeds(capsys: pytes
     )
 
 
-def test_a_mesh_is_proposed_without_torch() -> None:
+def test_a_mesh_is_proposed_without_torch(real_processes: None) -> None:
     code = (
         "import sys; from webtext.app.main import run; "
         "code = run(['train', 'plan', '--devices', '8', '--memory-gib', '80']); "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +13,8 @@ from webtext.base.errors import ConfigError, EnvironmentError_
 from webtext.train import rendezvous
 from webtext.train.rendezvous import attempt_store, interface_towards, own_part
 
-KILLED_RANKS = Path(__file__).with_name("killed_ranks.py")
+sys.path.insert(0, str(Path(__file__).parent))
+import killed_ranks
 
 
 @pytest.fixture
@@ -74,10 +74,7 @@ def test_gloo_keeps_its_choice_where_no_other_host_is_meant() -> None:
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.dist)])
 def test_a_run_whose_ranks_are_killed_leaves_what_an_undisturbed_one_does(
-    kills: int, tokens: str, tmp_path: Path
+    kills: int, tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = subprocess.run(
-        [sys.executable, str(KILLED_RANKS), tokens, str(tmp_path), str(kills)], capture_output=True, text=True
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert f"{kills} kills of {kills}: what the run left equals" in answer.stdout
+    killed_ranks.main(tokens, tmp_path, kills)
+    assert f"{kills} kills of {kills}: what the run left equals" in capsys.readouterr().out

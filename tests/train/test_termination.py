@@ -73,23 +73,18 @@ def test_all_processes_end_after_the_same_step_with_one_checkpoint(
 ) -> None:
     """torchrun passes the signal on, and gives the ranks --shutdown-timeout seconds; its own exit code is always 1.
 
-    It is torchrun as it is, with ranks that /proc knows by their environment.
+    Where it is asked itself it is torchrun as it is, and so are its ranks.
     """
     out = tmp_path / "two"
-    as_it_is = [sys.executable, "-m", "torch.distributed.run"]
-    process = subprocess.Popen(
-        [*as_it_is, *torchrun(2, "--shutdown-timeout", "300", *command(tokens, out, 100_000))[2:]],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    agent = torchrun(2, "--shutdown-timeout", "300", *command(tokens, out, 100_000))
+    if asked == "torchrun":
+        agent[:2] = [sys.executable, "-m", "torch.distributed.run"]
+    process = subprocess.Popen(agent, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         wait_for_steps(process, out, 5)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        environments = {int(pid): Path(f"/proc/{pid}/environ").read_bytes() for pid in children}
-        ranks = [pid for pid, variables in environments.items() if b"\0RANK=" in variables]
-        first = [pid for pid in ranks if b"\0RANK=1\0" in environments[pid]]
-        for pid in {"one rank": first, "all ranks": ranks, "torchrun": [process.pid]}[asked]:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()  # as they were begun
+        ranks = [int(pid) for pid in children]
+        for pid in {"one rank": ranks[1:], "all ranks": ranks, "torchrun": [process.pid]}[asked]:
             os.kill(pid, signal.SIGTERM)
         _, talk = process.communicate(timeout=SECONDS)
     finally:

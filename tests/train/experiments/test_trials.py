@@ -17,7 +17,8 @@ from webtext.base.errors import ConfigError, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint import list_checkpoints
-from webtext.train.experiments.trials import Trial, run_trials, steps_of
+from webtext.train.experiments.trials import Trial, run_trials
+from webtext.train.metrics import steps_made
 
 SECONDS = 300.0  # a guard, no measure
 
@@ -115,7 +116,7 @@ except WebtextError as error:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_whoever_is_ended_its_children_save_and_the_same_trials_go_on(
-    tokens: str, tmp_path: Path, settings: TrainSettings, number: signal.Signals
+    tokens: str, tmp_path: Path, settings: TrainSettings, number: signal.Signals, forking: str
 ) -> None:
     """Runs too long to end by themselves, and no checkpoint on the way: what lies there was saved when they were asked."""
     import pickle
@@ -124,11 +125,14 @@ def test_whoever_is_ended_its_children_save_and_the_same_trials_go_on(
     trials = trials_of(tokens, tmp_path, endless, seeds=2 if number == signal.SIGTERM else 1)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, pickle.dumps(trials).hex()], env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", forking + PARENT, pickle.dumps(trials).hex()],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     folders = [Path(trial.folder) for trial in trials]
     end = time.monotonic() + SECONDS
-    while min(map(steps_of, folders)) < 3:
+    while min(map(steps_made, folders)) < 3:
         assert parent.poll() is None
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -149,7 +153,7 @@ def test_whoever_is_ended_its_children_save_and_the_same_trials_go_on(
             time.sleep(0.01)
     if number == signal.SIGKILL:
         return
-    (again,) = run_trials([trials[0].until(steps_of(folders[0]) + 2)], Run.quiet())
+    (again,) = run_trials([trials[0].until(steps_made(folders[0]) + 2)], Run.quiet())
     assert again.result is not None
     assert not again.result.skipped
     assert "going on from step" in trials[0].log.read_text()
