@@ -103,6 +103,7 @@ def main() -> None:
             mesh, schedule, name, windows, *how = run.split()
             dtype = getattr(torch, name)
             shape = MeshShape.parse(mesh)
+            torch.manual_seed(0)  # of what dropout draws
             with torch.device("meta"):
                 model = made_model(n_layer, dtype, *how)
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
