@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -85,9 +86,12 @@ def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_one_undisturb
         time.sleep(0.005)
     process.send_signal(signal.SIGSTOP)  # what became of its child, it never learns
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    its_end = os.pidfd_open(int(child))
     os.kill(int(child), signal.SIGKILL)
     process.kill()
     process.communicate(timeout=SECONDS)
+    assert select.select([its_end], [], [], SECONDS)[0], "until then it holds its model's folder"
+    os.close(its_end)
     finished = {
         (str(each.parent.parent), int(each.name.removeprefix("step-"))) for each in out.rglob("checkpoints/step-*")
     }
