@@ -20,7 +20,9 @@ from webtext.train.flops import flops_per_token
 from webtext.train.shape import GPT2Config
 
 TRIES = 5
-_WIDTH_OF_PRODUCT = {"cpu": 1024, "cuda": 8192}  # on a CPU it is enough for the speed, and takes some milliseconds
+WIDTH_OF_PRODUCT = {"cpu": 1024, "cuda": 8192}  # on a CPU it is enough for the speed, and takes some milliseconds
+SMALL_WIDTH = {"cpu": 1024, "cuda": 4096}
+"""Of a product among the steps of a run, whose device may be nearly full: a quarter of the memory, 96 MiB in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,13 @@ class Meter:
 @functools.cache
 def peak_flops(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     """FLOP/s of this device's matrix products, measured once; `threads` is torch's number of them."""
-    return product_flops(device, dtype)
+    return product_flops(device, dtype, WIDTH_OF_PRODUCT[device.type])
 
 
-def product_flops(device: torch.device, dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
-    """FLOP/s of one square matrix product, the best of several, by the seconds of `clock`."""
-    width = _WIDTH_OF_PRODUCT[device.type]
+def product_flops(
+    device: torch.device, dtype: torch.dtype, width: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """FLOP/s of one square matrix product of that width, the best of several, by the seconds of `clock`."""
     a, b = (torch.ones(width, width, device=device, dtype=dtype) for _ in range(2))
     out = torch.empty_like(a)
     seconds = []

@@ -34,7 +34,7 @@ from webtext.train.guard import Guard
 from webtext.train.held_out import HeldOut
 from webtext.train.loss import WindowRules
 from webtext.train.memory import memory_is_an_error
-from webtext.train.meter import Meter, product_flops
+from webtext.train.meter import SMALL_WIDTH, Meter, product_flops
 from webtext.train.metrics import metrics_log
 from webtext.train.model import GPT2
 from webtext.train.optimizer import optimizer_tensors, set_learning_rate
@@ -239,7 +239,8 @@ class Trainer:
         """Each process's own part of the steps and its device's speed, in metrics.jsonl; one that all wait for is named."""
         if self.world.size > 1:
             own, whole = self._own_times.compare()
-            products = self.world.gather(product_flops(self.world.device, self.dtype))
+            device = self.world.device
+            products = self.world.gather(product_flops(device, self.dtype, SMALL_WIDTH[device.type]))
             row = {"step": self.step, "own_seconds": [round(s, 6) for s in own], "step_seconds": round(whole, 6)}
             self._log(row | {"product_flops": [round(rate) for rate in products]})
             if self.world.is_main and (said := straggler(own) or slow_device(products)):

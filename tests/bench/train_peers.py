@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from webtext.train.meter import memory_bytes, product_flops
+from webtext.train.meter import WIDTH_OF_PRODUCT, memory_bytes, product_flops
 from webtext.train.model import GPT2
 from webtext.train.precision import cast_parameters
 from webtext.train.shape import GPT2Config
@@ -189,7 +189,10 @@ def main() -> None:
                 answer = {"missing": str(error)}
         elif line.strip() == "peak":
             clocks = {"seconds": time.perf_counter, "cpu": time.process_time}
-            answer = {name: product_flops(DEVICE, torch.bfloat16, clock) for name, clock in clocks.items()}
+            answer = {
+                name: product_flops(DEVICE, torch.bfloat16, WIDTH_OF_PRODUCT[DEVICE.type], clock)
+                for name, clock in clocks.items()
+            }
         elif line.strip() == "memory":
             answer = {"memory": memory_bytes(DEVICE)}
         else:
