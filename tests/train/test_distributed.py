@@ -27,11 +27,11 @@ def losses(out: Path) -> list[float]:
     return [row.get("loss", row.get("validation_loss")) for row in rows]
 
 
-MUON = "--optimizer muon --batch-ramp-start 4 --batch-ramp-steps 5"
+MUON = "--optimizer muon --muon-learning-rate 0.003 --batch-ramp-start 4 --batch-ramp-steps 5"
 
 
 @pytest.mark.parametrize(
-    ("more", "bound"), [("--crosses-documents", 1e-5), ("--no-crosses-documents", 1e-5), (MUON, 1e-4)]
+    ("more", "bound"), [("--crosses-documents", 1e-5), ("--no-crosses-documents", 1e-5), (MUON, 5e-5)]
 )
 def test_two_processes_lose_what_one_loses(
     tokens: str, tmp_path: Path, more: str, bound: float, torchrun: Callable[..., list[str]]
@@ -39,7 +39,7 @@ def test_two_processes_lose_what_one_loses(
     """Four microbatches a step for one process, two for each of two: sums in another order, so 1e-5 in float32.
 
     Windows inside documents are padded, so that the processes have unequal numbers of targets.
-    Muon computes in bfloat16, which makes more of a last bit.
+    Muon computes in bfloat16, which makes more of a last bit, and the more the higher its rate.
     """
     assert run(command(tokens, tmp_path / "one", *more.split())) == 0
     two_processes = torchrun(2, "-m", "webtext.app.main", *command(tokens, tmp_path / "two", *more.split()))

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
+from webtext.train.distributed import World
 from webtext.train.initialization import first_values
 from webtext.train.loss import WindowRules
 from webtext.train.offload.engine import OffloadedEngine
@@ -99,7 +100,7 @@ def test_an_offloaded_model_has_the_values_of_the_plain_one(folder: str | None, 
     settings = TrainSettings(
         n_layer=8, n_head=2, n_embd=30, context=16, batch_size=2, offload=place, device_memory_gib=0.1, seed=3
     )
-    engine = OffloadedEngine(on_meta(), settings, WindowRules(), CPU, torch.bfloat16)
+    engine = OffloadedEngine(on_meta(), settings, WindowRules(), World(0, 1, CPU), torch.bfloat16)
     for (name, ours), theirs in zip(engine.parameters.items(), GPT2(CONFIG, 3).parameters(), strict=True):
         assert torch.equal(ours, theirs), name
     tokens_bt = torch.zeros(1, 17, dtype=torch.long)
