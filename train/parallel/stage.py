@@ -45,7 +45,8 @@ class Stage(nn.Module):
         if not self.training:
             return self._losses(hidden_btc, targets_bt)
         loss = self._mean_loss(hidden_btc, targets_bt, counted_bt)
-        return (loss if counted_bt is None else loss * counted_bt.float().mean())[None]
+        loss = loss if counted_bt is None else loss * counted_bt.float().mean()
+        return loss[None].clone()  # FSDP2 warns of a view that leaves what it wraps
 
     def input_shape(self, tokens_bt: Tensor) -> tuple[int, int, int]:
         """Of what a stage but the first takes: with tensor parallel, each rank's part of the sequence."""
