@@ -249,12 +249,13 @@ class PartSet:
     def _check_sizes(self) -> None:
         for part in self.parts:
             for name, n_bytes, _ in _files(part):
-                if not self.folder.exists(name):
-                    raise InputError(f"'{self.folder.location(name)}' is missing", _MEND)
                 self._check_size(name, n_bytes)
 
     def _check_size(self, name: str, n_bytes: int) -> None:
-        found = self.folder.size(name)
+        try:
+            found = self.folder.size(name)
+        except FileNotFoundError:
+            raise InputError(f"'{self.folder.location(name)}' is missing", _MEND) from None
         if found != n_bytes:
             raise InputError(
                 f"'{self.folder.location(name)}' was altered: {found:,} bytes where the manifest says {n_bytes:,}",

@@ -72,7 +72,7 @@ class TokenShards:
         ]
         self.remote: RemoteShards | None = None
         if self.set.folder.is_local:
-            self.set.check_names(self.names)
+            self.set.check_names([*self.names, *(part.name for part in self.set.parts)])
         else:
             self.remote = RemoteShards(self.set.folder.url, self.names, self.headers)
         self._opened: dict[int, ShardFile] = {}

@@ -13,6 +13,7 @@ from webtext.app.main import run
 from webtext.shards import TokenShards
 
 from .conftest import ByteTokenizer
+from .range_server import serving
 from .test_format import edit
 
 Make = Callable[..., TokenShards]
@@ -53,6 +54,26 @@ def test_verify_names_the_altered_block_and_exits_with_3(tokens: str, capsys: py
     error = capsys.readouterr().err
     assert "train-00001.tok': checksum of block 0 (bytes 256 to 287)" in error
     assert len(error.splitlines()) <= 3
+
+
+@pytest.mark.parametrize("name", ["train-00001.tok", "part-00001.parquet"])
+@pytest.mark.parametrize("verb", ["verify", "info"])
+def test_a_missing_file_is_named_and_exits_with_3(
+    verb: str, name: str, tokens: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Path(tokens) / name).unlink()
+    assert run(["shards", verb, tokens]) == 3
+    assert f"{name}' is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["train-00001.tok", "part-00001.parquet"])
+def test_verify_names_a_missing_file_of_a_remote_set_and_exits_with_3(
+    name: str, tokens: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Path(tokens) / name).unlink()
+    with serving(Path(tokens)) as server:
+        assert run(["shards", "verify", server.url]) == 3
+    assert f"{name}'" in capsys.readouterr().err
 
 
 def test_sample_decodes_a_place_with_its_document(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
