@@ -3,12 +3,14 @@
 A worker notes the record it is on (`base/journal.py`). When it dies there, makes no progress there or takes too much
 memory there, that record is tried once more alone, in a fresh worker:
 
-    it dies alone too          the record is set aside; the part is tried again without it
-    it survives alone          the part is tried again whole (somebody else's kill -9 costs nothing);
-                               the record is set aside if the part dies at it a second time
+    it dies alone too          the record is set aside; the part is retried without it
+    it survives alone          the whole part is retried; the record is set aside if the part dies at it a second time
 
-A death outside any record is the part's own: it is tried once more, then it fails. Only a worker that has answered
-for its whole part counts, so nothing is done twice that can be seen.
+A death outside any record is the part's own: the part is retried once, then it fails.
+
+SIGKILL and SIGTERM that the engine did not send say nothing about the record: an operator sends them, and so does the
+kernel when the machine runs out of memory. They count only when a record is killed KILLS_ALONE times while it is
+retried alone, with growing pauses between; otherwise the part is retried until MAX_RETRIES_PER_PART.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import os
 import pickle
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -35,6 +37,8 @@ R = TypeVar("R")
 
 POLL_SECONDS = 0.05
 MAX_RETRIES_PER_PART = 64  # each record that kills costs two, so a part may hold about thirty of them
+KILLS_ALONE = 3
+PAUSE_SECONDS, PAUSE_GROWTH, MAX_PAUSE_SECONDS = 1.0, 4.0, 60.0  # before a part that was killed from outside is retried
 MAX_FAILED_STARTS = 3
 
 log = logging.getLogger(__name__)
@@ -180,15 +184,19 @@ class _Part:
     index: int
     call: bytes
     set_aside: dict[int, str]
+    crashed: set[int] = field(default_factory=set)  # records that died once by themselves
     survived_alone: set[int] = field(default_factory=set)
+    kills_alone: Counter[int] = field(default_factory=Counter)  # by record, from outside
+    n_kills: int = 0  # from outside, at any record
     died_outside_records: bool = False
     n_retries: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Attempt:
     part: _Part
     only: int | None = None  # retry of this record alone
+    not_before: float = 0.0  # on the monotonic clock
     watched_steps: int = -1
     stalled_seconds: float = 0.0
 
@@ -232,8 +240,12 @@ class _Map:
                 worker.kill()
 
     def _start_waiting(self) -> None:
-        while self.waiting and len(self.running) < self.engine.workers:
-            attempt = self.waiting.popleft()
+        now = time.monotonic()
+        while len(self.running) < self.engine.workers:
+            attempt = next((attempt for attempt in self.waiting if attempt.not_before <= now), None)
+            if attempt is None:
+                return
+            self.waiting.remove(attempt)
             worker = self.engine.take()
             self.running[worker] = attempt
             part = attempt.part
@@ -289,29 +301,48 @@ class _Map:
         attempt = self.running.pop(worker)
         worker.kill()
         part = attempt.part
-        if not worker.started:
+        if not worker.started and not death.from_outside:
             self._failed_to_start(part, attempt.only, death.cause)
             return
         log.debug("part %d: worker ended at record %s (%s)", part.index, death.position, death.cause)
-        if death.position is None:
+        if death.from_outside:
+            self._killed(attempt, death)
+        elif death.position is None:
             if part.died_outside_records:
                 self._fail(part, f"the worker ended outside any record: {death.cause}")
             else:
                 part.died_outside_records = True
                 self._retry(part, attempt.only)
-        elif attempt.only is None and death.position not in part.survived_alone:
+        elif death.position not in part.crashed:
+            part.crashed.add(death.position)
             self._retry(part, death.position)
         else:
-            part.set_aside[death.position] = death.cause
-            self.on_set_aside(part.index, death.position, death.cause)
-            self._retry(part, None)
+            self._set_aside(part, death.position, death.cause)
 
-    def _retry(self, part: _Part, only: int | None) -> None:
+    def _killed(self, attempt: _Attempt, death: Death) -> None:
+        """Retry what somebody else killed: alone to see whether it is the record's fault, after a pause."""
+        part, position = attempt.part, death.position
+        part.n_kills += 1
+        pause = min(PAUSE_SECONDS * PAUSE_GROWTH ** min(part.n_kills - 1, 8), MAX_PAUSE_SECONDS)
+        if position is not None and position == attempt.only:
+            part.kills_alone[position] += 1
+            if part.kills_alone[position] >= KILLS_ALONE:
+                self._set_aside(part, position, f"{death.cause}, {KILLS_ALONE} times alone")
+                return
+        only = attempt.only if position is None else position
+        self._retry(part, None if only in part.survived_alone else only, pause)
+
+    def _set_aside(self, part: _Part, position: int, cause: str) -> None:
+        part.set_aside[position] = cause
+        self.on_set_aside(part.index, position, cause)
+        self._retry(part, None)
+
+    def _retry(self, part: _Part, only: int | None, pause: float = 0.0) -> None:
         part.n_retries += 1
         if part.n_retries > MAX_RETRIES_PER_PART:
             self._fail(part, f"given up after {MAX_RETRIES_PER_PART} retries: {len(part.set_aside)} records set aside")
         else:
-            self.waiting.appendleft(_Attempt(part, only))
+            self.waiting.appendleft(_Attempt(part, only, time.monotonic() + pause if pause else 0.0))
 
     def _fail(self, part: _Part, error: str) -> None:
         self.failures.append(TaskFailure(part.index, error))

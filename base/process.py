@@ -38,10 +38,11 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a worker ended: at which record (None: outside any), and why."""
+    """How a worker ended: at which record (None: outside any), why, and whether by a signal that others send."""
 
     position: int | None
     cause: str
+    from_outside: bool = False
 
 
 class WorkerProcess:
@@ -95,14 +96,17 @@ class WorkerProcess:
 
     def death(self) -> Death:
         """How it ended. Called when its end of the socket is closed."""
+        stuck = False
         try:
             status = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
+            stuck = True
             self._process.kill()
             status = self._process.wait()
         if self.journal.out_of_memory:
             return Death(self.journal.position, self.memory_cause)
-        return Death(self.journal.position, f"signal {-status}" if status < 0 else f"exit status {status}")
+        cause = f"signal {-status}" if status < 0 else f"exit status {status}"
+        return Death(self.journal.position, cause, not stuck and -status in (signal.SIGKILL, signal.SIGTERM))
 
     def kill(self) -> None:
         """End it at once: between tasks it holds nothing that would be missed."""

@@ -181,6 +181,9 @@ def _run_parts(
         run.console.say(f"{label}: going on, {len(tasks) - len(missing):,} of {len(tasks):,} parts are done")
     _remove_others(writers, done, keys)
     _make(function, missing, keys, writers, run, label)
+    if missing:
+        for writer in writers.values():  # of workers that died in this run
+            writer.remove_leftovers()
     done = {name: _still_valid(writer, keys) if missing else done[name] for name, writer in writers.items()}
     about = {
         "started": started,
@@ -216,7 +219,7 @@ def _make(
         first = failures[0]
         raise RunFailed(
             f"{len(failures)} of {len(jobs)} parts failed; part {missing[first.index].index}: {first.error}",
-            "the finished parts stay; give the same command again to retry the others",
+            "the finished parts are kept; rerun the same command to retry the others",
         )
 
 

@@ -1,0 +1,38 @@
+"""Part functions for the drills of killed workers; workers import them by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from webtext.base.stage import Failed, PartContext, PartTask
+
+BETWEEN_RECORDS = -1  # a number that stands for no record
+
+
+def wait_to_be_killed(context: PartContext, task: PartTask) -> None:
+    """Write a row per number; each is begun in `folder`, and waits for its kill while `kills` says that one is due."""
+    folder, kills = Path(task.payload["folder"]), task.payload["kills"]
+
+    def begin(number: int) -> int:
+        begun = len(list(folder.glob(f"{number}-*")))
+        marker = folder / f"{number}-{begun}"
+        marker.with_suffix(".tmp").write_text(str(os.getpid()))
+        marker.with_suffix(".tmp").rename(marker)
+        if begun < kills.get(number, 0):
+            time.sleep(600)
+        return number * 2
+
+    if BETWEEN_RECORDS in kills:
+        begin(BETWEEN_RECORDS)
+    for _, number, result in context.apply(begin, enumerate(task.payload["numbers"]), identify=str):
+        if not isinstance(result, Failed):
+            context.main.counts.keep()
+            context.main.write([row(number, result)])
+
+
+def row(number: int, value: float) -> dict[str, Any]:
+    """A row of the kind 'dropped', which is the simplest."""
+    return {"id": str(number), "stage": "filter", "reason": "planted", "value": float(value), "text_start": ""}

@@ -1,0 +1,139 @@
+"""Workers that somebody else kills: an operator, a batch system, the kernel when the machine runs out of memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.errors import RunFailed
+from webtext.base.partset import Failure, PartSet
+from webtext.base.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.stage import PartTask, run_parts
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import killed_functions  # noqa: E402
+
+PARTS = [range(0, 6), range(6, 12)]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause decides nothing but when: without it, the drill is the hardest one."""
+    monkeypatch.setattr("webtext.base.engine.PAUSE_SECONDS", 0.0, raising=False)
+
+
+class Killer:
+    """Kills the worker on a record whenever one is begun that waits for it."""
+
+    def __init__(self, folder: Path, kills: Mapping[int, int], signals: Sequence[int]) -> None:
+        self.folder, self.kills, self.n_killed = folder, kills, 0
+        self._signals, self._stop = signals, threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> Killer:
+        self.folder.mkdir()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        seen: set[str] = set()
+        while not self._stop.is_set():
+            for marker in self.folder.glob("*-*[0-9]"):
+                number, begun = map(int, marker.name.rsplit("-", 1))
+                if marker.name not in seen and begun < self.kills.get(number, 0):
+                    os.kill(int(marker.read_text()), self._signals[self.n_killed % len(self._signals)])
+                    self.n_killed += 1
+                seen.add(marker.name)
+            time.sleep(0.002)
+
+
+def make(out: Path, folder: Path, kills: Mapping[int, int]) -> PartSet:
+    tasks = [
+        PartTask(index=i, sources=(), payload={"numbers": list(n), "folder": str(folder), "kills": dict(kills)})
+        for i, n in enumerate(PARTS)
+    ]
+    with LocalEngine(2) as engine:
+        return run_parts(
+            killed_functions.wait_to_be_killed,
+            tasks,
+            recipe=Recipe(stage="test.killed", code_version=1, settings={}),
+            outputs={"out": (str(out), "dropped")},
+            parents=[],
+            run=Run(engine, Console("quiet")),
+        )["out"]
+
+
+def undisturbed(tmp_path: Path) -> Path:
+    (tmp_path / "undisturbed-work").mkdir()
+    make(tmp_path / "undisturbed", tmp_path / "undisturbed-work", {})
+    return tmp_path / "undisturbed"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "run.json"
+    }
+
+
+def test_eighteen_kills_from_outside_quarantine_nothing(tmp_path: Path) -> None:
+    """Each of six records is killed in its part, and twice when it is retried alone."""
+    kills = dict.fromkeys((0, 1, 5, 6, 7, 11), 3)
+    with Killer(tmp_path / "work", kills, [signal.SIGKILL, signal.SIGTERM]) as killer:
+        made = make(tmp_path / "out", tmp_path / "work", kills)
+    assert killer.n_killed == 18
+    assert made.manifest["reproducible"]
+    assert files(tmp_path / "out") == files(undisturbed(tmp_path))
+
+
+def test_a_record_that_is_killed_three_times_alone_is_set_aside(tmp_path: Path) -> None:
+    """The kernel ends whoever takes the machine's last memory with the same signal, so it cannot be retried for ever."""
+    with Killer(tmp_path / "work", {3: 4}, [signal.SIGKILL]) as killer:
+        made = make(tmp_path / "out", tmp_path / "work", {3: 4})
+    assert killer.n_killed == 4
+    assert made.counts.failed == {"killed_worker": 1}
+    assert made.parts[0].failures == (Failure("3", "killed_worker", "signal 9, 3 times alone"),)
+    assert not made.manifest["reproducible"]
+
+
+def test_a_part_that_is_killed_too_often_fails_and_the_next_run_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records 6 and 7 are killed again after each survived alone: nothing is learned of them, so the part gives up."""
+    monkeypatch.setattr("webtext.base.engine.MAX_RETRIES_PER_PART", 7)
+    kills = {6: 3, 7: 3, 8: 3}
+    with (
+        Killer(tmp_path / "work", kills, [signal.SIGKILL]) as killer,
+        pytest.raises(RunFailed, match="1 of 2 parts failed; part 1: given up after 7 retries: 0 records set aside"),
+    ):
+        make(tmp_path / "out", tmp_path / "work", kills)
+    assert killer.n_killed >= 6
+    assert not (tmp_path / "out" / "quarantine.json").exists()
+    with Killer(tmp_path / "rest", {}, [signal.SIGKILL]):
+        make(tmp_path / "out", tmp_path / "rest", {})
+    assert files(tmp_path / "out") == files(undisturbed(tmp_path))
+
+
+def test_a_part_that_is_killed_between_records_is_retried_more_than_once(tmp_path: Path) -> None:
+    """A crash there fails the part the second time; a kill from outside is nothing of the part's."""
+    kills = {killed_functions.BETWEEN_RECORDS: 4}
+    with Killer(tmp_path / "work", kills, [signal.SIGKILL]) as killer:
+        made = make(tmp_path / "out", tmp_path / "work", kills)
+    assert killer.n_killed == 4
+    assert made.counts.kept == 12
