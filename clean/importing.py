@@ -31,11 +31,11 @@ from webtext.clean.scrub import scrub
 from webtext.clean.text import clean_text, has_surrogates
 from webtext.clean.unique import UniqueTask, run_unique
 
-CODE_VERSION = 3  # 3: author, published
+CODE_VERSION = 4  # 4: karma and split are read strictly
 TEXT = "text"
 KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split")
 FILE, DATASET = "file", "huggingface"  # what the manifest calls a part's source
-HELD_OUT = ("validation", "test")
+TRAIN, HELD_OUT = "train", "validation"
 DATASET_BATCH_ROWS = 256
 
 
@@ -78,7 +78,7 @@ class FileOrigin:
 
 @dataclass(frozen=True, slots=True)
 class DatasetOrigin:
-    """One shard of one split of a dataset, as its files have it; `split` is set on all rows unless it is None."""
+    """One shard of one split of a dataset. `split` holds for rows that do not state their own; None when ids decide."""
 
     reference: Reference
     name: str
@@ -90,14 +90,13 @@ class DatasetOrigin:
     def all_of(cls, text: str) -> list[DatasetOrigin]:
         """Every shard of what `huggingface:NAME[[:CONFIG]:COLUMN][@REVISION]` names, of all splits; COLUMN is `text`.
 
-        What the dataset holds out as validation or test is held out here, and then all else is train; where it holds out
-        nothing, `split_of` does.
+        Every split but `train` is held out. Where the dataset has only `train`, `split_of` decides.
         """
         reference = pinned(text, TEXT)
         splits = open_dataset(reference)[0]
-        holds_out = any(name in HELD_OUT for name in splits)
+        holds_out = any(_stated_split(name) == HELD_OUT for name in splits)
         return [
-            cls(reference, name, shard, rows.num_shards, _our_split(name) if holds_out else None)
+            cls(reference, name, shard, rows.num_shards, _stated_split(name) if holds_out else None)
             for name, rows in splits.items()
             for shard in range(rows.num_shards)
         ]
@@ -121,7 +120,9 @@ class DatasetOrigin:
                 names = [name for name, theirs in columns.items() if theirs in batch.column_names]
                 found = batch.select([columns[name] for name in names]).rename_columns(names)
                 for row in found.to_pylist():
-                    yield row | {"split": self.split} if self.split else row
+                    if self.split == HELD_OUT or row.get("split") in (None, ""):
+                        row["split"] = self.split
+                    yield row
         except MemoryError:
             raise  # the engine's to judge
         except Exception as error:  # of many kinds, by what is wrong: the network, a file
@@ -184,10 +185,6 @@ def import_documents(origins: Sequence[Origin], out: str, run: Run, *, scrubs: b
     )
 
 
-def _our_split(name: str) -> str:
-    return "validation" if name in HELD_OUT else "train"
-
-
 def _import_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
     unique: UniqueTask[ImportTask] = task.payload
@@ -216,9 +213,13 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
     if isinstance(record.values, str):
         return Refused("not_json", record.values)
     values = record.values
-    text, url = values.get(TEXT), _string(values.get("url"))
+    text, url, karma, split = values.get(TEXT), _string(values.get("url")), values.get("karma"), values.get("split")
     if not isinstance(text, str):
         return Refused("no_text", f"text is {type(text).__name__}")
+    if karma is not None and _whole_number(karma) is None:
+        return Refused("karma_not_integer", f"karma is {karma!r}"[:200])
+    if split is not None and not isinstance(split, str):
+        return Refused("split_not_text", f"split is {split!r}"[:200])
     text = clean_text(text)
     if not text.strip():
         return Dropped("empty_text")
@@ -228,11 +229,10 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
         n_scrubbed = sum(counts)
     place = f"{record.task.origin.place}\n{record.row}"
     given = values.get("id")
-    named = _whole_number(given) if isinstance(given, int) else _string(given)
-    identifier = str(named or hashlib.sha256(place.encode()).hexdigest()[:ID_HEX_DIGITS])
+    named = _string(given) if isinstance(given, str) else _whole_number(given)
+    identifier = str(hashlib.sha256(place.encode()).hexdigest()[:ID_HEX_DIGITS] if named in (None, "") else named)
     canonical = canonical_url(url) if url else None
     language, score = detect_language(text) or (None, None)
-    split = values.get("split")
     return {
         "id": identifier,
         "link_ids": [],
@@ -246,8 +246,8 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
         "domain": registrable_domain(canonical) if canonical else None,
         "language": language,
         "language_score": score,
-        "karma": _whole_number(values.get("karma")),
-        "split": split if split in ("train", "validation") else split_of(identifier),
+        "karma": _whole_number(karma),
+        "split": _stated_split(split) if split and split.strip() else split_of(identifier),
         "n_scrubbed": n_scrubbed,
     }
 
@@ -258,8 +258,23 @@ def _string(value: Any) -> str | None:
 
 
 def _whole_number(value: Any) -> int | None:
-    """The value if it is a whole number that a column can hold."""
+    """The value as an integer if it is a whole number that a column can hold; data frames write integers as floats.
+
+    >>> _whole_number(5.0), _whole_number(1.5), _whole_number(1e300), _whole_number(True)
+    (5, None, None, None)
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
+
+
+def _stated_split(split: str) -> str:
+    """Our name of a split that somebody else made: whatever is not `train` was held out, so it stays held out.
+
+    >>> _stated_split(" Train "), _stated_split("test"), _stated_split("dev")
+    ('train', 'validation', 'validation')
+    """
+    return TRAIN if split.strip().lower() == TRAIN else HELD_OUT
 
 
 def _moment(value: Any) -> int | None:

@@ -30,6 +30,8 @@ FAILED: Mapping[str, str] = {
     "record_too_large": "the WARC record is above 64 MiB",
     "not_json": "an imported line that is no JSON object",
     "no_text": "an imported record without text",
+    "karma_not_integer": "an imported record whose karma is not a whole number of 64 bits",
+    "split_not_text": "an imported record whose split is not a string",
     "repeated_id": "an imported record whose id was there before",
     "raised": "the extractor raised an error; the cause is in the manifest",
     "killed_worker": "the record made its worker die, hang or eat memory, twice",

@@ -143,6 +143,85 @@ def test_a_reference_may_name_the_column_alone() -> None:
         DatasetOrigin.all_of("huggingface:/nowhere/at/all:text")
 
 
+# --- splits and karma -----------------------------------------------------------------------------------------------------
+
+
+def imported(tmp_path: Path, run: Run, records: list[dict[str, Any]]) -> PartSet:
+    """These records as JSON lines, imported; they are numbered, and each has a text of its own."""
+    lines = [{"id": f"{i}", "text": article(i)} | record for i, record in enumerate(records)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return read_documents([str(tmp_path / "a.jsonl")], str(tmp_path / "out"), run)
+
+
+def failures(documents: PartSet) -> dict[str, str]:
+    return {failure.id: failure.reason for part in documents.parts for failure in part.failures}
+
+
+def test_every_split_but_train_is_held_out(tmp_path: Path, run: Run) -> None:
+    held_out = ["test", "TEST", " test ", "validation", "valid", "dev", "eval", "test_sft", "unsupervised", "training?"]
+    documents = imported(tmp_path, run, [{"split": name} for name in [*held_out * 3, "train", "Train", " TRAIN\n"]])
+    assert [row["split"] for row in rows(documents)] == ["validation"] * 30 + ["train"] * 3
+
+
+def test_a_record_without_a_split_is_split_by_its_id(tmp_path: Path, run: Run) -> None:
+    documents = imported(tmp_path, run, [{"split": split} for split in ("", "  ", None)] * 20 + [{}] * 20)
+    assert [row["split"] for row in rows(documents)] == [split_of(str(i)) for i in range(80)]
+
+
+def test_a_split_that_is_not_text_is_a_counted_failure(tmp_path: Path, run: Run) -> None:
+    bad = [1, 0, 1.5, True, False, ["test"], {}, float("nan")]
+    documents = imported(tmp_path, run, [{"split": split} for split in bad] + [{"split": "train"}])
+    assert failures(documents) == {f"row {i}": "split_not_text" for i in range(len(bad))}
+    assert documents.counts.to_json() == {
+        "records_in": 9, "kept": 1, "dropped": {}, "failed": {"split_not_text": 8}
+    }  # fmt: skip
+
+
+def test_whole_floats_are_karma_and_anything_else_is_a_counted_failure(tmp_path: Path, run: Run) -> None:
+    good = [5, 5.0, -3.0, 0.0, 2.0**62, -(2.0**63), None]
+    bad = [1.5, "abc", "5", float("nan"), float("inf"), 1e300, 2.0**63, 2**63, True, False, [5], {}]
+    documents = imported(tmp_path, run, [{"karma": karma} for karma in [*good, *bad]])
+    assert [row["karma"] for row in rows(documents)] == [5, 5, -3, 0, 2**62, -(2**63), None]
+    assert failures(documents) == {f"row {i}": "karma_not_integer" for i in range(len(good), len(good) + len(bad))}
+    assert "karma is 1.5" in {failure.cause for failure in documents.parts[0].failures}
+
+
+def test_a_data_frame_s_floats_in_parquet_are_integers(tmp_path: Path, run: Run) -> None:
+    table = pa.table(
+        {
+            "text": [article(1), article(2), article(3)],
+            "karma": [7.0, None, 2.5],
+            "date": [1496318400.0, None, 0.0],
+            "id": [0.0, 12.0, 13.0],
+            "split": pa.array(["test", "train", "test"]).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    documents = read_documents([str(tmp_path / "a.parquet")], str(tmp_path / "out"), run)
+    found = [tuple(row[name] for name in ("id", "karma", "date", "split")) for row in rows(documents)]
+    assert found == [("0", 7, 1496318400, "validation"), ("12", None, None, "train")]
+    assert failures(documents) == {"row 2": "karma_not_integer"}
+
+
+def test_the_splits_of_a_dataset_and_of_its_rows_are_held_out(tmp_path: Path, run: Run) -> None:
+    def records(first: int, *splits: str | None) -> list[dict[str, Any]]:
+        return [{"text": article(i), "id": f"{i}", "split": split} for i, split in enumerate(splits, first)]
+
+    three = {"train": records(0, None, "test", "train", ""), "dev": records(10, "train"), "extra": records(20, None)}
+    (tmp_path / "set/data").mkdir(parents=True)
+    for split, some in three.items():
+        pq.write_table(pa.Table.from_pylist(some, pa.schema(dict.fromkeys(("text", "id", "split"), pa.string()))),
+                       tmp_path / f"set/data/{split}-00000.parquet")  # fmt: skip
+    (tmp_path / "set/README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n"
+        + "".join(f"  - split: {split}\n    path: data/{split}-*\n" for split in three)
+        + "---\n"
+    )
+    documents = read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), run)
+    expected = {"0": "train", "1": "validation", "2": "train", "3": "train", "10": "validation", "20": "validation"}
+    assert {row["id"]: row["split"] for row in rows(documents)} == expected
+
+
 # --- what clean run takes ------------------------------------------------------------------------------------------------
 
 
