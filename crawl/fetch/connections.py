@@ -17,12 +17,13 @@ import aiohttp
 from aiohttp import hdrs
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
 from webtext.crawl.addresses import AddressRule
-from webtext.crawl.fetch.session import MAX_HEADER_BYTES, MAX_HEADERS, READ_BYTES, guarded_connector
+from webtext.crawl.fetch.session import MAX_HEADER_BYTES, MAX_HEADERS, READ_BYTES, guarded_connector, n_unread
 from webtext.crawl.resolver import PinnedResolver
 
 ORIGINS_KNOWN = 4096
@@ -96,6 +97,8 @@ class Connections:
             protocol = connection.protocol
             if protocol is None or protocol.transport is None:
                 raise aiohttp.ServerDisconnectedError
+            if protocol.should_close or (not request.is_ssl() and n_unread(protocol)):
+                raise HttpProcessingError(message="bytes came before the request")
             protocol.set_response_params(
                 read_until_eof=True,
                 auto_decompress=False,

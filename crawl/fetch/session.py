@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import functools
+import sys
+import termios
+from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawResponseMessage
 
 from webtext.crawl.addresses import AddressRule
 from webtext.crawl.resolver import PinnedResolver, guarded_socket
+
+if TYPE_CHECKING:
+    from aiohttp.client_reqrep import ConnectionKey
+    from aiohttp.tracing import Trace
 
 MAX_HEADER_BYTES = 8190  # of one line; what aiohttp and most servers allow
 MAX_HEADERS = 128
@@ -38,7 +47,7 @@ def guarded_session(user_agent: str, resolver: PinnedResolver, rule: AddressRule
 
 def guarded_connector(resolver: PinnedResolver, rule: AddressRule, keep_alive: float) -> aiohttp.TCPConnector:
     """What makes every connection, and keeps it for so many seconds, MAX_KEEP_ALIVE at most."""
-    connector = aiohttp.TCPConnector(
+    connector = _Connector(
         limit=0,  # slots bound what is under way
         resolver=resolver,
         use_dns_cache=False,
@@ -49,6 +58,48 @@ def guarded_connector(resolver: PinnedResolver, rule: AddressRule, keep_alive: f
     protocol: type[ResponseHandler] = _Protocol
     connector._factory = functools.partial(protocol, loop=asyncio.get_running_loop())
     return connector
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Reuses a connection only while it is quiet: bytes that come before a request never answer it (RFC 9112 section 9.2).
+
+    aiohttp checks `should_close` when it puts a connection back, and nothing when it takes it out again.
+    """
+
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        while (connection := await super()._get(key, traces)) is not None:
+            if key.is_ssl:
+                await asyncio.sleep(0)  # what waits in the TLS layer reaches the protocol in this turn of the loop
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close and not n_unread(protocol):
+                return connection
+            connection.close()
+        return None
+
+    def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        is_over = should_close or protocol.should_close or not _ends_cleanly(protocol)
+        super()._release(key, protocol, should_close=is_over)
+
+
+def n_unread(protocol: ResponseHandler) -> int:
+    """The bytes in the connection's socket that the event loop has not read yet (over TLS, encrypted ones)."""
+    transport = protocol.transport
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return 0
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def _ends_cleanly(protocol: ResponseHandler) -> bool:
+    """Take the parser off a connection after its answer; False when the start of another one has come behind it.
+
+    Without a parser, all that comes from now on stays in the protocol's tail, which makes `should_close` true.
+    """
+    parser, protocol._parser = protocol._parser, None
+    try:
+        return parser is None or parser.feed_eof() is None
+    except (aiohttp.ClientError, HttpProcessingError):
+        return False
 
 
 class _Protocol(ResponseHandler):

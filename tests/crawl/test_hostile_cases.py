@@ -110,6 +110,12 @@ CASES = [
     ("below the rate", "test_hostile_times.py::test_a_body_below_the_minimum_rate_ends_before_the_deadline"),
     ("a handshake stalls", "test_hostile_tls.py::test_a_handshake_that_stalls_ends_in_time"),
     ("close after headers", "test_hostile_times.py::test_connections_that_break_are_failed_ones|after the headers"),
+    ("an answer nobody asked for", "test_unsolicited_answers.py::test_the_next_page_is_its_own|a whole answer"),
+    ("the same over TLS", "test_unsolicited_answers.py::test_the_next_page_is_its_own_over_tls"),
+    (
+        "an answer before the request",
+        "test_unsolicited_answers.py::test_an_answer_before_the_request_is_not_the_answer_to_it",
+    ),
     ("reset in the body", "test_hostile_times.py::test_connections_that_break_are_failed_ones|reset in the body"),
     # headers
     ("a line of 50 MB", "test_hostile_headers.py::test_headers_beyond_the_bounds_are_bad_responses|a line of 50 MB"),
@@ -165,7 +171,7 @@ CASES = [
 
 
 def test_the_list_is_whole() -> None:
-    assert len(CASES) == len({what for what, _ in CASES}) == 115
+    assert len(CASES) == len({what for what, _ in CASES}) == 118
 
 
 @pytest.mark.parametrize("place", dict.fromkeys(place for _, place in CASES))

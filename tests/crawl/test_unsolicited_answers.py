@@ -1,0 +1,224 @@
+"""Servers that send bytes nobody asked for: the next page must be its own, never what waited on the connection.
+
+RFC 9112 section 9.2: data that arrive without an outstanding request are not the response to a later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+import threading
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+import uvloop
+from aiohttp.http_exceptions import HttpProcessingError
+
+from webtext.crawl.addresses import AddressRule, AllowedAddress
+from webtext.crawl.fetch.connections import Connections
+from webtext.crawl.fetch.session import guarded_session
+from webtext.crawl.resolver import PinnedResolver
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hostile_answers import answer  # noqa: E402
+from test_hostile_tls import Authority  # noqa: E402
+
+WRONG = answer(b"<html>wrong page")
+NO_HTTP = b"\x00\xff hello"
+EXTRAS = {
+    "a whole answer": WRONG,
+    "two": 2 * WRONG,
+    "an answer without its last byte": WRONG[:-1],
+    "a head without its end": WRONG[: WRONG.index(b"\r\n\r\n")],
+    "half a status line": b"HTTP/1.1 2",
+    "one byte": b"H",
+    "no HTTP at all": NO_HTTP,
+}
+
+
+class ChattyServer:
+    """Answers each path with itself; on its first connection sends `extra` too, after the first answer or before."""
+
+    def __init__(self, extra: bytes, moment: str, tls: ssl.SSLContext | None = None) -> None:
+        self._extra, self._moment = extra, moment
+        self.n_connections = 0
+        self.may_send, self.has_sent = threading.Event(), threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        start = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
+        self._server = asyncio.run_coroutine_threadsafe(start, self._loop).result()
+        self.origin = f"http{'s' if tls else ''}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.n_connections += 1
+        is_first = self.n_connections == 1
+        try:
+            if is_first and self._moment == "before":
+                await self._send(writer, self._extra)
+            n_requests = 0
+            while True:
+                path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+                n_requests += 1
+                own = answer(b"<html>" + path)
+                if is_first and n_requests == 2:
+                    own = WRONG[len(self._extra) :] + own  # the rest of what was begun
+                at_once = is_first and n_requests == 1 and self._moment == "at once"
+                writer.write(own + self._extra if at_once else own)
+                if is_first and n_requests == 1 and self._moment == "later":
+                    await writer.drain()
+                    await asyncio.to_thread(self.may_send.wait, 60)
+                    await self._send(writer, self._extra)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        writer.write(data)
+        await writer.drain()
+        self.has_sent.set()
+
+    def close(self) -> None:
+        async def stop() -> None:
+            self._server.close()
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def ask_twice(server: ChattyServer, tls: ssl.SSLContext | bool, *, loop_reads: bool) -> list[bytes]:
+    """The bodies of /1 and /2; between them the server sends what nobody asked for."""
+
+    async def run() -> list[bytes]:
+        rule = AddressRule((AllowedAddress.parse("127.0.0.1"),))
+        connections = Connections(PinnedResolver(rule), rule, keep_alive=60.0)
+        bodies = []
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=60)
+        try:
+            for target in ("/1", "/2"):
+                async with asyncio.timeout(60):
+                    _, given = await connections.get(server.origin, target, "", tls, timeout)
+                with given:
+                    bodies.append(await given.content.read())
+                server.may_send.set()
+                if server._moment == "later":
+                    server.has_sent.wait(60)  # this thread: the loop reads nothing meanwhile
+                    await asyncio.sleep(0.2 if loop_reads else 0)
+        finally:
+            await connections.close()
+        return bodies
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # the loop of a crawl
+        return runner.run(run())
+
+
+@pytest.mark.parametrize("moment", ["at once", "later, and the loop has read it", "later, and waits in the socket"])
+@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
+def test_the_next_page_is_its_own(extra: bytes, moment: str) -> None:
+    server = ChattyServer(extra, moment.partition(",")[0])
+    try:
+        if (extra, moment) == (NO_HTTP, "at once"):  # one read, which is not HTTP
+            with pytest.raises(HttpProcessingError):
+                ask_twice(server, True, loop_reads=False)
+            return
+        assert ask_twice(server, True, loop_reads="loop" in moment) == [b"<html>/1", b"<html>/2"]
+        assert server.n_connections == 2
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("moment", ["at once", "later, and the loop has read it", "later, and waits in the socket"])
+@pytest.mark.parametrize("extra", ["a whole answer", "half a status line"])
+def test_the_next_page_is_its_own_over_tls(extra: str, moment: str, authority: Authority) -> None:
+    server = ChattyServer(EXTRAS[extra], moment.partition(",")[0], authority.context("chatty"))
+    tls = ssl.create_default_context(cafile=str(authority.file))
+    try:
+        assert ask_twice(server, tls, loop_reads="loop" in moment) == [b"<html>/1", b"<html>/2"]
+        assert server.n_connections == 2
+    finally:
+        server.close()
+
+
+def test_a_quiet_connection_over_tls_is_used_again(authority: Authority) -> None:
+    server = ChattyServer(b"", "never", authority.context("quiet"))
+    tls = ssl.create_default_context(cafile=str(authority.file))
+    try:
+        ask_twice(server, tls, loop_reads=True)
+        assert server.n_connections == 1
+    finally:
+        server.close()
+
+
+def test_an_answer_before_the_request_is_not_the_answer_to_it() -> None:
+    server = ChattyServer(WRONG, "before")
+    try:
+        with pytest.raises(HttpProcessingError, match="bytes came before the request"):
+            ask_new_connection_late(server)
+    finally:
+        server.close()
+
+
+def ask_new_connection_late(server: ChattyServer) -> bytes:
+    """Ask on a connection whose server has spoken first, once its bytes are there."""
+
+    class Late(Connections):
+        async def _exchange(self, request, head, timeout):  # type: ignore[no-untyped-def]
+            connect = self._connector.connect
+
+            async def connect_and_wait(*args):  # type: ignore[no-untyped-def]
+                connection = await connect(*args)
+                server.has_sent.wait(60)
+                time.sleep(0.05)
+                return connection
+
+            self._connector.connect = connect_and_wait  # type: ignore[method-assign]
+            return await super()._exchange(request, head, timeout)
+
+    async def run() -> bytes:
+        rule = AddressRule((AllowedAddress.parse("127.0.0.1"),))
+        connections = Late(PinnedResolver(rule), rule, keep_alive=60.0)
+        try:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=60)
+            _, given = await connections.get(server.origin, "/1", "", True, timeout)
+            with given:
+                return await given.content.read()
+        finally:
+            await connections.close()
+
+    return asyncio.run(run())
+
+
+def test_the_session_that_asks_apis_takes_no_unsolicited_answer_either() -> None:
+    server = ChattyServer(WRONG, "later")
+
+    async def run() -> list[bytes]:
+        rule = AddressRule((AllowedAddress.parse("127.0.0.1"),))
+        async with guarded_session("webtext", PinnedResolver(rule), rule) as session:
+            bodies = []
+            for target in ("/1", "/2"):
+                async with session.get(server.origin + target) as given:
+                    bodies.append(await given.read())
+                server.may_send.set()
+                server.has_sent.wait(60)
+            return bodies
+
+    try:
+        assert asyncio.run(run()) == [b"<html>/1", b"<html>/2"]
+    finally:
+        server.close()
