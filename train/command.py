@@ -245,6 +245,7 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str 
     "--detokenize/--no-detokenize", default=True, help="Take back the blanks of tokenised text; on by default."
 )
 @click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show beside.")
+@click.option("--stop-words", metavar="FILE", help="LAMBADA: words that end no passage, one per line.")
 @click.option("--out", metavar="DIR", help="Write evaluation.json, or evaluation-TASK.json, there.")
 def eval_(
     run: Run,
@@ -255,6 +256,7 @@ def eval_(
     tokenizer: str | None,
     detokenize: bool,
     overlap: str | None,
+    stop_words: str | None,
     out: str | None,
 ) -> None:
     """Held-out perplexity of MODEL on DATA: a token set's validation split, an evaluation set's file, or any text.
@@ -270,8 +272,8 @@ def eval_(
     """
     target = None if out is None else Folder(need_out(out))
     is_set = Folder(data).exists("manifest.json")
-    if is_set and (task or overlap):
-        name = "--task" if task else "--overlap"
+    if is_set and (task or overlap or stop_words):
+        name = "--task" if task else "--overlap" if overlap else "--stop-words"
         raise ConfigError(f"'{data}' is a token set and {name} is given", f"name a text file, or leave {name} out")
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.memory import batch_memory_is_an_error
@@ -286,8 +288,9 @@ def eval_(
             from webtext.train.evaluate.report import task_text
             from webtext.train.evaluate.zero_shot import evaluate_task
 
-            how = {"tokenizer": _tokenizer(tokenizer) or _tokenizer_of(model), "detokenize": detokenize}
-            answer = evaluate_task(model, task or "text", data, settings, run, overlap=overlap, **how)
+            how: dict[str, Any] = {"tokenizer": _tokenizer(tokenizer) or _tokenizer_of(model), "detokenize": detokenize}
+            how |= {"overlap": overlap, "stop_words": stop_words}
+            answer = evaluate_task(model, task or "text", data, settings, run, **how)
             text = task_text(answer)
     if not _is_main_process():
         return

@@ -61,8 +61,12 @@ def peak_flops(device: torch.device, dtype: torch.dtype, threads: int) -> float:
 def product_flops(
     device: torch.device, dtype: torch.dtype, width: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """FLOP/s of one square matrix product of that width, the best of several, by the seconds of `clock`."""
-    a, b = (torch.ones(width, width, device=device, dtype=dtype) for _ in range(2))
+    """FLOP/s of one square matrix product of that width, the best of several, by the seconds of `clock`.
+
+    Of random numbers, as in a run: a GPU draws less power for equal ones, and computes faster than it would in training.
+    """
+    generator = torch.Generator(device).manual_seed(0)  # the run's own random numbers stay as they are
+    a, b = (torch.randn(width, width, generator=generator, device=device, dtype=dtype) for _ in range(2))
     out = torch.empty_like(a)
     seconds = []
     for _ in range(TRIES + 1):  # the first one warms up

@@ -7,7 +7,7 @@ import torch
 
 from webtext.train import meter
 from webtext.train.distributed import World
-from webtext.train.meter import Meter, Speed, memory_bytes, peak_flops
+from webtext.train.meter import Meter, Speed, memory_bytes, peak_flops, product_flops
 from webtext.train.shape import GPT2Config
 
 CPU = torch.device("cpu")
@@ -26,6 +26,17 @@ def test_the_peak_is_measured_once_for_a_device_a_dtype_and_a_number_of_threads(
     first = peak_flops(CPU, torch.float32, 1)
     assert first > 0
     assert peak_flops(CPU, torch.float32, 1) == first
+
+
+def test_the_peak_is_measured_on_random_numbers_and_draws_none_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices of ones flatter a GPU, whose power goes by the bits that change."""
+    factors: list[torch.Tensor] = []
+    monkeypatch.setattr(torch, "mm", lambda a, b, out: factors.extend((a, b)))
+    before = torch.get_rng_state()
+    product_flops(CPU, torch.bfloat16, 64)
+    assert all(0.9 < matrix.float().std() < 1.1 for matrix in factors)
+    assert not torch.equal(factors[0], factors[1])
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_memory_of_a_process_is_that_of_its_peak() -> None:

@@ -20,10 +20,10 @@ from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
 from webtext.train.distributed import World
-from webtext.train.evaluate.cloze import Cloze, read_cbt, score_clozes
+from webtext.train.evaluate.cloze import Cloze, barred_tokens, read_cbt, read_stop_words, score_clozes
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.evaluate.report import task_text
-from webtext.train.evaluate.table3 import SIZES, TABLE_3, TASKS
+from webtext.train.evaluate.table3 import FILTERED, SIZES, TABLE_3, TASKS, UNFILTERED
 from webtext.train.evaluate.zero_shot import evaluate_task
 from webtext.train.settings import EvalSettings
 
@@ -123,10 +123,75 @@ def test_the_last_word_is_scored_as_transformers_does(
     found, n = values(answer), len(passages)
     assert found["perplexity", "word"] == pytest.approx(math.exp(total / n), rel=1e-5)
     assert found["perplexity", "token"] == pytest.approx(math.exp(total / n_tokens), rel=1e-5)
-    assert found["accuracy", "word"] == whole / n
+    assert found[UNFILTERED, "word"] == whole / n
     assert 0 < whole < n
-    assert found["accuracy", "last token"] == last / n
-    assert answer["paper"]["accuracy"]["117M"] == 0.4599
+    assert found[UNFILTERED, "last token"] == last / n
+    assert answer["paper"].keys() == {"perplexity", UNFILTERED}
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ([], {" he", " heq"}),
+        (["HE", "zq"], {" said", " heq"}),
+        (["he", "said"], {" cat", " heq"}),
+        (["cat", "heq"], {" he"}),
+    ],
+)
+def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
+    words: list[str], right: set[str], theirs: tuple[str, Any], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that begins each word with ' he', or else ' said', ' cat', and goes on with 'q', or else 'z'.
+
+    ' heq' begins with the stop word 'he' and is another word. As a stop word it leaves 'z' to follow ' he'.
+    """
+    firsts, nexts = torch.zeros(2, tokenizer.vocab_size)
+    for texts, logits_v in (((" cat", " said", " he"), firsts), (("z", "q"), nexts)):
+        for logit, text in enumerate(texts, 1):
+            logits_v[tokenizer.encode(text)] = logit
+    model, here = load_model(theirs[0]), World(0, 1, torch.device("cpu"))
+    monkeypatch.setattr(model, "logits", lambda hidden_nc: torch.stack([firsts, *[nexts] * (len(hidden_nc) - 1)]))
+    barred, found, plain = barred_tokens(words, tokenizer), set(), set()
+    for word in (" he", " He", " said", " cat", " heq", " zq"):
+        how = {"batch_size": 1, "world": here, "barred": barred}
+        scores = score_clozes(model, [Cloze("The cat sat", word)], tokenizer, **how)
+        found |= {word} if scores.all_filtered[0] else set()
+        plain |= {word} if scores.all_likeliest[0] else set()
+        assert scores.last_filtered[0] or not scores.all_filtered[0]
+    assert (found, plain) == (right, {" he", " heq"})
+
+
+def test_each_accuracy_of_lambada_stands_beside_the_papers_with_the_same_filter(
+    theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    file, stops = tmp_path / "lambada.jsonl", tmp_path / "stop-words.txt"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in LAMBADA))
+    stops.write_text("the\r\n\nof\n")
+    for chosen in (None, str(stops)):
+        how = {"tokenizer": tokenizer, "stop_words": chosen}
+        answer = evaluate_task(theirs[0], "lambada", str(file), EvalSettings(), Run.quiet(), **how)
+        lines = [line.split("  ") for line in task_text(answer).splitlines() if "accuracy" in line]
+        shown = [tuple(filter(None, map(str.strip, line)))[:3] for line in lines]
+        of_paper = {(measure, value) for who, measure, value in shown if who == "paper's 1542M"}
+        assert of_paper == {(UNFILTERED, "52.66%"), *([(FILTERED, "63.24%")] if chosen else [])}
+        assert {measure for _, measure, _ in shown} == answer["paper"].keys() - {"perplexity"}
+        assert answer.get("stop_words", {}).get("file") == chosen
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"the\nof a\n", "line 2: 'of a' is not a word"),
+        (b"the\n\x00\x01", "line 2: "),
+        (b"\n \n", "holds no words"),
+        (b"", "holds no words"),
+        (b"\xff\xfe", "is no UTF-8: byte 0"),
+    ],
+)
+def test_a_file_that_lists_no_words_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_stop_words(data, "f")
+    assert message in str(caught.value)
 
 
 def their_next_token(model: Any, tokenizer: Tokenizer, before: str) -> str:
@@ -284,7 +349,7 @@ def test_table_3_has_every_task_of_the_paper() -> None:
     columns = [(task, measure, row) for task, rows in TABLE_3.items() for measure, row in rows.items()]
     assert len(columns) == 10
     assert all(len(row) == len(SIZES) for _, _, row in columns)
-    worse = [task for task, measure, row in columns if list(row) != sorted(row, reverse=measure != "accuracy")]
+    worse = [task for task, measure, row in columns if list(row) != sorted(row, reverse="accuracy" not in measure)]
     assert worse == ["cbt-cn"]
 
 
@@ -353,6 +418,8 @@ def test_the_verb_measures_files_and_names_what_does_not_go_together(
         (["train", "eval", theirs[0], str(file)], "holds no tokenizer.json"),
         (["train", "eval", theirs[0], tokens, "--task", "ptb"], "is a token set and --task is given"),
         (["train", "eval", theirs[0], tokens, "--overlap", "x"], "is a token set and --overlap is given"),
+        (["train", "eval", theirs[0], tokens, "--stop-words", "x"], "is a token set and --stop-words is given"),
+        ([*call, "--task", "wikitext-2", "--stop-words", "x"], "only --task lambada takes it"),
         ([*call, "--stride", str(10**20)], "at most 64 bits"),
         (["train", "sample", theirs[0], "--max-tokens", str(10**20)], "at most 64 bits"),
     ):

@@ -51,7 +51,7 @@ def _paper_row(answer: Mapping[str, Any], measure: str, size: str, value: float)
 
 
 def _shown(measure: str, value: float) -> str:
-    return f"{value:.2%}" if measure == "accuracy" else f"{value:,.3f}"
+    return f"{value:.2%}" if measure.startswith("accuracy") else f"{value:,.3f}"
 
 
 def _overlap_text(answer: Mapping[str, Any]) -> str:

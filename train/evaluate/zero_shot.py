@@ -20,11 +20,22 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.train.checkpoint import load_model
 from webtext.train.distributed import World, join_world
-from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_lambada, score_clozes
+from webtext.train.evaluate.cloze import (
+    NOTHING_BARRED,
+    Barred,
+    Choice,
+    Cloze,
+    Scores,
+    barred_tokens,
+    read_cbt,
+    read_lambada,
+    read_stop_words,
+    score_clozes,
+)
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.perplexity import check_fits, run_facts, total_loss
 from webtext.train.evaluate.report import OVERLAPS
-from webtext.train.evaluate.table3 import SIZES, TABLE_3
+from webtext.train.evaluate.table3 import FILTERED, LAMBADA_UNFILTERED, SIZES, TABLE_3, UNFILTERED
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
 from webtext.train.evaluate.windows import Windows, spread
 from webtext.train.model import GPT2
@@ -55,12 +66,14 @@ def evaluate_task(
     tokenizer: Any,
     detokenize: bool = True,
     overlap: str | None = None,
+    stop_words: str | None = None,
 ) -> dict[str, Any]:
     """Measure the model on a file of one of `table3.TASKS`, in float32.
 
     `results` holds {"measure", "unit", "units", "value"} with "measure" perplexity, bits or accuracy, "units" what the
-    loss is divided by (or examples are counted); "paper" is Table 3's row by model size. `overlap` names an overlap.json
-    of `clean decontaminate` whose row for this very file (by SHA-256) is put beside.
+    loss is divided by (or examples are counted); "paper" is the paper's values of the same measures by model size.
+    `overlap` names an overlap.json of `clean decontaminate` whose row for this very file (by SHA-256) is put beside.
+    `stop_words` is a list of words that do not end a LAMBADA passage: the accuracy is measured with that filter too.
     """
     if tokenizer.eot_id is None:
         raise ConfigError("the tokenizer has no '<|endoftext|>'", "name the tokenizer that the model was trained with")
@@ -68,9 +81,16 @@ def evaluate_task(
     answer: dict[str, Any] = {"model": model_path, "task": task, "data": path}
     if overlap is not None:
         answer["overlap"] = overlap_of(hashlib.sha256(data).hexdigest(), path, overlap)
+    barred: Barred = {}
+    if stop_words is not None:
+        if task != "lambada":
+            raise ConfigError(f"--stop-words is given and the task is '{task}'", "only --task lambada takes it")
+        listed = read_file(stop_words)
+        barred = barred_tokens(read_stop_words(listed, stop_words), tokenizer)
+        answer["stop_words"] = {"file": stop_words, "sha256": hashlib.sha256(listed).hexdigest()}
     judged: Callable[[_Judge], dict[str, Any]]
     if task == "lambada":
-        judged = partial(_judge_words, clozes=read_lambada(data, path))
+        judged = partial(_judge_words, clozes=read_lambada(data, path), barred=barred)
     elif task in ("cbt-cn", "cbt-ne"):
         form = TREEBANK.name if detokenize else None
         judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize), detokenizer=form)
@@ -84,6 +104,8 @@ def evaluate_task(
     answer |= {"step": facts.get("step"), "context": model.config.context}
     answer |= {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
     paper = {measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()}
+    measures = {row["measure"] for row in answer["results"]}
+    paper = {name: row for name, row in (paper | {UNFILTERED: LAMBADA_UNFILTERED}).items() if name in measures}
     return answer | ({"paper": paper} if paper else {})
 
 
@@ -127,10 +149,13 @@ def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
     }
 
 
-def _judge_words(judge: _Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
+def _judge_words(judge: _Judge, clozes: Sequence[Cloze], barred: Barred) -> dict[str, Any]:
     numbers = spread(len(clozes), judge.settings.windows)
-    scores = _scores(judge, [clozes[i] for i in numbers])
+    scores = _scores(judge, [clozes[i] for i in numbers], barred)
     n, loss = len(numbers), float(scores.loss.sum())
+    right_of = {UNFILTERED: (scores.all_likeliest, scores.last_likeliest)}
+    if barred:
+        right_of[FILTERED] = (scores.all_filtered, scores.last_filtered)
     return {
         "part": _part(n, len(clozes), "passages"),
         "detokenizer": None,
@@ -138,8 +163,11 @@ def _judge_words(judge: _Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
         "results": [
             _result("perplexity", "word", n, loss),
             _result("perplexity", "token", int(scores.n_tokens.sum()), loss),
-            _result("accuracy", "word", n, float(scores.all_likeliest.sum())),
-            _result("accuracy", "last token", n, float(scores.last_likeliest.sum())),
+            *(
+                _result(measure, unit, n, float(right.sum()))
+                for measure, both in right_of.items()
+                for unit, right in zip(("word", "last token"), both, strict=True)
+            ),
         ],
     }
 
@@ -160,7 +188,7 @@ def _judge_choices(judge: _Judge, choices: Sequence[Choice], detokenizer: str | 
     }
 
 
-def _scores(judge: _Judge, clozes: Sequence[Cloze]) -> Scores:
+def _scores(judge: _Judge, clozes: Sequence[Cloze], barred: Barred = NOTHING_BARRED) -> Scores:
     with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
         return score_clozes(
             judge.model,
@@ -169,6 +197,7 @@ def _scores(judge: _Judge, clozes: Sequence[Cloze]) -> Scores:
             batch_size=judge.settings.batch_size,
             world=judge.world,
             progress=progress,
+            barred=barred,
         )
 
 
