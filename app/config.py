@@ -65,6 +65,7 @@ def settings_classes() -> dict[str, type]:
     from webtext.clean.language import LanguageSettings
     from webtext.clean.removal_settings import RemovalSettings
     from webtext.clean.rules.thresholds import RuleSettings
+    from webtext.clean.rules.vote_settings import VoteSettings
     from webtext.crawl.apis.settings import ApiSettings
     from webtext.crawl.fetch.settings import FetchSettings
     from webtext.crawl.links.settings import LinkSettings
@@ -80,6 +81,7 @@ def settings_classes() -> dict[str, type]:
         "crawl.fetch": FetchSettings,
         "clean.extract": ExtractSettings,
         "clean.remove": RemovalSettings,
+        "clean.votes": VoteSettings,
         "clean.language": LanguageSettings,
         "clean.rules": RuleSettings,
         "clean.dedup": DedupSettings,

@@ -7,11 +7,13 @@ A component's settings stand beside it, as `@dataclass(frozen=True, slots=True, 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,6 +183,20 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ConfigError(f"{place} = {value!r}: expected a whole number of at most 64 bits")
     return value
+
+
+@functools.cache
+def timestamp(moment: str, name: str) -> int:
+    """UTC seconds of an ISO 8601 date or time, the value of `name`; without a zone it is UTC. ConfigError for anything else.
+
+    >>> timestamp("2018-01-01T00:00:00Z", "before"), timestamp("2018-01-01", "before")
+    (1514764800, 1514764800)
+    """
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        raise ConfigError(f"{name} = {moment!r}: not a date or time", "write it as 2018-01-01T00:00:00Z") from None
+    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp())
 
 
 def several_values(text: str) -> list[Any]:

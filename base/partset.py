@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from webtext.base.counts import Counts
 from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
-from webtext.base.schemas import SCHEMAS
+from webtext.base.schemas import OLDER, SCHEMAS
 from webtext.base.storage import Folder
 
 FORMAT_VERSION = 1
@@ -220,6 +220,11 @@ class PartSet:
                 return attachment.name
         raise KeyError(f"{part.name} of '{self.folder.url}' has no attachment '*{suffix}'")
 
+    def columns(self, part: Part | int) -> list[str]:
+        """The names of the part's columns: of an earlier version's part, those of `OLDER`."""
+        with self._parquet(self.part(part)) as file:
+            return list(file.schema_arrow.names)
+
     def check_names(self, names: Iterable[str]) -> None:
         """InputError when one of these files is not in the folder; one look at its list of names, a local matter."""
         there = set(os.listdir(self.folder.local_path()))
@@ -238,8 +243,8 @@ class PartSet:
         self._verify_file(part.name, part.bytes, part.sha256)
         with self.folder.open(part.name) as opened:
             file = pq.ParquetFile(opened, pre_buffer=False)
-            expected = SCHEMAS.get(self.kind)
-            if expected is not None and not file.schema_arrow.equals(expected):
+            known = [each[self.kind] for each in (SCHEMAS, OLDER) if self.kind in each]
+            if known and not any(file.schema_arrow.equals(each) for each in known):
                 raise InputError(
                     f"'{self.folder.location(part.name)}' does not have the columns of {self.kind}",
                     "it was made by another version of webtext: make the set again",

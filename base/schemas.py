@@ -24,6 +24,8 @@ POST = pa.struct(
     ]
 )
 
+_POSTS = pa.list_(pa.field("item", POST, nullable=False))
+
 LINK = pa.schema(
     [
         _column("link_id", pa.string(), "first 32 hex digits of SHA-256 of url"),
@@ -33,9 +35,7 @@ LINK = pa.schema(
         _column("karma", pa.int64(), "highest score among posts"),
         _column("karma_sum", pa.int64(), "sum of the scores of posts"),
         _column("first_created", pa.int64(), "when the earliest post was made"),
-        _column(
-            "posts", pa.list_(pa.field("item", POST, nullable=False)), "all posts that voted for url, earliest first"
-        ),
+        _column("posts", _POSTS, "all posts that voted for url, earliest first"),
         _column("split", pa.string(), "'train' or 'validation', by a keyed hash of link_id"),
     ]
 )
@@ -75,8 +75,12 @@ PAGE = pa.schema(
             pa.list_(pa.field("item", pa.string(), nullable=False)),
             "wishes of the sites that held, obeyed or not; a page that was fetched has those that settings overrule",
         ),
+        _column("posts", _POSTS, "the link's posts, like voted and karma as they were when the page was fetched"),
     ]
 )
+
+OLDER = {"pages": pa.schema([column for column in PAGE if column.name != "posts"])}
+"""Record kind -> the schema of parts that an earlier version wrote and that can still be read; the column is missing there."""
 
 REMOVAL = pa.schema(
     [
@@ -137,17 +141,21 @@ DOCUMENT = pa.schema(
             "addresses that placeholders stand for; null when none were looked for",
             nullable=True,
         ),
+        _column("posts", _POSTS, "all posts of the links that led here, each once, by source and post_id"),
     ]
 )
 
 RELEASE = pa.schema([column for column in DOCUMENT if column.name not in ("text", "title", "author")])
-"""A document without its author's words: what may be published where the texts may not."""
+"""A document without its author's words: what may be published where the texts may not.
+
+It keeps `posts`: ids, communities, scores and times of votes are facts about the page, and `release/links` has them too.
+"""
 
 DECISION = pa.schema(
     [
         _column("id", pa.string(), "the document that was dropped"),
         _column("url", pa.string(), "its URL", nullable=True),
-        _column("stage", pa.string(), "'remove', 'filter', 'dedup' or 'decontaminate'"),
+        _column("stage", pa.string(), "'remove', 'votes', 'filter', 'dedup' or 'decontaminate'"),
         _column("reason", pa.string(), "a statement of fact: 'too_few_words', 'near_duplicate', ..."),
         _column("value", pa.float64(), "what was measured", nullable=True),
         _column("threshold", pa.float64(), "what it was held against", nullable=True),

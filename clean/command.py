@@ -16,14 +16,16 @@ from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.removal_settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.rules.vote_settings import VoteSettings
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
     from webtext.clean.pipeline import CleanResult
 
-EXTRACT, REMOVE, LANGUAGE, RULES, DEDUP, CARD = (
+EXTRACT, REMOVE, VOTES, LANGUAGE, RULES, DEDUP, CARD = (
     "clean.extract",
     "clean.remove",
+    "clean.votes",
     "clean.language",
     "clean.rules",
     "clean.dedup",
@@ -40,6 +42,7 @@ def group() -> None:
 RUN_EXAMPLES = """\b
 Examples:
   webtext clean run build/pages --out build
+  webtext clean run build/pages --out build --min-karma 10 --before 2016-01-01 --communities=-politics
   webtext clean run build/pages --out build --remove requests.txt --remove build/refreshed/removals
   webtext clean run CC-MAIN-*.warc.gz --out cc --profile fineweb --language all
   webtext clean run huggingface:somebody/texts --out build
@@ -58,6 +61,7 @@ Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md
     settings={
         EXTRACT: ExtractSettings,
         REMOVE: RemovalSettings,
+        VOTES: VoteSettings,
         LANGUAGE: LanguageSettings,
         RULES: RuleSettings,
         DEDUP: DedupSettings,
@@ -79,6 +83,7 @@ def run_(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str |
     chosen = CleanSettings(
         extract=settings[EXTRACT],
         remove=settings[REMOVE],
+        votes=settings[VOTES],
         language=settings[LANGUAGE],
         rules=settings[RULES],
         dedup=settings[DEDUP],
@@ -128,16 +133,16 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 @verb(
     group,
     "filter",
-    settings={REMOVE: RemovalSettings, LANGUAGE: LanguageSettings, RULES: RuleSettings},
+    settings={REMOVE: RemovalSettings, VOTES: VoteSettings, LANGUAGE: LanguageSettings, RULES: RuleSettings},
     epilog=FILTER_EXAMPLES,
 )
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
-    """Apply removal lists, the language and the quality rules to documents.
+    """Apply removal lists, votes, the language and the quality rules to documents.
 
     --dry-run says how many documents each rule drops alone, as the first of them and as the only one, and all together;
-    removal lists are left out of it.
+    removal lists and votes are left out of it.
     """
     from webtext.clean.pipeline import count_rule_yields, filter_documents
 
@@ -146,7 +151,7 @@ def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out:
         yields = count_rule_yields(documents, out, rules, language, run)
         run.console.result(yields.to_json(), yields.to_text())
         return
-    _show(run, filter_documents(documents, need_out(out), rules, language, run, remove))
+    _show(run, filter_documents(documents, need_out(out), rules, language, run, remove, settings[VOTES]))
 
 
 DEDUP_EXAMPLES = """\b

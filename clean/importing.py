@@ -1,8 +1,9 @@
 """Records of somebody's that have a text, as a documents set: Parquet and JSONL files, and Hugging Face datasets.
 
-Kept where a record has them: id, url, title, date (UTC seconds, a timestamp, or a string in ISO 8601), karma, split. Text
-passes the same rule as a page's. A record without id gets one from what it came from (a file's SHA-256; a dataset's
-commit, split and shard) and its place there, so it does not change with how files are grouped.
+Kept where a record has them: id, url, title, date (UTC seconds, a timestamp, or a string in ISO 8601), karma, split, and
+posts in the form of a document's. Text passes the same rule as a page's. A record without id gets one from what it came
+from (a file's SHA-256; a dataset's commit, split and shard) and its place there, so it does not change with how files are
+grouped.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import calendar
 import hashlib
 import importlib.metadata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
@@ -21,19 +24,21 @@ from webtext.base.identifiers import ID_HEX_DIGITS, split_of, text_digest
 from webtext.base.partset import PartSet, Source
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
+from webtext.base.schemas import POST
 from webtext.base.stage import Failed, PartContext, PartTask
 from webtext.base.urls import canonical_url, library_versions, registrable_domain
 from webtext.clean.extract.body import Dropped, Refused
 from webtext.clean.inputs import InputFile, find_inputs
 from webtext.clean.language import detect_language
 from webtext.clean.record_files import SUFFIXES, json_lines, parquet_rows
+from webtext.clean.rules.votes import each_once
 from webtext.clean.scrub import scrub
 from webtext.clean.text import clean_text, has_surrogates
 from webtext.clean.unique import UniqueTask, run_unique
 
-CODE_VERSION = 4  # 4: karma and split are read strictly
+CODE_VERSION = 4  # 4: karma and split are read strictly; posts
 TEXT = "text"
-KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split")
+KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split", "posts")
 FILE, DATASET = "file", "huggingface"  # what the manifest calls a part's source
 TRAIN, HELD_OUT = "train", "validation"
 DATASET_BATCH_ROWS = 256
@@ -249,7 +254,19 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
         "karma": _whole_number(karma),
         "split": _stated_split(split) if split and split.strip() else split_of(identifier),
         "n_scrubbed": n_scrubbed,
+        "posts": _posts(values.get("posts")),
     }
+
+
+def _posts(value: Any) -> list[dict[str, Any]]:
+    """The value, if it is a list of posts as `base/schemas.py` describes them; else none."""
+    found: list[dict[str, Any]] = []
+    for post in value if isinstance(value, list) else ():
+        given = post if isinstance(post, dict) else {}
+        found.append({field.name: _CONVERTED[field.type](given.get(field.name)) for field in POST})
+        if any(found[-1][field.name] is None for field in POST if not field.nullable):
+            return []
+    return each_once(found)
 
 
 def _string(value: Any) -> str | None:
@@ -275,6 +292,9 @@ def _stated_split(split: str) -> str:
     ('train', 'validation', 'validation')
     """
     return TRAIN if split.strip().lower() == TRAIN else HELD_OUT
+
+
+_CONVERTED: Mapping[pa.DataType, Callable[[Any], Any]] = {pa.string(): _string, pa.int64(): _whole_number}
 
 
 def _moment(value: Any) -> int | None:

@@ -53,6 +53,9 @@ from webtext.clean.removal_settings import RemovalSettings
 from webtext.clean.rules.decide import Decisions, columns_of, decide
 from webtext.clean.rules.measure import measure_signals, read_signals
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.rules.vote_settings import VoteSettings
+from webtext.clean.rules.votes import REASONS as VOTE_REASONS
+from webtext.clean.rules.votes import vote_verdicts
 from webtext.clean.rules.yields import Yields, count_yields
 
 CODE_VERSION = 2
@@ -62,10 +65,11 @@ WORK = "_dedup"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSettings:
-    """The sections of [clean]: extract, remove, language, rules, dedup, decontaminate, card."""
+    """The sections of [clean]: extract, remove, votes, language, rules, dedup, decontaminate, card."""
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)
     remove: RemovalSettings = field(default_factory=RemovalSettings)
+    votes: VoteSettings = field(default_factory=VoteSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)
     rules: RuleSettings = field(default_factory=RuleSettings)
     dedup: DedupSettings = field(default_factory=DedupSettings)
@@ -98,13 +102,15 @@ class Judges:
     signals: SetName | None
     rules: RuleSettings | None
     language: LanguageSettings | None
+    votes: VoteSettings | None
 
     def decisions(self, part: int) -> Decisions | None:
-        """Of the rules, for the rows of one part."""
+        """Of votes and rules, for the rows of one part."""
         if self.signals is None:
             return None
         signals = self.signals.open().table(part, columns_of(self.rules, self.language) or ["id"])
-        return decide(signals, self.rules, self.language)
+        votes = vote_verdicts(self.documents.open(), part, self.votes) if self.votes else ()
+        return decide(signals, self.rules, self.language, votes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ def clean_pages(inputs: Sequence[str], out: str, settings: CleanSettings, run: R
     evaluation = Evaluation.of(settings.decontaminate)
     pages, documents = _read_inputs(inputs, out, settings.extract, run)
     rules, language, dedup = settings.rules, settings.language, settings.dedup
-    result = _finish(documents, out, "clean.run", removals, rules, language, dedup, run, evaluation)
+    result = _finish(documents, out, "clean.run", removals, rules, language, dedup, run, evaluation, settings.votes)
     assert result.signals is not None, "rules measure"
     if not run.dry_run:
         write_card(gather_facts(pages, documents, result.signals, result.corpus), settings.card)
@@ -162,8 +168,9 @@ def filter_documents(
     language: LanguageSettings,
     run: Run,
     remove: RemovalSettings | None = None,
+    votes: VoteSettings | None = None,
 ) -> CleanResult:
-    """Apply removal lists, the language and the quality rules alone: writes out/signals, out/corpus and out/dropped.
+    """Apply removal lists, votes, the language and the quality rules alone: writes out/signals, out/corpus and out/dropped.
 
     Of the lists those that say which votes were taken back: what a request takes out needs dedup, else ConfigError.
     """
@@ -173,7 +180,8 @@ def filter_documents(
             "--remove names requests, and clean filter looks for no duplicates",
             "the documents' mirrors must go too: give the list to clean run or clean dedup",
         )
-    return _finish(read_documents(inputs, out, run), out, "clean.filter", removals, rules, language, None, run)
+    documents = read_documents(inputs, out, run)
+    return _finish(documents, out, "clean.filter", removals, rules, language, None, run, votes=votes)
 
 
 def count_rule_yields(
@@ -212,8 +220,10 @@ def _finish(
     dedup: DedupSettings | None,
     run: Run,
     evaluation: Evaluation | None = None,
+    votes: VoteSettings | None = None,
 ) -> CleanResult:
-    sections = {"rules": rules, "language": language, "dedup": dedup}
+    votes = votes if votes is not None and votes.judges else None  # those that drop nothing are in no recipe
+    sections = {"votes": votes, "rules": rules, "language": language, "dedup": dedup}
     recipe = Recipe(
         stage=stage,
         code_version=CODE_VERSION,
@@ -225,7 +235,7 @@ def _finish(
     for url, kind in outputs.values():  # before signals are written that another set's would give way to
         SetWriter(url, kind, recipe, [documents]).check_place()
     signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
-    judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language)
+    judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, votes)
     removed = removals.find(documents)
     removed.warn(run.console)
     duplicates = None
@@ -316,7 +326,7 @@ def _decisions(fates: pa.Table, documents: pa.RecordBatch) -> pa.Table:
 
 
 def _fates(work: WriteTask, n_rows: int) -> pa.Table:
-    """Row for row with the documents, what drops each, null where it stays: a removal list, else a rule, else a duplicate."""
+    """Row for row with the documents, what drops each, null where it stays: removal list, else votes, rule, duplicate."""
     stage, reason, duplicate_of, request = (np.full(n_rows, None, object) for _ in range(4))
     value, threshold = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
     columns = {"reason": reason, "value": value, "threshold": threshold}
@@ -330,8 +340,9 @@ def _fates(work: WriteTask, n_rows: int) -> pa.Table:
     decisions = work.judges.decisions(work.part)
     if decisions is not None:
         goes = ~decisions.kept
-        stage[goes], duplicate_of[goes] = "filter", None
+        duplicate_of[goes] = None
         reason[goes] = np.array(decisions.reasons, object)[decisions.rule[goes]]
+        stage[goes] = np.where(np.isin(reason[goes], VOTE_REASONS), "votes", "filter")
         value[goes], threshold[goes] = decisions.value[goes], decisions.threshold[goes]
     rows = work.removed["row"].to_numpy()
     stage[rows] = STAGE

@@ -7,11 +7,14 @@ part or file. Judges nothing but whether there is text: every language is kept.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import pyarrow.compute as pc
 
 from webtext.base.config import recipe_settings
 from webtext.base.content_coding import BodyError
@@ -27,13 +30,15 @@ from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, 
 from webtext.clean.extract.once import ExtractOnce
 from webtext.clean.inputs import InputFile, SetName, find_inputs
 from webtext.clean.language import detect_language
+from webtext.clean.rules.votes import each_once
 from webtext.clean.scrub import scrub
 from webtext.clean.unique import UniqueTask, run_unique
 
-CODE_VERSION = 6  # 6: long runs of empty tags and of list items are refused
+CODE_VERSION = 7  # 7: posts
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
 DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
 OK_STATUS = 200
+POSTS = "posts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,12 @@ class Vote:
     link_id: str
     karma: int
     split: str
+    posts: str  # as JSON, which takes a fifth of the memory of the objects
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Vote:
+        """The vote of a row of a pages set, with no posts where an earlier version wrote the row."""
+        return cls(row["link_id"], row["karma"], row["split"], json.dumps(row.get("posts", [])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,11 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
         run.console.warn(
             f"'{growing.folder.url}' is a crawl under way: {growing.records:,} links have their row so far"
         )
+    for old in (opened for opened in sets if any(POSTS not in opened.columns(part) for part in opened.parts)):
+        run.console.warn(
+            f"'{old.folder.url}' has pages that an earlier version fetched: their documents have karma and no posts\n"
+            "  of [clean.votes], min_karma alone applies to them"
+        )
     tasks = [*_set_tasks(sets, settings), *((FileTask(file, settings), (), file.sha256()) for file in files)]
     return run_unique(
         _extract_part,
@@ -114,7 +130,7 @@ def _set_tasks(sets: Sequence[PartSet], settings: ExtractSettings) -> Iterator[t
                         votes[row["link_id"]] = tuple(sorted(found, key=lambda vote: vote.link_id))
             # The part's record digest speaks of its rows: the bodies lie in the WARC beside them.
             archives = [(a.name, a.sha256) for a in part.attachments if a.name.endswith(WARC_SUFFIXES)]
-            voters = {key: [[v.link_id, v.karma, v.split] for v in value] for key, value in votes.items()}
+            voters = {key: [[v.link_id, v.karma, v.split, v.posts] for v in value] for key, value in votes.items()}
             yield (
                 SetTask(SetName.of(pages), index, votes, settings),
                 (pages.source(part),),
@@ -126,13 +142,13 @@ def _linked_votes(sets: Sequence[PartSet]) -> dict[str, tuple[Vote, ...]]:
     """URL -> the links that were redirected there; a few in a hundred links, so they are held in memory."""
     rows: list[tuple[Vote, str]] = []
     forward: dict[str, str] = {}
-    columns = ["link_id", "url", "final_url", "outcome", "karma", "split"]
+    columns = ["link_id", "url", "final_url", "outcome", "karma", "split", POSTS]
     for pages in sets:
         for index in range(len(pages.parts)):
             for batch in pages.batches(index, columns):
-                for row in batch.to_pylist():
-                    if row["outcome"] == "linked" and row["final_url"] is not None:
-                        rows.append((Vote(row["link_id"], row["karma"], row["split"]), row["final_url"]))
+                for row in batch.filter(pc.equal(batch["outcome"], "linked")).to_pylist():
+                    if row["final_url"] is not None:
+                        rows.append((Vote.of(row), row["final_url"]))
                         forward[row["url"]] = row["final_url"]
     votes: dict[str, tuple[Vote, ...]] = {}
     for vote, target in rows:
@@ -179,7 +195,7 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
 def _pages_of_set(task: SetTask) -> Iterator[Page]:
     """The responses of the part's fetched rows, in the order of the WARC file; records that answer no row are passed."""
     pages = task.pages.open()
-    columns = ["link_id", "outcome", "karma", "split", "warc_file", "warc_offset"]
+    columns = ["link_id", "outcome", "karma", "split", "warc_file", "warc_offset", POSTS]
     rows = [row for row in pages.table(task.part, columns).to_pylist() if row["outcome"] == "fetched"]
     by_file: dict[str, dict[int, dict[str, Any]]] = {}
     for row in rows:
@@ -188,7 +204,7 @@ def _pages_of_set(task: SetTask) -> Iterator[Page]:
         for response in read_responses(pages.folder, pages.attachment(task.part, name)):
             row = by_offset.pop(response.offset, None) if response.offset is not None else None
             if row is not None:
-                own = Vote(row["link_id"], row["karma"], row["split"])
+                own = Vote.of(row)
                 others = (vote for vote in task.linked.get(own.link_id, ()) if vote.link_id != own.link_id)
                 yield Page(response, name, (own, *others), task.settings)
         if by_offset:
@@ -250,4 +266,5 @@ def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Re
         "warc_offset": response.offset,
         "warc_length": response.length,
         "n_scrubbed": n_scrubbed,
+        POSTS: each_once(post for vote in page.votes for post in json.loads(vote.posts)),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,18 +45,24 @@ class Verdict:
     threshold: float
 
 
-def decide(signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> Decisions:
-    """The first rule that drops each row, in the order of `verdicts`."""
+def decide(
+    signals: pa.Table,
+    rules: RuleSettings | None,
+    language: LanguageSettings | None,
+    votes: Iterable[Verdict] = (),
+) -> Decisions:
+    """The first rule that drops each row: those of votes, then in the order of `verdicts`."""
     n_rows = signals.num_rows
+    found = [*votes, *verdicts(signals, rules, language)]
     decisions = Decisions(
-        (OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, *RULES),
+        tuple(verdict.reason for verdict in found),
         np.full(n_rows, -1, np.int16),
         np.full(n_rows, np.nan),
         np.full(n_rows, np.nan),
     )
-    for verdict in verdicts(signals, rules, language):
+    for index, verdict in enumerate(found):
         new = verdict.drops & decisions.kept
-        decisions.rule[new] = decisions.reasons.index(verdict.reason)
+        decisions.rule[new] = index
         decisions.value[new] = verdict.values[new]
         decisions.threshold[new] = verdict.threshold
     return decisions

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
+from webtext.base.config import timestamp
 from webtext.base.errors import ConfigError
-from webtext.crawl.links.settings import timestamp
 
 SORTS = ("hot", "new", "top", "rising", "controversial")
 PERIODS = ("hour", "day", "week", "month", "year", "all")
@@ -91,7 +91,7 @@ def _hacker_news(text: str, rest: str) -> Stories | Items:
         if items.start >= 1 and (items.end is None or items.start < items.end):
             return items
     elif dots and "-" in start and "-" in end:
-        stories = Stories(timestamp(start), timestamp(end))
+        stories = Stories(timestamp(start, text), timestamp(end, text))
         if 0 <= stories.start < stories.end:
             return stories
     raise ConfigError(

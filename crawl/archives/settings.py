@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webtext.base.config import setting
+from webtext.base.config import setting, timestamp
 from webtext.base.errors import ConfigError, did_you_mean
-from webtext.crawl.links.settings import timestamp
 
 WEB, COMMON_CRAWL, WAYBACK, WARC = SOURCES = ("web", "common-crawl", "wayback", "warc")
 

@@ -249,7 +249,7 @@ def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:
 def _links(links: PartSet, settings: FetchSettings, sample: Sample | None) -> Iterator[Link]:
     """The links of the settings' share and of the sample."""
     share = settings.share_of()
-    for row in _rows(links, ["link_id", "url", "karma", "split", "first_created"]):
+    for row in _rows(links, ["link_id", "url", "karma", "split", "first_created", "posts"]):
         is_mine = share == WHOLE or in_share(row["url"], share)
         if is_mine and (sample is None or sample.holds(row["link_id"])):
             yield Link(voted=row.pop("first_created"), **row)

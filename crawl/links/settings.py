@@ -11,13 +11,11 @@ parts that held, so that one rule has one recipe, by whatever name it was asked 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
-from webtext.base.config import setting
+from webtext.base.config import setting, timestamp
 from webtext.base.errors import ConfigError, did_you_mean
 
 MAX_PARTS = 1024
@@ -27,6 +25,7 @@ SOURCES = ("submissions", "comments", "csv", "jsonl", "parquet", "urls")
 """What a file may be said to be; what reads each is in `crawl/links/sources.py`."""
 
 END_OF_2017 = "2018-01-01T00:00:00Z"
+BEFORE = "[crawl.links] before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ class KarmaRule:
     @property
     def end(self) -> int | None:
         """`before` in UTC seconds."""
-        return None if self.before is None else timestamp(self.before)
+        return None if self.before is None else timestamp(self.before, BEFORE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class LinkSettings:
                 f"[crawl.links] profile = {self.profile!r}: no such profile", did_you_mean(self.profile, PROFILES)
             )
         if self.rule.before is not None:
-            timestamp(self.rule.before)
+            timestamp(self.rule.before, BEFORE)
         if self.source is not None and self.source not in SOURCES:
             raise ConfigError(
                 f"[crawl.links] source = {self.source!r}: no such source", did_you_mean(self.source, SOURCES)
@@ -143,17 +142,3 @@ class LinkSettings:
         names = [field.name for field in dataclasses.fields(KarmaRule)]
         given = {name: getattr(self, name) for name in names if getattr(self, name) != "profile"}
         return dataclasses.replace(PROFILES[self.profile], **given)
-
-
-@functools.cache
-def timestamp(moment: str, name: str = "[crawl.links] before") -> int:
-    """UTC seconds of an ISO 8601 date or time, the setting `name`; without a zone it is UTC.
-
-    >>> timestamp("2018-01-01T00:00:00Z"), timestamp("2018-01-01")
-    (1514764800, 1514764800)
-    """
-    try:
-        parsed = datetime.fromisoformat(moment)
-    except ValueError:
-        raise ConfigError(f"{name} = {moment!r}: no date or time", "write it as 2018-01-01T00:00:00Z") from None
-    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp())

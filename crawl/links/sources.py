@@ -19,8 +19,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
+from webtext.base.config import timestamp
 from webtext.base.errors import InputError
-from webtext.crawl.links.settings import SOURCES, LinkSettings, timestamp
+from webtext.crawl.links.settings import SOURCES, LinkSettings
 from webtext.crawl.links.submission import LinkSource
 
 SUBMISSIONS, COMMENTS, CSV, JSONL, PARQUET, URLS = SOURCES
@@ -88,7 +89,11 @@ def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> 
         return Harvested()
     from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList
 
-    created = None if settings.default_created is None else timestamp(settings.default_created)
+    created = (
+        None
+        if settings.default_created is None
+        else timestamp(settings.default_created, "[crawl.links] default_created")
+    )
     defaults = Defaults(file=name, score=settings.default_score, created=created)
     if source == HUGGING_FACE:
         from webtext.crawl.links.hugging_face import HuggingFaceColumn

@@ -107,7 +107,9 @@ class OpenPart:
             lines = []
             entries = _entries(self._journal_path)
             while some := list(itertools.islice(entries, _ROWS_AT_A_TIME)):
-                part.write([entry.row for entry, _ in some])
+                part.write(
+                    [{"posts": []} | entry.row for entry, _ in some]
+                )  # an earlier version may have begun the part
                 lines += [entry.index_line for entry, _ in some if entry.index_line]
                 for entry, _ in some:
                     _count(part, entry.row["reason"])

@@ -43,6 +43,7 @@ class Link:
     voted: int  # when the earliest post was made, UTC seconds
     tried: str = ""  # the sources that were asked before, each with its reason
     requests: int = 0  # that they were sent
+    posts: tuple[dict[str, Any], ...] = ()
 
 
 class PagesSet:
@@ -195,6 +196,7 @@ def _row(link: Link, visit: Visit) -> dict[str, Any]:
         "requests": link.requests + visit.requests,
         "cause": "; ".join(filter(None, [visit.cause, link.tried]))[:200] or None,
         "opt_outs": visit.opt_outs,
+        "posts": link.posts,
     }
 
 

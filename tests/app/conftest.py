@@ -122,6 +122,7 @@ def document(name: str, *also: str) -> dict[str, Any]:
     return {
         "id": IDS[name],
         "link_ids": [link_id(URLS[each]) for each in (name, *also)],
+        "posts": [],
         "url": TARGET_URLS[name],
         "text": TEXTS[name],
         "text_digest": text_digest(TEXTS[name]),

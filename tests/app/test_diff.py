@@ -32,7 +32,7 @@ TURNED = "\x1b[2J‮evil"
 def document(name: str, text: str = "", **more: Any) -> dict[str, Any]:
     """A document of http://NAME.example/; its id is NAME unless another is given."""
     url = f"http://{name}.example/"
-    return {"id": name, "url": url, "link_ids": [f"link {name}"], "text": text or f"Text of {name}.",
+    return {"id": name, "url": url, "link_ids": [f"link {name}"], "posts": [], "text": text or f"Text of {name}.",
             "text_digest": text or name, "domain": f"{name}.example", "split": "train"} | more  # fmt: skip
 
 

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     import example
 
     writer = SetWriter("texts", "documents", Recipe(stage="test", code_version=1, settings={}))
-    row = {"id": "a", "link_ids": [], "text": "quiet", "text_digest": "", "split": "train"}
+    row = {"id": "a", "link_ids": [], "posts": [], "text": "quiet", "text_digest": "", "split": "train"}
     with writer.part(0, key="") as part:
         part.write([row])
         texts = writer.seal([part.publish()])

@@ -289,7 +289,7 @@ def write(folder: Path, documents: Iterable[tuple[str, str]]) -> PartSet:
         rows.clear()
 
     for id_, text in documents:
-        row: dict[str, Any] = {"id": id_, "link_ids": [], "text": text, "text_digest": text_digest(text)}
+        row: dict[str, Any] = {"id": id_, "link_ids": [], "posts": [], "text": text, "text_digest": text_digest(text)}
         rows.append(row | {"split": "train"})
         if len(rows) == ROWS_PER_PART:
             publish()

@@ -61,6 +61,7 @@ def write_set(folder: Path, kind: str, numbers: Any, *, new_build: bool) -> None
             "id": ids,
             "url": [f"http://host{i % 5000}.example/{i}" for i in of_part],
             "link_ids": [[text_digest(f"link {i}")] for i in of_part],
+            "posts": [[] for _ in of_part],
             "text": [TEXT] * len(ids),
             "text_digest": [f"{i} {new_build and i % 20 == 3}" for i in of_part],
             "domain": [f"host{i % 5000}.example" for i in of_part],

@@ -220,7 +220,14 @@ def pack(folder: Path, data: str | None) -> None:
     corpus = SetWriter(str(folder / "corpus"), "corpus", Recipe(stage="bench", code_version=1, settings={}))
     with corpus.part(0, key="0") as part:
         rows = [
-            {"id": f"{i:032x}", "link_ids": [], "text": each, "text_digest": text_digest(each), "split": "train"}
+            {
+                "id": f"{i:032x}",
+                "link_ids": [],
+                "posts": [],
+                "text": each,
+                "text_digest": text_digest(each),
+                "split": "train",
+            }
             for i, each in enumerate(texts)
         ]
         part.write(rows)

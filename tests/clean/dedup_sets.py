@@ -15,7 +15,7 @@ from webtext.clean.dedup.find import Duplicates
 def document(
     id_: str, text: str, karma: int | None = None, date: int | None = None, split: str = "train"
 ) -> dict[str, Any]:
-    row = {"id": id_, "link_ids": [], "text": text, "text_digest": text_digest(text)}
+    row = {"id": id_, "link_ids": [], "posts": [], "text": text, "text_digest": text_digest(text)}
     return row | {"karma": karma, "date": date, "split": split}
 
 

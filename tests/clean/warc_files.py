@@ -93,6 +93,7 @@ def write_pages(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> P
                         "requests": 1,
                         "cause": None,
                         "opt_outs": [],
+                        "posts": row.get("posts", []),
                     }
                 ]
             )

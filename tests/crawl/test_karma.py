@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.config import recipe_settings
+from webtext.base.config import recipe_settings, timestamp
 from webtext.base.errors import ConfigError
 from webtext.base.identifiers import VALIDATION_RATIO
 from webtext.crawl.links.karma import Judge, is_media, is_wikipedia, link_url
-from webtext.crawl.links.settings import PROFILES, KarmaRule, LinkSettings, timestamp
+from webtext.crawl.links.settings import PROFILES, KarmaRule, LinkSettings
 from webtext.crawl.links.submission import Submission
 
 WEBTEXT = LinkSettings()
@@ -232,9 +232,9 @@ def test_a_score_read_too_soon_does_not_count_and_an_unknown_moment_does() -> No
 
 def test_moments_without_a_zone_are_utc() -> None:
     assert (
-        timestamp("2018-01-01")
-        == timestamp("2018-01-01T00:00:00Z")
-        == timestamp("2018-01-01T01:00:00+01:00")
+        timestamp("2018-01-01", "before")
+        == timestamp("2018-01-01T00:00:00Z", "before")
+        == timestamp("2018-01-01T01:00:00+01:00", "before")
         == 1514764800
     )
 

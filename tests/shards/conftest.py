@@ -47,7 +47,14 @@ class InProcessEngine:
 
 
 def document(identifier: str, text: str, split: str = "train") -> dict[str, Any]:
-    return {"id": identifier, "link_ids": [], "text": text, "text_digest": text_digest(text), "split": split}
+    return {
+        "id": identifier,
+        "link_ids": [],
+        "posts": [],
+        "text": text,
+        "text_digest": text_digest(text),
+        "split": split,
+    }
 
 
 def write_corpus(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> str:

@@ -33,7 +33,14 @@ SETTINGS = TokenizerSettings(vocab_size=400)
 
 
 def document(identifier: str, text: str, split: str = "train") -> dict[str, Any]:
-    return {"id": identifier, "link_ids": [], "text": text, "text_digest": text_digest(text), "split": split}
+    return {
+        "id": identifier,
+        "link_ids": [],
+        "posts": [],
+        "text": text,
+        "text_digest": text_digest(text),
+        "split": split,
+    }
 
 
 def write_set(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]], kind: str = "corpus") -> str:

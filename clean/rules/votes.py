@@ -1,0 +1,78 @@
+"""Votes as a view: which documents have enough of them, decided from the column `posts` without a new crawl.
+
+The rule is that of `crawl links`: a post counts if it was made in time and in a wanted community, and a document's karma is
+the highest score of its counted posts, or under `sum_karma` their sum. A post's community is its subreddit; where the
+source has none, the source's name, such as `hackernews`. Reasons, in this order, with what they compare:
+
+    voted_too_late       its earliest post            `before`
+    no_wanted_community  no number
+    too_little_karma     the karma of counted posts   `min_karma`
+
+A document without posts (imported, or fetched before pages recorded them) has the karma of its column `karma`, and is in no
+community; `before` does not apply to it. One whose karma is not known does not reach any `min_karma`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.base.partset import PartSet
+from webtext.clean.rules.decide import Verdict
+from webtext.clean.rules.vote_settings import VoteSettings, community
+
+VOTED_TOO_LATE, NO_WANTED_COMMUNITY, TOO_LITTLE_KARMA = "voted_too_late", "no_wanted_community", "too_little_karma"
+REASONS = (VOTED_TOO_LATE, NO_WANTED_COMMUNITY, TOO_LITTLE_KARMA)
+FIELDS = ("source", "subreddit", "score", "created")
+BATCH_ROWS = 8192
+
+
+def each_once(posts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The posts by (source, post_id), each once: a comment that names several links is one post."""
+    by_name = {(post["source"], post["post_id"]): post for post in posts}
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def vote_verdicts(documents: PartSet, part: int, settings: VoteSettings) -> Iterator[Verdict]:
+    """What each of the settings drops of a part's rows, in the order of the reasons. Reads no text."""
+    batches = documents.batches(part, ["karma", "posts"], BATCH_ROWS)
+    judged = [np.empty((4, 0)), *(_judge(batch, settings) for batch in batches)]
+    late, outside, first, karma = np.concatenate(judged, axis=1)
+    if settings.end is not None:
+        yield Verdict(VOTED_TOO_LATE, late > 0, first, settings.end)
+    if settings.communities:
+        yield Verdict(NO_WANTED_COMMUNITY, outside > 0, np.full(len(karma), np.nan), np.nan)
+    if settings.min_karma is not None:
+        yield Verdict(TOO_LITTLE_KARMA, ~(karma >= settings.min_karma), karma, settings.min_karma)
+
+
+def _judge(documents: pa.RecordBatch, settings: VoteSettings) -> npt.NDArray[np.float64]:
+    """For each row: whether all its posts are too late, whether none is in a wanted community, its first post, its karma."""
+    n_rows, posts = documents.num_rows, pc.list_flatten(documents["posts"])
+    row = pc.list_parent_indices(documents["posts"]).to_numpy()
+    source, subreddit, score, created = (pc.struct_field(posts, name) for name in FIELDS)
+    score, created = score.to_numpy().astype(np.float64), created.to_numpy().astype(np.float64)
+
+    def any_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        return np.bincount(row[mask], minlength=n_rows) > 0
+
+    early = created < (np.inf if settings.end is None else settings.end)
+    counts = early.copy()
+    names = {name: community(name) for name in pc.unique(pc.coalesce(subreddit, source)).to_pylist()}
+    for wanted, given in ((True, settings.wanted), (False, settings.unwanted)):
+        if given:
+            listed = pa.array([name for name, known_as in names.items() if known_as in given], pa.string())
+            counts &= pc.is_in(pc.coalesce(subreddit, source), listed).to_numpy(zero_copy_only=False) == wanted
+    has_posts = any_of(np.ones(len(row), bool))
+    first = np.full(n_rows, np.inf)
+    np.minimum.at(first, row, created)
+    karma = documents["karma"].to_numpy(zero_copy_only=False).astype(np.float64)
+    of_posts = np.full(n_rows, 0.0 if settings.sum_karma else -np.inf)
+    (np.add if settings.sum_karma else np.maximum).at(of_posts, row[counts], score[counts])
+    outside = (any_of(early) & ~any_of(counts)) | (~has_posts & bool(settings.wanted))
+    return np.stack([has_posts & ~any_of(early), outside, first, np.where(has_posts, of_posts, karma)])
