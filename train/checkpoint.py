@@ -184,8 +184,8 @@ def prune_checkpoints(model_dir: Path, keep: int | None, *, keep_best: bool) -> 
             shutil.rmtree(path, ignore_errors=True)
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
-    """Read `state.json` and verify the other files against it."""
+def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
+    """Read `state.json` and verify the other files against it; without `verify` another process has done so."""
     remedy = "remove the folder; the one before it will be used"
     try:
         state = json.loads((path / STATE).read_text())
@@ -202,9 +202,21 @@ def open_checkpoint(path: Path) -> Checkpoint:
             raise _Damaged(f"'{path / STATE}' names a file {name!r}, which no checkpoint has", remedy)
         if not (path / name).is_file():
             raise _Damaged(f"'{path / name}' is missing", remedy)
-        if _sha256(path / name) != digest:
+        if verify and _sha256(path / name) != digest:
             raise _Damaged(f"'{path / name}' is not as it was written", remedy)
     return Checkpoint(path, step, state)
+
+
+def visible_files(path: Path) -> tuple[str, list[int]] | None:
+    """What this process sees of a checkpoint: SHA-256 of its state.json, which has those of its other files, and their sizes.
+
+    None where a file is missing. Hosts that share a file system may see it late.
+    """
+    try:
+        state = (path / STATE).read_bytes()
+        return hashlib.sha256(state).hexdigest(), [(path / name).stat().st_size for name in json.loads(state)["files"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn) -> GPT2:

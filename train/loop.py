@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webtext.base.config import recipe_settings
 from webtext.base.console import Console
-from webtext.base.errors import ConfigError, DryRun, InputError, missing_extra
+from webtext.base.errors import ConfigError, DryRun, EnvironmentError_, InputError, missing_extra
 from webtext.base.lineage import warn_if_stale
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
-from webtext.train.checkpoint import Checkpoint, latest_checkpoint, list_checkpoints
+from webtext.train.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    latest_checkpoint,
+    list_checkpoints,
+    open_checkpoint,
+    visible_files,
+)
 from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.refusal import check_trainable
 from webtext.train.schedule import total_tokens
@@ -24,7 +32,13 @@ from webtext.train.settings import TrainSettings, difference
 from webtext.train.shape import GPT2Config
 from webtext.train.sources import Source, open_sources, source_uses
 
+if TYPE_CHECKING:
+    from webtext.train.distributed import World
+
 CODE_VERSION = 3
+VISIBLE_SECONDS = 120.0
+"""How long a process waits to see the checkpoint that process 0 chose: twice what NFS clients remember of a folder by default."""
+_POLL_SECONDS = 0.5
 _SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded resolved, as the model's config
 
 
@@ -97,7 +111,7 @@ def train_model(
         if world.is_main:
             for source in sources:
                 warn_if_stale(source.train.set, console)
-        checkpoint = _checkpoint_to_go_on_from(model_dir, console.warn if world.is_main else console.say)
+        checkpoint = _checkpoint_of_all_processes(model_dir, world, console)
         if checkpoint is not None:
             _check_same_run(checkpoint, recipe, model_dir)
             if checkpoint.step >= settings.last_step:
@@ -132,6 +146,38 @@ def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettin
         return None
     _check_same_run(checkpoint, make_recipe(settings, sources), model_dir)
     return TrainResult.of(checkpoint, skipped=True) if checkpoint.step >= settings.last_step else None
+
+
+def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console) -> Checkpoint | None:
+    """The checkpoint that process 0 chooses and verifies; the others wait until they see the same files.
+
+    Process 0's InputError is raised in all processes, and so is EnvironmentError_ where one does not see them.
+    """
+    world.enter("agrees on a checkpoint")
+    world.count_rounds(False)  # hashing takes as long as it takes
+    checkpoint: Checkpoint | None = None
+    choice: Any = None
+    if world.is_main:
+        try:
+            checkpoint = _checkpoint_to_go_on_from(model_dir, console.warn)
+            choice = checkpoint and (checkpoint.step, visible_files(checkpoint.path))
+        except InputError as error:
+            choice = error
+    choice = world.gather(choice)[0]
+    if isinstance(choice, InputError):
+        raise choice
+    if choice is not None:
+        path, give_up = checkpoint_path(model_dir, choice[0]), time.monotonic() + VISIBLE_SECONDS
+        while not (visible := visible_files(path) == choice[1]) and time.monotonic() < give_up:
+            time.sleep(_POLL_SECONDS)
+        if not all(seen := world.gather(visible)):
+            raise EnvironmentError_(
+                f"rank {seen.index(False)} does not see '{path}' as rank 0 does, after {VISIBLE_SECONDS:.0f} s",
+                "--out must be one folder on a file system that all hosts share; then rerun the same command",
+            )
+        checkpoint = checkpoint or open_checkpoint(path, verify=False)
+    world.count_rounds(True)
+    return checkpoint
 
 
 def _checkpoint_to_go_on_from(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:
