@@ -131,9 +131,9 @@ class PieceCounts:
             return len(self._native)
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """Every piece with its count, in no particular order."""
+        """Every piece with its count, in the order of their bytes."""
         with self._errors():
-            yield from self._native.items()
+            yield from sorted(self._native.items())
 
     def most_common(self, n: int) -> list[bytes]:
         """The `n` most frequent pieces, in order."""

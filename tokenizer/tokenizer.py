@@ -350,6 +350,8 @@ class Tokenizer:
             return self._native.decode(row)
         except IndexError as error:
             raise InputError(str(error), f"the vocabulary has {self.vocab_size:,} ids") from None
+        except ValueError as error:
+            raise InputError(str(error), "decode a copy of the array") from None
         except TypeError:
             raise no_id(row) from None
 

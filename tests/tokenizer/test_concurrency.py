@@ -7,10 +7,12 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -151,3 +153,67 @@ def test_a_pickle_holds_the_vocabulary_and_no_table_made_from_it(gpt2: Tokenizer
     """50,257 tokens of 6.4 bytes on average and two ids a merge: 1.2 MB pickled; the tables have many times that."""
     gpt2.encode_with_offsets("fill what is made when it is first used")
     assert len(pickle.dumps(gpt2)) < 1_500_000
+
+
+RACES = """
+import sys, threading
+import numpy as np
+from webtext.base.errors import InputError
+from webtext.tokenizer import Tokenizer
+
+call, path = sys.argv[1:]
+tokenizer = Tokenizer.load(path)
+tokenizer_sizes = [len(tokenizer.decode_bytes([id_])) for id_ in range(256, tokenizer.vocab_size - 1)]
+longest = 256 + tokenizer_sizes.index(max(tokenizer_sizes))
+ids = np.zeros(1 << 20, np.int64)
+data = np.frombuffer(bytearray(b"lower and lower " * (1 << 16)), np.uint8)
+offsets = np.arange(0, len(data) + 1, 16)
+out = np.zeros(len(data) + 8, np.uint16)
+rounds = {"decode": 60, "encode": 12, "out": 12}[call]
+stop = False
+
+def write():
+    turn = 0
+    while not stop:
+        turn += 1
+        place = turn * 4099 % (1 << 20)
+        if call == "decode":
+            ids[place : place + 4096] = (longest, 0, -1, 1 << 62)[turn % 4]
+        elif call == "encode":
+            data[place : place + 4096] = np.uint8((0xF0, 0x20, 0x61, 0xC3)[turn % 4])
+        else:
+            out[place : place + 4096] = 0xFFFF
+
+writer = threading.Thread(target=write)
+writer.start()
+outcomes = set()
+for _ in range(rounds):
+    try:
+        if call == "decode":
+            ids[:] = 0
+            tokenizer.decode_bytes(ids)
+        elif call == "encode":
+            tokenizer.encode_buffer(data, offsets)
+        else:
+            tokenizer.encode_buffer(bytes(data), [0, len(data)], out=out)
+        outcomes.add("returned")
+    except InputError as error:
+        outcomes.add("changed" if "changed" in str(error) else "unknown id")
+stop = True
+writer.join()
+print(sorted(outcomes))
+for text in (b"lower and lower ", b"\\xf0\\xf0 \\xc3a", b"a lowera"):
+    assert tokenizer.encode(text) == Tokenizer.load(path).encode(text)
+"""
+
+
+@pytest.mark.parametrize("call", ["decode", "encode", "out"])
+def test_an_array_that_another_thread_writes_crashes_no_call(call: str, tmp_path: Path) -> None:
+    """The call returns or raises, whatever it reads, and later calls are right; a crash would end the child by a signal."""
+    words = ["lower and lower and the longest of all words in it, unquestionablynever ends"] * 3
+    Tokenizer.train(words, vocab_size=330, superwords=5 if call == "out" else 0).save(tmp_path / "tokenizer.json")
+    command = [sys.executable, "-c", RACES, call, str(tmp_path / "tokenizer.json")]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert (child.returncode, child.stderr) == (0, "")
+    if call == "decode":
+        assert "changed" in child.stdout or "unknown id" in child.stdout

@@ -115,12 +115,13 @@ std::size_t n_bytes_of(const std::vector<std::string_view>& texts) {
 }
 
 template <class Token>
-nb::tuple encode_many(const Bpe& bpe, const std::vector<std::string_view>& texts, unsigned n_threads) {
+nb::tuple encode_many(const Bpe& bpe, const std::vector<std::string_view>& texts, unsigned n_threads,
+                      bool may_change = false) {
   Room<Token> room(n_bytes_of(texts) + Bpe::kSlack);
   std::vector<std::int64_t> offsets(texts.size() + 1);
   {
     nb::gil_scoped_release release;
-    bpe.encode_many(texts, n_threads, room.get(), offsets.data());
+    bpe.encode_many(texts, n_threads, room.get(), offsets.data(), may_change);
   }
   const auto n_tokens = static_cast<std::size_t>(offsets.back());
   return nb::make_tuple(room.to_array(n_tokens), to_array(std::move(offsets)));
@@ -148,11 +149,11 @@ nb::object encode_into(const Bpe& bpe, const std::vector<std::string_view>& text
   {
     nb::gil_scoped_release release;
     const std::size_t n_most = n_bytes_of(texts) + Bpe::kSlack;
-    if (n_out >= n_most) {
-      bpe.encode_many(texts, n_threads, out, offsets.data());
+    if (n_out >= n_most && !bpe.rereads_tokens()) {  // else another thread could change what is read
+      bpe.encode_many(texts, n_threads, out, offsets.data(), true);
     } else {
       const Room<Token> room(n_most);
-      bpe.encode_many(texts, n_threads, room.get(), offsets.data());
+      bpe.encode_many(texts, n_threads, room.get(), offsets.data(), true);
       if (static_cast<std::size_t>(offsets.back()) <= n_out) std::copy_n(room.get(), offsets.back(), out);
     }
   }
@@ -179,7 +180,7 @@ nb::bytes decode_ids(const Bpe& bpe, const Id* ids, std::size_t n_ids) {
   if (!bytes.is_valid()) throw nb::python_error();
   char* out = PyBytes_AsString(bytes.ptr());
   nb::gil_scoped_release release;
-  bpe.decode(ids, n_ids, out);
+  bpe.decode(ids, n_ids, out, n_bytes);
   return bytes;
 }
 
@@ -366,8 +367,8 @@ NB_MODULE(_bpe, m) {
           "encode_slices",
           [](const Bpe& bpe, const Array<Byte>& data, const Array<std::int64_t>& offsets, bool wide, unsigned threads) {
             const auto texts = slices(data, offsets);
-            return wide ? encode_many<std::uint32_t>(bpe, texts, threads)
-                        : encode_many<std::uint16_t>(bpe, texts, threads);
+            return wide ? encode_many<std::uint32_t>(bpe, texts, threads, true)
+                        : encode_many<std::uint16_t>(bpe, texts, threads, true);
           },
           "data"_a, "offsets"_a, "wide"_a, "threads"_a,
           nb::sig("def encode_slices(self, data: numpy.typing.NDArray[numpy.uint8], offsets: "

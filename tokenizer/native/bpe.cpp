@@ -67,7 +67,7 @@ void Bpe::build_index(const std::vector<std::string>& tokens) {
     if (const std::uint32_t twin = find(bytes, tokens[id].size()); twin != kNone) {
       throw std::invalid_argument(quoted(twin) + " and " + quoted(id) + " have the same bytes");
     }
-    const std::uint64_t hash = hash_bytes(bytes, tokens[id].size());
+    const std::uint64_t hash = kTableHash.bytes(bytes, tokens[id].size());
     std::size_t at = hash & (size - 1);
     while (index_[at].token != kNone) at = (at + 1) & (size - 1);
     index_[at] = {static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(hash >> 32)};
@@ -76,7 +76,7 @@ void Bpe::build_index(const std::vector<std::string>& tokens) {
 
 std::uint32_t Bpe::find(const Byte* bytes, std::size_t n_bytes) const {
   const std::string_view wanted(reinterpret_cast<const char*>(bytes), n_bytes);
-  const std::uint64_t hash = hash_bytes(bytes, n_bytes);
+  const std::uint64_t hash = kTableHash.bytes(bytes, n_bytes);
   for (std::size_t at = hash & (index_.size() - 1);; at = (at + 1) & (index_.size() - 1)) {
     const auto [token, tag] = index_[at];
     if (token == kNone || (tag == hash >> 32 && bytes_of(token) == wanted)) return token;
@@ -183,48 +183,59 @@ std::optional<Merge> Bpe::merge_by_rank(std::uint32_t id) const {
 
 namespace {
 
-[[noreturn]] void throw_unknown(std::uint64_t id, std::size_t place) {
+[[noreturn, gnu::cold, gnu::noinline]] void throw_unknown(std::uint64_t id, std::size_t place) {
   throw std::out_of_range("unknown token id " + std::to_string(static_cast<std::int64_t>(id)) + " at position " +
                           std::to_string(place));
 }
 
+[[noreturn, gnu::cold, gnu::noinline]] void throw_changed() {
+  throw std::invalid_argument("the ids changed while they were decoded");
+}
+
 }  // namespace
 
-template <class Id>
-std::size_t Bpe::decoded_size(const Id* ids, std::size_t n_ids) const {
-  std::size_t n_bytes = 0;
+// Calls use(bytes, n_bytes) for every id, which is read once: a second reading could find another.
+template <class Id, class Use>
+[[gnu::always_inline]] inline void Bpe::each_token(const Id* ids, std::size_t n_ids, const Use& use) const {
+  const char* const bytes = bytes_.data();  // in registers: whatever is written could be a part of *this
+  const std::uint64_t *const starts = starts_.data(), n_tokens = starts_.size() - 1;
   for (std::size_t place = 0; place < n_ids; ++place) {
-    const auto id = static_cast<std::uint64_t>(ids[place]);  // a negative one is too large
-    if (id >= starts_.size() - 1 || starts_[id] == starts_[id + 1]) throw_unknown(id, place);
-    n_bytes += starts_[id + 1] - starts_[id];
+    const auto id = static_cast<std::uint64_t>(__atomic_load_n(ids + place, __ATOMIC_RELAXED));
+    if (id >= n_tokens) throw_unknown(id, place);  // a negative one is too large
+    const std::uint64_t start = starts[id], n_bytes = starts[id + 1] - start;
+    if (n_bytes == 0) throw_unknown(id, place);
+    use(bytes + start, n_bytes);
   }
-  return n_bytes;
 }
 
 template <class Id>
-void Bpe::decode(const Id* ids, std::size_t n_ids, char* out) const {
-  // 16 bytes are copied whatever a token's length, where so many are to be read and there is room for them.
-  constexpr std::size_t kCopied = 16;
-  const char* bytes = bytes_.data();
-  char* room = out;
-  std::size_t n_fast = n_ids;
-  for (std::size_t left = 0; n_fast > 0 && left < kCopied; --n_fast) left += bytes_of(ids[n_fast - 1]).size();
-  for (std::size_t place = 0; place < n_ids; ++place) {
-    const std::uint64_t start = starts_[ids[place]], n_bytes = starts_[ids[place] + 1] - start;
-    if (place < n_fast && n_bytes <= kCopied) {
-      std::memcpy(room, bytes + start, kCopied);
+std::size_t Bpe::decoded_size(const Id* ids, std::size_t n_ids) const {
+  std::size_t total = 0;
+  each_token(ids, n_ids, [&](const char*, std::size_t n_bytes) { total += n_bytes; });
+  return total;
+}
+
+template <class Id>
+void Bpe::decode(const Id* ids, std::size_t n_ids, char* out, std::size_t n_out) const {
+  constexpr std::size_t kCopied = 16;  // whatever a token's length, where there is room for so many
+  each_token(ids, n_ids, [&](const char* bytes, std::size_t n_bytes) {
+    if (n_bytes <= kCopied && kCopied <= n_out) [[likely]] {
+      std::memcpy(out, bytes, kCopied);
     } else {
-      std::memcpy(room, bytes + start, n_bytes);
+      if (n_bytes > n_out) throw_changed();
+      std::memcpy(out, bytes, n_bytes);
     }
-    room += n_bytes;
-  }
+    out += n_bytes;
+    n_out -= n_bytes;
+  });
+  if (n_out) throw_changed();
 }
 
 template std::size_t Bpe::decoded_size(const std::uint16_t*, std::size_t) const;
 template std::size_t Bpe::decoded_size(const std::uint32_t*, std::size_t) const;
 template std::size_t Bpe::decoded_size(const std::int64_t*, std::size_t) const;
-template void Bpe::decode(const std::uint16_t*, std::size_t, char*) const;
-template void Bpe::decode(const std::uint32_t*, std::size_t, char*) const;
-template void Bpe::decode(const std::int64_t*, std::size_t, char*) const;
+template void Bpe::decode(const std::uint16_t*, std::size_t, char*, std::size_t) const;
+template void Bpe::decode(const std::uint32_t*, std::size_t, char*, std::size_t) const;
+template void Bpe::decode(const std::int64_t*, std::size_t, char*, std::size_t) const;
 
 }  // namespace webtext

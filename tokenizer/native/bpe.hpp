@@ -52,9 +52,13 @@ class Bpe {
                             std::uint32_t* out) const;
 
   // The tokens of many texts one after the other, and where each begins (n + 1 offsets). Threads share long texts too.
+  // Texts that others may write meanwhile are copied, a share at a time: each look at a byte has to find the same.
   template <class Token>
-  void encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out,
-                   std::int64_t* offsets) const;
+  void encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out, std::int64_t* offsets,
+                   bool may_change = false) const;
+
+  // Whether encoding reads the tokens again that it has written.
+  bool rereads_tokens() const { return joiner_.has_value(); }
 
   // A file of known pieces (piece_file.hpp), the first of them most welcome, for this vocabulary and what `salt` names.
   std::string piece_file(const std::vector<std::string_view>& pieces, std::string_view salt) const;
@@ -78,12 +82,13 @@ class Bpe {
   const Scanner& scanner() const { return scanner_; }
   std::uint32_t byte_token(Byte byte) const { return byte_tokens_[byte]; }
 
-  // The bytes of ids[0..n) one after the other: `write` reads them again. Both throw std::out_of_range for an id
-  // without bytes, naming it and its place.
+  // The number of bytes of ids[0..n), and the bytes one after the other. Both throw std::out_of_range for an id without
+  // bytes, naming it and its place. Another thread may write the ids meanwhile: where they no longer have `n_bytes`
+  // bytes `decode` throws std::invalid_argument.
   template <class Id>
   std::size_t decoded_size(const Id* ids, std::size_t n_ids) const;
   template <class Id>
-  void decode(const Id* ids, std::size_t n_ids, char* out) const;
+  void decode(const Id* ids, std::size_t n_ids, char* out, std::size_t n_out) const;
 
   // Per token the two tokens it is merged from when only smaller ids may merge: the merges that a rank file leaves out.
   // Tokens that merging cannot reach are skipped.
@@ -98,6 +103,8 @@ class Bpe {
   void with_encoder(const Use& use) const;
   const std::vector<std::uint32_t>& merge_bytes(Worker& worker, const Byte* bytes, std::size_t n_bytes) const;
   bool merge_by_windows(Worker& worker, const Byte* bytes, std::size_t n_bytes, std::size_t window) const;
+  template <class Id, class Use>
+  void each_token(const Id* ids, std::size_t n_ids, const Use& use) const;
   bool some_unreachable() const;
   bool is_orderly() const;
   bool find_orderly() const;

@@ -81,15 +81,20 @@ class Turns {
 }  // namespace
 
 template <class Token>
-void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out,
-                      std::int64_t* offsets) const {
+void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out, std::int64_t* offsets,
+                      bool may_change) const {
   offsets[0] = 0;
   if (n_threads <= 1) {
     with_encoder<Token>([&](auto& encoder) {
       Token* room = out;
       for (std::size_t index = 0; index < texts.size(); ++index) {
-        const auto* bytes = reinterpret_cast<const Byte*>(texts[index].data());
-        room = encoder.encode(bytes, bytes + texts[index].size(), room);
+        const auto* begin = reinterpret_cast<const Byte*>(texts[index].data());
+        const Byte* end = begin + texts[index].size();
+        if (!may_change) room = encoder.encode(begin, end, room);
+        for (const Byte* until; may_change && begin < end; begin = until) {
+          until = share_end(scanner_, begin, end);
+          room = encoder.encode_copy(begin, until, room);
+        }
         offsets[index + 1] = room - out;
       }
     });
@@ -130,7 +135,8 @@ void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_thr
           }
           Token* room = done.tokens.get();
           for (const Share& share : jobs[done.job]) {
-            room = encoder.encode(share.begin, share.end, room);
+            room = may_change ? encoder.encode_copy(share.begin, share.end, room)
+                              : encoder.encode(share.begin, share.end, room);
             if (share.ends_text) offsets[share.text + 1] = room - done.tokens.get();
           }
           done.n_tokens = static_cast<std::size_t>(room - done.tokens.get());
@@ -151,7 +157,9 @@ void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_thr
   });
 }
 
-template void Bpe::encode_many(const std::vector<std::string_view>&, unsigned, std::uint16_t*, std::int64_t*) const;
-template void Bpe::encode_many(const std::vector<std::string_view>&, unsigned, std::uint32_t*, std::int64_t*) const;
+template void Bpe::encode_many(const std::vector<std::string_view>&, unsigned, std::uint16_t*, std::int64_t*,
+                               bool) const;
+template void Bpe::encode_many(const std::vector<std::string_view>&, unsigned, std::uint32_t*, std::int64_t*,
+                               bool) const;
 
 }  // namespace webtext

@@ -31,7 +31,8 @@ class Worker {
 
   Merger merger;
   std::vector<std::uint32_t> scratch, window;
-  bool has_file = false;  // whether the table holds the pieces of the file
+  std::vector<Byte> copy;  // of a share of a text
+  bool has_file = false;   // whether the table holds the pieces of the file
   SuperwordJoiner::Scratch joining;
 
  private:
@@ -76,6 +77,12 @@ class Bpe::Encoder {
     Token* const words_end = encode_by(scanner_of_words(), begin, end, out);
     const auto n_joined = bpe_.joiner_->join(out, static_cast<std::size_t>(words_end - out), worker_.joining);
     return n_joined ? out + *n_joined : encode_by(bpe_.scanner_, begin, end, out);
+  }
+
+  // The same of a copy of the text.
+  Token* encode_copy(const Byte* begin, const Byte* end, Token* out) {
+    worker_.copy.assign(begin, end);
+    return encode(worker_.copy.data(), worker_.copy.data() + worker_.copy.size(), out);
   }
 
   Token* encode_by(const Scanner& scanner, const Byte* begin, const Byte* end, Token* out) {
@@ -134,7 +141,7 @@ class Bpe::Encoder {
       const std::uint32_t n_bytes = ends[index] - start;
       keys_[index] = readable - start >= sizeof(PieceKey) ? PieceKey::of_readable(begin + start, n_bytes)
                                                           : PieceKey::of(begin + start, n_bytes);
-      hashes_[index] = static_cast<std::uint32_t>(keys_[index].hash());
+      hashes_[index] = static_cast<std::uint32_t>(view_.hash(keys_[index]));
       view_.prefetch(hashes_[index]);
     }
   }
@@ -160,7 +167,7 @@ class Bpe::Encoder {
     for (std::size_t place = 0; place < n_missed; ++place) {
       const std::uint32_t index = missed_[place];
       if ((found_[index] = view_.find_second(keys_[index]))) continue;
-      if (file_) file_->prefetch(hashes_[index]);
+      if (file_) file_->prefetch(file_->hash(keys_[index]));
       const std::uint32_t start = index ? ends[index - 1] : 0;
       new_[n_new_] = {keys_[index], begin + start, ends[index] - start, 0, 0};
       found_[index] = &new_entries_[n_new_++];

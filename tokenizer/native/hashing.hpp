@@ -1,16 +1,12 @@
-// A fast hash of short byte strings, for tables in memory only (never stored).
+// Fast hashes of short byte strings and of pairs of numbers, each by two keys.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <random>
 
 namespace webtext {
-
-inline std::uint64_t mix(std::uint64_t left, std::uint64_t right) {
-  const auto product = static_cast<unsigned __int128>(left ^ 0x9E3779B97F4A7C15u) * (right ^ 0xD6E8FEB86659FD93u);
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
 
 // Up to 8 bytes as one little number, without reading past the last byte.
 inline std::uint64_t load_short(const std::uint8_t* at, std::size_t n_bytes) {
@@ -25,14 +21,36 @@ inline std::uint64_t load_short(const std::uint8_t* at, std::size_t n_bytes) {
   return word;
 }
 
-inline std::uint64_t hash_bytes(const std::uint8_t* at, std::size_t n_bytes) {
-  std::uint64_t hash = n_bytes;
-  for (; n_bytes > 8; at += 8, n_bytes -= 8) {
-    std::uint64_t word;
-    std::memcpy(&word, at, 8);
-    hash = mix(hash, word);
+// Multiplies to 128 bits and folds the halves. Both factors have a key: a factor that somebody can make 0 would forget
+// the other one.
+struct Hash {
+  std::uint64_t left_key, right_key;
+
+  std::uint64_t mix(std::uint64_t left, std::uint64_t right) const {
+    const auto product = static_cast<unsigned __int128>(left ^ left_key) * (right ^ right_key);
+    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
   }
-  return mix(hash, load_short(at, n_bytes));
-}
+
+  std::uint64_t bytes(const std::uint8_t* at, std::size_t n_bytes) const {
+    std::uint64_t hash = n_bytes;
+    for (; n_bytes > 8; at += 8, n_bytes -= 8) {
+      std::uint64_t word;
+      std::memcpy(&word, at, 8);
+      hash = mix(hash, word);
+    }
+    return mix(hash, load_short(at, n_bytes));
+  }
+};
+
+// For what is stored in files (piece_file.hpp).
+inline constexpr Hash kStoredHash{0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u};
+
+// For tables in memory: the keys are secret and differ in every process, so that no text and no file can be made to
+// collide in a table. Nothing that is returned or written may depend on them, nor on the order of such a table.
+inline const Hash kTableHash = [] {
+  std::random_device random;
+  const auto key = [&] { return std::uint64_t{random()} << 32 | random(); };
+  return Hash{key(), key()};
+}();
 
 }  // namespace webtext

@@ -3,7 +3,8 @@
 // A piece of up to 15 bytes is its own key; a longer one is told by a hash, and its bytes are compared. A bucket is a
 // cache line of two entries. A piece lies in its first bucket, or in its second when the first was full: so nearly all
 // are found at once, and a table can be half full without forgetting any. The tokens of a piece lie in its entry when
-// they fit, else in an arena. Memory is bounded: a full table forgets pieces.
+// they fit, else in an arena. Memory is bounded: a full table forgets pieces. So is time: a look-up compares four
+// entries at most, and pieces that collide are merged again, as new ones are.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ struct PieceKey {
   std::uint64_t low, high;  // the bytes, padded with zeros; the last byte is their number, or kLong
 
   bool operator==(const PieceKey&) const = default;
-  std::uint64_t hash() const { return mix(low, high); }
+  std::uint64_t hash(const Hash& by) const { return by.mix(low, high); }
   const Byte* padded() const { return reinterpret_cast<const Byte*>(this); }  // of a short one
   std::size_t n_bytes() const { return high >> 56; }
   bool is_odd() const { return !is_long() && n_bytes() > kMaxBytes; }  // no piece has such a key
@@ -67,7 +68,7 @@ struct PieceKey {
   static const Masks kMasks;
 
   static PieceKey of_long(const Byte* bytes, std::size_t n_bytes) {
-    return {hash_bytes(bytes, n_bytes), kLong << 56 | (n_bytes & 0xFFFFFFFF)};
+    return {kStoredHash.bytes(bytes, n_bytes), kLong << 56 | (n_bytes & 0xFFFFFFFF)};
   }
 };
 
@@ -97,10 +98,12 @@ class KnownPiecesView {
   using Entry = KnownPiece<Id>;
 
   // `n_buckets` is a power of two, of two entries each.
-  KnownPiecesView(const Entry* entries, std::size_t n_buckets, const std::uint32_t* arena, std::size_t n_arena)
-      : entries_(entries), mask_(n_buckets - 1), arena_(arena), n_arena_(n_arena) {}
+  KnownPiecesView(const Entry* entries, std::size_t n_buckets, const std::uint32_t* arena, std::size_t n_arena,
+                  const Hash& hash)
+      : entries_(entries), mask_(n_buckets - 1), arena_(arena), n_arena_(n_arena), hash_(hash) {}
 
   std::size_t n_buckets() const { return mask_ + 1; }
+  std::uint64_t hash(const PieceKey& key) const { return key.hash(hash_); }
 
   // Calls use(entry) for every piece there is.
   template <class Use>
@@ -116,10 +119,10 @@ class KnownPiecesView {
 
   // The entry of a piece, or null; the second is where a piece is that is not in its first bucket.
   const Entry* find(const PieceKey& key) const {
-    const Entry* entry = find_in(bucket(key.hash()), key);
+    const Entry* entry = find_in(bucket(hash(key)), key);
     return entry ? entry : find_second(key);
   }
-  const Entry* find_second(const PieceKey& key) const { return find_in(bucket(key.hash() >> 32), key); }
+  const Entry* find_second(const PieceKey& key) const { return find_in(bucket(hash(key) >> 32), key); }
 
   // What lies in the arena: the tokens, and behind them the bytes of a long piece. All there is, if it lies within.
   struct Stored {
@@ -157,6 +160,7 @@ class KnownPiecesView {
   std::size_t mask_;
   const std::uint32_t* arena_;
   std::size_t n_arena_;
+  Hash hash_;
 };
 
 // The table to fill.
@@ -166,9 +170,11 @@ class KnownPieces {
   using Entry = KnownPiece<Id>;
   static constexpr std::size_t kIds = Entry::kIds;
 
-  explicit KnownPieces(std::size_t n_buckets = kLeastBuckets) { clear(n_buckets); }
+  explicit KnownPieces(std::size_t n_buckets = kLeastBuckets, const Hash& hash = kTableHash) : hash_(hash) {
+    clear(n_buckets);
+  }
 
-  KnownPiecesView<Id> view() const { return {&entries_[0], mask_ + 1, arena_.data(), arena_.size()}; }
+  KnownPiecesView<Id> view() const { return {&entries_[0], mask_ + 1, arena_.data(), arena_.size(), hash_}; }
   std::size_t n_buckets() const { return mask_ + 1; }
   const std::vector<std::uint32_t>& arena() const { return arena_; }
 
@@ -246,15 +252,15 @@ class KnownPieces {
       low[0].n = low[1].n = 0;
       for (const Entry& entry : pair) {
         if (!entry.n) continue;
-        const std::uint64_t hash = entry.key.hash();
+        const std::uint64_t hash = entry.key.hash(hash_);
         const std::uint64_t half = (hash & (n - 1)) == bucket ? hash : hash >> 32;
         *(half & n ? high : low)++ = entry;
       }
     }
     for (std::size_t index = 0; index < 4 * n; ++index) {  // out of second buckets where the first has room now
       Entry& entry = entries_[index];
-      if (!entry.n || (entry.key.hash() & mask_) == index / 2) continue;
-      Entry* first = &entries_[2 * (entry.key.hash() & mask_)];
+      if (!entry.n || (entry.key.hash(hash_) & mask_) == index / 2) continue;
+      Entry* first = &entries_[2 * (entry.key.hash(hash_) & mask_)];
       if (first[0].n && first[1].n) continue;
       first[first[0].n ? 1 : 0] = entry;
       entry.n = 0;
@@ -264,7 +270,7 @@ class KnownPieces {
   // Where a piece is, or goes: in place of one of its second bucket when there is no room. The first of two stays
   // longer, since what is met early is met often.
   Entry& slot(const PieceKey& key) {
-    const std::uint64_t hash = key.hash();
+    const std::uint64_t hash = key.hash(hash_);
     for (const std::uint64_t half : {hash, hash >> 32}) {
       Entry* pair = &entries_[2 * (half & mask_)];
       for (Entry* entry : {pair, pair + 1}) {
@@ -277,6 +283,7 @@ class KnownPieces {
     return entries_[2 * (hash >> 32 & mask_) + (++n_replaced_ % 8 != 0)];
   }
 
+  Hash hash_;
   HugeArray<Entry> entries_;
   std::size_t mask_ = 0, n_filled_ = 0, n_replaced_ = 0;
   std::vector<std::uint32_t> arena_;

@@ -40,7 +40,7 @@ class MergeRules {
   // Most pairs have no rule. A filter of one bit per hash, small enough for the second-level cache, says so without
   // touching the table: texts in many scripts encode a fifth faster.
   Rule operator()(std::uint32_t left, std::uint32_t right) const {
-    const std::uint64_t pair = key(left, right), hash = mix(pair, 0);
+    const std::uint64_t pair = key(left, right), hash = kTableHash.mix(pair, 0);
     if (!(filter_[(hash >> 32 & filter_mask_) >> 6] >> (hash >> 32 & 63) & 1)) return {};
     return slots_[find(pair)].rule;
   }
@@ -73,7 +73,7 @@ class MergeRules {
   }
 
   std::size_t find(std::uint64_t pair) const {
-    std::size_t at = mix(pair, 0) & (slots_.size() - 1);
+    std::size_t at = kTableHash.mix(pair, 0) & (slots_.size() - 1);
     while (slots_[at].rule.rank != Rule::kNever && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
     return at;
   }
@@ -91,7 +91,7 @@ class MergeRules {
   }
 
   void mark(std::uint64_t pair) {
-    const std::uint64_t hash = mix(pair, 0) >> 32;
+    const std::uint64_t hash = kTableHash.mix(pair, 0) >> 32;
     filter_[(hash & filter_mask_) >> 6] |= std::uint64_t{1} << (hash & 63);
   }
 

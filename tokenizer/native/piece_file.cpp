@@ -8,7 +8,7 @@ template <class Id>
 std::string Bpe::piece_file_of(const std::vector<std::string_view>& pieces, std::string_view salt) const {
   std::size_t n_buckets = 1024;
   while (n_buckets < pieces.size()) n_buckets *= 2;
-  KnownPieces<Id> known(n_buckets);
+  KnownPieces<Id> known(n_buckets, kStoredHash);
   const Lease lease(*this);
   for (const std::string_view piece : pieces) {
     const auto* bytes = reinterpret_cast<const Byte*>(piece.data());
@@ -70,18 +70,18 @@ void Bpe::use_piece_file(const Byte* file, std::size_t n_bytes, std::string_view
 
 // Of all that decides what the tokens of a piece are.
 std::uint64_t Bpe::fingerprint(std::string_view salt) const {
-  std::uint64_t hash = hash_bytes(reinterpret_cast<const Byte*>(salt.data()), salt.size());
-  hash = mix(hash, whole_pieces_);
+  std::uint64_t hash = kStoredHash.bytes(reinterpret_cast<const Byte*>(salt.data()), salt.size());
+  hash = kStoredHash.mix(hash, whole_pieces_);
   for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
     const std::string_view token = text_bytes_of(id);
-    hash = mix(hash, hash_bytes(reinterpret_cast<const Byte*>(token.data()), token.size()));
+    hash = kStoredHash.mix(hash, kStoredHash.bytes(reinterpret_cast<const Byte*>(token.data()), token.size()));
   }
   std::uint64_t rules = 0;  // a sum: in whatever order they are stored
   rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) {
-    rules +=
-        mix(static_cast<std::uint64_t>(left) << 32 | right, static_cast<std::uint64_t>(rule.rank) << 32 | rule.token);
+    rules += kStoredHash.mix(static_cast<std::uint64_t>(left) << 32 | right,
+                             static_cast<std::uint64_t>(rule.rank) << 32 | rule.token);
   });
-  return mix(hash, rules);
+  return kStoredHash.mix(hash, rules);
 }
 
 }  // namespace webtext

@@ -29,9 +29,10 @@ inline std::uint64_t checksum(const Byte* bytes, std::size_t n_bytes) {
   std::uint64_t words[4];
   for (; n_bytes >= sizeof words; bytes += sizeof words, n_bytes -= sizeof words) {
     std::memcpy(words, bytes, sizeof words);
-    for (int lane = 0; lane < 4; ++lane) sums[lane] = mix(sums[lane], words[lane]);
+    for (int lane = 0; lane < 4; ++lane) sums[lane] = kStoredHash.mix(sums[lane], words[lane]);
   }
-  return mix(mix(sums[0], sums[1]) ^ hash_bytes(bytes, n_bytes), mix(sums[2], sums[3]));
+  return kStoredHash.mix(kStoredHash.mix(sums[0], sums[1]) ^ kStoredHash.bytes(bytes, n_bytes),
+                         kStoredHash.mix(sums[2], sums[3]));
 }
 
 // Of a whole file, its own place left out.
@@ -73,7 +74,8 @@ KnownPiecesView<Id> pieces_in(const Byte* file, std::size_t n_bytes, std::uint64
   if (!fits || head.checksum != checksum(file + kSummed, n_bytes - kSummed))
     throw std::invalid_argument("it is damaged");
   const auto* entries = reinterpret_cast<const KnownPiece<Id>*>(file + sizeof head);
-  return {entries, head.n_buckets, reinterpret_cast<const std::uint32_t*>(entries + 2 * head.n_buckets), head.n_arena};
+  return {entries, head.n_buckets, reinterpret_cast<const std::uint32_t*>(entries + 2 * head.n_buckets), head.n_arena,
+          kStoredHash};
 }
 
 }  // namespace webtext

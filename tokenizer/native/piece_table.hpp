@@ -35,7 +35,7 @@ class PieceTable {
     if (count <= 0 || n_bytes == 0) return;
     reserve(1, n_bytes, ~std::size_t{0});
     if (n_bytes > kMaxShort) {
-      LongProbe probe{hash_bytes(piece, n_bytes), piece, n_bytes, 0};
+      LongProbe probe{kTableHash.bytes(piece, n_bytes), piece, n_bytes, 0};
       probe.at = long_place(probe);
       return add_long(probe, count);
     }
@@ -148,7 +148,7 @@ class PieceTable {
   }
 
   static std::uint64_t hash_of(std::uint64_t first, std::uint64_t second, std::uint64_t third) {
-    return mix(first ^ third * 0x9FB21C651E98DF25u, second ^ third);
+    return kTableHash.mix(kTableHash.mix(first, second), third);
   }
 
   // Loads 24 bytes and drops those that are not the piece's.
@@ -198,7 +198,7 @@ class PieceTable {
       const Byte* piece = begin + start;
       const std::size_t n_bytes = ends[index] - start;
       if (n_bytes > kMaxShort) [[unlikely]] {
-        longs[n_longs] = {hash_bytes(piece, n_bytes), piece, n_bytes, 0};
+        longs[n_longs] = {kTableHash.bytes(piece, n_bytes), piece, n_bytes, 0};
         __builtin_prefetch(&long_[longs[n_longs++].hash & (long_.size() - 1)], 1);
         continue;
       }

@@ -9,7 +9,7 @@
 namespace webtext {
 
 std::size_t WordPairCounts::find(Pair pair) const {
-  std::size_t at = mix(pair, 0) & (slots_.size() - 1);
+  std::size_t at = kTableHash.mix(pair, 0) & (slots_.size() - 1);
   while (slots_[at].count && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
   return at;
 }
@@ -32,7 +32,10 @@ void WordPairCounts::add(Pair pair, std::int64_t count) {
   slot.count += count;
 }
 
-void WordPairCounts::add_all(const WordPairCounts& other) {
+void WordPairCounts::add_all(WordPairCounts other) {
+  // In order: which pairs are forgotten depends on those that came before.
+  std::sort(other.slots_.begin(), other.slots_.end(),
+            [](const Slot& left, const Slot& right) { return left.pair < right.pair; });
   for (const Slot& slot : other.slots_) {
     if (slot.count) add(slot.pair, slot.count);
   }
@@ -79,7 +82,8 @@ SuperwordCounts::SuperwordCounts(const std::vector<std::string>& words) {
   words_.resize(n_slots);
   for (std::uint32_t token = 0; token < words.size(); ++token) {
     if (!is_word(words[token])) continue;
-    const std::uint64_t hash = hash_bytes(reinterpret_cast<const Byte*>(words[token].data()), words[token].size());
+    const std::uint64_t hash =
+        kTableHash.bytes(reinterpret_cast<const Byte*>(words[token].data()), words[token].size());
     std::size_t at = hash & (n_slots - 1);
     while (words_[at].token != kNone) at = (at + 1) & (n_slots - 1);
     words_[at] = {words[token], hash, token};
@@ -87,7 +91,7 @@ SuperwordCounts::SuperwordCounts(const std::vector<std::string>& words) {
 }
 
 const SuperwordCounts::Word* SuperwordCounts::find(const Byte* bytes, std::size_t n_bytes) const {
-  const std::uint64_t hash = hash_bytes(bytes, n_bytes);
+  const std::uint64_t hash = kTableHash.bytes(bytes, n_bytes);
   const std::string_view wanted(reinterpret_cast<const char*>(bytes), n_bytes);
   for (std::size_t at = hash & (words_.size() - 1); words_[at].token != kNone; at = (at + 1) & (words_.size() - 1)) {
     if (words_[at].hash == hash && words_[at].bytes == wanted) return &words_[at];
@@ -129,7 +133,7 @@ void SuperwordCounts::count_pairs(const std::vector<std::string_view>& texts, st
       });
     }
   });
-  for (const WordPairCounts& part : parts) pairs_.add_all(part);
+  for (WordPairCounts& part : parts) pairs_.add_all(std::move(part));
 }
 
 void SuperwordCounts::count_runs(const std::vector<std::string_view>& texts, std::int64_t weight, unsigned n_threads,

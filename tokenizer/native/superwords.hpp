@@ -23,7 +23,7 @@ class WordPairCounts {
   using Pair = std::uint64_t;
 
   void add(Pair pair, std::int64_t count);
-  void add_all(const WordPairCounts& other);
+  void add_all(WordPairCounts other);
   std::int64_t operator[](Pair pair) const;
 
   // The count of the n-th most frequent pair, 0 when there are fewer.

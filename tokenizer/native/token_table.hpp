@@ -68,7 +68,7 @@ class TokenTable {
   std::size_t find(std::uint32_t token) const {
     const std::size_t size = n_bytes(token);
     const std::uint8_t* bytes = &bytes_[starts_[token]];
-    std::size_t at = hash_bytes(bytes, size) & (slots_.size() - 1);
+    std::size_t at = kTableHash.bytes(bytes, size) & (slots_.size() - 1);
     for (; slots_[at] != kNone; at = (at + 1) & (slots_.size() - 1)) {
       if (n_bytes(slots_[at]) == size && !std::memcmp(&bytes_[starts_[slots_[at]]], bytes, size)) break;
     }

@@ -55,7 +55,7 @@ class PairIndex {
 
  private:
   std::size_t slot(const Growing<Pair>& pairs, std::uint32_t left, std::uint32_t right) const {
-    std::size_t at = mix(static_cast<std::uint64_t>(left) << 32 | right, 0) & (slots_.size() - 1);
+    std::size_t at = kTableHash.mix(static_cast<std::uint64_t>(left) << 32 | right, 0) & (slots_.size() - 1);
     for (; slots_[at]; at = (at + 1) & (slots_.size() - 1)) {
       if (pairs[slots_[at]].left == left && pairs[slots_[at]].right == right) break;
     }

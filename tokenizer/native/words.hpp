@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "hashing.hpp"
 #include "huge_array.hpp"
 
 namespace webtext {
@@ -85,10 +86,14 @@ class Words {
   }
 
   HugeArray<std::uint32_t> slots_;
-  std::vector<std::int64_t> counts_;                    // by group of pieces with the same count
-  std::vector<std::uint32_t> starts_;                   // by group: its first slot
-  std::vector<std::uint32_t> group_of_block_;           // of a block's first slot
-  std::unordered_map<std::int64_t, std::size_t> room_;  // by count: the bytes of the pieces, then the next free slot
+  std::vector<std::int64_t> counts_;           // by group of pieces with the same count
+  std::vector<std::uint32_t> starts_;          // by group: its first slot
+  std::vector<std::uint32_t> group_of_block_;  // of a block's first slot
+  struct HashCount {                           // a file of counts can hold any
+    std::size_t operator()(std::int64_t count) const { return kTableHash.mix(static_cast<std::uint64_t>(count), 0); }
+  };
+  // By count: the bytes of the pieces, then the next free slot.
+  std::unordered_map<std::int64_t, std::size_t, HashCount> room_;
   std::size_t* next_ = nullptr;
 };
 
