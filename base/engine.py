@@ -48,12 +48,13 @@ log = logging.getLogger(__name__)
 class Limits:
     """What one worker may use. `memory_bytes` counts private resident memory: mapped files are not in it."""
 
-    record_seconds: float = 120.0
+    record_seconds: float = 120.0  # without progress, on a record or a batch of them
+    idle_seconds: float = 1800.0  # without progress outside records: reading, sorting, publishing a part
     memory_bytes: int = 2 << 30
     tasks_per_worker: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("record_seconds", "memory_bytes", "tasks_per_worker"):
+        for name in ("record_seconds", "idle_seconds", "memory_bytes", "tasks_per_worker"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "it must be above 0")
 
@@ -278,10 +279,8 @@ class _Map:
             self.on_done(attempt.part.index, message.result)
 
     def _watch(self, worker: WorkerProcess, elapsed: float) -> None:
-        """Kill a worker that stalls on a record or has taken too much memory."""
+        """Kill a worker that makes no progress or has taken too much memory."""
         attempt = self.running[worker]
-        if not worker.started:
-            return
         if worker.private_bytes() > self.limits.memory_bytes:
             self._died(worker, Death(worker.journal.position, worker.memory_cause))
             return
@@ -289,12 +288,13 @@ class _Map:
         if position is not None and self.on_begun is not None:
             on_begun, self.on_begun = self.on_begun, None
             on_begun()
-        if steps != attempt.watched_steps or position is None:
+        if steps != attempt.watched_steps:
             attempt.watched_steps, attempt.stalled_seconds = steps, 0.0
             return
         attempt.stalled_seconds += elapsed
-        if attempt.stalled_seconds > self.limits.record_seconds:
-            self._died(worker, Death(position, f"no progress for {self.limits.record_seconds:g} s"))
+        bound = self.limits.idle_seconds if position is None else self.limits.record_seconds
+        if attempt.stalled_seconds > bound:
+            self._died(worker, Death(position, f"no progress for {bound:g} s"))
 
     def _died(self, worker: WorkerProcess, death: Death) -> None:
         """Charge a death to a record or to the part, and decide what is tried next."""
@@ -334,13 +334,15 @@ class _Map:
 
     def _set_aside(self, part: _Part, position: int, cause: str) -> None:
         part.set_aside[position] = cause
-        self.on_set_aside(part.index, position, cause)
+        if position >= 0:  # else a batch, which is now worked on row by row
+            self.on_set_aside(part.index, position, cause)
         self._retry(part, None)
 
     def _retry(self, part: _Part, only: int | None, pause: float = 0.0) -> None:
         part.n_retries += 1
         if part.n_retries > MAX_RETRIES_PER_PART:
-            self._fail(part, f"given up after {MAX_RETRIES_PER_PART} retries: {len(part.set_aside)} records set aside")
+            n_set_aside = sum(position >= 0 for position in part.set_aside)
+            self._fail(part, f"given up after {MAX_RETRIES_PER_PART} retries: {n_set_aside} records set aside")
         else:
             self.waiting.appendleft(_Attempt(part, only, time.monotonic() + pause if pause else 0.0))
 

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from webtext.base.storage import stopping_error
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 KILLED_WORKER = "killed_worker"
 """Why a record that was set aside has no result."""
+RAISED = "raised"
+"""Why a record on which the function raised an error has none."""
 
 _POSITION, _STEPS, _OUT_OF_MEMORY = range(3)  # one aligned 64-bit cell each, so a reader never sees half a write
 _NOWHERE = -1
@@ -65,6 +71,32 @@ class JournalPage:
         self._map.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The result of a record that could not be processed."""
+
+    reason: str
+    cause: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failed:
+        """A record on which a function raised; the error itself when it is not the record's fault, or the engine's to judge."""
+        if isinstance(error, MemoryError) or stopping_error(error):
+            raise error
+        return cls(RAISED, f"{type(error).__name__}: {error}"[:200])
+
+
+class Rows(Protocol):
+    """What `apply_to_batches` works on: an Arrow record batch or table."""
+
+    @property
+    def num_rows(self) -> int: ...
+    def slice(self, offset: int, length: int) -> Any: ...
+
+
+B = TypeVar("B", bound=Rows)
+
+
 class Journal:
     """One attempt at a task, as its function sees it: what to leave out, and where to note the record at hand.
 
@@ -93,6 +125,43 @@ class Journal:
             self.idle()
             if self.only is not None:
                 return
+
+    def apply_to_batches(self, function: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[B, R | Failed]]:
+        """Run `function` on batches of rows; yield (rows, result) in order, and (one row, Failed) for each that fails.
+
+        A batch is noted as a whole, under a number below -1; a row's position is its place in all batches together. A
+        batch in which the worker died or the function raised is worked on row by row, so that it costs only those rows
+        that fail alone. The results must not depend on how rows are cut into batches.
+        """
+        start = 0
+        for batch in batches:
+            rows, whole = range(start, start + batch.num_rows), -2 - start
+            start = rows.stop
+            if self.only is not None and self.only != whole and self.only not in rows:
+                continue
+            by_row = self.only is not None or whole in self.set_aside
+            at = rows.start
+            for stop in [*sorted(position for position in self.set_aside if position in rows), rows.stop]:
+                step = 1 if by_row else max(1, stop - at)
+                for first in range(at, stop, step):
+                    if self.only in (None, whole, first):
+                        yield from self._apply(function, batch.slice(first - rows.start, step), first, whole)
+                if stop < rows.stop:
+                    yield batch.slice(stop - rows.start, 1), Failed(KILLED_WORKER, self.set_aside[stop])
+                at = stop + 1
+
+    def _apply(self, function: Callable[[B], R], rows: B, first: int, whole: int) -> Iterator[tuple[B, R | Failed]]:
+        self.note(whole if rows.num_rows > 1 else first)
+        try:
+            result: R | Failed = function(rows)
+        except Exception as error:
+            result = Failed.of(error)
+        self.idle()
+        if isinstance(result, Failed) and rows.num_rows > 1:
+            for i in range(rows.num_rows):
+                yield from self._apply(function, rows.slice(i, 1), first + i, whole)
+        else:
+            yield rows, result
 
     def note(self, position: int) -> None:
         """From here on a death is charged to the record at `position`."""

@@ -212,6 +212,9 @@ SIGNALS = pa.schema(
         ),
         _column("n_punctuated_curly_brace_lines", pa.int64(), "likewise"),
         _column("n_punctuated_sentences", pa.int64(), "likewise"),
+        _column(
+            "failed", pa.string(), "why nothing was measured, and all values are 0: 'killed_worker', ...", nullable=True
+        ),
     ]
 )
 

@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
 from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.journal import KILLED_WORKER, Journal
+from webtext.base.journal import Failed as Failed  # also a name of this module
 from webtext.base.lean_arrow import keep_pandas_out
 from webtext.base.lineage import PARENTS, places_of
 from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
@@ -24,12 +27,9 @@ from webtext.base.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.worker import stopping_error
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-RAISED = "raised"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,6 @@ class PartTask:
     sources: tuple[Source, ...]
     payload: Any
     depends: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Stands for the result of a record that could not be processed."""
-
-    reason: str
-    cause: str
 
 
 class PartContext:
@@ -83,12 +75,8 @@ class PartContext:
                 self._journal.note(position)  # a record set aside may just have been told of in between
                 try:
                     result = function(record)
-                except MemoryError:
-                    raise  # the engine's to judge
                 except Exception as error:
-                    if stopping_error(error):
-                        raise
-                    failed = Failed(RAISED, f"{type(error).__name__}: {error}"[:200])
+                    failed = Failed.of(error)
                 else:
                     self._journal.idle()
                     yield position, record, result
@@ -96,6 +84,18 @@ class PartContext:
             self._journal.idle()
             self.main.fail(identify(record), failed.reason, failed.cause)
             yield position, record, failed
+
+    def apply_to_batches(
+        self, function: Callable[[pa.RecordBatch], R], batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, R | Failed]]:
+        """Run `function` on batches of rows that have an id; see `Journal.apply_to_batches`.
+
+        A row that fails is counted and named in the first output here, the caller counts the others.
+        """
+        for rows, result in self._journal.apply_to_batches(function, batches):
+            if isinstance(result, Failed):
+                self.main.fail(rows["id"][0].as_py(), result.reason, result.cause)
+            yield rows, result
 
     def _with_set_aside(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
         """The journal leaves out the records set aside; put them back in their places, to be counted."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from webtext.base.errors import EnvironmentError_, InputError, NetworkError, missing_extra
+from webtext.base.errors import EnvironmentError_, InputError, NetworkError, WebtextError, missing_extra
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -257,6 +257,21 @@ def no_space_is_an_error(location: str) -> Iterator[None]:
                 f"cannot write '{location}': {os.strerror(error.errno)}", "choose another --out"
             ) from None
         raise
+
+
+def stopping_error(error: BaseException) -> WebtextError | None:
+    """The error that every other part and record would meet as well, None for an error of this one alone.
+
+    That is a bad input or setting, or a machine that lacks something: an extra, or disk space.
+    """
+    if isinstance(error, WebtextError):
+        return error if error.exit_code in (2, 3) or isinstance(error, EnvironmentError_) else None
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        place = f" for '{error.filename}'" if error.filename else ""
+        if error.errno == errno.EFBIG:
+            return EnvironmentError_(f"a file may not grow so large{place}", "raise the limit (ulimit -f)")
+        return EnvironmentError_(f"no space left on the disk{place}", "free space and give the same command again")
+    return None
 
 
 def _publish_local(temporary: Path, target: Path) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import importlib
 import os
 import pickle
@@ -27,8 +26,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from webtext.base.errors import EnvironmentError_, WebtextError
+from webtext.base.errors import WebtextError
 from webtext.base.journal import Journal, JournalPage
+from webtext.base.storage import stopping_error
 
 START = "from webtext.base.worker import main; main()"
 MAX_ERROR_CHARACTERS = 500
@@ -122,18 +122,3 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, WebtextError):
         return "; ".join(error.lines)
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_ERROR_CHARACTERS].removesuffix(": ")
-
-
-def stopping_error(error: BaseException) -> WebtextError | None:
-    """The error that every other part and record would meet as well, None for an error of this one alone.
-
-    That is a bad input or setting, or a machine that lacks something: an extra, or disk space.
-    """
-    if isinstance(error, WebtextError):
-        return error if error.exit_code in (2, 3) or isinstance(error, EnvironmentError_) else None
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        place = f" for '{error.filename}'" if error.filename else ""
-        if error.errno == errno.EFBIG:
-            return EnvironmentError_(f"a file may not grow so large{place}", "raise the limit (ulimit -f)")
-        return EnvironmentError_(f"no space left on the disk{place}", "free space and give the same command again")
-    return None

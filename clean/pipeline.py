@@ -3,7 +3,7 @@
     documents/ ──► signals/ ──► decisions (from signals, never stored) ──► duplicates among those that pass
         └────────────────────────────────────────────────────────────────────► corpus/ + dropped/
 
-Row order is kept, part n of documents gives part n of corpus and of dropped, and in = kept + dropped.
+Row order is kept, part n of documents gives part n of corpus and of dropped, and in = kept + dropped + failed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import functools
 import hashlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.schemas import DECISION
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.schemas import DECISION, DOCUMENT
+from webtext.base.stage import Failed, PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.clean.card import write_card
 from webtext.clean.card_facts import gather_facts
@@ -50,7 +50,7 @@ from webtext.clean.record_files import SUFFIXES
 from webtext.clean.removal import STAGE, Removals, Removed, digest_of
 from webtext.clean.removal_clusters import Comparison
 from webtext.clean.removal_settings import RemovalSettings
-from webtext.clean.rules.decide import Decisions, columns_of, decide
+from webtext.clean.rules.decide import UNMEASURED, Decisions, columns_of, decide
 from webtext.clean.rules.measure import measure_signals, read_signals
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.rules.vote_settings import VoteSettings
@@ -108,7 +108,7 @@ class Judges:
         """Of votes and rules, for the rows of one part."""
         if self.signals is None:
             return None
-        signals = self.signals.open().table(part, columns_of(self.rules, self.language) or ["id"])
+        signals = self.signals.open().table(part, columns_of(self.rules, self.language))
         votes = vote_verdicts(self.documents.open(), part, self.votes) if self.votes else ()
         return decide(signals, self.rules, self.language, votes)
 
@@ -192,8 +192,7 @@ def count_rule_yields(
     Documents without signals that hold are measured on the way. Files are no documents yet: DryRun is raised.
     """
     documents = read_documents(inputs, out or ".", run)
-    columns = columns_of(rules, language) or ["id"]
-    return count_yields(read_signals(documents, out, columns, run), rules, language)
+    return count_yields(read_signals(documents, out, columns_of(rules, language), run), rules, language)
 
 
 def dedup_documents(
@@ -295,34 +294,50 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     documents = work.judges.documents.open()
     fates = _fates(work, documents.part(work.part).records)
     corpus, dropped = context.output("corpus"), context.output("dropped")
-    first = 0
     with holding(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as held:
-        for batch in documents.batches(work.part):
-            of_batch = fates.slice(first, batch.num_rows)
-            stays = pc.is_null(of_batch["reason"]).combine_chunks()
-            kept = batch.filter(stays)
-            if kept.num_rows < batch.num_rows:
-                goes = pc.invert(stays)
-                dropped.write_table(_decisions(of_batch.filter(goes), batch.filter(goes)))
+
+        def divide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.RecordBatch]:
+            """The documents that are kept, the rows of `dropped`, and what failed before."""
+            failed = pc.fill_null(pc.is_in(batch["reason"], pa.array(UNMEASURED)), False)
+            goes = pc.and_not(pc.is_valid(batch["reason"]), failed)
+            kept = batch.filter(pc.is_null(batch["reason"])).select(DOCUMENT.names)
+            gone = _decisions(batch.filter(goes))
             if held is not None:
                 kept, shared = held.judge(kept)
-                dropped.write_table(shared)
-                held.count(corpus.counts, shared)
+                gone = pa.concat_tables([gone, shared])
+            return kept, gone, batch.filter(failed)
+
+        for _, divided in context.apply_to_batches(divide, _beside(documents.batches(work.part), fates)):
+            if isinstance(divided, Failed):
+                continue  # counted already
+            kept, gone, failed = divided
             corpus.counts.keep(kept.num_rows)
             corpus.write_table(pa.Table.from_batches([kept]))
-            first += batch.num_rows
-    for count in pc.value_counts(fates["reason"].drop_null()).to_pylist():
-        corpus.counts.drop(count["values"], count["counts"])
+            dropped.write_table(gone)
+            for reason in gone["reason"].to_pylist():
+                corpus.counts.drop(reason)
+            for each in failed.select(["id", "reason", "stage"]).to_pylist():
+                corpus.fail(each["id"], each["reason"], f"in the stage '{each['stage']}'")
 
 
-def _decisions(fates: pa.Table, documents: pa.RecordBatch) -> pa.Table:
-    """The rows of `dropped`: what the fates say, and what names the documents."""
-    columns = {name: fates[name] for name in fates.column_names}
-    columns |= {"id": documents["id"], "url": documents["url"]}
-    columns["text_start"] = pc.if_else(
-        pc.is_valid(fates["request"]), "", pc.utf8_slice_codeunits(documents["text"], 0, START_CHARACTERS)
-    )
-    return pa.table([columns[name] for name in DECISION.names], schema=DECISION)
+def _beside(batches: Iterator[pa.RecordBatch], fates: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Documents, with what drops each in further columns."""
+    first = 0
+    for batch in batches:
+        of_batch = fates.slice(first, batch.num_rows).combine_chunks()
+        first += batch.num_rows
+        columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in of_batch.columns]
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, *columns], names=[*batch.schema.names, *of_batch.column_names]
+        )
+
+
+def _decisions(gone: pa.RecordBatch) -> pa.Table:
+    """The rows of `dropped`: what drops each document, and what names it."""
+    start = pc.utf8_slice_codeunits(gone["text"], 0, START_CHARACTERS)
+    text_start = pc.if_else(pc.is_valid(gone["request"]), "", start)
+    columns = [text_start if name == "text_start" else gone[name] for name in DECISION.names]
+    return pa.table(columns, schema=DECISION)
 
 
 def _fates(work: WriteTask, n_rows: int) -> pa.Table:

@@ -23,7 +23,7 @@ from webtext.base.partset import MANIFEST, PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import RELEASE
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.stage import Failed, PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.clean.inputs import SetName
 from webtext.clean.release_links import write_links
@@ -133,9 +133,11 @@ def _toml(value: Any) -> str:
 
 def _release_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
-    corpus = task.payload.corpus.open()
-    for batch in corpus.batches(task.payload.part, RELEASE.names):
-        context.main.write_table(pa.Table.from_batches([batch]).select(RELEASE.names))
+    batches = task.payload.corpus.open().batches(task.payload.part, RELEASE.names)
+    for _, rows in context.apply_to_batches(lambda batch: batch.select(RELEASE.names), batches):
+        if not isinstance(rows, Failed):  # counted already
+            context.main.counts.keep(rows.num_rows)
+            context.main.write_table(pa.Table.from_batches([rows]))
 
 
 def _keys(opened: PartSet) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:

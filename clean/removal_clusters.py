@@ -78,8 +78,7 @@ class Comparison:
 
     def _sign(self, run: Run) -> None:
         """Sign what is not signed; dedup has just done it, unless it found its result ready."""
-        parts = range(len(self.documents.parts))
-        tasks = [SignTask(self.documents, part, self.work, self.settings) for part in parts]
+        tasks = SignTask.all_of(self.documents, self.work, self.settings)
         if all(map(is_signed, tasks)):
             return
         if run.dry_run:

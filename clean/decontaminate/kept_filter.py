@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from webtext.base.digest import file_sha256
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
-from webtext.base.journal import Journal
+from webtext.base.journal import Failed, Journal
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -50,6 +50,7 @@ class FilterHeader:
     probes: int  # bits of an n-gram
     unicode: str  # version of the tables that cut words
     documents: str  # hash of the set it was made of
+    failed: int  # documents whose n-grams could not be added
     sha256: str  # of the bits
 
 
@@ -89,7 +90,9 @@ def keep_filter(documents: PartSet, words: int, path: Path, run: Run) -> FilterH
         raise DryRun
     name = SetName.of(documents)
     tasks = [_FillTask(name, part, words, None, 0, 0) for part in range(len(documents.parts))]
-    n_ngrams = sum(_map(tasks, "count n-grams", run))
+    n_ngrams, n_failed = _map(tasks, "count n-grams", run)
+    if n_failed:
+        run.console.warn(f"{n_failed:,} documents failed: their n-grams are not in the filter")
     bits, probes = sizes(n_ngrams, MAX_FALSE_POSITIVE)
     folder = Folder(path.parent)
     scratch = folder.scratch_path(path.name)
@@ -104,6 +107,7 @@ def keep_filter(documents: PartSet, words: int, path: Path, run: Run) -> FilterH
             probes=probes,
             unicode=_ngrams.UNICODE_VERSION,
             documents=documents.hash,
+            failed=n_failed,
             sha256=_bits_sha256(scratch),
         )
         data = json.dumps(dataclasses.asdict(header), sort_keys=True).encode()
@@ -181,32 +185,37 @@ def filter_table(report: dict[str, Any]) -> str:
     )
 
 
-def _map(tasks: Sequence[_FillTask], what: str, run: Run) -> list[int]:
-    """The n-grams of each part."""
-    counts = [0] * len(tasks)
+def _map(tasks: Sequence[_FillTask], what: str, run: Run) -> tuple[int, int]:
+    """The n-grams of all parts, and how many documents failed."""
+    total = [0, 0]
     with run.console.progress(len(tasks), f"clean.decontaminate: {what}", "parts") as progress:
 
-        def done(index: int, n_ngrams: int) -> None:
-            counts[index] = n_ngrams
+        def done(_: int, counts: tuple[int, int]) -> None:
+            total[:] = [one + other for one, other in zip(total, counts, strict=True)]
             progress.advance()
 
         failures = run.engine.map(_fill_part, tasks, on_done=done)
     if failures:
         part = tasks[failures[0].index].part
         raise RunFailed(f"part {part} of the documents failed: {failures[0].error}", "give the same command again")
-    return counts
+    return total[0], total[1]
 
 
-def _fill_part(journal: Journal, task: _FillTask) -> int:
-    """Runs in the worker: count the part's n-grams, and set their bits."""
+def _fill_part(journal: Journal, task: _FillTask) -> tuple[int, int]:
+    """Runs in the worker: count the part's n-grams, and set their bits; count the documents that fail."""
     bits = np.memmap(task.file, np.uint64, "r+", HEADER_BYTES, (task.bits // 64,)) if task.file else None
-    n_ngrams = 0
-    for batch in task.documents.open().batches(task.part, ["text"], BATCH_ROWS):
-        hashes = _ngrams.hashes(*texts_of(batch["text"]), task.words)
+    n_ngrams = n_failed = 0
+    batches = task.documents.open().batches(task.part, ["text"], BATCH_ROWS)
+    for _, hashes in journal.apply_to_batches(
+        lambda batch: _ngrams.hashes(*texts_of(batch["text"]), task.words), batches
+    ):
+        if isinstance(hashes, Failed):
+            n_failed += 1
+            continue
         n_ngrams += len(hashes)
         if bits is not None:
             _ngrams.bloom_add(bits, hashes, task.probes)
-    return n_ngrams
+    return n_ngrams, n_failed
 
 
 def _bits_sha256(path: Path) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from webtext.base.errors import ConfigError
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.stage import Failed, PartContext, PartTask, run_parts
 from webtext.clean.decontaminate.holding import VERSIONS, Evaluation, holding, write_report
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.inputs import SetName
@@ -65,8 +65,11 @@ def _decontaminate_part(context: PartContext, task: PartTask) -> None:
     work: DecontaminateTask = task.payload
     corpus, dropped = context.output("corpus"), context.output("dropped")
     with holding(work.evaluation, dropped) as held:
-        for batch in work.documents.open().batches(work.part, batch_size=BATCH_ROWS):
-            kept, gone = held.judge(batch)
+        batches = work.documents.open().batches(work.part, batch_size=BATCH_ROWS)
+        for _, judged in context.apply_to_batches(held.judge, batches):
+            if isinstance(judged, Failed):
+                continue  # counted already
+            kept, gone = judged
             corpus.counts.keep(kept.num_rows)
             held.count(corpus.counts, gone)
             corpus.write_table(pa.Table.from_batches([kept]))

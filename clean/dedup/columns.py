@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +65,7 @@ class Columns:
     stays: Numbers  # for a best one: the one that stays in its place, itself if it does
     similarity: npt.NDArray[np.float64]  # exact Jaccard with that one
     parents: Numbers  # of best ones: joined by pairs that may be near
+    failed: dict[int, str] = field(default_factory=dict)  # documents that could not be compared -> why
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -72,6 +73,12 @@ class Columns:
     def release(self) -> None:
         """Give back the memory of what was read and written; called whenever some thousand documents are done."""
         release(self.id_ends, self.karma, self.date, self.flags, self.best, self.stays, self.similarity, self.parents)
+
+    def fail(self, document: int, reason: str) -> None:
+        """Take a document out of the comparison that made its worker crash."""
+        if self.flags[document] & PASSED:
+            self.flags[document] &= ~np.uint8(PASSED)
+            self.failed[document] = reason
 
     def having(self, documents: Numbers, flag: int) -> npt.NDArray[np.bool_]:
         """Which of the documents have the flag."""
@@ -170,6 +177,8 @@ def read_columns(sources: Sequence[Source], permutations: int, folder: Path) -> 
                 columns.id_ends[places] = n_bytes + (offsets[1:] - offsets[0])
                 n_bytes += int(offsets[-1] - offsets[0])
                 columns.flags[places] = _flags(batch, source, start - int(starts[number]))
+                for row in _failed_rows(batch):
+                    columns.fail(start + row, batch["failed"][row].as_py())
                 for name, values in (("karma", columns.karma), ("date", columns.date)):
                     values[places] = _ascending(batch, name)
                 _spill_digests(digests, batch, start, columns.flags[places])
@@ -189,6 +198,12 @@ def _flags(batch: pa.RecordBatch, source: Source, first_row: int) -> npt.NDArray
     has_words = batch["has_words"].to_numpy(zero_copy_only=False)
     indexed = np.uint8(INDEXED if source.indexed else 0)
     return np.asarray(flag(passed, PASSED) | flag(held_out, HELD_OUT) | flag(has_words, HAS_WORDS) | indexed, np.uint8)
+
+
+def _failed_rows(batch: pa.RecordBatch) -> list[int]:
+    if "failed" not in batch.schema.names:  # of an index
+        return []
+    return np.flatnonzero(batch["failed"].is_valid().to_numpy(zero_copy_only=False)).tolist()
 
 
 def _ascending(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:

@@ -95,10 +95,9 @@ def find_duplicates(
         scratch.remove_all()
         with no_space_is_an_error(scratch.url):
             scratch.local_path().mkdir(parents=True)
-        parts = range(len(documents.parts))
-        sign_documents([SignTask(documents, part, work, settings) for part in parts], run)
+        sign_documents(SignTask.all_of(documents, work, settings), run)
         sources = [source for index in indexes for source in index.sources()]
-        sources += [signed_source(documents, part, work, masks[part]) for part in parts]
+        sources += [signed_source(documents, part, work, mask) for part, mask in enumerate(masks)]
         try:
             with no_space_is_an_error(scratch.url):
                 columns = read_columns(sources, settings.permutations, scratch.local_path())
@@ -109,7 +108,7 @@ def find_duplicates(
         result = {
             "key": key,
             "digests": digests,
-            "files": [_file_digest(work, part) for part in parts],
+            "files": [_file_digest(work, part) for part in range(len(documents.parts))],
             "threshold": settings.threshold,
             "clusters": asdict(clusters),
         }

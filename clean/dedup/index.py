@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from webtext.base.errors import InputError
@@ -21,7 +22,7 @@ from webtext.base.lineage import parents_of
 from webtext.base.partset import PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.stage import Failed, PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.clean.dedup.columns import Source
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
@@ -148,9 +149,14 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     corpus: PartSet = name.open()
     output = context.main
     with open(output.attach(f"part-{task.index:05d}.signatures"), "wb") as file:
-        for batch in corpus.batches(part, _COLUMNS, FACTS_PER_BATCH // 8):
-            signatures, has_words = sign_batch(batch["text"], settings)
+        batches = corpus.batches(part, _COLUMNS, FACTS_PER_BATCH // 8)
+        for batch, signed in context.apply_to_batches(lambda batch: sign_batch(batch["text"], settings), batches):
+            if isinstance(signed, Failed):  # counted already: it stands there as a text without words
+                width = settings.permutations * (4 if settings.signatures == DATASKETCH else 1)
+                signatures, has_words = np.zeros((1, width), np.uint8), np.zeros(1, np.bool_)
+            else:
+                signatures, has_words = signed
+                output.counts.keep(batch.num_rows)
             signatures.tofile(file)
             columns = {name: batch[name] for name in ("id", "text_digest", "split")}
             output.write_table(pa.table(columns | {"has_words": has_words}))
-            output.counts.keep(batch.num_rows)

@@ -61,13 +61,14 @@ def publish_rows(
             continue
         start, stop = int(columns.starts[number]), int(columns.starts[number + 1])
         table, stays = _rows(columns, start, stop)
+        dropped.update(table["reason"].to_pylist())
+        table = _with_failed(table, columns, start, stop)
         with work.scratch(rows_name(source.part)) as path, pa.ipc.new_file(str(path), ROWS) as writer:
             writer.write_table(table)
         digests.append(_digest(table))
         np.add.at(sizes, stays, np.uint32(1))
         n_documents += int((columns.flags[start:stop] & PASSED != 0).sum())
         of_index += int(columns.having(stays, INDEXED).sum())
-        dropped.update(table["reason"].to_pylist())
         columns.release()
         release(sizes)
     clusters = _clusters(columns, sizes)
@@ -104,6 +105,15 @@ def _rows(columns: Columns, start: int, stop: int) -> tuple[pa.Table, Numbers]:
         schema=ROWS,
     )
     return table.combine_chunks(), stays
+
+
+def _with_failed(table: pa.Table, columns: Columns, start: int, stop: int) -> pa.Table:
+    """The rows that go, and those that could not be compared, which fail."""
+    failed = [(each - start, why, "", np.nan) for each, why in columns.failed.items() if start <= each < stop]
+    if not failed:
+        return table
+    more = pa.Table.from_arrays([pa.array(column) for column in zip(*failed, strict=True)], schema=ROWS)
+    return pa.concat_tables([table, more]).sort_by("row").combine_chunks()
 
 
 def _clusters(columns: Columns, sizes: npt.NDArray[np.uint32]) -> tuple[Counter[int], list[tuple[str, int]]]:

@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.errors import RunFailed
-from webtext.base.journal import Journal
-from webtext.base.partset import PartSet
+from webtext.base.journal import Failed, Journal
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup.columns import CANDIDATE, Columns, Numbers
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, texts_of
 from webtext.clean.dedup.spill import mapped, release
+from webtext.clean.inputs import SetName
 
 Integers = npt.NDArray[np.int64]
 VALUE_BYTES = 8
@@ -47,7 +47,7 @@ class Sets:
 
 @dataclass(frozen=True, slots=True)
 class _SetTask:
-    documents: PartSet
+    documents: SetName
     part: int
     rows: npt.NDArray[np.uint8]  # which rows are candidates, packed
     shingle_words: int
@@ -63,15 +63,19 @@ def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run
         chosen = columns.flags[start:stop] & CANDIDATE != 0
         if chosen.any():
             name = f"sets-{len(tasks):05d}"
-            tasks.append(_SetTask(source.documents, source.part, np.packbits(chosen), shingle_words, scratch, name))
+            documents = SetName.of(source.documents)
+            tasks.append(_SetTask(documents, source.part, np.packbits(chosen), shingle_words, scratch, name))
             starts.append((int(start), int(stop)))
     begins = mapped(scratch.local_path("set_begins"), np.uint64, len(columns))
     sizes = mapped(scratch.local_path("set_sizes"), np.uint32, len(columns))
     with run.console.progress(len(tasks), "clean.dedup: verify", "parts") as progress:
 
-        def on_done(index: int, found: Integers) -> None:
+        def on_done(index: int, found: tuple[Integers, dict[int, str]]) -> None:
             start, stop = starts[index]
-            sizes[start + np.flatnonzero(columns.flags[start:stop] & CANDIDATE)] = found
+            candidates = start + np.flatnonzero(columns.flags[start:stop] & CANDIDATE)
+            sizes[candidates], failed = found
+            for which, reason in failed.items():
+                columns.fail(int(candidates[which]), reason)
             columns.release()
             progress.advance()
 
@@ -79,7 +83,7 @@ def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run
     if failures:
         failed = tasks[failures[0].index]
         raise RunFailed(
-            f"part {failed.part} of '{failed.documents.folder.url}' could not be read again: {failures[0].error}",
+            f"part {failed.part} of '{failed.documents.url}' could not be read again: {failures[0].error}",
             "give the same command again",
         )
     path, written = scratch.local_path("sets"), 0
@@ -95,22 +99,30 @@ def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run
     return Sets(path, begins, sizes)
 
 
-def _sets_of_part(journal: Journal, task: _SetTask) -> Integers:
-    """Runs in a worker: writes the sets, returns their sizes."""
+def _sets_of_part(journal: Journal, task: _SetTask) -> tuple[Integers, dict[int, str]]:
+    """Runs in a worker: writes the sets, returns their sizes, and which of them could not be made: these are empty."""
     sizes = [np.empty(0, np.int64)]
+    failed: dict[int, str] = {}
+    n_sets = 0
     with task.scratch.scratch(task.name) as path, open(path, "wb") as file:
-        for texts in _chosen_texts(task):
-            values, offsets = _minhash.shingle_sets(*texts_of(texts), task.shingle_words)
+        for batch, made in journal.apply_to_batches(
+            lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), task.shingle_words), _chosen_texts(task)
+        ):
+            if isinstance(made, Failed):
+                failed[n_sets] = made.reason
+                made = np.empty(0, np.uint64), np.zeros(2, np.int64)
+            values, offsets = made
             values.tofile(file)
             sizes.append(np.diff(offsets))
-    return np.concatenate(sizes)
+            n_sets += batch.num_rows
+    return np.concatenate(sizes), failed
 
 
-def _chosen_texts(task: _SetTask) -> Iterator[pa.Array]:
+def _chosen_texts(task: _SetTask) -> Iterator[pa.RecordBatch]:
     chosen = np.unpackbits(task.rows)
     start = 0
-    for batch in task.documents.batches(task.part, ["text"], TEXTS_PER_BATCH):
+    for batch in task.documents.open().batches(task.part, ["text"], TEXTS_PER_BATCH):
         rows = np.flatnonzero(chosen[start : start + len(batch)])
         if len(rows):
-            yield batch.column("text").take(pa.array(rows))
+            yield batch.take(pa.array(rows))
         start += len(batch)

@@ -1,7 +1,7 @@
 """Pass over a documents part: what dedup must know of each document, in two scratch files per part.
 
     part-00000.signatures   the signatures, one byte a permutation, row after row
-    part-00000.signed       Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words
+    part-00000.signed       Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words, failed
 
 Every row is signed, also those that quality rules drop, so that other thresholds need no second pass. The files count
 only if the key in the second's metadata names the part's records, the settings and the code that would make them now.
@@ -10,7 +10,7 @@ only if the key in the second's metadata names the part's records, the settings 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError, RunFailed
 from webtext.base.identifiers import ID_HEX_DIGITS
-from webtext.base.journal import Journal
+from webtext.base.journal import Failed, Journal
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
@@ -29,8 +29,9 @@ from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
+from webtext.clean.inputs import SetName
 
-CODE_VERSION = 2  # raised when signatures, shingles or the files change; guarded by a golden test
+CODE_VERSION = 3  # raised when signatures, shingles or the files change; guarded by a golden test
 TEXTS_PER_BATCH = 128
 FACTS_PER_BATCH = 8192
 _COLUMNS = ("id", "text", "text_digest", "karma", "date", "split")
@@ -38,23 +39,34 @@ DIGEST_BYTES = ID_HEX_DIGITS // 2
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _KEY = b"webtext.key"
 NO_SHINGLE = np.uint32(0xFFFFFFFF)
+Signed = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
 class SignTask:
     """One part to be signed."""
 
-    documents: PartSet
+    documents: SetName
     part: int
+    n_rows: int
+    record_digest: str
     work: Folder
     settings: DedupSettings
+
+    @classmethod
+    def all_of(cls, documents: PartSet, work: Folder, settings: DedupSettings) -> list[SignTask]:
+        """The tasks for all parts of a set."""
+        name = SetName.of(documents)
+        return [
+            cls(name, i, part.records, part.record_digest, work, settings) for i, part in enumerate(documents.parts)
+        ]
 
     @property
     def key(self) -> str:
         """What the signatures of this part depend on."""
         return sha256_json(
             {
-                "records": self.documents.parts[self.part].record_digest,
+                "records": self.record_digest,
             }
             | about_signatures(self.settings)
         )
@@ -67,7 +79,7 @@ def sign_documents(tasks: Sequence[SignTask], run: Run) -> None:
         failures = run.engine.map(_sign_part, missing, on_done=lambda _index, _result: progress.advance())
     if failures:
         raise RunFailed(
-            f"part {missing[failures[0].index].part} of '{tasks[0].documents.folder.url}' could not be signed: "
+            f"part {missing[failures[0].index].part} of '{tasks[0].documents.url}' could not be signed: "
             f"{failures[0].error}",
             "give the same command again",
         )
@@ -84,7 +96,7 @@ def about_signatures(settings: DedupSettings) -> dict[str, Any]:
     }
 
 
-def sign_batch(texts: pa.Array, settings: DedupSettings) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def sign_batch(texts: pa.Array, settings: DedupSettings) -> Signed:
     """Signatures [n, permutations] of texts, and which of them have words.
 
     Values have one byte, or the four of datasketch's hash values; comparisons look at the lowest byte.
@@ -105,6 +117,7 @@ SIGNED = pa.schema(
         ("date", pa.int64()),
         ("in_validation", pa.bool_()),
         ("has_words", pa.bool_()),
+        ("failed", pa.string()),  # why the row has no signature; null where it has
     ]
 )
 
@@ -159,7 +172,7 @@ def is_signed(task: SignTask) -> bool:
     try:
         with pa.memory_map(str(path)) as source:
             metadata = pa.ipc.open_file(source).schema.metadata or {}
-        n_bytes = task.documents.parts[task.part].records * task.settings.permutations
+        n_bytes = task.n_rows * task.settings.permutations
         return bool(metadata.get(_KEY) == task.key.encode()) and task.work.size(signatures_name(task.part)) == n_bytes
     except (pa.ArrowInvalid, OSError):
         return False
@@ -167,6 +180,15 @@ def is_signed(task: SignTask) -> bool:
 
 def _sign_part(journal: Journal, task: SignTask) -> None:
     """Runs in a worker."""
+    documents = task.documents.open()
+    batches = journal.apply_to_batches(
+        lambda batch: sign_batch(batch["text"], task.settings),
+        documents.batches(task.part, _COLUMNS, TEXTS_PER_BATCH),
+    )
+    if journal.only is not None:  # a retry of one row makes nothing to be used
+        for _ in batches:
+            pass
+        return
     schema = SIGNED.with_metadata({_KEY: task.key.encode()})
     with (
         task.work.scratch(signed_name(task.part)) as path,
@@ -174,15 +196,21 @@ def _sign_part(journal: Journal, task: SignTask) -> None:
         open(signatures, "wb") as file,
         pa.ipc.new_file(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
     ):
-        for table in _in_batches(_signed(task, file), schema):
+        for table in _in_batches(_signed(batches, task, file), schema):
             writer.write_table(table)
 
 
-def _signed(task: SignTask, signatures: BinaryIO) -> Iterator[pa.RecordBatch]:
-    for batch in task.documents.batches(task.part, _COLUMNS, TEXTS_PER_BATCH):
-        values, has_words = sign_batch(batch.column("text"), task.settings)
+def _signed(
+    batches: Iterable[tuple[pa.RecordBatch, Signed | Failed]], task: SignTask, signatures: BinaryIO
+) -> Iterator[pa.RecordBatch]:
+    for batch, signed in batches:
+        failed = pa.nulls(batch.num_rows, pa.string())
+        if isinstance(signed, Failed):  # its row keeps signatures row for row with documents
+            failed = pa.array([signed.reason])
+            signed = np.zeros((1, task.settings.permutations), np.uint8), np.zeros(1, np.bool_)
+        values, has_words = signed
         values.astype(np.uint8, copy=False).tofile(signatures)
-        digests = digest_bytes(batch.column("text_digest"), f"part {task.part} of '{task.documents.folder.url}'")
+        digests = digest_bytes(batch.column("text_digest"), f"part {task.part} of '{task.documents.url}'")
         columns = [
             batch.column("id"),
             digests,
@@ -190,6 +218,7 @@ def _signed(task: SignTask, signatures: BinaryIO) -> Iterator[pa.RecordBatch]:
             batch.column("date"),
             in_validation(batch.column("split")),
             pa.array(has_words),
+            failed,
         ]
         yield pa.record_batch(columns, schema=SIGNED)
 

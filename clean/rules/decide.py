@@ -9,11 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from webtext.base.journal import KILLED_WORKER, RAISED
 from webtext.clean.language import ALL, LanguageSettings
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 
 OTHER_LANGUAGE = "other_language"
 UNCERTAIN_LANGUAGE = "uncertain_language"
+UNMEASURED = (KILLED_WORKER, RAISED)
+"""Why a document has no signals: it then fails, whatever the rules are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,10 @@ def decide(
 
 
 def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> Iterator[Verdict]:
-    """The language rules, then the quality rules in their order, each by itself; None leaves a kind of rules out."""
+    """What has no signals, then the language rules, then the quality rules in their order; None leaves a kind of rules out."""
+    for reason in pc.unique(signals["failed"]).drop_null().to_pylist():
+        drops = pc.fill_null(pc.equal(signals["failed"], reason), False).to_numpy()
+        yield Verdict(reason, drops, np.full(len(drops), np.nan), np.nan)
     if language is not None and ALL not in language.language:
         score = _numbers(signals, "language_score")
         wanted = pc.fill_null(pc.is_in(signals["language"], pa.array(language.language, pa.string())), False)
@@ -86,6 +92,7 @@ def columns_of(rules: RuleSettings | None, language: LanguageSettings | None) ->
     """The signals that `verdicts` asks for."""
     asked = [] if language is None or ALL in language.language else ["language", "language_score"]
     return [
+        "failed",
         *asked,
         *dict.fromkeys(RULES[reason].column for reason in (rules.thresholds() if rules is not None else {})),
     ]

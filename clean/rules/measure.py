@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,12 +13,12 @@ from webtext.base.partset import PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import SIGNALS
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.stage import Failed, PartContext, PartTask, run_parts
 from webtext.clean import _signals
 from webtext.clean.dedup.sign import texts_of
 from webtext.clean.inputs import SetName
 
-CODE_VERSION = 2
+CODE_VERSION = 3  # 3: failed
 COLUMNS = ["id", "text", "language", "language_score"]
 BATCH_ROWS = 256
 
@@ -84,14 +85,24 @@ def _open_signals(documents: PartSet, url: str) -> PartSet | None:
 def _measure_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
     documents = task.payload.documents.open()
-    for batch in documents.batches(task.payload.part, COLUMNS, BATCH_ROWS):
-        context.main.counts.keep(batch.num_rows)
-        context.main.write_table(signals_table(batch))
+    batches = documents.batches(task.payload.part, COLUMNS, BATCH_ROWS)
+    for rows, signals in context.apply_to_batches(signals_table, batches):
+        if isinstance(signals, Failed):  # counted already; its row keeps signals row for row with documents
+            context.main.write([_unmeasured(rows, signals)])
+        else:
+            context.main.counts.keep(rows.num_rows)
+            context.main.write_table(signals)
+
+
+def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:
+    about: dict[str, Any] = document.select(["id", "language", "language_score"]).to_pylist()[0]
+    return dict.fromkeys(SIGNALS.names, 0) | about | {"failed": failed.reason}
 
 
 def signals_table(documents: pa.RecordBatch | pa.Table) -> pa.Table:
     """The 'signals' rows of documents, whose COLUMNS are read: no value becomes a Python object."""
     texts = documents["text"]
     measured = _signals.measure(*texts_of(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts))
+    measured["failed"] = pa.nulls(documents.num_rows, pa.string())
     columns = [measured[name] if name in measured else documents[name] for name in SIGNALS.names]
     return pa.table(columns, schema=SIGNALS)

@@ -159,6 +159,26 @@ def test_a_death_outside_records_is_retried_once_and_then_fails_the_part(
     assert heard.set_aside == {}
 
 
+def test_a_worker_that_stalls_outside_records_is_ended_and_its_part_fails_after_one_retry(
+    heard: Heard, tmp_path: Path, set_clock: Callable[[Callable[[], float]], None]
+) -> None:
+    """The clock goes, a second a reading, once the worker has begun to stall."""
+    seconds = itertools.count(1.0)
+    set_clock(lambda: next(seconds) if (tmp_path / "begun").exists() else 0.0)
+    with LocalEngine(1, Limits(idle_seconds=3, record_seconds=1000)) as engine:
+        failures = heard.map(engine, work.stall_between_records, [str(tmp_path / "begun")])
+    assert failures == [TaskFailure(0, "the worker ended outside any record: no progress for 3 s")]
+    assert (tmp_path / "begun").read_text() == "..", "begun, and retried once"
+
+
+def test_a_batch_is_worked_on_row_by_row_only_after_a_death(heard: Heard) -> None:
+    """Of two batches of four rows the second holds two rows that crash; the first is never taken apart."""
+    with LocalEngine(1, SMALL) as engine:
+        assert heard.map(engine, work.process_batches, [["a", "b", "c", "d", "segfault", "e", "exit", "f"]]) == []
+    assert heard.results == {0: ["abcd", "(signal 11)", "e", "(exit status 3)", "f"]}
+    assert heard.set_aside == {(0, 4): "signal 11", (0, 6): "exit status 3"}
+
+
 def test_retries_of_a_part_are_bounded(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.base.engine.MAX_RETRIES_PER_PART", 5)
     with LocalEngine(1) as engine:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from webtext.base.errors import InputError
-from webtext.base.journal import Journal
+from webtext.base.journal import Failed, Journal
 
 
 def process(journal: Journal, records: Sequence[str]) -> list[str]:
@@ -55,6 +57,31 @@ def die_between_records(journal: Journal, marker: str) -> str:
             Path(marker).touch()
         os._exit(4)
     return "survived"
+
+
+def stall_between_records(journal: Journal, begun: str) -> None:
+    for _, _ in journal.watch(enumerate("ab")):
+        pass
+    with open(begun, "a") as file:
+        file.write(".")
+    time.sleep(600)
+
+
+def process_batches(journal: Journal, records: Sequence[str]) -> list[str]:
+    """What the function returned for each stretch of rows, or in brackets why a row failed; four rows a batch."""
+    rows = pa.RecordBatch.from_pydict({"record": records})
+    batches = [rows.slice(start, 4) for start in range(0, rows.num_rows, 4)]
+    answers = []
+    for _, answer in journal.apply_to_batches(joined, batches):
+        answers.append(f"({answer.cause})" if isinstance(answer, Failed) else answer)
+    return answers
+
+
+def joined(rows: pa.RecordBatch) -> str:
+    records = rows["record"].to_pylist()
+    for record in records:
+        harm(record)
+    return "".join(records)
 
 
 def die_alone_never(journal: Journal, record: int) -> int:
