@@ -70,22 +70,8 @@ def remarks(vocabulary: Vocabulary) -> list[str]:
     return [
         *_about_ids(vocabulary),
         *about_ranks(vocabulary),
-        *other_ids(vocabulary),
         *_about_other_libraries(vocabulary),
     ]
-
-
-def other_ids(vocabulary: Vocabulary) -> Iterator[str]:
-    """Where Hugging Face's libraries give other ids for plain text than `encode` does."""
-    if vocabulary.extras.get("normalizer"):
-        yield "Hugging Face's libraries bring text into NFC first; here it stays as it is, so normalise it before"
-    flags: dict[str, dict[str, bool]] = vocabulary.extras.get("added_tokens", {})
-    plain = [name for name, found in flags.items() if not found["special"]]
-    if plain:
-        yield (
-            f"{_count(plain, 'added token')} not special ({_names(plain)}): Hugging Face's libraries find them in every "
-            "text, here only where allowed_special names them"
-        )
 
 
 def _about_ids(vocabulary: Vocabulary) -> Iterator[str]:
@@ -119,19 +105,9 @@ def _about_other_libraries(vocabulary: Vocabulary) -> Iterator[str]:
             "module, whose classes of rare characters and Unicode version differ"
         )
     extras = vocabulary.extras
-    flags: dict[str, dict[str, bool]] = extras.get("added_tokens", {})
-    greedy = [name for name, found in flags.items() if found["lstrip"] or found["rstrip"] or found["single_word"]]
-    if greedy:
-        yield (
-            f"{_count(greedy, 'added token')} with flags ({_names(greedy)}): Hugging Face's libraries take blanks beside them or "
-            "find them as whole words only, we do neither"
-        )
     processors = [step for step in _steps(extras.get("post_processor")) if step.get("type") in _ADDS_TOKENS]
     if processors:
         yield f"Hugging Face's libraries put special tokens around a text ({processors[0]['type']}); here encode does not"
-    cuts = [key for key in ("truncation", "padding") if extras.get(key)]
-    if cuts:
-        yield f"the file asks for {' and '.join(cuts)}, which Hugging Face's libraries do; here encode does not"
 
 
 def _steps(processor: Any) -> list[dict[str, Any]]:
@@ -146,10 +122,6 @@ def _count(found: Sequence[Any], noun: str) -> str:
 def _some(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
     named = ", ".join(f"{id_} {vocabulary.tokens[id_][:30]!r}" for id_ in ids[:3])
     return named + (", …" if len(ids) > 3 else "")
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(repr(name[:30]) for name in names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _ranges(ids: Iterable[int]) -> str:

@@ -1,9 +1,11 @@
 """Hugging Face's tokenizer.json: everything about a tokenizer in one file, read by `tokenizers` and `transformers`.
 
 Ours has one field more, "webtext" in the model (they ignore it there, and nowhere at the top): the pattern, the Unicode
-version that decides categories, and whether merging goes by the list of merges or by rank. Parts that decide no id of a
-text (post-processor, truncation, padding, decoder, flags of added tokens) are kept as they are in `Vocabulary.extras`
-and written back; `findings.py` says what they do elsewhere and not here.
+version that decides categories, and whether merging goes by the list of merges or by rank.
+
+A file is read only if `encode(text, allowed_special="all")` gives the ids that Hugging Face's libraries give with
+`add_special_tokens=False`: normalizers, truncation, padding and added tokens that are more than names are rejected. Parts
+that decide no such id (post-processor, decoder) are kept as they are in `Vocabulary.extras` and written back.
 """
 
 from __future__ import annotations
@@ -23,9 +25,7 @@ FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": F
 
 _OWN_FIELD = "webtext"
 _NOT_READ = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}  # unless null, "", 0, false
-_KEPT = ("truncation", "padding", "normalizer", "post_processor", "decoder")
-_NFC = ({"type": "NFC"}, {"type": "Sequence", "normalizers": [{"type": "NFC"}]})
-_NO_NORMALIZER = (None, {"type": "Sequence", "normalizers": []})
+_KEPT = ("normalizer", "post_processor", "decoder")
 
 
 def parse(
@@ -34,10 +34,7 @@ def parse(
     """The tokenizer of a file; InputError when it does more than byte-level BPE, or another thing."""
     found = parse_json(data, place)
     model = _model(found, place)
-    if found.get("normalizer") not in (*_NO_NORMALIZER, *_NFC):
-        raise InputError(
-            f"'{place}' normalises text: {str(found['normalizer'])[:80]}", "only NFC or no normalizer can be read"
-        )
+    _check_text_is_kept(found, place)
     own = _own_field(model, place)
     own_pattern = _pattern(found.get("pre_tokenizer"), own, place)
     if pattern is not None and pattern_name(pattern) != pattern_name(own_pattern):
@@ -68,8 +65,8 @@ def dump(vocabulary: Vocabulary) -> bytes:
     return dump_json(
         {
             "version": "1.0",
-            "truncation": kept["truncation"],
-            "padding": kept["padding"],
+            "truncation": None,
+            "padding": None,
             "added_tokens": [
                 {"id": id_, "content": name, **FLAGS, **flags.get(name, {})}
                 for name, id_ in sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
@@ -102,6 +99,24 @@ def dump(vocabulary: Vocabulary) -> bytes:
 
 def _default(key: str) -> Any:
     return byte_level(use_regex=True) if key == "decoder" else None
+
+
+def _check_text_is_kept(found: Mapping[str, Any], place: str) -> None:
+    """InputError for a normalizer, truncation or padding: `encode` applies none of them, so ids would differ."""
+    expected = "Hugging Face's libraries apply it and webtext does not, so ids would differ"
+    match found.get("normalizer"):
+        case None | {"type": "Sequence", "normalizers": []}:
+            pass
+        case {"type": "Sequence", "normalizers": [{"type": str(name)}, *_]} | {"type": name}:
+            remedy = 'if your text is already normalized, set "normalizer" to null in the file'
+            raise InputError(f"'{place}' has the normalizer {str(name)[:60]}", expected, remedy)
+        case other:
+            raise InputError(f"'{place}' has a damaged normalizer: {str(other)[:60]}", "download it again")
+    for key in ("truncation", "padding"):
+        if found.get(key) is not None:
+            raise InputError(
+                f"'{place}' has {key}: {str(found[key])[:60]}", expected, f'set "{key}" to null in the file'
+            )
 
 
 def _model(found: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -176,6 +191,13 @@ def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[
                 f"'{place}': the added token {name[:60]!r} has the id {id_}, and Hugging Face's libraries give it {turn}",
                 "put it into the vocabulary, with that id",
             )
+        for flag in ("special", "lstrip", "rstrip", "single_word"):
+            if found[flag] != FLAGS[flag]:
+                raise InputError(
+                    f"'{place}': the added token {name[:60]!r} has \"{flag}\": {str(found[flag]).lower()}",
+                    "webtext finds added tokens only where allowed_special names them, and as they stand",
+                    f'set "{flag}" to {str(FLAGS[flag]).lower()} in the file if that is what you want',
+                )
         specials[name] = id_
         if found != FLAGS:
             flags[name] = found

@@ -38,17 +38,12 @@ logger = logging.getLogger(__name__)
 def load(
     path: str | os.PathLike[str], pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Vocabulary:
-    """Read the tokenizer at `path`; `pattern` and `special_tokens` say what the file does not.
-
-    Logs a warning where Hugging Face's libraries give other ids for plain text than `encode` (`findings.py`).
-    """
+    """Read the tokenizer at `path`; `pattern` and `special_tokens` say what the file does not."""
     vocabulary = _load(path, pattern, special_tokens)
     if sum(len(token) ** 2 for token in vocabulary.tokens) > MAX_SQUARED_BYTES:
         raise InputError(
             f"'{os.fspath(path)}' has a token of {max(map(len, vocabulary.tokens)):,} bytes", "name a tokenizer file"
         )
-    for remark in findings.other_ids(vocabulary):
-        logger.warning("'%s': %s", os.fspath(path), remark)
     return vocabulary
 
 

@@ -156,13 +156,13 @@ def test_convert_says_what_is_odd_about_the_source(
 ) -> None:
     found = json.loads(Path(tokenizer).read_text())
     found["model"]["vocab"]["zzz"] = 276
-    found["padding"] = {"strategy": "BatchLongest"}
+    found["post_processor"] = {"type": "RobertaProcessing", "sep": ["a", 64], "cls": ["b", 65]}
     Path(tokenizer).write_text(json.dumps(found))
     assert run(["tokenizer", "convert", tokenizer, str(tmp_path / "b.json"), "--json"]) == 0
-    unreachable, padding = json.loads(capsys.readouterr().out)["remarks"]
+    unreachable, processor = json.loads(capsys.readouterr().out)["remarks"]
     assert unreachable == "1 token that no text gives: 276 b'zzz'"
-    assert padding.startswith("the file asks for padding")
-    assert json.loads((tmp_path / "b.json").read_text())["padding"] == found["padding"]
+    assert processor.startswith("Hugging Face's libraries put special tokens around a text (RobertaProcessing)")
+    assert json.loads((tmp_path / "b.json").read_text())["post_processor"] == found["post_processor"]
     assert run(["tokenizer", "convert", tokenizer, str(tmp_path / "b.tiktoken")]) == 3
     assert "by rank text would give b'zzz', which no merge gives" in capsys.readouterr().err
 

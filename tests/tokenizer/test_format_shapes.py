@@ -1,11 +1,9 @@
-"""tokenizer.json files as the world writes them: Llama 3's, Qwen 2's, GPT-2's, GPT-NeoX's shape; and hostile ones."""
+"""tokenizer.json files as the world writes them: the shapes of Llama 3, Qwen 2 and GPT-2; and hostile ones."""
 
 from __future__ import annotations
 
 import copy
 import json
-import logging
-import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -78,11 +76,11 @@ def llama3() -> Json:
 
 
 def qwen2() -> Json:
-    """NFC; added tokens that are not special; prefixes and suffixes as empty strings."""
+    """An empty sequence of normalizers; prefixes and suffixes as empty strings."""
     file = file_of(QWEN2_REGEX)
-    file["normalizer"] = {"type": "NFC"}
+    file["normalizer"] = {"type": "Sequence", "normalizers": []}
     file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split(QWEN2_REGEX), byte_level()]}
-    file["added_tokens"] = [added(340, "<|im_start|>"), added(341, "<think>", special=False)]
+    file["added_tokens"] = [added(340, "<|im_start|>"), added(341, "<think>")]
     file["post_processor"] = byte_level()
     file["model"] |= {"continuing_subword_prefix": "", "end_of_word_suffix": "", "unk_token": None}
     return file
@@ -98,19 +96,10 @@ def gpt2_of_hugging_face() -> Json:
     return file
 
 
-def gpt_neox() -> Json:
-    """Runs of blanks as added tokens, which Hugging Face's libraries find in every text."""
-    file = file_of("gpt2")
-    blanks = [added(340 + n, " " * (24 - n), special=False, normalized=True) for n in range(23)]
-    file["added_tokens"] = [*blanks, added(363, "<|endoftext|>")]
-    return file
-
-
 SHAPES: dict[str, Callable[[], Json]] = {
     "Llama 3": llama3,
     "Qwen 2": qwen2,
     "GPT-2": gpt2_of_hugging_face,
-    "GPT-NeoX": gpt_neox,
 }
 TEXTS = [
     *SAMPLES,
@@ -145,22 +134,59 @@ def test_every_shape_gives_hugging_faces_ids_with_all_added_tokens(shape: Path, 
     ]
 
 
-WARNED = {
-    "Qwen 2": ["bring text into NFC first", r"1 added token not special \('<think>'\)"],
-    "GPT-NeoX": [r"23 added tokens not special"],
+NFC: Json = {"type": "NFC"}
+OTHER_IDS: dict[str, tuple[Callable[[Json], Any], str]] = {
+    "Qwen's NFC": (lambda f: f.update(normalizer=NFC), "has the normalizer NFC"),
+    "a sequence": (
+        lambda f: f.update(normalizer={"type": "Sequence", "normalizers": [{"type": "Lowercase"}, NFC]}),
+        "has the normalizer Lowercase",
+    ),
+    "a replacement": (
+        lambda f: f.update(normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "b"}),
+        "has the normalizer Replace",
+    ),
+    "truncation": (
+        lambda f: f.update(truncation={"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}),
+        "has truncation: .*",
+    ),
+    "padding": (
+        lambda f: f.update(
+            padding={
+                "strategy": {"Fixed": 9},
+                "direction": "Right",
+                "pad_to_multiple_of": None,
+                "pad_id": 0,
+                "pad_type_id": 0,
+                "pad_token": "!",
+            }
+        ),
+        "has padding: .*",
+    ),
+    "not special": (lambda f: f["added_tokens"].append(added(341, "  ", special=False)), '"special": false'),
+    "lstrip": (lambda f: f["added_tokens"].append(added(341, "<m>", lstrip=True)), '"lstrip": true'),
+    "rstrip": (lambda f: f["added_tokens"].append(added(341, "<m>", rstrip=True)), '"rstrip": true'),
+    "single word": (lambda f: f["added_tokens"].append(added(341, "<m>", single_word=True)), '"single_word": true'),
 }
 
 
-def test_what_other_libraries_do_with_plain_text_is_said_on_loading(
-    shape: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    name = request.node.callspec.params["shape"]
-    with caplog.at_level(logging.WARNING):
-        Tokenizer.load(shape)
-    assert len(caplog.messages) == len(WARNED.get(name, []))
-    for message, wanted in zip(caplog.messages, WARNED.get(name, []), strict=True):
-        assert re.search(wanted, message)
-        assert message.startswith(f"'{shape}': ")
+@pytest.mark.parametrize("name", OTHER_IDS)
+def test_a_file_that_would_give_other_ids_than_hugging_face_is_rejected(tmp_path: Path, name: str) -> None:
+    """Each of these gives other ids there than here for one of the texts; the message names the part and the remedy."""
+    change, message = OTHER_IDS[name]
+    file = gpt2_of_hugging_face()
+    plain = file_of("gpt2")
+    (tmp_path / "plain.json").write_text(json.dumps(plain))
+    change(file)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file))
+    ours, theirs = Tokenizer.load(tmp_path / "plain.json"), tokenizers.Tokenizer.from_file(str(path))
+    texts = [*SAMPLES, "cafe\u0301  a", "A a <m> <m>a"]
+    marked = [text.replace("<m>", " " if name in ("lstrip", "rstrip") else "") for text in texts]
+    assert any(theirs.encode(text).ids != ours.encode(text) for text in [*texts, *marked])
+    with pytest.raises(InputError, match=message) as caught:
+        Tokenizer.load(path)
+    assert str(path) in str(caught.value)
+    assert "in the file" in str(caught.value)
 
 
 def test_a_token_that_only_a_whole_piece_gives_stays_a_token(tmp_path: Path) -> None:
@@ -247,7 +273,7 @@ CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {
         ),
         "a pattern that repeats too much|cannot be read",
     ),
-    "lower case": (lambda f: f.update(normalizer={"type": "Lowercase"}), "normalises text: {'type': 'Lowercase'}"),
+    "lower case": (lambda f: f.update(normalizer={"type": "Lowercase"}), "has the normalizer Lowercase"),
     "float id": (lambda f: f["model"]["vocab"].update(zz=1e9), "the id of 'zz' is 1000000000.0"),
     "bool id": (lambda f: f["model"]["vocab"].update(zz=True), "the id of 'zz' is True"),
 }
