@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 _MAX_HEAD_BYTES = 256 << 10
+_MAX_INTERIM = 16  # answers with a status of 1xx before the one that counts
 _HEAD_END = re.compile(
     rb"\n\r?\n"
 )  # a carriage return before it is cut off later: looking for it takes five times as long
@@ -49,25 +50,27 @@ class Headers:
 def split_http(block: bytes) -> tuple[int, Headers, bytes] | None:
     """Split a response into status, headers and body; None when it has no status line, or no end of a huge head.
 
-    An interim answer (1xx) before the response is passed over.
+    Interim answers (1xx) before the response are skipped; None where there are more than sixteen of them.
 
     >>> split_http(b"HTTP/1.1 200 OK\\r\\nA: b\\r\\n\\r\\nbody")
     (200, Headers((('A', 'b'),)), b'body')
     """
-    while True:
-        end = _HEAD_END.search(block, 0, _MAX_HEAD_BYTES)
-        if not end and len(block) > _MAX_HEAD_BYTES:
+    start = 0
+    for _ in range(_MAX_INTERIM + 1):
+        end = _HEAD_END.search(block, start, start + _MAX_HEAD_BYTES)
+        if not end and len(block) - start > _MAX_HEAD_BYTES:
             return None
-        head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
-        text = head.decode("latin-1").replace("\r\n", "\n").removesuffix("\r")
+        head_end, body_start = (end.start(), end.end()) if end else (len(block), len(block))
+        text = block[start:head_end].decode("latin-1").replace("\r\n", "\n").removesuffix("\r")
         first, *lines = text.split("\n")
         status_line = _STATUS_LINE.match(first)
         if not status_line:
             return None
         status = int(status_line[1])
-        if not (100 <= status < 200 and body.startswith(b"HTTP/")):
-            return status, _fields(lines, folded="\n " in text or "\n\t" in text), body
-        block = body
+        if not (100 <= status < 200 and block.startswith(b"HTTP/", body_start)):
+            return status, _fields(lines, folded="\n " in text or "\n\t" in text), block[body_start:]
+        start = body_start
+    return None
 
 
 def _fields(lines: list[str], *, folded: bool) -> Headers:
