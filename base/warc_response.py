@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MAX_RECORD_BYTES = 64 << 20  # a record above this is 'record_too_large'; Common Crawl cuts a body at a few MiB
 LENGTH_IS_WRONG = ("damaged_record", "record_cut_short")
+UNCHANGED = "unchanged_revisit"  # not damage: a page that had not changed, whose earlier capture is not in the input
 _NO_HEADERS = Headers()
 
 
@@ -74,21 +75,23 @@ def read_record(record: WarcRecord, start: int) -> Response | None:
         damage = "record_too_large"
     elif len(block) < length:
         damage = "record_cut_short"
-    is_revisit = kind == "revisit"
-    is_response = (kind == "response" or is_revisit) and record.is_http
+    url = plain_url(get("warc-target-uri", ""))
+    # A revisit may come without a block, and then says nothing of HTTP.
+    is_revisit = kind == "revisit" and (record.is_http or (not block and url.startswith(("http:", "https:"))))
+    is_response = is_revisit or (kind == "response" and record.is_http)
     if not is_response and damage not in LENGTH_IS_WRONG:
         return None
     response = Response(
         offset=start,
         length=None,
-        url=plain_url(get("warc-target-uri", "")),
+        url=url,
         date=get("warc-date", "").strip(),
         warc_headers=headers,
         http_headers=_NO_HEADERS,
         is_revisit=is_revisit,
         damage=damage,
     )
-    return response if damage else _with_http(response, block)
+    return response if damage or (is_revisit and not block) else with_http(response, block)
 
 
 def plain_url(value: str) -> str:
@@ -96,7 +99,8 @@ def plain_url(value: str) -> str:
     return value.strip().removeprefix("<").removesuffix(">")
 
 
-def _with_http(response: Response, block: bytes) -> Response:
+def with_http(response: Response, block: bytes) -> Response:
+    """The response with what its block says: status, headers, body; 'damaged_http' where it has no HTTP head."""
     head = split_http(block)
     if head is None:
         response.damage = "damaged_http"

@@ -82,7 +82,7 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
             else:  # so this is where it is
                 yield _damage(start, before=start)
                 unreported = None
-        start = _next_start(file, reached + 1, kind)
+        start = next_start(file, reached + 1, kind)
     if unreported is not None:
         yield _damage(unreported, before=file.seek(0, io.SEEK_END))
 
@@ -208,7 +208,7 @@ def _starts_record(piece: bytes) -> bool:
     return piece.startswith(_STARTS)
 
 
-def _next_start(file: BinaryIO, position: int, kind: bytes) -> int | None:
+def next_start(file: BinaryIO, position: int, kind: bytes) -> int | None:
     """Where the next record starts, at or after `position`, in a file whose first bytes are `kind`."""
     wanted = [start for start in _STARTS if kind.startswith(start)] or list(_STARTS)
     pattern = re.compile(b"|".join(map(re.escape, wanted)))

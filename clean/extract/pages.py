@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from webtext.base.arc import ARC_SUFFIXES
 from webtext.base.config import recipe_settings
 from webtext.base.content_coding import BodyError
 from webtext.base.errors import InputError
@@ -25,7 +26,7 @@ from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.run import Run
 from webtext.base.stage import Failed, PartContext, PartTask
 from webtext.base.urls import canonical_url, library_versions, registrable_domain
-from webtext.base.warc import Response, read_responses
+from webtext.base.warc import UNCHANGED, Response, read_responses
 from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, extract_body, prepare
 from webtext.clean.extract.once import ExtractOnce
 from webtext.clean.inputs import InputFile, SetName, find_inputs
@@ -34,8 +35,8 @@ from webtext.clean.rules.votes import each_once
 from webtext.clean.scrub import scrub
 from webtext.clean.unique import UniqueTask, run_unique
 
-CODE_VERSION = 7  # 7: posts
-WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
+CODE_VERSION = 7  # 7: posts; revisits of the same URL are resolved or counted
+WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
 OK_STATUS = 200
 POSTS = "posts"
@@ -85,7 +86,7 @@ class Page:
 
 
 def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> PartSet:
-    """Write the documents set `out` from pages sets and WARC files; document for document in the order of the input."""
+    """Write the documents set `out` from pages sets, WARC and ARC files; document for document in the order of the input."""
     sets, files = find_inputs(pages, "pages", WARC_SUFFIXES)
     for growing in (opened for opened in sets if not opened.complete):
         run.console.warn(
@@ -228,6 +229,8 @@ def _place(page: Page) -> str:
 def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Refused:
     """The document of one response: a pure function but for what `extract` remembers, run under the journal."""
     response = page.response
+    if response.damage == UNCHANGED:
+        return Dropped(UNCHANGED)
     if response.damage is None and response.status != OK_STATUS:
         return Dropped("status_not_ok")
     try:

@@ -103,6 +103,11 @@ class WarcReplay:
 
     def _add(self, folder: Folder, name: str) -> None:
         for response in read_responses(folder, name, follow_revisits=False):
+            if not response.warc_headers.fields and response.url:
+                raise InputError(
+                    f"'{folder.location(name)}' is an ARC file; pages are taken from WARC files only",
+                    "convert it first: warcio recompress OLD NEW.warc.gz",
+                )
             if response.damage or response.status is None or response.captured is None:
                 continue
             if response.status not in PAGE_STATUSES and not is_redirect(response.status):

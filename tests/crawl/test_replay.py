@@ -144,6 +144,14 @@ def test_a_revisit_that_leaves_a_doubt_is_passed_over(
     assert rows[other]["reason"] in ("not_archived", "archive_damaged")
 
 
+def test_an_arc_file_is_an_error_with_a_remedy(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    block = b"HTTP/1.1 200 OK\r\n\r\n<html>old"
+    line = f"{web.url('/one')} 127.0.0.1 20050102030405 text/html {len(block)}\n".encode()
+    (tmp_path / "a.arc").write_bytes(b"filedesc://a.arc 0.0.0.0 20050102030405 text/plain 0\n\n" + line + block)
+    with pytest.raises(InputError, match=r"a\.arc' is an ARC file.*\nconvert it first"):
+        crawl(make_links([web.url("/one")]), tmp_path / "pages", sources=("warc",), warc=(str(tmp_path / "a.arc"),))
+
+
 def test_revisits_of_revisits_end(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     one, other = web.url("/one"), web.url("/other")
     data = [revisit_record(one, FIRST, other, AGAIN, DIGEST), revisit_record(other, AGAIN, one, FIRST, DIGEST)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -125,14 +126,52 @@ def test_a_revisit_that_refers_to_itself_ends(tmp_path: Path) -> None:
     assert [one.damage for one in read_responses(Folder(tmp_path), "b.warc")] == ["original_not_found"]
 
 
-def test_that_a_page_has_not_changed_since_is_no_page(tmp_path: Path) -> None:
-    """What other crawlers write of one URL: the page itself lies where they saw it first."""
-    stored = write(tmp_path / "a.warc.gz")
-    member = gzip.decompress((tmp_path / "a.warc.gz").read_bytes()[stored[1].offset :])
-    (tmp_path / "b.warc").write_bytes(
-        member.replace(b"Refers-To-Target-URI: " + A.encode(), b"Refers-To-Target-URI: " + B.encode())
+def as_others_write_it(member: bytes, url: str = B) -> bytes:
+    """The revisit as most crawlers write it: of the same URL, without the place of its original."""
+    lines = [line for line in member.split(b"\r\n") if not line.startswith(b"WARC-Refers-To-File")]
+    same = b"\r\n".join(lines).replace(b"Refers-To-Target-URI: " + A.encode(), b"Refers-To-Target-URI: " + url.encode())
+    return same.replace(b"WARC-Target-URI: " + B.encode(), b"WARC-Target-URI: " + url.encode())
+
+
+def split_members(path: Path, stored: list[Stored]) -> tuple[bytes, bytes]:
+    data = path.read_bytes()
+    return data[: stored[1].offset], gzip.decompress(data[stored[1].offset :])
+
+
+def test_a_revisit_of_the_same_url_gets_the_body_of_its_original_earlier_in_the_file(tmp_path: Path) -> None:
+    before, revisit = split_members(tmp_path / "a.warc.gz", write(tmp_path / "a.warc.gz"))
+    (tmp_path / "b.warc.gz").write_bytes(before + gzip.compress(as_others_write_it(revisit, A)))
+    found = list(read_responses(Folder(tmp_path), "b.warc.gz"))
+    assert [(one.url, one.is_revisit, one.damage) for one in found] == [(A, False, None), (A, True, None)]
+    assert [one.body(MIB) for one in found] == [TEXT] * 2
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 304 Not Modified\r\nServer: x\r\n\r\n"])
+def test_a_revisit_that_was_not_modified_has_the_head_of_its_original(head: bytes, tmp_path: Path) -> None:
+    before, revisit = split_members(tmp_path / "a.warc.gz", write(tmp_path / "a.warc.gz"))
+    fields, _, _ = as_others_write_it(revisit, A).partition(b"\r\n\r\n")
+    fields = re.sub(rb"(\r\nContent-Length: )\d+", b"\\g<1>%d" % len(head), fields)
+    (tmp_path / "b.warc.gz").write_bytes(before + gzip.compress(fields + b"\r\n\r\n" + head + b"\r\n\r\n"))
+    _, found = read_responses(Folder(tmp_path), "b.warc.gz")
+    assert (found.status, found.http_headers.get("Content-Encoding"), found.body(MIB)) == (200, "gzip", TEXT)
+
+
+def test_a_page_that_had_not_changed_is_counted_where_its_original_is_not_in_the_input(tmp_path: Path) -> None:
+    _, revisit = split_members(tmp_path / "a.warc.gz", write(tmp_path / "a.warc.gz"))
+    (tmp_path / "b.warc").write_bytes(as_others_write_it(revisit, A) * 2)
+    (tmp_path / "a.warc.gz").unlink()
+    assert [one.damage for one in read_responses(Folder(tmp_path), "b.warc")] == ["unchanged_revisit"] * 2
+    documents = extract_documents(
+        [str(tmp_path / "b.warc")], str(tmp_path / "documents"), ExtractSettings(), Run.quiet()
     )
-    assert list(read_responses(Folder(tmp_path), "b.warc")) == []
+    assert (documents.counts.kept, documents.counts.dropped) == (0, {"unchanged_revisit": 2})
+
+
+def test_a_revisit_never_gets_the_body_of_a_capture_with_another_digest(tmp_path: Path) -> None:
+    before, revisit = split_members(tmp_path / "a.warc.gz", write(tmp_path / "a.warc.gz"))
+    other = as_others_write_it(revisit, A).replace(b"Payload-Digest: sha1:", b"Payload-Digest: sha1:A")
+    (tmp_path / "b.warc.gz").write_bytes(before + gzip.compress(other))
+    assert [one.damage for one in read_responses(Folder(tmp_path), "b.warc.gz")] == [None, "unchanged_revisit"]
 
 
 def test_a_file_that_goes_on_knows_its_originals(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""Reading ARC files, the Internet Archive's format before WARC: every HTTP response, and every stretch that is damaged.
+
+A record is a line, `URL IP-address date content-type [more fields in version 2] length`, and that many bytes. Records are
+plain, or each is a gzip member. fastwarc rejects ARC files, and warcio stops at the first damage.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+from webtext.base.warc_response import MAX_RECORD_BYTES, Response, with_http
+from webtext.base.warc_stretches import GZIP_START, next_start
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+ARC_SUFFIXES = (".arc", ".arc.gz")
+ARC_START = b"filedesc:"
+_MAX_LINE_BYTES = _READ_BYTES = 64 << 10
+# The URL may contain spaces. Version 1 has the content type after the date; version 2 also status, checksum, location,
+# offset and file name. The length is the last field of both.
+_RECORD_LINE = re.compile(
+    rb"(?P<url>[A-Za-z][A-Za-z0-9+.-]*:.*?) [^ ]* (\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d) (?:.* )?(?P<length>\d{1,12})\r?\n"
+)
+
+
+def read_arc(file: BinaryIO) -> Iterator[Response]:
+    """Yield the responses of an ARC file, or of some whole records of one, in order; damage has no body.
+
+    Records of other protocols (filedesc, DNS) are skipped. Memory: two records, whatever the file holds.
+    """
+    file.seek(0)
+    is_gzip = file.read(len(GZIP_START)) == GZIP_START
+    size = file.seek(0, io.SEEK_END)
+    start: int | None = 0
+    while start is not None and start < size:
+        member = _Member(file, start, is_gzip)
+        last: Response | None = None
+        n_records = 0
+        try:
+            for response in _records(io.BufferedReader(member, _READ_BYTES)):
+                if last is not None and _is_wanted(last):
+                    yield last
+                last = response
+                n_records += 1
+                if is_gzip:
+                    last.offset = last.length = None  # unless its member turns out to hold it alone
+        except zlib.error:
+            last = None if n_records == 0 else last
+        if last is not None and is_gzip and n_records == 1 and member.ended:
+            last.offset, last.length = start, member.end - start
+        if last is not None and _is_wanted(last):
+            yield last
+        if not member.ended and not (last and last.damage):
+            yield Response(offset=start, length=None, damage="damaged_record")
+        start = member.end if member.ended else next_start(file, start + 1, GZIP_START)
+
+
+def _is_wanted(response: Response) -> bool:
+    return not response.url or response.url.startswith(("http:", "https:"))
+
+
+def _records(text: io.BufferedReader) -> Iterator[Response]:
+    """Every record, of any protocol; `offset` and `length` count bytes of the text."""
+    at = 0
+    in_damage = False
+    while line := text.readline(_MAX_LINE_BYTES):
+        start, at = at, at + len(line)
+        if not line.strip():
+            continue
+        fields = _RECORD_LINE.fullmatch(line)
+        if fields is None and not in_damage:  # however many lines the damage has
+            yield Response(offset=start, length=None, damage="damaged_record")
+        in_damage = fields is None
+        if fields is None:
+            continue
+        length = int(fields["length"])
+        block = text.read(min(length, MAX_RECORD_BYTES))
+        at += len(block)
+        while at < start + len(line) + length and (
+            rest := text.read(min(_READ_BYTES, start + len(line) + length - at))
+        ):
+            at += len(rest)
+        response = Response(
+            offset=start,
+            length=at - start,
+            url=fields["url"].decode("utf-8", "replace"),
+            date="{}-{}-{}T{}:{}:{}Z".format(*(each.decode() for each in fields.groups()[1:7])),
+        )
+        if len(block) == length:
+            with_http(response, block)
+        else:
+            response.damage = "record_too_large" if at == start + len(line) + length else "record_cut_short"
+        yield response
+
+
+class _Member(io.RawIOBase):
+    """One gzip member of a file, decompressed; or all of a plain file."""
+
+    def __init__(self, file: BinaryIO, start: int, is_gzip: bool) -> None:
+        file.seek(start)
+        self._file, self._read_to = file, start
+        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if is_gzip else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end was reached: not where damage or the end of the file cuts it short."""
+        return self._inflate is None or self._inflate.eof
+
+    @property
+    def end(self) -> int:
+        """Where the next member starts, once this one has ended."""
+        return self._read_to - (len(self._inflate.unused_data) if self._inflate else 0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill what fits; 0 at the end. Raises zlib.error at damage."""
+        room = memoryview(buffer)
+        text = b""
+        while not text and not (self._inflate and self._inflate.eof):
+            data = self._inflate.unconsumed_tail if self._inflate else b""
+            if not data:
+                data = self._file.read(len(room))
+                self._read_to += len(data)
+            if not data:
+                break
+            text = self._inflate.decompress(data, len(room)) if self._inflate else data
+        room[: len(text)] = text
+        return len(text)
