@@ -30,7 +30,7 @@ from webtext.base.urls import canonical_url, library_versions, registrable_domai
 from webtext.clean.extract.body import Dropped, Refused
 from webtext.clean.inputs import InputFile, find_inputs
 from webtext.clean.language import detect_language
-from webtext.clean.record_files import SUFFIXES, json_lines, parquet_rows
+from webtext.clean.record_files import SUFFIXES, json_lines, parquet_rows, rows_or_refused
 from webtext.clean.rules.votes import each_once
 from webtext.clean.scrub import scrub
 from webtext.clean.text import clean_text, has_surrogates
@@ -55,7 +55,7 @@ class Origin(Protocol):
     def place(self) -> str:
         """What a record's id is made from, beside its row: names the records for good, wherever they lie."""
 
-    def rows(self) -> Iterator[dict[str, Any] | str]:
+    def rows(self) -> Iterator[dict[str, Any] | Refused]:
         """Each row's values by the names of KNOWN, or what was found in its place."""
 
 
@@ -76,7 +76,7 @@ class FileOrigin:
         """Its name and hash."""
         return Source(FILE, self.file.name, self.place)
 
-    def rows(self) -> Iterator[dict[str, Any] | str]:
+    def rows(self) -> Iterator[dict[str, Any] | Refused]:
         """The rows of a Parquet file, or the lines of any other."""
         return parquet_rows(self.file, KNOWN) if self.file.name.endswith(".parquet") else json_lines(self.file)
 
@@ -116,7 +116,7 @@ class DatasetOrigin:
         """The pinned reference, split and shard."""
         return f"{self.reference} {self.name} {self.shard} of {self.n_shards}"
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[dict[str, Any] | Refused]:
         """The rows of the shard, streamed."""
         rows = open_dataset(self.reference)[0][self.name].shard(self.n_shards, self.shard)
         columns = {name: name for name in rows.column_names or KNOWN if name in KNOWN} | {TEXT: self.reference.column}
@@ -124,8 +124,8 @@ class DatasetOrigin:
             for batch in rows.with_format("arrow").iter(DATASET_BATCH_ROWS):
                 names = [name for name, theirs in columns.items() if theirs in batch.column_names]
                 found = batch.select([columns[name] for name in names]).rename_columns(names)
-                for row in found.to_pylist():
-                    if self.split == HELD_OUT or row.get("split") in (None, ""):
+                for row in rows_or_refused(found):
+                    if isinstance(row, dict) and (self.split == HELD_OUT or row.get("split") in (None, "")):
                         row["split"] = self.split
                     yield row
         except MemoryError:
@@ -149,7 +149,7 @@ class ImportTask:
 class Record:
     """One row, or what was found in its place, and where it stands."""
 
-    values: dict[str, Any] | str
+    values: dict[str, Any] | Refused
     row: int
     task: ImportTask
 
@@ -215,8 +215,8 @@ def _place(record: Record) -> str:
 
 
 def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
-    if isinstance(record.values, str):
-        return Refused("not_json", record.values)
+    if isinstance(record.values, Refused):
+        return record.values
     values = record.values
     text, url, karma, split = values.get(TEXT), _string(values.get("url")), values.get("karma"), values.get("split")
     if not isinstance(text, str):

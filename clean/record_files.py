@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import zstandard
 
 from webtext.base.errors import InputError
+from webtext.base.untrusted_parquet import Expands, parquet_batches, rows_of
+from webtext.clean.extract.body import Refused
 from webtext.clean.inputs import InputFile
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
@@ -23,21 +25,32 @@ MAX_TEXT_BYTES = 1 << 30
 MAX_ZSTD_WINDOW = 2**31
 
 
-def parquet_rows(file: InputFile, known: Sequence[str], required: str = "text") -> Iterator[dict[str, Any]]:
+def parquet_rows(file: InputFile, known: Sequence[str], required: str = "text") -> Iterator[dict[str, Any] | Refused]:
     """Each row's `known` columns, those that the file has; InputError when the `required` one is not among them."""
     with file.folder.open(file.name) as opened:
         try:
-            parquet = pq.ParquetFile(opened)
-        except pa.ArrowInvalid as error:
-            raise InputError(f"'{file.location}' is no Parquet file: {error}", "check the file") from None
-        columns = [name for name in known if name in parquet.schema_arrow.names]
+            names = pq.ParquetFile(opened).schema_arrow.names
+        except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
+            raise InputError(f"'{file.location}' is not a Parquet file: {error}", "check the file") from None
+        columns = [name for name in known if name in names]
         if required not in columns:
-            raise InputError(
-                f"'{file.location}' has no column '{required}'", f"its columns: {', '.join(parquet.schema_arrow.names)}"
-            )
-        batches = parquet.iter_batches(batch_size=256, columns=columns)
-        while (batch := _next_batch(batches, file)) is not None:
-            yield from batch.to_pylist()
+            raise InputError(f"'{file.location}' has no column '{required}'", f"its columns: {', '.join(names)}")
+        try:
+            batches = parquet_batches(opened, columns)
+            while (batch := _next_batch(batches, file)) is not None:
+                yield from rows_or_refused(batch)
+        except Expands as error:
+            yield Refused("expands_too_much", str(error))
+
+
+def rows_or_refused(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any] | Refused]:
+    """Each row's values, or why it has none."""
+    for row in rows_of(batch):
+        if isinstance(row, Exception):
+            reason = "not_utf8" if isinstance(row, UnicodeDecodeError) else "value_out_of_range"
+            yield Refused(reason, str(row))
+        else:
+            yield row
 
 
 def _next_batch(batches: Iterator[pa.RecordBatch], file: InputFile) -> pa.RecordBatch | None:
@@ -49,20 +62,26 @@ def _next_batch(batches: Iterator[pa.RecordBatch], file: InputFile) -> pa.Record
         ) from None
 
 
-def json_lines(file: InputFile) -> Iterator[dict[str, Any] | str]:
-    """Each line's object, or what is wrong with the line; empty lines are none."""
+def json_lines(file: InputFile) -> Iterator[dict[str, Any] | Refused]:
+    """Each line's object, or what is wrong with the line; empty lines are skipped."""
     with file.folder.open(file.name) as opened, decompressed(opened, file.name) as lines:
         while line := _read_line(lines, file):
             if len(line) > MAX_LINE_BYTES:
                 while not line.endswith(b"\n") and (line := _read_line(lines, file)):
                     pass
-                yield f"a line of more than {MAX_LINE_BYTES:,} bytes"
+                yield Refused("not_json", f"a line of more than {MAX_LINE_BYTES:,} bytes")
             elif line.strip():
-                try:
-                    value = json.loads(line)
-                    yield value if isinstance(value, dict) else f"a {type(value).__name__}, not an object"
-                except (ValueError, RecursionError) as error:
-                    yield str(error)
+                yield _object(line)
+
+
+def _object(line: bytes) -> dict[str, Any] | Refused:
+    try:
+        value = json.loads(line.decode("utf-8-sig"))  # json would take surrogates and UTF-16 as well
+    except UnicodeDecodeError as error:
+        return Refused("not_utf8", str(error))
+    except (ValueError, RecursionError) as error:
+        return Refused("not_json", str(error))
+    return value if isinstance(value, dict) else Refused("not_json", f"a {type(value).__name__}, not an object")
 
 
 def read_text(file: InputFile) -> bytes:

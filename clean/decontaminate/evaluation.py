@@ -11,6 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.partset import MANIFEST
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
+from webtext.clean.extract.body import Refused
 from webtext.clean.inputs import InputFile, find_inputs
 from webtext.clean.record_files import json_lines, parquet_rows, read_text
 
@@ -47,13 +49,14 @@ class EvaluationSet:
         if self.file.sha256() != self.sha256:
             raise InputError(f"'{self.file.location}' changed while it was read", "give the same command again")
         if self.file.name.endswith(".parquet"):
-            values = (row[self.field] for row in parquet_rows(self.file, (self.field,), self.field))
+            rows = parquet_rows(self.file, (self.field,), self.field)
         elif self.file.name.endswith(JSON_LINES):
-            values = (self._value(row, number) for number, row in enumerate(json_lines(self.file), 1))
+            rows = json_lines(self.file)
         else:
             yield read_text(self.file)
             return
-        for number, value in enumerate(values, 1):
+        for number, row in enumerate(rows, 1):
+            value = self._value(row, number)
             if not isinstance(value, str):
                 raise InputError(
                     f"'{self.file.location}', example {number}: {self.field} is {type(value).__name__}, not text",
@@ -61,9 +64,9 @@ class EvaluationSet:
                 )
             yield value.encode(errors="replace")
 
-    def _value(self, row: object, number: int) -> object:
-        if not isinstance(row, dict):
-            raise InputError(f"'{self.file.location}', example {number}: {row}", "mend that line")
+    def _value(self, row: dict[str, Any] | Refused, number: int) -> object:
+        if isinstance(row, Refused):
+            raise InputError(f"'{self.file.location}', example {number}: {row.cause}", "correct that example")
         if self.field not in row:
             raise InputError(
                 f"'{self.file.location}', example {number} has no field '{self.field}'",

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from webtext.base.hugging_face import Reference, column_names, open_dataset
-from webtext.crawl.links.lists import Defaults, Row, RowSource, find_columns
+from webtext.base.untrusted_parquet import BATCH_ROWS, rows_of
+from webtext.crawl.links.lists import Defaults, Row, RowSource, find_columns, named_row
 from webtext.crawl.links.submission import Unreadable
 
 
@@ -27,6 +28,7 @@ class HuggingFaceColumn(RowSource):
         position = 0
         for rows in open_dataset(reference)[0].values():
             columns = find_columns(column_names(rows)) | {"url": reference.column}
-            for row in rows.select_columns(sorted(set(columns.values()))):
-                yield position, (position, {ours: row.get(theirs) for ours, theirs in columns.items()})
-                position += 1
+            for batch in rows.select_columns(sorted(set(columns.values()))).with_format("arrow").iter(BATCH_ROWS):
+                for row in rows_of(batch):
+                    yield position, named_row(position, row, columns)
+                    position += 1

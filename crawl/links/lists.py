@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
+from webtext.base.untrusted_parquet import Expands, parquet_batches, rows_of
 from webtext.crawl.links.comments import SOURCE as REDDIT_COMMENT
 from webtext.crawl.links.dumps import SOURCE as REDDIT
 from webtext.crawl.links.reddit_rows import unescaped, whole_number
@@ -46,7 +47,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 SOURCE = "list"
 FULL_NAMES = {"t3_": REDDIT, "t1_": REDDIT_COMMENT}
-PARQUET_ROWS_AT_A_TIME = 1024
 
 Row = tuple[int, Mapping[str, Any]]  # its position, and its values by the names of COLUMNS
 
@@ -209,12 +209,19 @@ class ParquetFile(RowSource):
         try:
             table = pq.ParquetFile(file)
             columns = find_columns(table.schema_arrow.names)
-            for batch in table.iter_batches(PARQUET_ROWS_AT_A_TIME, columns=list(columns.values())):
-                for row in batch.to_pylist():
-                    yield position, (position, {ours: row[theirs] for ours, theirs in columns.items()})
+            for batch in parquet_batches(file, list(columns.values())):
+                for row in rows_of(batch):
+                    yield position, named_row(position, row, columns)
                     position += 1
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, Expands) as error:
             yield position, Unreadable("damaged_stream", f"Parquet: {' '.join(str(error).split())[:200]}")
+
+
+def named_row(position: int, row: Mapping[str, Any] | Exception, columns: Mapping[str, str]) -> Row | Unreadable:
+    """A table's row by the names of COLUMNS, or why it cannot be read."""
+    if isinstance(row, Exception):
+        return Unreadable("not_utf8" if isinstance(row, UnicodeDecodeError) else "wrong_type", str(row))
+    return position, {ours: row.get(theirs) for ours, theirs in columns.items()}
 
 
 def find_columns(names: Sequence[str]) -> dict[str, str]:

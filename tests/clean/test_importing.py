@@ -222,6 +222,77 @@ def test_the_splits_of_a_dataset_and_of_its_rows_are_held_out(tmp_path: Path, ru
     assert {row["id"]: row["split"] for row in rows(documents)} == expected
 
 
+# --- rows that cannot be read ---------------------------------------------------------------------------------------------
+
+
+def bad_strings(values: list[bytes]) -> pa.Array:
+    raw = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+
+
+def latin_rows(folder: Path, column: str, n_rows: int = 1500) -> Path:
+    """A Parquet file of rows with texts and ids, of which row 700 is Latin-1 in one column."""
+    values = [b"%d" % i if i != 700 else b"caf\xe9" for i in range(n_rows)]
+    columns = {"text": [f"text {i}" for i in range(n_rows)], "id": list(map(str, range(n_rows)))}
+    table = pa.table(columns | {column: bad_strings(values)})
+    folder.mkdir()
+    pq.write_table(table, folder / "train.parquet", row_group_size=400)
+    return folder
+
+
+@pytest.mark.parametrize("column", ["text", "url", "id", "split", "title"])
+def test_a_row_that_is_not_utf8_fails_alone(column: str, tmp_path: Path, run: Run) -> None:
+    path = latin_rows(tmp_path / "in", column) / "train.parquet"
+    documents = read_documents([str(path)], str(tmp_path / "out"), run)
+    assert documents.counts.to_json()["failed"] == {"not_utf8": 1}
+    assert failures(documents) == {"row 700": "not_utf8"}
+    assert (documents.counts.records_in, documents.records) == (1500, 1499)
+
+
+def test_a_row_of_a_dataset_that_is_not_utf8_fails_alone(tmp_path: Path, run: Run) -> None:
+    folder = latin_rows(tmp_path / "in", "text")
+    documents = read_documents([f"huggingface:{folder}"], str(tmp_path / "out"), run)
+    assert failures(documents) == {"row 700": "not_utf8"}
+    assert documents.records == 1499
+
+
+def test_a_nested_string_that_is_not_utf8_fails_alone(tmp_path: Path, run: Run) -> None:
+    titles = pa.ListArray.from_arrays([0, 1, 2], bad_strings([b"caf\xe9", b"good"]))
+    pq.write_table(pa.table({"text": [article(1), article(2)], "title": titles}), tmp_path / "a.parquet")
+    documents = read_documents([str(tmp_path / "a.parquet")], str(tmp_path / "out"), run)
+    assert (failures(documents), [row["text"] for row in rows(documents)]) == ({"row 0": "not_utf8"}, [article(2)])
+
+
+def test_lines_that_are_not_utf8_fail_alone(tmp_path: Path, run: Run) -> None:
+    lines = [
+        b'{"text": "caf\xe9"}',
+        json.dumps({"text": article(1)}).encode(),
+        b'{"text": "a surrogate \xed\xa0\x80"}',
+        json.dumps({"text": article(2)}).encode("utf-16-le").replace(b"\n", b""),
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps({"text": article(3)}).encode() + b"\n")
+    (tmp_path / "b.jsonl").write_bytes(b"\n".join(lines))
+    documents = read_documents([str(tmp_path / "*.jsonl")], str(tmp_path / "out"), run)
+    assert [row["text"] for row in rows(documents)] == [article(3), article(1)]
+    assert failures(documents) == {"row 0": "not_utf8", "row 2": "not_utf8", "row 3": "not_json"}
+
+
+def test_a_date_that_python_cannot_hold_fails_alone(tmp_path: Path, run: Run) -> None:
+    dates = pa.array([2**62, 0], pa.timestamp("us"))
+    pq.write_table(pa.table({"text": [article(1), article(2)], "date": dates}), tmp_path / "a.parquet")
+    documents = read_documents([str(tmp_path / "a.parquet")], str(tmp_path / "out"), run)
+    assert (failures(documents), documents.records) == ({"row 0": "value_out_of_range"}, 1)
+
+
+def test_a_small_file_of_gigabytes_is_one_failure_and_the_other_files_are_read(tmp_path: Path, run: Run) -> None:
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), pa.array(["word " * 200_000]))
+    pq.write_table(pa.table({"text": long}), tmp_path / "a.parquet", dictionary_pagesize_limit=1 << 30)
+    pq.write_table(pa.table({"text": [article(1)]}), tmp_path / "b.parquet")
+    documents = read_documents([str(tmp_path / "*.parquet")], str(tmp_path / "out"), run)
+    assert documents.counts.to_json()["failed"] == {"expands_too_much": 1}
+    assert [row["text"] for row in rows(documents)] == [article(1)]
+
+
 # --- what clean run takes ------------------------------------------------------------------------------------------------
 
 

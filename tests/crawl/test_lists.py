@@ -324,6 +324,21 @@ def test_a_damaged_page_of_parquet_gives_what_came_before() -> None:
     assert 0 < len(posts) < 20_000
 
 
+def test_a_row_of_parquet_that_is_not_utf8_fails_alone() -> None:
+    raw = pa.array([b"http://a.com/%d" % i if i != 700 else b"http://a.com/\xe9" for i in range(1000)], pa.binary())
+    urls = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    posts = read(ParquetFile(HERE), parquet(url=urls))
+    assert [i for i, post in enumerate(posts) if post == "not_utf8"] == [700]
+    assert len([post for post in posts if isinstance(post, Submission)]) == 999
+
+
+def test_a_small_parquet_file_of_gigabytes_is_one_failure() -> None:
+    urls = pa.DictionaryArray.from_arrays(pa.array([0] * 9000, pa.int32()), pa.array(["http://a.com/" + "x" * 10**6]))
+    data = io.BytesIO()
+    pq.write_table(pa.table({"url": urls}), data, compression="zstd", dictionary_pagesize_limit=1 << 30)
+    assert read(ParquetFile(HERE), data.getvalue()) == ["damaged_stream"]
+
+
 @pytest.mark.parametrize("source", [CsvFile, JsonLines, UrlList, ParquetFile])
 @given(
     data=st.binary(max_size=200)

@@ -331,6 +331,15 @@ def test_a_dataset_of_json_lines_is_read_too(tmp_path: Path) -> None:
     assert rows == [(i, (i, {"url": f"http://a.com/{i}", "score": i})) for i in range(3)]
 
 
+def test_a_row_of_a_dataset_that_is_not_utf8_fails_alone(tmp_path: Path, run: Run) -> None:
+    raw = pa.array([b"http://a.com/", b"http://b.com/\xe9", b"http://c.com/"], pa.binary())
+    urls = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    (tmp_path / "set").mkdir()
+    pq.write_table(pa.table({"url": urls, "karma": [5, 5, 5], "created": [1, 2, 3]}), tmp_path / "set/train.parquet")
+    links = collect_links([f"huggingface:{tmp_path / 'set'}:url"], str(tmp_path / "out"), LinkSettings(), run)
+    assert counts_of(links) == {"records_in": 3, "kept": 2, "dropped": {}, "failed": {"not_utf8": 1}}
+
+
 def test_nobody_pays_for_datasets_who_names_none() -> None:
     code = (
         "import sys, webtext.crawl.links.collect; print({'datasets', 'pandas', 'huggingface_hub'} & set(sys.modules))"
