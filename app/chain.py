@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.config import BuildConfig, BuildSettings
+from webtext.base.config import timestamp
 from webtext.base.errors import DryRun
 from webtext.base.partset import MANIFEST, PartSet
 from webtext.base.run import Run
-from webtext.base.sample import Sample
 from webtext.base.storage import Folder
+from webtext.clean.rules.vote_settings import VoteSettings
+from webtext.crawl.links.settings import KarmaRule
 
 SECONDS = "seconds.json"  # of a sample's stages, which the estimate of the whole is reckoned from
 STAGE_TITLES = {
@@ -71,17 +73,20 @@ def build(config: BuildConfig, run: Run) -> Layout:
 
     A dry run tells what is to do and ends with DryRun at the first stage that has work: what follows depends on it.
     """
-    from webtext.clean.pipeline import CleanSettings, clean_pages
+    from webtext.clean.pipeline import CleanSettings, check_settings, clean_pages
     from webtext.shards.pack import pack_shards
     from webtext.tokenizer.corpus import train_tokenizer
 
     layout = Layout.of(config["build"])
+    sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
+    clean = CleanSettings(**(sections | {"votes": _votes(config)}))
+    check_settings(clean)
+    _check(config, layout)
     if Folder(layout.root).is_local and not run.dry_run:
         config.write(Path(layout.root))
     pages = _pages(config, layout, run)
     with _stage("clean", layout, run):
-        sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
-        clean_pages(pages, layout.root, CleanSettings(**sections), run)
+        clean_pages(pages, layout.root, clean, run)
     with _stage("tokenizer", layout, run):
         train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run)
     with _stage("tokens", layout, run):
@@ -127,6 +132,32 @@ def check_links(layout: Layout) -> None:
         check_dumps(PartSet.open(layout.links, "links"))
 
 
+def _check(config: BuildConfig, layout: Layout) -> None:
+    """Raise what later stages would raise anyway, so that none of them refuses after the earlier ones have been redone."""
+    from webtext.crawl.fetch.run import check_pages
+    from webtext.tokenizer.formats import load
+
+    if config["build"].links:
+        check_pages(layout.pages, config["crawl.fetch"], config["build"].sample_of())
+    if config["tokenizer"].base is not None:
+        load(config["tokenizer"].base)
+
+
+def _votes(config: BuildConfig) -> VoteSettings:
+    """[clean.votes], and what [crawl.links] asks of votes: pages of links that are no longer collected stay in pages/."""
+    votes: VoteSettings = config["clean.votes"]
+    if not config["build"].links:
+        return votes
+    rule: KarmaRule = config["crawl.links"].rule
+    ends = [end for end in (votes.before, rule.before) if end is not None]
+    return dataclasses.replace(
+        votes,
+        min_karma=max((karma for karma in (votes.min_karma, rule.min_karma) if karma is not None), default=None),
+        sum_karma=votes.sum_karma or rule.sum_karma,
+        before=min(ends, key=lambda end: timestamp(end, "before"), default=None),
+    )
+
+
 def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     """The page sets to clean: those given, or the one fetched for the links."""
     from webtext.crawl.fetch.run import fetch_pages
@@ -141,7 +172,7 @@ def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
         fetched = fetch_pages(
             layout.links, layout.pages, config["crawl.fetch"], run, settings.sample_of(), smaller_sample(config)
         )
-        if fetched is None and not _all_fetched(layout, settings.sample_of()):
+        if fetched is None and not _all_fetched(layout):
             raise DryRun
     return [layout.pages]
 
@@ -159,15 +190,8 @@ def smaller_sample(config: BuildConfig) -> PartSet | None:
     return PartSet.open(found[max(found)], "pages") if found else None
 
 
-def _all_fetched(layout: Layout, sample: Sample | None) -> bool:
+def _all_fetched(layout: Layout) -> bool:
     """Whether every link has its row in a sealed set: what a dry run must know, which opens no pages set."""
     pages = PartSet.open(layout.pages, "pages") if Folder(layout.pages).exists(MANIFEST) else None
-    return pages is not None and pages.records == n_sampled(PartSet.open(layout.links, "links"), sample)
-
-
-def n_sampled(links: PartSet, sample: Sample | None) -> int:
-    """How many of the links are in the sample."""
-    if sample is None:
-        return links.records
-    batches = (batch for part in links.parts for batch in links.batches(part, ["link_id"], 1 << 16))
-    return sum(sample.holds(identifier) for batch in batches for identifier in batch["link_id"].to_pylist())
+    links = PartSet.open(layout.links, "links")
+    return pages is not None and pages.complete and {"kind": "links", "hash": links.hash} in pages.manifest["parents"]

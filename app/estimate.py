@@ -20,6 +20,7 @@ from webtext.app.config import BuildConfig, PriceSettings
 from webtext.app.estimate_statistics import Range, duplicate_ratio, mean, total_of_share
 from webtext.base.errors import InputError
 from webtext.base.partset import Part, PartSet
+from webtext.base.sample import Sample
 from webtext.base.storage import Folder
 from webtext.crawl.plan.plan import DAY, make_plan
 from webtext.crawl.plan.settings import PlanSettings
@@ -57,7 +58,7 @@ class _Sizes:
 def make_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
     """The estimate of the whole build, from the sample's sets in `layout`."""
     sets = {name: PartSet.open(getattr(layout, name), name) for name in ("links", *SETS)}
-    n, total = sets["pages"].records, sets["links"].records
+    n, total = _n_sampled(sets["links"], config["build"].sample_of()), sets["links"].records
     duplicates, whole = _documents(sets, n, total)
     text = _sizes(pc.binary_length(batch["text"]) for batch in _batches(sets["corpus"], ["text"]))
     tokens = _sizes(batch["length"] for batch in _batches(sets["tokens"], ["length"]))
@@ -83,6 +84,14 @@ def make_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
         "money": _money(config["build.prices"], hours, wire, stored),
         "limits": list(LIMITS),
     }
+
+
+def _n_sampled(links: PartSet, sample: Sample | None) -> int:
+    """How many of the links are in the sample; pages/ may also have rows of links that were collected before."""
+    if sample is None:
+        return links.records
+    batches = (batch for part in links.parts for batch in links.batches(part, ["link_id"], 1 << 16))
+    return sum(sample.holds(identifier) for batch in batches for identifier in batch["link_id"].to_pylist())
 
 
 def write_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:

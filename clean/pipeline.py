@@ -124,6 +124,13 @@ class WriteTask:
     evaluation: Evaluation | None
 
 
+def check_settings(settings: CleanSettings) -> None:
+    """Raise what `clean_pages` would raise of these settings, whatever the pages: lists and indexes that cannot be read."""
+    Removals.of(settings.remove)
+    Evaluation.of(settings.decontaminate)
+    open_indexes(settings.dedup)
+
+
 def clean_pages(inputs: Sequence[str], out: str, settings: CleanSettings, run: Run) -> CleanResult:
     """Pages, or documents, to corpus: writes out/documents, out/signals, out/corpus with its dataset card, out/dropped.
 

@@ -9,7 +9,8 @@ source has none, the source's name, such as `hackernews`. Reasons, in this order
     too_little_karma     the karma of counted posts   `min_karma`
 
 A document without posts (imported, or fetched before pages recorded them) has the karma of its column `karma`, and is in no
-community; `before` does not apply to it. One whose karma is not known does not reach any `min_karma`.
+community; `before` does not apply to it, nor does `sum_karma`, for the highest score says little of a sum. One whose
+karma is not known does not reach any `min_karma`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def _judge(documents: pa.RecordBatch, settings: VoteSettings) -> npt.NDArray[np.
     first = np.full(n_rows, np.inf)
     np.minimum.at(first, row, created)
     karma = documents["karma"].to_numpy(zero_copy_only=False).astype(np.float64)
+    known = np.where(np.isnan(karma), np.nan, np.inf) if settings.sum_karma else karma
     of_posts = np.full(n_rows, 0.0 if settings.sum_karma else -np.inf)
     (np.add if settings.sum_karma else np.maximum).at(of_posts, row[counts], score[counts])
     outside = (any_of(early) & ~any_of(counts)) | (~has_posts & bool(settings.wanted))
-    return np.stack([has_posts & ~any_of(early), outside, first, np.where(has_posts, of_posts, karma)])
+    return np.stack([has_posts & ~any_of(early), outside, first, np.where(has_posts, of_posts, known)])

@@ -24,6 +24,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.lean_arrow import keep_pandas_out
 from webtext.base.lineage import PARENTS, places_of
 from webtext.base.partset import PartSet
+from webtext.base.partwriter import SetWriter
 from webtext.base.progress import Progress
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
@@ -45,7 +46,7 @@ from webtext.crawl.fetch.settings import WHOLE, FetchSettings
 from webtext.crawl.fetch.tally import Tally
 from webtext.crawl.fetch.visit import Known, Visit, Visitor
 from webtext.crawl.pages.link_table import LinkTable
-from webtext.crawl.pages.pages_set import Link, PagesSet, user_agent
+from webtext.crawl.pages.pages_set import Link, PagesSet, check_begun, user_agent
 from webtext.crawl.pages.take_over import take_over
 from webtext.crawl.plan.link_hosts import over_host_cap
 from webtext.crawl.wishes.wishes import Wishes
@@ -68,34 +69,32 @@ def fetch_pages(
     Of a sample only its links get rows, those that a crawl of all links would give them: what redirects to any of the links
     is `redirects_to_link`. So the pages of a `smaller` sample of these links are taken over where `out` is not begun.
 
+    Rows of links that the set no longer holds stay, and are counted in what is printed and in `run.json`.
+
     Raises ConfigError when a link leaves this machine and there is no contact, before anything is sent; InputError when
-    `out` was begun with other settings or other links, or when the sample keeps no link. Ctrl-C publishes what is complete.
+    `out` was begun with other settings, or when the sample keeps no link. Ctrl-C publishes what is complete.
     None under `run.dry_run`.
     """
     started = time.time()
     keep_pandas_out()
     parent = PartSet.open(links, "links")
     domains = DomainBlocklists.read(settings.domain_blocklist)
-    in_recipe = recipe_settings(settings) | {"domain_blocklists": domains.about()}
-    in_recipe |= {"sample": str(sample)} if sample is not None else {}
-    recipe = Recipe(stage="crawl.fetch", code_version=CODE_VERSION, settings=in_recipe)
+    recipe = _recipe(settings, domains, sample)
     if smaller is not None and not run.dry_run and take_over(smaller, out, recipe, parent):
         run.console.say(f"crawl.fetch: begins with the {smaller.records:,} links of '{smaller.folder.url}'")
     pages = PagesSet(out, recipe, parent, settings)
     table = LinkTable(_column(parent, "link_id"))
     n_gone = pages.done.missing_from(table)
     if n_gone:
-        raise InputError(
-            f"'{out}' has pages of {n_gone:,} links that '{links}' does not hold",
-            "choose another --out for these links",
-        )
+        run.console.say(f"crawl.fetch: '{out}' keeps the rows of {n_gone:,} links that '{links}' no longer holds")
     if settings.contact is None:
         _check_loopback(parent)
     is_whole = sample is None and settings.share_of() == WHOLE
     n_links = len(table) if is_whole else sum(1 for _ in _links(parent, settings, sample))
     _check_sample(parent, sample, n_links)
-    n_missing = n_links - len(pages.done)
-    run.console.say(f"crawl.fetch: {n_links:,} links, {len(pages.done):,} done, {n_missing:,} to fetch")
+    n_done = len(pages.done) - n_gone
+    n_missing = n_links - n_done
+    run.console.say(f"crawl.fetch: {n_links:,} links, {n_done:,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
     if n_missing or pages.is_under_way:
@@ -103,7 +102,21 @@ def fetch_pages(
         missing = (link for link in _links(parent, settings, sample) if link.link_id not in pages.done)
         _crawl(parent, missing, table, pages, settings, exclusions, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
-    return pages.seal(about | {PARENTS: places_of([parent], Folder(out))})
+    about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
+    return pages.seal(about)
+
+
+def check_pages(out: str, settings: FetchSettings, sample: Sample | None = None) -> None:
+    """Raise what `fetch_pages` would raise whatever the links, so that it is known before links are written."""
+    recipe = _recipe(settings, DomainBlocklists.read(settings.domain_blocklist), sample)
+    SetWriter(out, "pages", recipe).check_place()
+    check_begun(Folder(out), recipe)
+
+
+def _recipe(settings: FetchSettings, domains: DomainBlocklists, sample: Sample | None) -> Recipe:
+    in_recipe = recipe_settings(settings) | {"domain_blocklists": domains.about()}
+    in_recipe |= {"sample": str(sample)} if sample is not None else {}
+    return Recipe(stage="crawl.fetch", code_version=CODE_VERSION, settings=in_recipe)
 
 
 def _check_loopback(links: PartSet) -> None:

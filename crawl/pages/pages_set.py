@@ -20,7 +20,7 @@ from webtext.base.errors import InputError
 from webtext.base.partset import ENTRIES, MANIFEST, Part, PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
-from webtext.base.storage import no_space_is_an_error
+from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.fetch.clock_journal import ClockJournal
 from webtext.crawl.fetch.reasons import FETCHED, outcome_of
 from webtext.crawl.fetch.settings import FetchSettings
@@ -53,7 +53,7 @@ class PagesSet:
         self._writer = SetWriter(url, KIND, recipe, [links])
         self._settings = settings
         self._writer.check_place()
-        self._check_recipe(recipe)
+        check_begun(self._writer.folder, recipe)
         self._entries = self._entry_names()
         self._parts: dict[int, Part] = self._writer.done()
         self._generation = self._writer.generation() + 1
@@ -155,24 +155,27 @@ class PagesSet:
             for entry in self._recovered.entries:
                 yield entry.row
 
-    def _check_recipe(self, recipe: Recipe) -> None:
-        """Refuse to mix pages that were fetched under other settings."""
-        folder = self._writer.folder
-        try:
-            if folder.exists(MANIFEST):
-                begun = json.loads(folder.read_bytes(MANIFEST))["recipe"]
-            elif folder.exists(RECIPE):
-                begun = json.loads(folder.read_bytes(RECIPE))
-            else:
-                return
-            differences = _differences(begun, recipe.to_json())
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(f"'{folder.url}' is damaged: its recipe cannot be read", "choose another --out") from None
-        if differences:
-            raise InputError(
-                f"'{folder.url}' was begun with other settings: {'; '.join(differences)}",
-                "restore the setting, or choose another --out",
-            )
+
+def check_begun(folder: Folder, recipe: Recipe) -> None:
+    """InputError where the folder has pages that were fetched under other settings: the two are not mixed."""
+    try:
+        if folder.exists(MANIFEST):
+            begun = json.loads(folder.read_bytes(MANIFEST))["recipe"]
+        elif folder.exists(RECIPE):
+            begun = json.loads(folder.read_bytes(RECIPE))
+        else:
+            return
+        differences = _differences(begun, recipe.to_json())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"'{folder.url}' is damaged: its recipe cannot be read", _ELSEWHERE) from None
+    if differences:
+        raise InputError(
+            f"'{folder.url}' was begun with other settings: {'; '.join(differences)}",
+            f"restore the setting, or {_ELSEWHERE}",
+        )
+
+
+_ELSEWHERE = "write to another folder: another --out, or another `out` in [build]"
 
 
 def _extent(recovered: Recovered | None) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from webtext.base.console import Console
 from webtext.base.errors import EnvironmentError_, InputError
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
@@ -51,10 +53,19 @@ def test_when_the_links_grow_only_the_new_ones_are_fetched(
     assert pages.manifest["parents"][0]["hash"] == PartSet.open(str(tmp_path / "links"), "links").hash
 
 
-def test_other_links_in_an_old_folder_are_an_error(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
-    crawl(make_links([web.page("/a"), web.page("/b")]), tmp_path / "pages")
-    with pytest.raises(InputError, match=r"1 links that .* does not hold\nchoose another --out"):
-        crawl(make_links([web.page("/a")]), tmp_path / "pages")
+def test_rows_of_links_that_are_gone_stay_and_are_counted(
+    crawl: Any, web: Any, make_links: MakeLinks, settings_for: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two links, then one of them and a new one, then all three: each is fetched once."""
+    a, b, c = (web.page(path) for path in ("/a", "/b", "/c"))
+    crawl(make_links([a, b]), tmp_path / "pages")
+    fetch_pages(make_links([a, c]), str(tmp_path / "pages"), settings_for(), Run(Run.quiet().engine, Console("human")))
+    said = capsys.readouterr().err
+    assert "keeps the rows of 1 links that" in said
+    assert "2 links, 1 done, 1 to fetch" in said
+    assert json.loads((tmp_path / "pages/run.json").read_text())["links_gone"] == 1
+    assert sorted(crawl(make_links([a, b, c]), tmp_path / "pages")) == [a, b, c]
+    assert sorted(web.paths()) == ["/a", "/b", "/c"]
 
 
 def test_other_settings_in_an_old_folder_are_an_error_that_names_them(
@@ -63,7 +74,7 @@ def test_other_settings_in_an_old_folder_are_an_error_that_names_them(
     links = make_links([web.page("/a")])
     crawl(links, tmp_path / "pages")
     with pytest.raises(
-        InputError, match=r"max_bytes was 100000, is 50000\nrestore the setting, or choose another --out"
+        InputError, match=r"max_bytes was 100000, is 50000\nrestore the setting, or write to another folder"
     ):
         crawl(links, tmp_path / "pages", max_bytes=50_000)
     (tmp_path / "pages/manifest.json").unlink()  # as if it were still under way

@@ -1,0 +1,151 @@
+"""Another karma threshold on a finished build: from dump to tokens, over pages that a server on loopback answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.app.main import run
+from webtext.base.partset import PartSet
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "clean"))
+
+from set_contents import contents, rows  # noqa: E402
+from warc_files import article, page  # noqa: E402
+
+KARMA = {"/two": [2], "/three": [3], "/four": [1, 4], "/five": [5, 2], "/six": [6], "/moved": [5], "/gone": [9]}
+DAY = 86_400
+
+
+class Web:
+    """Answers each path of KARMA with an article of its own, `/moved` with a redirect, `/gone` with 404."""
+
+    def __init__(self) -> None:
+        web = self
+        self.asked: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path != "/robots.txt":
+                    web.asked.append(self.path)
+                found = self.path in KARMA and self.path != "/gone"
+                body = page(article(list(KARMA).index(self.path) + 1, 60)) if found else b""
+                self.send_response(302 if self.path == "/moved" else 200 if found else 404)
+                if self.path == "/moved":
+                    self.send_header("Location", "/three")
+                self.send_header("Content-Type", "text/html; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def write_dump(self, path: Path) -> str:
+        base = {"subreddit": "books", "is_self": False, "over_18": False}
+        posts = [
+            base | {"id": f"{i}x{j}", "url": f"http://127.0.0.1:{self.server.server_port}{url}", "score": score,
+                    "created_utc": 1_400_000_000 + i * DAY}
+            for i, (url, scores) in enumerate(KARMA.items()) for j, score in enumerate(scores)
+        ]  # fmt: skip
+        path.write_text("".join(json.dumps(post) + "\n" for post in posts))
+        return str(path)
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    served = Web()
+    yield served
+    served.server.shutdown()
+    served.server.server_close()
+    served.thread.join()
+
+
+def build(web: Web, folder: Path, *overrides: str) -> int:
+    """`webtext build` into `folder`; its config is beside it."""
+    config = folder.with_suffix(".toml")
+    dump = web.write_dump(folder.with_name("RS_2014-05"))
+    config.write_text(
+        f"[build]\nlinks = [{json.dumps(dump)}]\nout = {json.dumps(str(folder))}\n"
+        f'[crawl.fetch]\nallow_address = ["127.0.0.1:{web.server.server_port}"]\ndelay = 0.0\nretries = 0\n'
+        '[clean.rules]\nrule = ["too_few_words=10"]\n[clean.language]\nlanguage = ["all"]\n[tokenizer]\nvocab_size = 300\n'
+    )
+    options = [option for each in overrides for option in ("--set", each)]
+    return run(["build", str(config), "--workers", "1", "--quiet", *options])
+
+
+def corpus(folder: Path, *columns: str) -> dict[str, tuple[Any, ...]]:
+    found = rows(PartSet.open(str(folder / "corpus"), "corpus"))
+    return {row["url"].rpartition("/")[2]: tuple(row[column] for column in columns) for row in found}
+
+
+def test_a_threshold_of_the_view_is_raised_and_lowered_and_nothing_is_fetched_again(web: Web, tmp_path: Path) -> None:
+    """All links are collected once. Every threshold gives the corpus of a build that never had another."""
+    kept = {
+        3: {"three", "four", "five", "six"},
+        5: {"three", "five", "six"},
+        2: {"two", "three", "four", "five", "six"},
+    }
+    for min_karma, names in kept.items():
+        settings = ("crawl.links.min_karma=none", f"clean.votes.min_karma={min_karma}")
+        assert build(web, tmp_path / "build", *settings) == 0
+        assert set(corpus(tmp_path / "build")) == names
+        asked = len(web.asked)
+        assert build(web, tmp_path / f"fresh{min_karma}", *settings) == 0
+        columns = ("text", "karma", "split", "link_ids", "posts")
+        assert corpus(tmp_path / "build", *columns) == corpus(tmp_path / f"fresh{min_karma}", *columns)
+        del web.asked[asked:]
+    assert sorted(web.asked) == sorted(KARMA)  # /three by the redirect is not asked for twice
+    assert [post["score"] for post in corpus(tmp_path / "build", "posts")["three"][0]] == [3, 5]
+
+
+def test_another_rule_for_links_keeps_the_pages_and_gives_the_corpus_of_a_fresh_build(web: Web, tmp_path: Path) -> None:
+    for min_karma, fetched in ((3, {"/three", "/four", "/five", "/six", "/moved", "/gone"}), (5, set()), (2, {"/two"})):
+        web.asked.clear()
+        assert build(web, tmp_path / "build", f"crawl.links.min_karma={min_karma}") == 0
+        assert set(web.asked) == fetched
+        assert build(web, tmp_path / f"fresh{min_karma}", f"crawl.links.min_karma={min_karma}") == 0
+        columns = ("text", "karma")
+        assert corpus(tmp_path / "build", *columns) == corpus(tmp_path / f"fresh{min_karma}", *columns)
+        if min_karma == 5:
+            assert json.loads((tmp_path / "build/pages/run.json").read_text())["links_gone"] == 2
+            assert (
+                PartSet.open(str(tmp_path / "build/dropped"), "dropped").records == 1
+            )  # /three has the vote of /moved
+            before = contents(tmp_path / "build")
+            assert build(web, tmp_path / "build", "crawl.links.min_karma=5") == 0
+            assert {name for name in before if contents(tmp_path / "build")[name] != before[name]} <= {
+                "report.json",
+                "report.html",
+            }
+            assert run(["build", str(tmp_path / "build.toml"), "--dry-run", "--set", "crawl.links.min_karma=5"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("crawl.fetch.max_bytes=5000", "another `out` in [build]"),
+        ("clean.remove.remove=['no-such-list']", "no-such-list"),
+        ("clean.dedup.index=['no-such-index']", "no-such-index"),
+        ("tokenizer.base=no-such-tokenizer.json", "no-such-tokenizer.json"),
+    ],
+)
+def test_what_a_later_stage_refuses_is_found_before_the_links_are_written(
+    setting: str, says: str, web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(web, tmp_path / "build", "crawl.links.min_karma=3") == 0
+    before = contents(tmp_path / "build")
+    assert build(web, tmp_path / "build", "crawl.links.min_karma=5", setting) == 3
+    assert says in capsys.readouterr().err
+    assert contents(tmp_path / "build") == before
