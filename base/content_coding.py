@@ -27,10 +27,11 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class BodyError(ValueError):
-    """A body that cannot be had; `reason` is a stable key."""
+    """A body that cannot be had; `reason` is a stable key, `start` what was decoded of one that is too large."""
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(self, reason: str, detail: str = "", start: bytes = b"") -> None:
         self.reason = reason
+        self.start = start
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
@@ -50,6 +51,20 @@ def decode_body(raw: bytes, transfer_encoding: str, content_encoding: str, max_b
     if len(body) > max_bytes:
         raise BodyError("body_too_large", f"above {max_bytes:,} bytes")
     return body
+
+
+def decoded_start(raw: bytes, transfer_encoding: str, content_encoding: str, n_bytes: int) -> bytes:
+    """The first `n_bytes` of what `decode_body` returns; empty where the body cannot be decoded."""
+    body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
+    codings = [coding for coding in _codings(content_encoding) if coding != "identity"]
+    if len(codings) > MAX_CODINGS or not all(coding in _DECODERS for coding in codings):
+        return b""
+    for coding in reversed(codings):
+        try:
+            body = _DECODERS[coding](body, n_bytes)
+        except BodyError as error:
+            body = error.start
+    return body[:n_bytes]
 
 
 def dechunk(raw: bytes) -> bytes:
@@ -80,7 +95,9 @@ def _codings(value: str) -> list[str]:
 
 
 def _gunzip(data: bytes, max_bytes: int) -> bytes:
-    return _collect(_inflated(data, 16 + zlib.MAX_WBITS), max_bytes) if data.startswith(_GZIP_MAGIC) else data
+    return (
+        _collect(_inflated(data, 16 + zlib.MAX_WBITS, max_bytes), max_bytes) if data.startswith(_GZIP_MAGIC) else data
+    )
 
 
 def _inflate(data: bytes, max_bytes: int) -> bytes:
@@ -89,10 +106,11 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
         return data
     for window_bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
         with contextlib.suppress(zlib.error):
-            return _collect(_inflated(data, window_bits), max_bytes, EOFError)
+            return _collect(_inflated(data, window_bits, max_bytes), max_bytes, EOFError)
     if _TEXT_START.fullmatch(data[:_TEXT_START_BYTES]):
         return data
-    return _collect(_inflated(data, zlib.MAX_WBITS if _is_zlib(data) else -zlib.MAX_WBITS), max_bytes)
+    window_bits = zlib.MAX_WBITS if _is_zlib(data) else -zlib.MAX_WBITS
+    return _collect(_inflated(data, window_bits, max_bytes), max_bytes)
 
 
 def _is_zlib(data: bytes) -> bool:
@@ -135,13 +153,16 @@ _DECODERS: Mapping[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-def _inflated(data: bytes, window_bits: int) -> Iterator[bytes]:
-    """What zlib makes of `data`, over all members of a gzip body; other bytes after a member are ignored."""
+def _inflated(data: bytes, window_bits: int, max_bytes: int) -> Iterator[bytes]:
+    """What zlib makes of `data`, over all members of a gzip body; other bytes after a member are ignored.
+
+    A piece has one byte more than `max_bytes` at most: whoever wants the start of a body pays for no more.
+    """
     inflater = zlib.decompressobj(window_bits)
     at = 0
     while True:
         chunk = data[at : at + _FEED_BYTES]
-        piece = inflater.decompress(chunk, 64 * _FEED_BYTES)
+        piece = inflater.decompress(chunk, min(64 * _FEED_BYTES, max_bytes + 1))
         at += len(chunk) - len(inflater.unconsumed_tail) - len(inflater.unused_data)
         yield piece
         if not chunk and not piece and not inflater.eof:
@@ -159,7 +180,7 @@ def _collect(pieces: Iterator[bytes], max_bytes: int, failure: type[Exception] =
         for piece in pieces:
             out += piece
             if len(out) > max_bytes:
-                raise BodyError("body_too_large", f"above {max_bytes:,} bytes")
+                raise BodyError("body_too_large", f"above {max_bytes:,} bytes", bytes(out[:max_bytes]))
     except (failure, OSError, EOFError) as error:
         if not out:
             raise BodyError("damaged_body", " ".join(str(error).split())) from None

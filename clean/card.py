@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from webtext.base.counts import Counts
+from webtext.base.opt_outs import OPT_OUTS
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.schemas import DOCUMENT
@@ -29,16 +30,6 @@ SIZES = [
 """Hugging Face's steps of `size_categories`."""
 
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}")
-
-WISHES = {
-    "obey_robots": ("robots_disallowed", "robots.txt forbids the path to this crawler or to everybody"),
-    "obey_ai_robots": ("robots_disallowed_ai_training", "robots.txt forbids the path to AI-training crawlers by name"),
-    "obey_content_signal": ("content_signal_no_training", "Content-Signal says `ai-train=no`"),
-    "obey_tdm_reservation": ("tdm_reserved", "the header TDM-Reservation is 1"),
-    "obey_noai": ("noai_header", "X-Robots-Tag says `noai`"),
-    "obey_noindex": ("noindex_header", "X-Robots-Tag says `noindex`"),
-}
-"""Setting of a crawl -> (the reason in its fetch log, what is looked at)."""
 
 
 def card_text(facts: Facts, settings: CardSettings) -> str:
@@ -180,11 +171,14 @@ def _sources(facts: Facts) -> list[str]:
 
 
 def _opt_outs(facts: Facts) -> list[str]:
-    """What was done about wishes, crawl by crawl; a wish that a setting overruled is named with its setting."""
+    """What was done about opt-outs by each crawl and by extraction; one that a setting overruled is named with it."""
     lines = ["## Opt-outs", ""]
     crawls = [opened.recipe["settings"] for opened in facts.pages]
-    for setting, (reason, meaning) in WISHES.items():
+    extraction = facts.documents.recipe["settings"]
+    for reason, (setting, meaning) in OPT_OUTS.items():
         values = {settings.get(setting) for settings in crawls}
+        if setting in extraction:  # which drops such pages whatever the crawl did
+            values = {True} if extraction[setting] else values | {False}
         n = facts.captures.wishes[reason]
         for value in sorted(values, key=str):
             if value is True:
@@ -198,7 +192,9 @@ def _opt_outs(facts: Facts) -> list[str]:
     if facts.imported:
         lines.append("- What the crawlers behind the imported records obeyed is not known here.")
     elif facts.warc_files:
-        lines.append(f"- What the crawlers of the {facts.warc_files:,} WARC files obeyed is not known here.")
+        lines.append(
+            f"- What robots.txt said to the crawlers of the {facts.warc_files:,} WARC files is not known here."
+        )
     return lines
 
 

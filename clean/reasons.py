@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from webtext.base.opt_outs import PAGE_OPT_OUTS
+
 DROPPED: Mapping[str, str] = {
     "status_not_ok": "an archived answer whose HTTP status is not 200",
     "not_html": "neither HTML nor text, by Content-Type or by the first bytes",
     "empty_text": "no text is left",
     "repeated_record": "the same capture again, in this WARC file or in an earlier one",
+    **{f"opt_out_{reason}": meaning for reason, (_, meaning) in PAGE_OPT_OUTS.items()},
 }
 """A rule takes the record out."""
 

@@ -63,6 +63,10 @@ class ExtractSettings:
     extractor: str = setting(
         "trafilatura", "what takes the main text out of HTML: trafilatura, or resiliparse, faster and less exact"
     )
+    obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'")
+    obey_tdm_reservation: bool = setting(True, "drop pages whose header or meta tag 'tdm-reservation' is 1")
+    obey_noai: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noai'")
+    obey_noindex: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noindex'")
     scrub: bool = setting(False, "replace e-mail and public IP addresses by placeholders, as FineWeb does")
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Pages to documents: every archived response becomes a document, a counted drop or a counted failure.
 
 Reads pages sets (WARC records joined with the fetch log by file and offset) and anybody's WARC files; one task per
-part or file. Judges nothing but whether there is text: every language is kept.
+part or file. Judges nothing but whether there is text and whether the page opts out: every language is kept.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from webtext.base.config import recipe_settings
 from webtext.base.content_coding import BodyError
 from webtext.base.errors import InputError
 from webtext.base.identifiers import page_document_id, split_of, text_digest
+from webtext.base.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.partset import PartSet
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.run import Run
@@ -35,7 +36,7 @@ from webtext.clean.rules.votes import each_once
 from webtext.clean.scrub import scrub
 from webtext.clean.unique import UniqueTask, run_unique
 
-CODE_VERSION = 7  # 7: posts; revisits of the same URL are resolved or counted
+CODE_VERSION = 7  # 7: posts; revisits of the same URL; pages that opt out are dropped
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
 OK_STATUS = 200
@@ -83,6 +84,7 @@ class Page:
     warc_file: str
     votes: tuple[Vote, ...]
     settings: ExtractSettings
+    opt_outs: tuple[str, ...] = ()  # that the fetch log recorded
 
 
 def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> PartSet:
@@ -196,7 +198,7 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
 def _pages_of_set(task: SetTask) -> Iterator[Page]:
     """The responses of the part's fetched rows, in the order of the WARC file; records that answer no row are passed."""
     pages = task.pages.open()
-    columns = ["link_id", "outcome", "karma", "split", "warc_file", "warc_offset", POSTS]
+    columns = ["link_id", "outcome", "karma", "split", "warc_file", "warc_offset", "opt_outs", POSTS]
     rows = [row for row in pages.table(task.part, columns).to_pylist() if row["outcome"] == "fetched"]
     by_file: dict[str, dict[int, dict[str, Any]]] = {}
     for row in rows:
@@ -207,7 +209,7 @@ def _pages_of_set(task: SetTask) -> Iterator[Page]:
             if row is not None:
                 own = Vote.of(row)
                 others = (vote for vote in task.linked.get(own.link_id, ()) if vote.link_id != own.link_id)
-                yield Page(response, name, (own, *others), task.settings)
+                yield Page(response, name, (own, *others), task.settings, tuple(row["opt_outs"]))
         if by_offset:
             offset, row = next(iter(by_offset.items()))
             raise InputError(
@@ -233,10 +235,17 @@ def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Re
         return Dropped(UNCHANGED)
     if response.damage is None and response.status != OK_STATUS:
         return Dropped("status_not_ok")
+    headers = [(name.lower(), value) for name, value in response.http_headers.fields]
+    opted_out = obeyed([*page.opt_outs, *header_opt_outs(headers)], page.settings)
+    if opted_out is not None:
+        return Dropped(f"opt_out_{opted_out}")
     try:
         body = response.body(page.settings.max_body_bytes)
     except BodyError as error:
         return Refused(error.reason, str(error))
+    opted_out = obeyed(meta_opt_outs(body, response.content_type), page.settings)
+    if opted_out is not None:
+        return Dropped(f"opt_out_{opted_out}")
     extracted = extract(body, response.http_headers.get("Content-Type"))
     if not isinstance(extracted, Body):
         return extracted

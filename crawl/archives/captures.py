@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from webtext.base.opt_outs import header_opt_outs
 from webtext.crawl.fetch.client import lower_headers
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import NOT_ARCHIVED
 from webtext.crawl.fetch.redirects import is_redirect
 from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.fetch.visit import Known, Visit, next_hop, objection, text_type
+from webtext.crawl.fetch.visit import Known, Visit, next_hop, objection, refuse_marked_page, text_type
 from webtext.crawl.pages.warc_writer import Exchange, Headers
 from webtext.crawl.resolver import Refused
-from webtext.crawl.wishes.opt_outs import header_opt_outs
 from webtext.crawl.wishes.wishes import Wishes
 
 
@@ -128,6 +128,7 @@ class Judge:
             raise Failure(reason)
         if len(capture.body) > self._settings.max_bytes:
             raise Failure("too_large", f"{len(capture.body)} bytes")
+        refuse_marked_page(visit, capture.body, capture.headers, self._settings)
         coding = next((value for name, value in headers if name == "content-encoding"), "")
         visit.exchange = Exchange(
             url=capture.url,

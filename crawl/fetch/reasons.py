@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webtext.crawl.wishes.opt_outs import OPT_OUTS
+from webtext.base.opt_outs import OPT_OUTS
 
 FETCHED, LINKED, FAILED, REFUSED = "fetched", "linked", "failed", "refused"
 
@@ -24,7 +24,7 @@ ARCHIVE_DAMAGED = "archive_damaged"
 
 REASONS: Mapping[str, tuple[str, str]] = {
     REDIRECTS_TO_LINK: (LINKED, "leads to a URL that another link's row answers for"),
-    **{reason: (REFUSED, meaning) for reason, meaning in OPT_OUTS.values()},
+    **{reason: (REFUSED, meaning) for reason, (_, meaning) in OPT_OUTS.items()},
     "robots_unreachable": (REFUSED, "robots.txt could not be had (no answer, 5xx or 429): all is forbidden, RFC 9309"),
     EXCLUDED_DOMAIN: (REFUSED, "redirects to a site that the links leave out: Wikipedia, Reddit, a blocklist's"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),

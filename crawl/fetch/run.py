@@ -53,7 +53,7 @@ from webtext.crawl.wishes.wishes import Wishes
 
 __all__ = ["FetchSettings", "fetch_pages"]
 
-CODE_VERSION = 3
+CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
 
 
 def fetch_pages(

@@ -57,9 +57,9 @@ class FetchSettings(ArchiveSettings):
     obey_robots: bool = setting(True, "keep off what robots.txt forbids to 'webtext' or to everybody")
     obey_ai_robots: bool = setting(True, "keep off what robots.txt forbids to AI-training crawlers by name")
     obey_content_signal: bool = setting(True, "keep off where Content-Signal says 'ai-train=no'")
-    obey_tdm_reservation: bool = setting(True, "keep off where the header TDM-Reservation is 1")
-    obey_noai: bool = setting(True, "keep off where X-Robots-Tag says 'noai'")
-    obey_noindex: bool = setting(True, "keep off where X-Robots-Tag says 'noindex'")
+    obey_tdm_reservation: bool = setting(True, "refuse pages whose header or meta tag 'tdm-reservation' is 1")
+    obey_noai: bool = setting(True, "refuse pages whose X-Robots-Tag or meta tag says 'noai'")
+    obey_noindex: bool = setting(True, "refuse pages whose X-Robots-Tag or meta tag says 'noindex'")
     share: str = setting(
         "1/1",
         "K/N: fetch the K-th of N shares of the links, one a machine, each with its own --out and all of a domain",

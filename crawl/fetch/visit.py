@@ -1,7 +1,8 @@
 """One link, from its URL to a page or to the reason why there is none: the rules, hop by hop.
 
 At every hop, in this order: the host's standing, address, robots.txt, request, redirect, status, opt-outs in headers,
-kind of content. A visit that failed for what may pass goes on, at its next try, from the hop where it failed.
+kind of content, opt-outs in meta tags. A visit that failed for what may pass resumes, at its next try, at the hop where it
+failed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from webtext.base.opt_outs import body_opt_outs, header_opt_outs, obeyed
 from webtext.crawl.fetch.client import Client, Limits, Reply, lower_headers
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_REASONS
@@ -18,7 +20,6 @@ from webtext.crawl.fetch.sniff import TEXT_TYPES, identified_type, media_type
 from webtext.crawl.pages.warc_writer import Exchange, Headers
 from webtext.crawl.resolver import Refused
 from webtext.crawl.tracking import without_tracking
-from webtext.crawl.wishes.opt_outs import header_opt_outs, obeyed
 from webtext.crawl.wishes.wishes import Wishes
 
 PAGE_STATUSES = frozenset({200, 203})
@@ -134,6 +135,7 @@ class Visitor:
         if reason is not None:
             raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
         exchange = _exchange(reply)
+        refuse_marked_page(visit, reply.body or b"", reply.headers, self._settings)
         if visit.redirects and self._known.is_held(visit.at):  # by a link that was under way at the same time
             raise Failure(REDIRECTS_TO_LINK)
         visit.exchange = exchange
@@ -171,6 +173,15 @@ def objection(status: int, headers: Headers, settings: FetchSettings) -> str | N
         return opted_out
     kind = media_type(next((value for name, value in known if name == "content-type"), None))
     return None if kind is None or kind in TEXT_TYPES else "not_text"
+
+
+def refuse_marked_page(visit: Visit, body: bytes, headers: Headers, settings: FetchSettings) -> None:
+    """Note the opt-outs in the page's meta tags. Raises Refused for one that is obeyed."""
+    found = body_opt_outs(body, lower_headers(headers))
+    visit.note(found)
+    reason = obeyed(found, settings)
+    if reason is not None:
+        raise Refused(reason)
 
 
 def text_type(body: bytes, content_encoding: str) -> str | None:

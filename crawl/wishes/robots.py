@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 from protego import Protego
 
+from webtext.base.opt_outs import content_signal
+
 MAX_ROBOTS_BYTES = 500 * 1024  # RFC 9309 §2.5: parse at least the first 500 KiB; the rest is not read
 MAX_LINE_BYTES = 2083 * 8 - 1  # google/robotstxt: longer lines are cut
 
@@ -145,13 +147,3 @@ def _seconds(value: bytes) -> float | None:
     except ValueError:
         return None
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-def content_signal(value: str) -> dict[str, str]:
-    """The signals of a `Content-Signal` line or header.
-
-    >>> content_signal("search=yes, ai-train=no")
-    {'search': 'yes', 'ai-train': 'no'}
-    """
-    pairs = (part.partition("=") for part in value.lower().split(","))
-    return {name.strip(): answer.strip() for name, equals, answer in pairs if equals}

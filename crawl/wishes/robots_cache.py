@@ -11,12 +11,12 @@ import zlib
 from collections import OrderedDict
 from dataclasses import replace
 
+from webtext.base.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
 from webtext.crawl.fetch.client import Client, Limits, Reply, host_and_port
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.redirects import is_redirect, redirect_target
 from webtext.crawl.fetch.settings import MIN_JITTER, RETRY_SECONDS
 from webtext.crawl.resolver import Refused
-from webtext.crawl.wishes.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
 from webtext.crawl.wishes.robots import MAX_ROBOTS_BYTES, Robots
 
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2

@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from webtext.base.opt_outs import obeyed
 from webtext.base.urls import target_of
 from webtext.crawl.fetch.client import Client, Limits, host_and_port
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.resolver import Refused
-from webtext.crawl.wishes.opt_outs import obeyed, robots_opt_outs
+from webtext.crawl.wishes.opt_outs import robots_opt_outs
 from webtext.crawl.wishes.robots_cache import RobotsCache
 
 if TYPE_CHECKING:

@@ -24,22 +24,23 @@ from markdown_it import MarkdownIt
 from webtext.base.console import Console
 from webtext.base.engine import LocalEngine
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.opt_outs import PAGE_OPT_OUTS
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import DOCUMENT
 from webtext.clean import card_facts
-from webtext.clean.card import WISHES, card_text, records_digest
+from webtext.clean.card import card_text, records_digest
 from webtext.clean.card_facts import Facts, gather_facts
 from webtext.clean.card_markdown import escaped
 from webtext.clean.card_settings import CardSettings
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.crawl.wishes.opt_outs import OPT_OUTS
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -169,13 +170,15 @@ def test_a_wish_that_a_setting_overruled_is_named_with_the_pages_it_held_for(
     build: tuple[PartSet, CleanResult], tmp_path: Path
 ) -> None:
     pages, result = build
-    assert {name: reason for name, (reason, _) in WISHES.items()} == {name: each[0] for name, each in OPT_OUTS.items()}
-    assert section(card_of(result), "Opt-outs").count("- Not known: ") == len(WISHES)  # these pages have no crawl
-    crawl = {"obey_robots": True, "obey_noai": False}
+    assert (
+        section(card_of(result), "Opt-outs").count("- Not known: ") == 2
+    )  # these pages have no crawl, so no robots.txt
+    assert section(card_of(result), "Opt-outs").count("- Obeyed: ") == len(PAGE_OPT_OUTS)  # by extraction
+    crawl = {"obey_robots": False, "obey_ai_robots": True, "obey_noai": True}
     recipe = Recipe(stage="crawl.fetch", code_version=1, settings=crawl | {"contact": "me@example.org"})
     rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
-    rows[0]["opt_outs"] = rows[1]["opt_outs"] = ["noai_header"]
-    rows[3]["opt_outs"] = ["noai_header"]  # but not fetched
+    rows[0]["opt_outs"] = rows[1]["opt_outs"] = ["robots_disallowed"]
+    rows[3]["opt_outs"] = ["robots_disallowed"]  # but not fetched
     fetched = SetWriter(str(tmp_path / "pages"), "pages", recipe)
     writer = fetched.part(0, key="test")
     writer.write(rows)
@@ -185,9 +188,22 @@ def test_a_wish_that_a_setting_overruled_is_named_with_the_pages_it_held_for(
     card_facts._count_captures(facts)
     card = card_text(facts, CardSettings())
     outs = section(card, "Opt-outs")
-    assert "- Obeyed: robots.txt forbids the path to this crawler or to everybody." in outs
-    assert "**Not obeyed** (`obey_noai = false`): X-Robots-Tag says `noai`; 2 pages were fetched all the same." in outs
+    assert "- Obeyed: robots.txt forbids the path to an AI-training crawler by name." in outs
+    meaning = "robots.txt forbids the path to 'webtext' or to everybody"
+    assert f"**Not obeyed** (`obey_robots = false`): {meaning}; 2 pages were fetched all the same." in outs
     assert "me@example.org" not in card
+
+
+def test_an_opt_out_that_extraction_overrules_is_named(tmp_path: Path, run: Run) -> None:
+    tag = b'<meta name="robots" content="noai">'
+    write_warc(
+        tmp_path / "a.warc.gz", [("http://a.example.org/", page(article(1, 40)).replace(b"<title>", tag + b"<title>"))]
+    )
+    settings = CleanSettings(extract=ExtractSettings(obey_noai=False))
+    card = card_of(clean_pages([str(tmp_path / "a.warc.gz")], str(tmp_path / "build"), settings, run))
+    outs = section(card, "Opt-outs")
+    assert "**Not obeyed** (`obey_noai = false`): meta tag 'robots' with 'noai'" in outs
+    assert "- Obeyed: meta tag 'robots' with 'noindex' (or 'none')." in outs
 
 
 def test_datasets_duckdb_and_polars_read_the_corpus_as_the_card_says(
@@ -249,7 +265,7 @@ def test_warc_files_of_others_are_counted_and_nothing_is_claimed_of_their_crawle
         write_warc(tmp_path / f"{name}.warc.gz", [(f"http://{name}.example.org/", page(article(ord(name), 40)))])
     card = card_of(clean_pages([str(tmp_path / "*.warc.gz")], str(tmp_path / "build"), CleanSettings(), run))
     assert "made from pages in WARC files" in card
-    assert "What the crawlers of the 2 WARC files obeyed is not known here." in section(card, "Opt-outs")
+    assert "What robots.txt said to the crawlers of the 2 WARC files is not known here." in section(card, "Opt-outs")
     assert "links → pages" not in card
 
 

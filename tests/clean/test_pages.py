@@ -116,6 +116,48 @@ def test_anybodys_warc_files_are_read_and_every_response_is_counted(tmp_path: Pa
     assert (document["link_ids"], document["karma"], document["split"]) == ([], None, split_of(document["id"]))
 
 
+OPT_OUTS: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
+    "noai_meta": ("obey_noai", b'<meta name="robots" content="noai">', []),
+    "noindex_meta": ("obey_noindex", b'<meta name="robots" content="noindex">', []),
+    "tdm_reserved": ("obey_tdm_reservation", b'<meta name="tdm-reservation" content="1">', []),
+    "noai_header": ("obey_noai", b"", [("X-Robots-Tag", "noai;noimageai")]),
+    "content_signal_no_training": ("obey_content_signal", b"", [("Content-Usage", "train-ai=n")]),
+}
+
+
+def test_pages_of_any_warc_file_that_opt_out_are_dropped_unless_a_setting_says_otherwise(
+    tmp_path: Path, run: Run
+) -> None:
+    for i, (reason, (_, tag, headers)) in enumerate(OPT_OUTS.items()):
+        body = page(article(i)).replace(b"<title>", tag + b"<title>")
+        coding = {"encoding": "gzip"} if i == 0 else {}
+        body = gzip.compress(body) if coding else body
+        write_warc(tmp_path / f"{reason}.warc.gz", [(f"http://{i}.example/", body)], headers=headers, **coding)
+    given = [str(tmp_path / "*.warc.gz")]
+    documents = extract_documents(given, str(tmp_path / "out"), SETTINGS, run)
+    assert documents.counts.dropped == {f"opt_out_{reason}": 1 for reason in OPT_OUTS}
+    assert documents.counts.records_in == 5
+    for setting in sorted({setting for setting, *_ in OPT_OUTS.values()}):
+        off = ExtractSettings(**{setting: False})
+        assert extract_recipe(off).hash != extract_recipe(SETTINGS).hash
+        documents = extract_documents(given, str(tmp_path / setting), off, run)
+        assert documents.counts.dropped == {f"opt_out_{r}": 1 for r, (name, *_) in OPT_OUTS.items() if name != setting}
+        assert documents.counts.kept == 5 - sum(documents.counts.dropped.values())
+
+
+def test_opt_outs_that_a_crawl_recorded_are_obeyed_too(tmp_path: Path, run: Run) -> None:
+    """Those of the page: what robots.txt said is obeyed, or overruled by a setting, when the page is fetched."""
+    given = {"noindex_header": "http://a.example/", "robots_disallowed": "http://b.example/"}
+    planted = [
+        {"url": url, "body": page(article(i)), "opt_outs": [reason]} for i, (reason, url) in enumerate(given.items())
+    ]
+    pages = write_pages(tmp_path / "pages", [planted]).folder.url
+    documents = extract_documents([pages], str(tmp_path / "out"), SETTINGS, run)
+    assert (documents.counts.dropped, documents.counts.kept) == ({"opt_out_noindex_header": 1}, 1)
+    documents = extract_documents([pages], str(tmp_path / "all"), ExtractSettings(obey_noindex=False), run)
+    assert documents.counts.kept == 2
+
+
 def test_identical_bodies_are_extracted_once_and_counted_whatever_the_workers(tmp_path: Path, run: Run) -> None:
     """Four captures of one body in a file and one in another, where it is extracted again: a part knows of itself alone."""
     answers = [(f"http://{i % 3}.example/{i}", page(article(1))) for i in range(4)]

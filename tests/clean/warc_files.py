@@ -44,6 +44,7 @@ def write_warc(path: Path, answers: Sequence[tuple[str, bytes]], **options: Any)
     """Write (url, body) as responses; gives offset and length of each."""
     status, content_type = options.get("status", "200 OK"), options.get("content_type", "text/html; charset=utf-8")
     more = [("Content-Encoding", options["encoding"])] if "encoding" in options else []
+    more += options.get("headers", [])
     places = []
     with open(path, "wb") as file:
         writer = WARCWriter(file, gzip=True)
@@ -92,7 +93,7 @@ def write_pages(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> P
                         "milliseconds": 5,
                         "requests": 1,
                         "cause": None,
-                        "opt_outs": [],
+                        "opt_outs": row.get("opt_outs", []),
                         "posts": row.get("posts", []),
                     }
                 ]

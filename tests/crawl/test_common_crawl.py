@@ -202,6 +202,16 @@ def test_today_s_robots_txt_is_asked_before_the_archive(
     assert web.paths() == []
 
 
+def test_an_opt_out_in_an_archived_page_is_obeyed(
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = crawl_archive.web.url("/noai")
+    crawl_archive.page(url, body=b"<html><head><meta name=robots content=noai></head><body>")
+    crawl_archive.write_index()
+    [row] = crawl(make_links([url]), tmp_path / "pages", **crawl_archive.settings).values()
+    assert (row["outcome"], row["reason"]) == ("refused", "noai_meta")
+
+
 def test_what_is_not_what_the_index_says_is_a_counted_failure_and_spoils_no_other(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:

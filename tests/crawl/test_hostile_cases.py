@@ -140,6 +140,10 @@ CASES = [
         "test_hostile_content.py::test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte|a byte order mark",
     ),
     ("one line of 1 GB", f"{BODIES}test_bodies_that_never_end_are_cut|one line of a gigabyte"),
+    (
+        "opt-outs in meta tags",
+        "test_hostile_content.py::test_opt_outs_in_meta_tags_are_obeyed_and_recorded_before_a_body_is_written",
+    ),
     ("noindex, noai, TDM", "test_hostile_content.py::test_wishes_in_headers_are_obeyed_and_recorded"),
     # TLS
     (
@@ -171,7 +175,7 @@ CASES = [
 
 
 def test_the_list_is_whole() -> None:
-    assert len(CASES) == len({what for what, _ in CASES}) == 118
+    assert len(CASES) == len({what for what, _ in CASES}) == 119
 
 
 @pytest.mark.parametrize("place", dict.fromkeys(place for _, place in CASES))

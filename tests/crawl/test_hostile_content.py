@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,5 +70,24 @@ def test_wishes_in_headers_are_obeyed_and_recorded(outcomes: Any) -> None:
     assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}
     off = dict.fromkeys(("obey_noindex", "obey_noai", "obey_tdm_reservation", "obey_content_signal"), False)
     rows = outcomes(plan, "all", **off)
+    assert {row["reason"] for row in rows.values()} == {None}
+    assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}
+
+
+def test_opt_outs_in_meta_tags_are_obeyed_and_recorded_before_a_body_is_written(
+    outcomes: Any, bodies: Any, tmp_path: Path
+) -> None:
+    noai = b'<html><head><meta name="robots" content="noai"></head><body>'
+    plan = {
+        "noai_meta": answer(noai),
+        "noindex_meta": answer(gzip.compress(noai.replace(b"noai", b"noindex")), "Content-Encoding: gzip"),
+        "tdm_reserved": answer(b"<html><head><meta content=1 name=tdm-reservation></head><body>"),
+    }
+    rows = outcomes(plan)
+    assert {name: row["reason"] for name, row in rows.items()} == {name: name for name in plan}
+    assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}
+    assert {row["outcome"] for row in rows.values()} == {"refused"}
+    assert bodies(tmp_path / "pages") == {}
+    rows = outcomes(plan, "all", obey_noai=False, obey_noindex=False, obey_tdm_reservation=False)
     assert {row["reason"] for row in rows.values()} == {None}
     assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}

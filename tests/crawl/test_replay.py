@@ -180,6 +180,20 @@ def test_today_s_robots_txt_holds(crawl: Any, web: Any, make_links: MakeLinks, t
     assert (row["outcome"], row["reason"]) == ("refused", "robots_disallowed")
 
 
+def test_opt_outs_in_archived_pages_are_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    """Also in a body that is stored with its chunks and its compression."""
+    body = gzip.compress(b'<html><head><meta name="robots" content="noai"></head><body>')
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    url = web.url("/a")
+    (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", head + chunks))
+    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
+    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    assert (row["outcome"], row["reason"], row["opt_outs"]) == ("refused", "noai_meta", ["noai_meta"])
+    [row] = crawl(make_links([url]), tmp_path / "all", **settings, obey_noai=False).values()
+    assert (row["outcome"], row["opt_outs"]) == ("fetched", ["noai_meta"])
+
+
 def test_a_set_of_ours_can_be_replayed_with_all_its_pages(
     crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:

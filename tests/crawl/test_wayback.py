@@ -75,6 +75,15 @@ def test_the_newest_capture_before_a_moment_can_be_asked_for(
     assert row["reason"] == "not_archived"
 
 
+def test_an_opt_out_in_a_replayed_page_is_obeyed(
+    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    url = wayback.web.url("/page")
+    wayback.page(url, "19990101000000", "<html><head><meta name=robots content=noindex></head><body>")
+    [row] = crawl(make_links([url]), tmp_path / "p", **wayback.settings).values()
+    assert (row["outcome"], row["reason"]) == ("refused", "noindex_meta")
+
+
 def test_redirects_are_followed_inside_the_archive(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
@@ -313,7 +322,7 @@ def test_a_forbidden_archive_is_never_asked(
         ({"sources": ("web,web",)}, "at most once"),
         ({"sources": ("common-crawl",)}, "--from common-crawl and --cc-index go together"),
         ({"warc": ("a.warc",)}, "--from warc and --warc go together"),
-        ({"archive_before": "yesterday"}, "archive_before = 'yesterday': no date"),
+        ({"archive_before": "yesterday"}, "archive_before = 'yesterday': not a date"),
         ({"wayback_cdx": "ftp://a"}, r"wayback_cdx = 'ftp://a': expected an http\(s\) URL"),
         ({"sources": ("common-crawl",), "cc_index": ("https://a/b",)}, "lies behind HTTP"),
     ],

@@ -1,0 +1,227 @@
+"""The ways a site says that its pages must not be used, as one table, and the prescan that finds them in a page.
+
+What a page says for itself stands in the header fields of its response and in the `<meta>` tags of its head. robots.txt
+is fetched by `crawl`. The prescan works on bytes, reads at most HEAD_BYTES of the body, and takes time linear in them:
+it follows the tokenizer of the HTML standard (section 13.2.5), so comments, scripts, attribute values and the text of
+the body match nothing.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from webtext.base.content_coding import decoded_start
+
+PRODUCT_TOKEN = "webtext"
+
+# Crawlers whose purpose, in their operators' own words, is training data, or whose corpora are known for it.
+AI_TRAINING_TOKENS = (
+    "anthropic-ai",
+    "applebot-extended",
+    "bytespider",
+    "ccbot",
+    "claudebot",
+    "cohere-training-data-crawler",
+    "diffbot",
+    "google-extended",
+    "gptbot",
+    "meta-externalagent",
+    "omgili",
+    "webzio-extended",
+)
+KNOWN_TOKENS = frozenset({PRODUCT_TOKEN, *AI_TRAINING_TOKENS})
+
+OPT_OUTS: Mapping[str, tuple[str, str]] = {
+    "robots_disallowed": ("obey_robots", "robots.txt forbids the path to 'webtext' or to everybody"),
+    "robots_disallowed_ai_training": (
+        "obey_ai_robots",
+        "robots.txt forbids the path to an AI-training crawler by name",
+    ),
+    "content_signal_no_training": (
+        "obey_content_signal",
+        "Content-Signal 'ai-train=no', in robots.txt or as a header, or the header 'Content-Usage: train-ai=n'",
+    ),
+    "tdm_reserved": ("obey_tdm_reservation", "'tdm-reservation' is 1, as a header or in a meta tag"),
+    "noai_header": ("obey_noai", "header 'X-Robots-Tag: noai'"),
+    "noai_meta": ("obey_noai", "meta tag 'robots' with 'noai'"),
+    "noindex_header": ("obey_noindex", "header 'X-Robots-Tag: noindex' (or 'none')"),
+    "noindex_meta": ("obey_noindex", "meta tag 'robots' with 'noindex' (or 'none')"),
+}
+"""Reason -> (the setting that obeys it, on by default; what is looked at)."""
+PAGE_OPT_OUTS = {reason: each for reason, each in OPT_OUTS.items() if not reason.startswith("robots_")}
+"""Those that the page itself carries."""
+
+HEAD_BYTES = 64 << 10
+GLANCED_BYTES = 16 << 10  # hold the head of most pages, at a quarter of the cost of decompressing
+
+_TEXT_TYPES = ("text/plain", "text/markdown", "text/x-markdown")  # a tag in plain text is text
+_USAGES = (
+    "train-genai",
+    "train-ai",
+    "bots",
+)  # draft-ietf-aipref-vocab: the most specific category that is stated counts
+_HEAD_TAGS = frozenset(b"html head base basefont bgsound link meta".split())
+_RAW_TAGS = frozenset(b"script style title textarea template noscript noframes noembed iframe xmp".split())
+_RAW_ENDS = {name: re.compile(rb"</" + name + rb"[\s/>]", re.IGNORECASE) for name in _RAW_TAGS}
+_COMMENT_END = re.compile(rb"--!?>")
+_TAG = re.compile(rb"<(/?)([a-zA-Z][^\s/>]*+)")
+_ATTRIBUTE = re.compile(
+    rb"""[\s/]*+([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)(?:"|\Z)|'([^']*+)(?:'|\Z)|([^\s>]*+)))?+"""
+)
+_REST_OF_TAG = re.compile(rb"(?:" + re.sub(rb"\((?!\?)", rb"(?:", _ATTRIBUTE.pattern) + rb")*+[\s/]*+>")
+_SEPARATORS = re.compile(r"[\s,;]+")
+
+
+def obeyed(opt_outs: Iterable[str], settings: Any) -> str | None:
+    """The first of these reasons whose setting is on in `settings`; one that has no such setting obeys nothing there."""
+    return next((each for each in opt_outs if each in OPT_OUTS and getattr(settings, OPT_OUTS[each][0], False)), None)
+
+
+def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
+    """The reasons why a response's header fields keep the page from us, in the table's order, whatever the settings say.
+
+    Field names are in lower case.
+    """
+    found: set[str] = set()
+    for name, value in headers:
+        if name == "content-signal" and content_signal(value).get("ai-train") == "no":
+            found.add("content_signal_no_training")
+        elif name == "content-usage":
+            usage = content_signal(value)
+            if next((usage[key] for key in _USAGES if key in usage), "") == "n":
+                found.add("content_signal_no_training")
+        elif name == "tdm-reservation" and "1" in _SEPARATORS.split(value):
+            found.add("tdm_reserved")
+        elif name == "x-robots-tag":
+            found |= {f"{wish}_header" for wish in _wishes(robots_tag_rules(value))}
+    return _in_order(found)
+
+
+def body_opt_outs(raw: bytes, headers: Iterable[tuple[str, str]]) -> list[str]:
+    """The reasons in the `<meta>` tags of a response's body, which is as sent, under the codings that `headers` name."""
+    fields = dict(headers)
+    if _is_text(fields.get("content-type", "")):
+        return []
+    found: list[str] = []
+    for n_bytes in (GLANCED_BYTES, HEAD_BYTES):
+        codings = fields.get("transfer-encoding", ""), fields.get("content-encoding", "")
+        start = decoded_start(raw, *codings, n_bytes)
+        found, has_ended = _prescan(start)
+        if has_ended or len(start) < n_bytes:
+            break
+    return found
+
+
+def meta_opt_outs(body: bytes, content_type: str = "") -> list[str]:
+    """The reasons in the `<meta>` tags of a decoded body; none where its Content-Type says that it is plain text.
+
+    >>> meta_opt_outs(b'<head><META content="noimageai, NoAI" name=robots><!-- <meta name=robots content=noindex> -->')
+    ['noai_meta']
+    """
+    return [] if _is_text(content_type) else _prescan(body)[0]
+
+
+def _is_text(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() in _TEXT_TYPES
+
+
+def _prescan(body: bytes) -> tuple[list[str], bool]:
+    """The reasons, and whether the head ended within these bytes."""
+    found: set[str] = set()
+    has_ended = False
+    for attributes in _metas(_ascii_compatible(body)):
+        if attributes is None:
+            has_ended = True
+            break
+        name, content = (_text(attributes.get(key, b"")) for key in (b"name", b"content"))
+        if name == "tdm-reservation" and content == "1":
+            found.add("tdm_reserved")
+        elif name == "robots" or name in KNOWN_TOKENS:
+            found |= {f"{wish}_meta" for wish in _wishes(_SEPARATORS.split(content))}
+    return _in_order(found), has_ended
+
+
+def _metas(page: bytes) -> Iterator[dict[bytes, bytes] | None]:
+    """The attributes of each meta tag of the head, then None if the head ends before the bytes do."""
+    at, in_head = 0, False
+    while (at := page.find(b"<", at)) >= 0:
+        tag = _TAG.match(page, at)
+        if tag is None:
+            is_comment = page.startswith(b"<!--", at)
+            end = _COMMENT_END.search(page, at + 2) if is_comment else None
+            at = end.end() if end else -1 if is_comment else at + 1
+            if at < 0:
+                return
+            continue
+        end = _REST_OF_TAG.match(page, tag.end())
+        if end is None:
+            return
+        at, name = end.end(), tag[2].lower()
+        if tag[1]:
+            in_head = in_head and name != b"head"
+        elif name in _RAW_ENDS:
+            end = _RAW_ENDS[name].search(page, at)
+            if end is None:
+                return
+            at = end.start()
+        elif name in (b"body", b"frameset") or not (in_head or name in _HEAD_TAGS):
+            yield None
+            return
+        elif name == b"meta":
+            found = _ATTRIBUTE.findall(page, tag.end(), at - 1)
+            yield {key.lower(): b"".join(values) for key, *values in reversed(found)}  # of equal names the first counts
+        in_head = in_head or (name == b"head" and not tag[1])
+
+
+def _ascii_compatible(body: bytes) -> bytes:
+    """At most HEAD_BYTES of the body; of UTF-16, with or without a byte order mark, the characters as ASCII."""
+    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        codec = "utf-16"
+    elif b"\0" in body[:2]:
+        codec = "utf-16-be" if body[:1] == b"\0" else "utf-16-le"
+    else:
+        return body[:HEAD_BYTES]
+    return body[: 2 * HEAD_BYTES].decode(codec, "replace").encode("ascii", "replace")
+
+
+def _text(value: bytes) -> str:
+    return html.unescape(value.decode("latin-1")).strip().lower()
+
+
+def _wishes(rules: Iterable[str]) -> set[str]:
+    known = {"noai": "noai", "noindex": "noindex", "none": "noindex"}
+    return {known[rule] for rule in rules if rule in known}
+
+
+def _in_order(found: set[str]) -> list[str]:
+    return [reason for reason in OPT_OUTS if reason in found] if found else []
+
+
+def robots_tag_rules(value: str) -> set[str]:
+    """The rules of one X-Robots-Tag field that hold for us: those for everybody, for `webtext` and for AI crawlers.
+
+    >>> sorted(robots_tag_rules("noai; nofollow")), sorted(robots_tag_rules("googlebot: noindex, nofollow"))
+    (['noai', 'nofollow'], [])
+    """
+    rules: set[str] = set()
+    agent = "*"
+    for part in re.split("[,;]", value.lower()):
+        name, colon, rule = part.partition(":")
+        if colon and not name.strip().startswith(("max-", "unavailable_after")):
+            agent, part = name.strip(), rule
+        if agent == "*" or agent in KNOWN_TOKENS:
+            rules.update(part.split())
+    return rules
+
+
+def content_signal(value: str) -> dict[str, str]:
+    """The signals of a `Content-Signal` line or header.
+
+    >>> content_signal("search=yes, ai-train=no")
+    {'search': 'yes', 'ai-train': 'no'}
+    """
+    pairs = (part.partition("=") for part in re.split("[,;]", value.lower()))
+    return {name.strip(): answer.strip() for name, equals, answer in pairs if equals}
