@@ -323,31 +323,22 @@ def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) ->
 DIFF_EXAMPLES = """\b
 Examples:
   webtext inspect diff build-old build
-  webtext inspect diff build-old build --html diff.html --compare compared
 
 \b
 Reads:  the folders of two builds: every byte of their corpora
-Writes: FILE with --html, else nothing
+Writes: nothing
 """
 
 
 @verb(inspect, "diff", epilog=DIFF_EXAMPLES)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--html", metavar="FILE", help="Write it as a page that stands alone.")
-@click.option("--compare", metavar="FOLDER", help="Also tell the verdict that `webtext train compare` left in FOLDER.")
-def inspect_diff(run: Run, a: str, b: str, html: str | None, compare: str | None) -> None:
-    """What changed from build A to build B: settings, documents lost and gained by reason, domains, samples."""
+def inspect_diff(run: Run, a: str, b: str) -> None:
+    """What changed from build A to build B: settings, documents lost and gained by reason, samples."""
     from webtext.app.diff import make_diff
-    from webtext.app.diff_html import render_diff
     from webtext.app.diff_text import diff_text
-    from webtext.base.storage import Folder
 
-    diff = make_diff(a, b, compare)
-    if html is not None:
-        run.would_write(html)
-        place, _, name = html.rpartition("/")
-        Folder(place or ".").write_bytes(name, render_diff(diff).encode())
+    diff = make_diff(a, b)
     run.console.result(diff, diff_text(diff))
 
 

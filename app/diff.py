@@ -1,6 +1,6 @@
-"""How two builds differ: recipes, documents by what became of them, domains, and the verdict of trained models.
+"""How two builds differ: recipes, and documents lost and gained by reason.
 
-One JSON value, as a report is; `diff_text.py` and `diff_html.py` show it. Nothing is written but scratch files, which go.
+One JSON value, as a report is; `diff_text.py` shows it. Only scratch files are written, and they are removed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.chain import Layout
-from webtext.app.diff_comparison import read_comparison
 from webtext.app.diff_documents import Compared, Left, compare_documents
 from webtext.app.diff_recipes import SETS, Built, changed_settings
 from webtext.app.lookup import find_rows
@@ -25,16 +24,12 @@ REMOVED = "remove"
 """The stage of what was taken out on request: its text is not shown, though the older build still has it."""
 
 
-def make_diff(a: str, b: str, comparison: str | None = None) -> dict[str, Any]:
-    """What changed from the build in folder `a` to the one in `b`. InputError where a folder holds no build.
-
-    `comparison` is the folder that `webtext train compare` wrote, whose verdict is taken over.
-    """
+def make_diff(a: str, b: str) -> dict[str, Any]:
+    """What changed from the build in folder `a` to the one in `b`. InputError where a folder has no build."""
     built = (Built.open(a), Built.open(b))
     for each in built:
         if not each.sets:
             raise InputError(f"there is no build in '{each.root}'", "name the folder that `webtext build` wrote")
-    compared = read_comparison(comparison, *built) if comparison is not None else None
     settings = changed_settings(*built)
     stages = list(_stages(*built))
     documents = None
@@ -50,7 +45,6 @@ def make_diff(a: str, b: str, comparison: str | None = None) -> dict[str, Any]:
         "stages": stages,
         "settings": settings,
         "documents": documents,
-        "comparison": compared,
     }
 
 
@@ -73,7 +67,6 @@ def _documents(a: Built, b: Built, found: Compared) -> dict[str, Any]:
         "text_changed": found.text_changed,
         "lost": _left(found.lost, a, b),
         "gained": _left(found.gained, b, a),
-        "domains": found.domains.shifts(),
     }
 
 

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.app.diff_buckets import Buckets, buckets_for
-from webtext.app.diff_domains import DomainSizes
 from webtext.app.diff_recipes import Built
 from webtext.base.lineage import parents_of
 from webtext.base.partset import PartSet
@@ -68,7 +67,6 @@ class Compared:
     text_changed: int = 0  # of the common ones
     lost: Left = field(default_factory=Left)
     gained: Left = field(default_factory=Left)
-    domains: DomainSizes = field(default_factory=DomainSizes)
 
 
 def compare_documents(a: Built, b: Built, scratch: Path) -> Compared:
@@ -76,9 +74,7 @@ def compare_documents(a: Built, b: Built, scratch: Path) -> Compared:
     found = Compared()
     corpora = (a.sets["corpus"], b.sets["corpus"])
     join = _Join(scratch, buckets_for(max(opened.records for each in (a, b) for opened in each.sets.values())))
-    documents = [
-        join.spread(_documents(corpus, found.domains, side), DOCUMENT, "id") for side, corpus in enumerate(corpora)
-    ]
+    documents = [join.spread(_documents(corpus), DOCUMENT, "id") for corpus in corpora]
     decisions = [join.spread(_decisions(built), DECISION, "id") for built in (a, b)]
     left = [join.buckets(DOCUMENT, "url") for _ in corpora]
     for mine, yours, gone_of_a, gone_of_b in _zip(*documents, *decisions):
@@ -206,12 +202,11 @@ def _zip(*spread: Buckets) -> Iterator[tuple[pa.Table, ...]]:
     return zip(*(each.tables() for each in spread), strict=True)
 
 
-def _documents(corpus: PartSet, domains: DomainSizes, side: int) -> Iterator[pa.Table]:
-    """The rows of DOCUMENT; domains and bytes are counted on the way, so that texts are read once."""
-    columns = ["id", "url", "link_ids", "text_digest", "domain", "text"]
+def _documents(corpus: PartSet) -> Iterator[pa.Table]:
+    """The rows of DOCUMENT."""
+    columns = ["id", "url", "link_ids", "text_digest"]
     for part in corpus.parts:
         for batch in corpus.batches(part, columns, BATCH_ROWS):
-            domains.add(side, batch["domain"], pc.binary_length(batch["text"]))
             links = [links[0] if links else None for links in batch["link_ids"].to_pylist()]
             values = [batch["id"], batch["url"], pa.array(links, pa.string()), batch["text_digest"]]
             yield _keyed(values, DOCUMENT)

@@ -26,8 +26,6 @@ def diff_text(diff: Row) -> str:
     lines += ["", *_settings(diff["settings"])]
     if diff["documents"] is not None:
         lines += ["", *_documents(diff["documents"])]
-    if diff["comparison"] is not None:
-        lines += ["", f"Trained models: {comparison_line(diff['comparison'])}"]
     return "\n".join(lines)
 
 
@@ -60,13 +58,6 @@ def notes(diff: Row) -> list[str]:
     return said
 
 
-def comparison_line(comparison: Row) -> str:
-    """The verdict of trained models, B against A."""
-    bits, p = comparison["bits_per_byte"], comparison["p"]
-    chance = f" (p = {p:.3g})" if p is not None else ""
-    return f"B {visible(comparison['verdict'])}: {bits['b']:.4f} bits per byte, A {bits['a']:.4f}{chance}"
-
-
 def set_name(name: str) -> str:
     """What a stage's records are called."""
     return SET_NAMES.get(name, name)
@@ -80,11 +71,6 @@ def reason_name(row: Row) -> str:
 def shown_value(value: Any) -> str:
     """A setting's value on one line."""
     return visible(value if isinstance(value, str) else str(value))
-
-
-def points(row: Row) -> str:
-    """The shift of a domain's share, in percentage points."""
-    return f"{100 * (row['b_ratio'] - row['a_ratio']):+.2f}"
 
 
 def measured(row: Row) -> str:
@@ -136,8 +122,6 @@ def _documents(documents: Row) -> Iterator[str]:
             yield ""
             yield title
             yield from _reasons(left["reasons"])
-    yield ""
-    yield from _domains(documents["domains"])
     for title, left in (("of those lost", lost), ("of those gained", gained)):
         if left["samples"]:
             yield ""
@@ -152,20 +136,6 @@ def _reasons(reasons: Sequence[Row]) -> Iterator[str]:
     others = reasons[REASONS_SHOWN:]
     if others:
         yield f"  {sum(row['documents'] for row in others):>12,}  for {len(others)} other reasons"
-
-
-def _domains(domains: Row) -> Iterator[str]:
-    yield (
-        f"Domains: {domains['domains_a']:,} in A, {domains['domains_b']:,} in B; moved in all "
-        f"{domains['moved_documents_ratio']:.2%} of the documents, {domains['moved_bytes_ratio']:.2%} of the bytes"
-    )
-    yield f"  ({domains['measure']})"
-    for what in ("documents", "bytes"):
-        rows = domains[f"by_{what}"]
-        if rows:
-            yield f"  {'by ' + what:<40}{'A':>16}{'B':>16}{'shift':>10}"
-        for row in rows:
-            yield f"  {visible(row['domain'])[:39]:<40}{row['a']:>16,}{row['b']:>16,}{points(row):>10}"
 
 
 def _sample(row: Row) -> Iterator[str]:

@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 
 from webtext.app import diff_buckets, diff_documents
 from webtext.app.diff import make_diff
-from webtext.app.diff_comparison import COMPARISON
-from webtext.app.diff_html import render_diff
 from webtext.app.diff_text import diff_text, visible
 from webtext.app.main import run
 from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import Failure, PartSet
+from webtext.base.partset import Failure
 
 from .conftest import SCRIPT, write_set
-from .test_report import CHROMIUM, QUIET_BROWSER, parsed
 
 TURNED = "\x1b[2J‮evil"
 
@@ -143,19 +140,8 @@ def test_samples_tell_what_was_measured_and_how_the_text_begins(diff: dict[str, 
 
 def test_the_text_of_what_was_taken_out_on_request_is_shown_nowhere(pair: tuple[str, str]) -> None:
     diff = make_diff(*pair)
-    for shown in (json.dumps(diff), diff_text(diff), render_diff(diff)):
+    for shown in (json.dumps(diff), diff_text(diff)):
         assert "took back" not in shown
-
-
-def test_domains_that_moved_have_their_shares(tmp_path: Path) -> None:
-    """x.example is 1 of 2 documents in A and 3 of 4 in B: +25 points; y.example the opposite. Bytes: 2 of 4, then 6 of 8."""
-    names = ["x1", "x2", "x3"]
-    b = [document(name, "ab", domain="x.example") for name in names] + [document("y", "cd")]
-    a = write(tmp_path / "a", [b[0], b[3]])
-    domains = make_diff(a, write(tmp_path / "b", b))["documents"]["domains"]
-    assert domains["by_documents"][0] == {"domain": "x.example", "a": 1, "b": 3, "a_ratio": 0.5, "b_ratio": 0.75}
-    assert [row["b_ratio"] - row["a_ratio"] for row in domains["by_bytes"]] == [0.25, -0.25]
-    assert (domains["moved_documents_ratio"], domains["moved_bytes_ratio"], domains["bytes_b"]) == (0.25, 0.25, 8)
 
 
 FATES = ("corpus", "corpus, other text", "corpus, other id", "dropped", "dropped, other id", "nowhere")
@@ -272,88 +258,15 @@ def test_a_corpus_that_was_altered_is_refused(written_build: Path, tmp_path: Pat
         make_diff(str(written_build), str(copy))
 
 
-def comparison(names: Sequence[str], hashes: Mapping[str, str], verdict: str) -> str:
-    """compare.json of these corpora, as `webtext train compare` writes it: all are judged against the first."""
-    judged = [{"corpus": name, "set": "overall", "p": 0.01, "verdict": verdict, "difference": {}} for name in names[1:]]
-    bits = {"overall": {"A": [1.25, 1.27], "B": [1.2, 1.22], "C": [9.0]}}
-    corpora = [{"name": name, "tokens_hash": hashes.get(name, "")} for name in names]
-    return json.dumps({"corpora": corpora, "judgements": judged, "bits_per_byte": bits})
-
-
-@pytest.mark.parametrize(
-    ("names", "verdict", "told"),
-    [
-        ("AB", "better", "B better: 1.2100 bits per byte, A 1.2600 (p = 0.01)"),
-        ("BA", "worse", "B better: 1.2100 bits per byte, A 1.2600 (p = 0.01)"),
-        ("AB", f"odd {SCRIPT}{TURNED}", r"\u202eevil: 1.2100 bits per byte"),
-        ("CAB", "worse", "B not judged against each other: 1.2100 bits per byte, A 1.2600"),
-    ],
-)
-def test_the_verdict_of_trained_models_is_told(
-    written_build: Path, tmp_path: Path, names: str, verdict: str, told: str
-) -> None:
-    other = shutil.copytree(written_build, tmp_path / "other")
-    manifest = other / "tokens" / "manifest.json"
-    manifest.write_text(manifest.read_text() + " ")
-    builds = {"A": str(written_build), "B": str(other)}
-    hashes = {name: PartSet.open(f"{build}/tokens").hash for name, build in builds.items()}
-    (tmp_path / COMPARISON).write_text(comparison(names, hashes, verdict))
-    diff = make_diff(*builds.values(), str(tmp_path))
-    assert told in diff_text(diff)
-    assert "<script" not in render_diff(diff)
-
-
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"corpora": 3}', '{"corpora": []}', comparison("AB", {}, "better")])
-def test_a_folder_without_a_verdict_over_these_builds_is_refused(
-    written_build: Path, tmp_path: Path, text: str | None
-) -> None:
-    if text is not None:
-        (tmp_path / COMPARISON).write_text(text)
-    with pytest.raises(InputError, match=r"compare\.json|compares no model"):
-        make_diff(str(written_build), str(written_build), str(tmp_path))
-
-
-def test_no_control_character_reaches_the_terminal_or_the_page(diff: dict[str, Any]) -> None:
-    for shown in (diff_text(diff), render_diff(diff)):
-        assert all(character.isprintable() or character == "\n" for character in shown)
-        assert r"\x1b[2J\u202eevil" in shown
-    assert "<script" not in render_diff(diff)
+def test_no_control_character_reaches_the_terminal(diff: dict[str, Any]) -> None:
+    shown = diff_text(diff)
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    assert r"\x1b[2J\u202eevil" in shown
     assert visible("a\tb\x00") == r"a b\x00"
 
 
-def test_the_page_stands_alone(diff: dict[str, Any]) -> None:
-    page = parsed(render_diff(diff))
-    assert not {"script", "link", "img", "iframe"} & page.tags
-    assert not {"src", "href"} & {name for name, _ in page.attributes}
-
-
-def test_json_and_page_are_written_by_one_call(
-    pair: tuple[str, str], diff: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_json_is_the_same_value(
+    pair: tuple[str, str], diff: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "diff.html"
-    assert run(["inspect", "diff", *pair, "--json", "--html", str(page)]) == 0
+    assert run(["inspect", "diff", *pair, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == diff
-    assert page.read_text() == render_diff(diff)
-
-
-def test_a_browser_draws_the_page_and_asks_nobody_for_anything(diff: dict[str, Any], tmp_path: Path) -> None:
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs chromium at '{CHROMIUM}'")
-    from playwright.sync_api import sync_playwright
-
-    page = tmp_path / "diff.html"
-    page.write_text(render_diff(diff))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET_BROWSER))
-        shown = browser.new_page(viewport={"width": 1000, "height": 800})
-        asked: list[str] = []
-        shown.on("request", lambda request: asked.append(request.url))
-        shown.goto(page.as_uri())
-        for summary in shown.query_selector_all("summary"):
-            summary.click()
-        assert asked == [page.as_uri()]
-        assert shown.locator("article pre", has_text="Text of short").is_visible()
-        for width in (1000, 380):
-            shown.set_viewport_size({"width": width, "height": 800})
-            assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        browser.close()
