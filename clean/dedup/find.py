@@ -22,6 +22,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,13 +106,14 @@ def find_duplicates(
                 digests, clusters = publish_rows(columns, counted, work, scratch, run)
         finally:
             scratch.remove_all()
-        result = {
+        result: dict[str, Any] = {
             "key": key,
             "digests": digests,
             "files": [_file_digest(work, part) for part in range(len(documents.parts))],
             "threshold": settings.threshold,
             "clusters": asdict(clusters),
         }
+        result["sha256"] = sha256_json(result)
         work.write_bytes(RESULT, (json.dumps(result, indent=1, sort_keys=True) + "\n").encode())
         return Duplicates(work, tuple(digests), settings.threshold, clusters)
 
@@ -149,7 +151,7 @@ def _known_result(work: Folder, key: str, n_parts: int) -> Duplicates | None:
         return None
     try:
         result = json.loads(work.read_bytes(RESULT))
-        if result["key"] != key:
+        if result["key"] != key or result.pop("sha256") != sha256_json(result):
             return None
         clusters = Clusters(
             **(result["clusters"] | {"largest": [tuple(pair) for pair in result["clusters"]["largest"]]})

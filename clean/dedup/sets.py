@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from webtext.base.digest import file_sha256
 from webtext.base.errors import RunFailed
 from webtext.base.journal import Failed, Journal
 from webtext.base.run import Run
@@ -19,7 +20,7 @@ from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup.columns import CANDIDATE, Columns, Numbers
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, texts_of
-from webtext.clean.dedup.spill import mapped, release
+from webtext.clean.dedup.spill import changed_is_an_error, mapped, release
 from webtext.clean.inputs import SetName
 
 Integers = npt.NDArray[np.int64]
@@ -59,6 +60,7 @@ def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run
     """The sets of the documents that are marked as candidates; files lie in `scratch`."""
     tasks: list[_SetTask] = []
     starts: list[tuple[int, int]] = []
+    digests: dict[int, str] = {}
     for source, start, stop in zip(columns.sources, columns.starts[:-1], columns.starts[1:], strict=True):
         chosen = columns.flags[start:stop] & CANDIDATE != 0
         if chosen.any():
@@ -70,10 +72,10 @@ def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run
     sizes = mapped(scratch.local_path("set_sizes"), np.uint32, len(columns))
     with run.console.progress(len(tasks), "clean.dedup: verify", "parts") as progress:
 
-        def on_done(index: int, found: tuple[Integers, dict[int, str]]) -> None:
+        def on_done(index: int, found: tuple[Integers, dict[int, str], str]) -> None:
             start, stop = starts[index]
             candidates = start + np.flatnonzero(columns.flags[start:stop] & CANDIDATE)
-            sizes[candidates], failed = found
+            sizes[candidates], failed, digests[index] = found
             for which, reason in failed.items():
                 columns.fail(int(candidates[which]), reason)
             columns.release()
@@ -88,23 +90,26 @@ def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run
         )
     path, written = scratch.local_path("sets"), 0
     with open(path, "wb") as joined:
-        for task, (start, stop) in zip(tasks, starts, strict=True):
+        for index, (task, (start, stop)) in enumerate(zip(tasks, starts, strict=True)):
             ends = written + np.cumsum(sizes[start:stop], dtype=np.int64)
             begins[start:stop] = ends - sizes[start:stop]
             written = int(ends[-1])
             release(begins, sizes)
-            with scratch.open(task.name) as file:
+            with changed_is_an_error(scratch.local_path(task.name)), open(scratch.local_path(task.name), "rb") as file:
+                if file_sha256(file) != digests[index]:
+                    raise ValueError
+                file.seek(0)
                 shutil.copyfileobj(file, joined, 1 << 20)
             scratch.remove(task.name)
     return Sets(path, begins, sizes)
 
 
-def _sets_of_part(journal: Journal, task: _SetTask) -> tuple[Integers, dict[int, str]]:
-    """Runs in a worker: writes the sets, returns their sizes, and which of them could not be made: these are empty."""
+def _sets_of_part(journal: Journal, task: _SetTask) -> tuple[Integers, dict[int, str], str]:
+    """Runs in a worker: writes the sets, returns their sizes, which of them could not be made (these are empty) and SHA-256."""
     sizes = [np.empty(0, np.int64)]
     failed: dict[int, str] = {}
     n_sets = 0
-    with task.scratch.scratch(task.name) as path, open(path, "wb") as file:
+    with task.scratch.scratch(task.name) as path, open(path, "wb+") as file:
         for batch, made in journal.apply_to_batches(
             lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), task.shingle_words), _chosen_texts(task)
         ):
@@ -115,7 +120,9 @@ def _sets_of_part(journal: Journal, task: _SetTask) -> tuple[Integers, dict[int,
             values.tofile(file)
             sizes.append(np.diff(offsets))
             n_sets += batch.num_rows
-    return np.concatenate(sizes), failed
+        file.flush()
+        file.seek(0)
+        return np.concatenate(sizes), failed, file_sha256(file)
 
 
 def _chosen_texts(task: _SetTask) -> Iterator[pa.RecordBatch]:

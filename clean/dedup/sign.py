@@ -1,15 +1,17 @@
-"""Pass over a documents part: what dedup must know of each document, in two scratch files per part.
+"""Pass over a documents part: what dedup must know of each document, in three scratch files per part.
 
-    part-00000.signatures   the signatures, one byte a permutation, row after row
-    part-00000.signed       Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words, failed
+    part-00000.signatures    the signatures, one byte a permutation, row after row
+    part-00000.signed        Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words, failed
+    part-00000.signed.json   the SHA-256 of both, and the key: the part's records, the settings and the code that made them
 
-Every row is signed, also those that quality rules drop, so that other thresholds need no second pass. The files count
-only if the key in the second's metadata names the part's records, the settings and the code that would make them now.
+Every row is signed, also those that quality rules drop, so that other thresholds need no second pass. The files are used
+only while the third one, which is written last and removed first, says of them what is true now.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -19,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError, RunFailed
 from webtext.base.identifiers import ID_HEX_DIGITS
 from webtext.base.journal import Failed, Journal
@@ -37,7 +40,6 @@ FACTS_PER_BATCH = 8192
 _COLUMNS = ("id", "text", "text_digest", "karma", "date", "split")
 DIGEST_BYTES = ID_HEX_DIGITS // 2
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
-_KEY = b"webtext.key"
 NO_SHINGLE = np.uint32(0xFFFFFFFF)
 Signed = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
 
@@ -123,7 +125,7 @@ SIGNED = pa.schema(
 
 
 def signed_name(part: int) -> str:
-    """The scratch file of a part that makes it count."""
+    """What is known of a part's documents."""
     return f"part-{part:05d}.signed"
 
 
@@ -165,17 +167,25 @@ def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 def is_signed(task: SignTask) -> bool:
-    """Whether the part's scratch file is there and was made as it would be made now."""
-    path = task.work.local_path(signed_name(task.part))
-    if not path.exists():
-        return False
+    """Whether the part's scratch files are there, whole, and made as they would be made now."""
     try:
-        with pa.memory_map(str(path)) as source:
-            metadata = pa.ipc.open_file(source).schema.metadata or {}
-        n_bytes = task.n_rows * task.settings.permutations
-        return bool(metadata.get(_KEY) == task.key.encode()) and task.work.size(signatures_name(task.part)) == n_bytes
-    except (pa.ArrowInvalid, OSError):
+        entry = task.work.read_object(_entry_name(task.part))
+        return entry.get("key") == task.key and entry == _entry(task)
+    except (InputError, OSError):
         return False
+
+
+def _entry_name(part: int) -> str:
+    return f"{signed_name(part)}.json"
+
+
+def _entry(task: SignTask) -> dict[str, str]:
+    """The key, and the SHA-256 of each scratch file as it is now."""
+    entry = {"key": task.key}
+    for name in (signatures_name(task.part), signed_name(task.part)):
+        with task.work.open(name) as file:
+            entry[name] = file_sha256(file)
+    return entry
 
 
 def _sign_part(journal: Journal, task: SignTask) -> None:
@@ -189,15 +199,17 @@ def _sign_part(journal: Journal, task: SignTask) -> None:
         for _ in batches:
             pass
         return
-    schema = SIGNED.with_metadata({_KEY: task.key.encode()})
+    for name in (_entry_name(task.part), signatures_name(task.part), signed_name(task.part)):
+        task.work.remove(name)
     with (
         task.work.scratch(signed_name(task.part)) as path,
         task.work.scratch(signatures_name(task.part)) as signatures,
         open(signatures, "wb") as file,
-        pa.ipc.new_file(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
+        pa.ipc.new_file(str(path), SIGNED, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
     ):
-        for table in _in_batches(_signed(batches, task, file), schema):
+        for table in _in_batches(_signed(batches, task, file)):
             writer.write_table(table)
+    task.work.write_bytes(_entry_name(task.part), json.dumps(_entry(task)).encode())
 
 
 def _signed(
@@ -223,9 +235,9 @@ def _signed(
         yield pa.record_batch(columns, schema=SIGNED)
 
 
-def _in_batches(small: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def _in_batches(small: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     while some := list(itertools.islice(small, FACTS_PER_BATCH // TEXTS_PER_BATCH)):
-        yield pa.Table.from_batches(some).combine_chunks().replace_schema_metadata(schema.metadata)
+        yield pa.Table.from_batches(some).combine_chunks()
 
 
 def in_validation(split: pa.Array) -> pa.Array:

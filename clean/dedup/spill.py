@@ -6,6 +6,8 @@ enough to be sorted in memory.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import mmap
 import os
 from collections.abc import Iterator
@@ -14,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from webtext.base.errors import RunFailed
 
 RECORDS_PER_FILE = 1 << 18
 """So many records of a file are expected, and sorted in memory."""
@@ -27,6 +31,7 @@ class Spill:
     def __init__(self, folder: Path, n_expected: int, dtype: npt.DTypeLike) -> None:
         self._folder = folder
         self._dtype = np.dtype(dtype)
+        self._written: dict[int, Any] = {}  # the SHA-256 of each file, as it grows
         self.n_files = max(1, -(-n_expected // RECORDS_PER_FILE))
         folder.mkdir(parents=True)
 
@@ -35,17 +40,35 @@ class Spill:
         narrow = np.uint16 if self.n_files <= 1 << 16 else np.uint32  # which numpy sorts by radix
         for number, places in grouped(ranges.astype(narrow)):
             with open(self._folder / str(number), "ab") as file:
-                records[places].tofile(file)
+                file.write(data := records[places].tobytes())
+            self._written.setdefault(number, hashlib.sha256()).update(data)
 
     def files(self) -> Iterator[Array]:
-        """The records of each range, mapped, ranges rising; a file is removed and goes when its records are let go."""
-        for number in range(self.n_files):
+        """The records of each range, mapped, in the order of ranges. RunFailed when a file is not what was written.
+
+        A file is removed here, and its space is free when its records are released.
+        """
+        for number, digest in sorted(self._written.items()):
             path = self._folder / str(number)
-            if path.exists():
+            with changed_is_an_error(path):
                 records = np.memmap(path, self._dtype, "r")
+                if hashlib.sha256(records.data).digest() != digest.digest():
+                    raise ValueError
                 path.unlink()
-                yield records
+            yield records
         self._folder.rmdir()
+
+
+@contextlib.contextmanager
+def changed_is_an_error(path: Path) -> Iterator[None]:
+    """Turn ValueError (other bytes than were written) and a missing file into an error that names the scratch file."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError):
+        raise RunFailed(
+            f"the scratch file '{path}' was changed or removed while it was in use",
+            "keep other programs out of its folder, and rerun the same command to make it again",
+        ) from None
 
 
 def range_of_hash(keys: npt.NDArray[np.uint64], n_ranges: int) -> npt.NDArray[np.uint64]:

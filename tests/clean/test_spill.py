@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from dedup_sets import by_id, document, edited, prose, write_set  # noqa: E402
 
+from webtext.base.errors import RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean.dedup import candidates, columns, settle, spill
@@ -35,6 +36,15 @@ def test_records_come_back_by_range_in_the_order_in_which_they_were_added(tmp_pa
     files = list(spilled.files())
     assert np.concatenate(files).tolist() == given[np.argsort(given["key"] >> np.uint64(62), kind="stable")].tolist()
     assert not (tmp_path / "sort").exists()
+
+
+@pytest.mark.parametrize("data", [None, b"", b"short", bytes(12 * 35), bytes(12 * 36)])
+def test_records_that_change_on_the_disk_are_an_error(data, tmp_path):
+    spilled = Spill(tmp_path / "sort", 35, PAIR)
+    spilled.add(np.zeros(35, np.int64), np.ones(35, PAIR))
+    (tmp_path / "sort/0").unlink() if data is None else (tmp_path / "sort/0").write_bytes(data)
+    with pytest.raises(RunFailed, match="sort/0' was changed or removed while it was in use"):
+        list(spilled.files())
 
 
 def test_hashes_fill_all_ranges_from_the_first_to_the_last():

@@ -1,0 +1,199 @@
+"""Scratch files of dedup that are not what was written: every one is made again, and the corpus stays the same."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext.base.console import Console
+from webtext.base.engine import LocalEngine
+from webtext.base.errors import RunFailed
+from webtext.base.journal import Journal
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.clean.dedup import sign
+from webtext.clean.dedup.find import RESULT, find_duplicates
+from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.sign import SignTask, is_signed
+from webtext.clean.pipeline import WORK, dedup_documents
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "clean"))
+
+from dedup_sets import by_id, corpus, write_set  # noqa: E402
+from set_contents import contents  # noqa: E402
+
+SETTINGS = DedupSettings()
+OTHERS = DedupSettings(shingle_words=3)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with LocalEngine(workers=2) as engine:
+        yield Run(engine, Console("quiet"))
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> PartSet:
+    rows = corpus(2)
+    return write_set(tmp_path_factory.mktemp("documents"), rows[: len(rows) // 3 * 3], 3)  # parts of equal size
+
+
+@pytest.fixture(scope="module")
+def clean_build(documents: PartSet, run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished `clean dedup`, and what other settings leave beside it, which only this test has."""
+    out = tmp_path_factory.mktemp("build")
+    dedup_documents([documents.folder.url], str(out), SETTINGS, run)
+    find_duplicates(documents, OTHERS, Folder(out / "others"), run)
+    return out
+
+
+def with_random_bytes(path: Path, build: Path) -> None:
+    path.write_bytes(random.Random(1).randbytes(path.stat().st_size))
+
+
+def cut_short(path: Path, build: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path, build: Path) -> None:
+    path.write_bytes(b"")
+
+
+def removed(path: Path, build: Path) -> None:
+    path.unlink()
+
+
+def with_a_flipped_bit(path: Path, build: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def swapped_with_another_part(path: Path, build: Path) -> None:
+    other, kept = path.with_name(path.name.replace("00000", "00001")), path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(kept)
+
+
+def left_by_other_settings(path: Path, build: Path) -> None:
+    shutil.copyfile(build / "others" / path.name, path)
+
+
+Damage = Callable[[Path, Path], None]
+DAMAGES = (
+    with_random_bytes, cut_short, emptied, removed, with_a_flipped_bit, swapped_with_another_part, left_by_other_settings
+)  # fmt: skip
+FILES = ("part-00000.signatures", "part-00000.signed", "part-00000.signed.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_signatures_are_made_again(
+    damage: Damage, name: str, clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
+) -> None:
+    out = shutil.copytree(clean_build, tmp_path / "out")
+    (out / WORK / RESULT).unlink()  # so that signatures are needed
+    damage(out / WORK / name, out)
+    shutil.rmtree(out / "corpus")
+    shutil.rmtree(out / "dropped")
+    dedup_documents([documents.folder.url], str(out), SETTINGS, run)
+    assert contents(out / "corpus") == contents(clean_build / "corpus")
+    assert contents(out / "dropped") == contents(clean_build / "dropped")
+    tasks = SignTask.all_of(documents, Folder(out / WORK), SETTINGS)
+    assert all(map(is_signed, tasks))
+
+
+@pytest.mark.parametrize("name", [RESULT, "part-00000.duplicates"])
+@pytest.mark.parametrize("damage", [d for d in DAMAGES if d is not swapped_with_another_part])
+def test_a_damaged_result_is_made_again(
+    damage: Damage, name: str, clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
+) -> None:
+    out = shutil.copytree(clean_build, tmp_path / "out")
+    damage(out / WORK / name, out)
+    dedup_documents([documents.folder.url], str(out), SETTINGS, run)
+    assert contents(out / "corpus") == contents(clean_build / "corpus")
+    assert contents(out / "dropped") == contents(clean_build / "dropped")
+
+
+def test_a_result_with_another_number_in_it_is_made_again(
+    clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
+) -> None:
+    work = shutil.copytree(clean_build / WORK, tmp_path / "work")
+    stored = json.loads((work / RESULT).read_text())
+    for name, value in {"threshold": 0.5, "digests": stored["digests"][::-1]}.items():
+        (work / RESULT).write_text(json.dumps(stored | {name: value}))
+        found = find_duplicates(documents, SETTINGS, Folder(work), run)
+        assert (found.threshold, list(found.digests)) == (stored["threshold"], stored["digests"])
+
+
+def test_a_crash_between_the_two_files_of_a_part_leaves_nothing_that_counts(
+    clean_build: Path, documents: PartSet, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other settings publish their signatures, and the process dies before the rest; then the first settings come back."""
+    work = Folder(shutil.copytree(clean_build / WORK, tmp_path / "work"))
+    expected = by_id(documents, find_duplicates(documents, SETTINGS, work, run))
+    publish = Folder.publish
+
+    def dies(folder: Folder, path: Path, name: str) -> None:
+        if name.endswith(".signed"):
+            raise KeyboardInterrupt
+        publish(folder, path, name)
+
+    task = SignTask.all_of(documents, work, OTHERS)[0]
+    monkeypatch.setattr(Folder, "publish", dies)
+    with pytest.raises(KeyboardInterrupt):
+        sign._sign_part(Journal(), task)
+    monkeypatch.undo()
+    work.remove(RESULT)
+    assert [is_signed(task) for task in SignTask.all_of(documents, work, SETTINGS)] == [False, True, True]
+    assert by_id(documents, find_duplicates(documents, SETTINGS, work, run)) == expected
+
+
+def test_what_a_killed_run_left_among_sets_and_candidates_is_not_read(
+    clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    for name in ("sets", "sets-00000", "set_sizes", "flags", "digests/0", "bands/0", "components/0", "cluster_sizes"):
+        path = work / "scratch" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(random.Random(1).randbytes(4096))
+    found = find_duplicates(documents, SETTINGS, Folder(work), run)
+    assert by_id(documents, found) == by_id(
+        documents, find_duplicates(documents, SETTINGS, Folder(clean_build / WORK), run)
+    )
+    assert not (work / "scratch").exists()
+
+
+class Damaging:
+    """An engine after which a file is damaged."""
+
+    def __init__(self, engine: LocalEngine, path: Path, damage: Damage) -> None:
+        self._engine, self._path, self._damage = engine, path, damage
+
+    def map(self, *arguments: Any, **options: Any) -> Any:
+        failures = self._engine.map(*arguments, **options)
+        if self._path.exists():
+            self._damage(self._path, self._path)
+        return failures
+
+
+@pytest.mark.parametrize("damage", [with_random_bytes, cut_short, emptied, removed])
+def test_shingle_sets_that_change_while_dedup_runs_are_an_error_and_the_next_run_makes_them_again(
+    damage: Damage, documents: PartSet, run: Run, tmp_path: Path
+) -> None:
+    work = Folder(tmp_path / "work")
+    damaging: Any = Damaging(run.engine, work.local_path("scratch/sets-00000"), damage)
+    with pytest.raises(RunFailed, match="sets-00000' was changed or removed while it was in use"):
+        find_duplicates(documents, SETTINGS, work, Run(damaging, run.console))
+    found = find_duplicates(documents, SETTINGS, work, run)
+    assert by_id(documents, found) == by_id(
+        documents, find_duplicates(documents, SETTINGS, Folder(tmp_path / "other"), run)
+    )
