@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 
 MAX_CODINGS = 2
+MAX_CHUNKS = 500_000  # half a second of CPU time; 64 MiB in chunks of one byte took ten
 _FEED_BYTES = 16 << 10  # small: after each gzip member zlib copies what is left of the chunk, and there may be many
 _BROTLI_READ_BYTES = 16 << 10
 _ZSTD_WINDOW_BYTES = 8 << 20  # the most that RFC 9659 allows for HTTP
@@ -27,7 +28,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class BodyError(ValueError):
-    """A body that cannot be had; `reason` is a stable key, `start` what was decoded of one that is too large."""
+    """A body that cannot be had; `reason` is a stable key, `start` what was decoded of one above a bound."""
 
     def __init__(self, reason: str, detail: str = "", start: bytes = b"") -> None:
         self.reason = reason
@@ -38,7 +39,8 @@ class BodyError(ValueError):
 def decode_body(raw: bytes, transfer_encoding: str, content_encoding: str, max_bytes: int) -> bytes:
     """Undo both codings of `raw`. The encodings are the header values, several headers joined by a comma.
 
-    BodyError with the reason 'body_too_large', 'too_many_content_codings', 'unknown_content_coding' or 'damaged_body'.
+    BodyError with the reason 'body_too_large', 'too_many_chunks', 'too_many_content_codings', 'unknown_content_coding' or
+    'damaged_body'.
     """
     body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
     codings = [coding for coding in _codings(content_encoding) if coding != "identity"]
@@ -55,7 +57,10 @@ def decode_body(raw: bytes, transfer_encoding: str, content_encoding: str, max_b
 
 def decoded_start(raw: bytes, transfer_encoding: str, content_encoding: str, n_bytes: int) -> bytes:
     """The first `n_bytes` of what `decode_body` returns; empty where the body cannot be decoded."""
-    body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
+    try:
+        body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
+    except BodyError as error:
+        body = error.start
     codings = [coding for coding in _codings(content_encoding) if coding != "identity"]
     if len(codings) > MAX_CODINGS or not all(coding in _DECODERS for coding in codings):
         return b""
@@ -70,6 +75,8 @@ def decoded_start(raw: bytes, transfer_encoding: str, content_encoding: str, n_b
 def dechunk(raw: bytes) -> bytes:
     """Join the chunks of a chunked body; one that was never chunked comes back as it is, one cut short as far as it goes.
 
+    BodyError with the reason 'too_many_chunks' above MAX_CHUNKS.
+
     >>> dechunk(b"5\\r\\nhello\\r\\n6; x=y\\r\\n world\\r\\n0\\r\\n\\r\\n")
     b'hello world'
     >>> dechunk(b"<html>")
@@ -77,7 +84,7 @@ def dechunk(raw: bytes) -> bytes:
     """
     chunks: list[bytes] = []
     at = 0
-    while True:
+    while len(chunks) <= MAX_CHUNKS:
         end = raw.find(b"\n", at, at + _MAX_CHUNK_LINE_BYTES)
         size_line = _CHUNK_SIZE.fullmatch(raw, at, end) if end >= 0 else None
         if size_line is None:
@@ -88,6 +95,7 @@ def dechunk(raw: bytes) -> bytes:
         chunks.append(raw[end + 1 : end + 1 + size])
         at = end + 1 + size
         at += 2 if raw.startswith(b"\r\n", at) else raw.startswith(b"\n", at)
+    raise BodyError("too_many_chunks", f"above {MAX_CHUNKS:,}", b"".join(chunks))
 
 
 def _codings(value: str) -> list[str]:

@@ -27,6 +27,7 @@ FAILED: Mapping[str, str] = {
     "damaged_body": "its content coding is broken from the start",
     "unknown_content_coding": "a content coding that is none of gzip, deflate, br, zstd",
     "too_many_content_codings": "more than two content codings over each other",
+    "too_many_chunks": "more than 500,000 chunks of HTTP's chunked coding",
     "damaged_record": "bytes in the WARC file that are no record",
     "damaged_http": "the record holds no HTTP answer",
     "record_cut_short": "the WARC file ends inside the record",

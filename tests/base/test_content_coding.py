@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.base.content_coding import BodyError, dechunk, decode_body
+from webtext.base.content_coding import MAX_CHUNKS, BodyError, dechunk, decode_body, decoded_start
 
 MIB = 1 << 20
 TEXT = b"<p>some text, and more of it</p>\n" * 500
@@ -196,3 +196,14 @@ def test_any_bytes_give_a_body_or_a_reason(data: bytes, coding: str, is_chunked:
     except BodyError as error:
         reason = error.reason
     assert reason in ("none", "damaged_body", "body_too_large")
+
+
+@pytest.mark.usefixtures("linear_time")
+def test_a_body_in_millions_of_chunks_is_given_up() -> None:
+    """64 MiB in chunks of one byte took ten seconds of CPU time."""
+    raw = b"1\r\nx\r\n" * (64 * 2**20 // 6)
+    with pytest.raises(BodyError) as caught:
+        decode_body(raw, "chunked", "", 10**8)
+    assert caught.value.reason == "too_many_chunks"
+    assert decoded_start(raw, "chunked", "", 1000) == b"x" * 1000
+    assert dechunk(b"1\r\nx\r\n" * MAX_CHUNKS + b"0\r\n\r\n") == b"x" * MAX_CHUNKS
