@@ -17,7 +17,7 @@ from webtext.base.recipe import sha256_json
 from webtext.base.schemas import DOCUMENT
 from webtext.clean.card_facts import Facts
 from webtext.clean.card_markdown import code, days, escaped, table
-from webtext.clean.card_recipe import recipe_lines
+from webtext.clean.card_recipe import link_lines, recipe_lines
 from webtext.clean.card_settings import CardSettings
 
 CARD = "README.md"
@@ -40,10 +40,11 @@ def card_text(facts: Facts, settings: CardSettings) -> str:
         _sizes(facts),
         _loading(),
         _columns(),
+        *_links(facts),
         _sources(facts),
         _opt_outs(facts),
         _funnel(facts),
-        ["## Recipe", "", *recipe_lines([*facts.pages, facts.documents, facts.corpus])],
+        ["## Recipe", "", *recipe_lines([*facts.links, *facts.pages, facts.documents, facts.corpus])],
         _languages(facts),
         _domains(facts),
         _digests(facts),
@@ -153,6 +154,13 @@ def _meaning(metadata: dict[bytes, bytes]) -> str:
     return metadata[b"meaning"].decode().replace("|", r"\|")
 
 
+def _links(facts: Facts) -> Iterator[list[str]]:
+    """Who voted for what: nothing where no pages set was given."""
+    if facts.pages:
+        gone = ["The links set that the pages were fetched for is no longer where it was."] * (not facts.links)
+        yield ["## Links", "", *gone, *(line for links in facts.links for line in link_lines(links))]
+
+
 def _sources(facts: Facts) -> list[str]:
     if facts.imported:
         origins = [(code(name), code(version), f"{n:,}") for name, version, n in facts.imported]
@@ -202,6 +210,7 @@ def _funnel(facts: Facts) -> list[str]:
     fetched = sum((opened.counts for opened in facts.pages), Counts())
     unit = "rows" if facts.imported else "pages"
     stages = (
+        ("posts → links", "posts", sum((opened.counts for opened in facts.links), Counts())),
         ("links → pages", "links", fetched),
         (f"{unit} → documents", unit, facts.documents.counts),
         ("documents → corpus", "documents", facts.corpus.counts),
@@ -212,8 +221,13 @@ def _funnel(facts: Facts) -> list[str]:
         "At each step what came in is what was kept, dropped or failed; reasons are webtext's own.",
     ]
     for title, each, counts in stages:
-        if each != "links" or facts.pages:
+        if counts.records_in or each not in ("posts", "links"):
             lines += ["", f"### {title}", "", *table((each, "became of them"), _fates(counts))]
+        if each == "posts" and facts.links:
+            n_links = sum(opened.records for opened in facts.links)
+            lines += ["", f"The posts that were kept vote for {n_links:,} links."]
+            if fetched.records_in > n_links:
+                lines[-1] += f" Pages of {fetched.records_in - n_links:,} more were fetched under an earlier rule."
     return lines
 
 
@@ -243,8 +257,8 @@ def _domains(facts: Facts) -> list[str]:
 
 
 def _digests(facts: Facts) -> list[str]:
-    sets = [("pages", each) for each in facts.pages] + [("documents", facts.documents), ("corpus", facts.corpus)]
-    rows = [(kind, f"`{records_digest(each)}`", f"`{each.manifest['recipe_hash']}`") for kind, each in sets]
+    sets = [*facts.links, *facts.pages, facts.documents, facts.corpus]
+    rows = [(each.kind, f"`{records_digest(each)}`", f"`{each.manifest['recipe_hash']}`") for each in sets]
     stable = all(each.manifest["reproducible"] for each in (facts.documents, facts.corpus))  # no crawl is
     return [
         "## Digests",

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
+from webtext.base.lineage import parents_of
 from webtext.base.partset import PartSet
 from webtext.clean.importing import DATASET
 
@@ -60,6 +61,9 @@ class Facts:
     languages: Counter[str] = field(default_factory=Counter)
     captured: Span = field(default_factory=Span)
     captures: Captures = field(default_factory=Captures)
+    links: list[PartSet] = field(
+        default_factory=list
+    )  # those that pages were fetched for, as far as they are still there
     n_domains: int = 0
     domains: list[tuple[str, int]] = field(default_factory=list)  # the largest, largest first
 
@@ -89,6 +93,9 @@ def gather_facts(pages: Sequence[PartSet], documents: PartSet, signals: PartSet,
     if pages and {opened.hash for opened in pages} != parents:
         raise InputError("the pages sets changed while they were read", "give the same command again")
     facts = Facts(pages, documents, corpus)
+    named = {parent["hash"] for opened in pages for parent in opened.manifest["parents"]}
+    found = {parent.hash: parent for opened in pages for parent in parents_of(opened)}  # machines share a links set
+    facts.links += [links for key, links in sorted(found.items()) if key in named]
     for part in range(len(corpus.parts)):
         rows = corpus.table(part, ["id", "split", "language", "date"])
         facts.splits += _counts(rows["split"])

@@ -8,9 +8,11 @@ from typing import Any
 
 from webtext.base.config import from_table
 from webtext.base.partset import PartSet
+from webtext.clean.card_markdown import code, escaped
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import ALL
 from webtext.clean.rules.thresholds import RULES, RuleSettings
+from webtext.clean.rules.vote_settings import VoteSettings
 
 
 def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
@@ -31,9 +33,42 @@ def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
             yield f"  - earlier builds whose documents were compared with: {indexes:,}"
         if opened.kind == "pages" and "sample" in recipe["settings"]:
             yield f"  - **a sample**: {recipe['settings']['sample']} of the links, chosen by a keyed hash"
-        if opened.kind != "pages":
+        if opened.kind not in ("links", "pages"):
             for name, settings in _sections(recipe["settings"]):
                 yield from (f"  {line}" for line in _WORDS.get(name, _others(name))(settings))
+
+
+def link_lines(links: PartSet) -> Iterator[str]:
+    """Markdown: a list of which votes counted when the links were collected, and which links were left out."""
+    settings = links.recipe["settings"]
+    karma, age = settings.get("min_karma"), settings.get("min_score_age")
+    what = "the scores of a link's posts add up to" if settings.get("sum_karma") else "a post counts if its score is"
+    yield "- karma: any score counts" if karma is None else f"- karma: {what} at least {karma:,}"
+    yield (
+        f"- dates: posts made before {escaped(settings['before'])}"
+        if settings.get("before")
+        else "- dates: posts of any date"
+    )
+    if age:
+        yield f"- scores that were read at least {age:,} seconds after the post was made"
+    for name, kind in _KINDS.items():
+        yield f"- {kind}: {'kept' if settings.get(name) else 'left out'}"
+    for kind in ("subreddit", "domain"):
+        lists = settings.get(f"{kind}_blocklists") or []
+        for each in lists:
+            terms = f", {escaped(each['licence'])}" if each["licence"] else ""
+            yield f"- blocklist of {kind}s: {code(each['name'])}, {each['entries']:,} entries, SHA-256 `{each['sha256']}`{terms}"
+        if not lists:
+            yield f"- blocklist of {kind}s: none"
+
+
+_KINDS = {
+    "keep_wikipedia": "links to Wikipedia and its mirrors",
+    "keep_links_back": "links to Reddit itself",
+    "keep_media": "links to image, audio and video files",
+    "keep_over_18": "posts marked over 18",
+    "keep_self_posts": "posts that are texts of their own",
+}
 
 
 def _sections(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -43,6 +78,16 @@ def _sections(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "settings", plain
     order = [*_WORDS, *sorted(settings.keys() - _WORDS.keys() - plain.keys())]
     yield from ((name, settings[name]) for name in order if name in settings)
+
+
+def _votes(settings: Mapping[str, Any]) -> Iterator[str]:
+    votes = from_table(VoteSettings, settings, "clean.votes")
+    if votes.min_karma is not None:
+        yield f"- votes: {'a sum of scores' if votes.sum_karma else 'a post with a score'} of at least {votes.min_karma:,}"
+    if votes.before is not None:
+        yield f"- votes: posts made before {escaped(votes.before)}"
+    if votes.communities:
+        yield f"- votes: posts in communities ('-': not in them): {', '.join(map(code, votes.communities))}"
 
 
 def _language(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -80,6 +125,7 @@ def _others(name: str) -> Callable[[Any], Iterator[str]]:
 
 
 _WORDS: dict[str, Callable[[Any], Iterator[str]]] = {
+    "votes": _votes,
     "language": _language,
     "rules": _rules,
     "dedup": _dedup,

@@ -132,6 +132,40 @@ def test_another_rule_for_links_keeps_the_pages_and_gives_the_corpus_of_a_fresh_
             assert run(["build", str(tmp_path / "build.toml"), "--dry-run", "--set", "crawl.links.min_karma=5"]) == 0
 
 
+def test_the_card_starts_at_the_votes(web: Web, tmp_path: Path) -> None:
+    """Rule and blocklists are the links' recipe, the funnel goes from posts to corpus, and every step adds up."""
+    (tmp_path / "mine|.txt").write_text("politics\nfunny\n")
+    lists = f"crawl.links.subreddit_blocklist={json.dumps([str(tmp_path / 'mine|.txt')])}"
+    for min_karma in (3, 5):
+        assert (
+            build(
+                web,
+                tmp_path / "build",
+                f"crawl.links.min_karma={min_karma}",
+                lists,
+                "clean.votes.communities=['-cats']",
+            )
+            == 0
+        )
+    card = (tmp_path / "build/corpus/README.md").read_text()
+    links = card.split("## Links\n", 1)[1].split("\n## ", 1)[0]
+    assert "- karma: a post counts if its score is at least 5\n" in links
+    assert "- dates: posts made before 2018" in links
+    assert "- links to Wikipedia and its mirrors: left out\n" in links
+    assert "- blocklist of subreddits: mine\\|\\.txt, 2 entries, SHA-256 `" in links
+    assert "- blocklist of domains: none" in links
+    assert "- votes: a post with a score of at least 5\n" in card
+    assert "not in them): `-cats`\n" in card
+    posts = card.split("### posts → links\n", 1)[1].split("\n### ", 1)[0]
+    assert "| 4 | kept |\n| 5 | dropped: `too_little_karma` |\n| **9** |" in posts
+    assert "vote for 4 links. Pages of 2 more were fetched under an earlier rule." in posts
+    assert card.index("posts → links") < card.index("links → pages") < card.index("pages → documents")
+    assert "| links | `" in card.split("## Digests\n", 1)[1]
+    (tmp_path / "build/links").rename(tmp_path / "elsewhere")
+    assert run(["clean", "run", str(tmp_path / "build/pages"), "--out", str(tmp_path / "again"), "--quiet"]) == 0
+    assert "is no longer where it was" in (tmp_path / "again/corpus/README.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
