@@ -1,6 +1,6 @@
 """What a worker does with a file: its digest, and its votes to a spill; both at once where that is one task.
 
-A task is unpickled, and decoders have begun, before anything is imported that judges posts: that takes half a second of
+A task is unpickled, and its decoder has started, before anything is imported that judges posts: that takes half a second of
 CPU time, in which there is already something to decompress.
 """
 
@@ -92,8 +92,8 @@ class SpillJob:
     settings: LinkSettings
     rule: Mapping[str, Any]
     share: Share = Share()
-    decoders: int = 0  # processes that decompress for it
-    begun: tuple[Ring, ...] = ()  # of those that were at work before there was a worker to read them
+    ahead: bool = False  # whether another process decompresses it
+    decoder: Ring | None = None  # of one that was started before there was a worker to read it
 
     @classmethod
     def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
@@ -109,7 +109,7 @@ class SpillJob:
 
     @property
     def local_path(self) -> Path:
-        """Where decoders find the dump."""
+        """Where a decoder finds the dump."""
         return Folder(self.dump.folder).local_path(self.dump.name)
 
     def judge(self) -> Judge:
@@ -155,9 +155,9 @@ def spill_dump(journal: Journal, job: SpillJob) -> Dump:
         writer = SpillWriter(out)
         for vote in _votes(file, journal, job, funnel):
             writer.add(bucket_of(link_id(vote.url)), vote)
-            if hashing is None:  # all that judges is imported by now, and decoders are waited for
+            if hashing is None:  # all that judges is imported by now, and the decoder is waited for
                 hashing = beside.submit(_hashed, job.dump)
-                if job.decoders:
+                if job.ahead:
                     beside.submit(importlib.import_module, MERGING)  # what the next task needs
         funnel.fail_set_aside(journal)
         writer.close()
@@ -191,9 +191,9 @@ def _hashed(dump: Dump) -> Dump:
 
 @contextlib.contextmanager
 def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
-    """The file, or what other processes decompress of it."""
-    if job.decoders:
-        with decompressed_ahead(job.local_path, job.decoders, job.begun) as chunks:
+    """The file, or what another process decompresses of it."""
+    if job.ahead:
+        with decompressed_ahead(job.local_path, job.decoder) as chunks:
             yield chunks
     else:
         with job.dump.file.open() as file:
@@ -205,9 +205,9 @@ def _votes(opened: BinaryIO | Iterator[memoryview], journal: Journal, job: Spill
 
     source, judge = source_of(job), job.judge()
     if not isinstance(source, SiftingSource):
-        assert not job.decoders, "only lines are decompressed by others"
+        assert not job.ahead, "only lines are decompressed by another process"
         return votes_in(source.records(cast(BinaryIO, opened)), source, journal, judge, funnel)
-    chunks = opened if job.decoders else decompress(cast(BinaryIO, opened))
+    chunks = opened if job.ahead else decompress(cast(BinaryIO, opened))
     batches = read_batches(cast(Iterator[memoryview], chunks))
     return votes_in_batches(batches_of(job.share, batches), source, journal, judge, funnel)
 

@@ -31,8 +31,8 @@ from webtext.crawl.links.reading import (
     spill_dump,
 )
 from webtext.crawl.links.submission import SiftingSource
-from webtext.crawl.streams.decoders import begun_decoders, has_blocks
-from webtext.crawl.streams.decompress import BZIP2, ZSTANDARD
+from webtext.crawl.streams.decoders import started_decoder
+from webtext.crawl.streams.decompress import BZIP2, XZ, ZSTANDARD
 
 T = TypeVar("T")
 
@@ -78,15 +78,15 @@ def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[
 
 @contextmanager
 def _begun(tasks: Sequence[SpillJob], engine: Engine) -> Iterator[list[SpillJob]]:
-    """The tasks, while their decoders are at work and a worker for each gets ready, in the order in which it will be taken."""
+    """The tasks, while a decoder and a worker for each of the first ones start, in the order in which they will be taken."""
     begun = []
     with ExitStack() as started:
         for n, task in enumerate(tasks[: engine.workers], 1):
-            rings = started.enter_context(begun_decoders(task.local_path, task.decoders)) if task.decoders else []
-            engine.prepare(n, READING, files=[file for ring in rings for file in ring.files])
-            for ring in rings:
+            ring = started.enter_context(started_decoder(task.local_path)) if task.ahead else None
+            engine.prepare(n, READING, files=ring.files if ring else ())
+            if ring:
                 ring.close()
-            begun.append(replace(task, begun=tuple(rings)))
+            begun.append(replace(task, decoder=ring))
         yield [*begun, *tasks[engine.workers :]]
 
 
@@ -99,10 +99,8 @@ def _tasks(job: SpillJob, workers: int) -> list[SpillJob]:
     source = source_of(job)
     if workers < 2 or job.dump.n_bytes < MIN_SHARED_BYTES or not isinstance(source, SiftingSource):
         return [job]
-    if has_blocks(job.dump.codec) or (job.dump.codec and source.keeps_up):
-        # Two bzip2 decoders on two cores were slower than one (README, "Tried"): the one that judges has a core of its own.
-        decoders = workers - 1 if job.dump.codec == BZIP2.name else workers
-        return [replace(job, decoders=decoders)] if Folder(job.dump.folder).is_local else [job]
+    if job.dump.codec in (XZ.name, BZIP2.name) or (job.dump.codec and source.keeps_up):
+        return [replace(job, ahead=Folder(job.dump.folder).is_local)]
     return [share for share in job.shares(min(workers, MAX_SHARES)) if finished_spill(share) is None]
 
 
@@ -136,7 +134,7 @@ def _first_named(failures: Sequence[tuple[str, str, str]]) -> list[tuple[str, st
 
 def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[Engine]:
     """The run's engine, unless a dump may need more memory than its workers have."""
-    if any(job.dump.codec == ZSTANDARD.name and not job.decoders for job in jobs):
+    if any(job.dump.codec == ZSTANDARD.name and not job.ahead for job in jobs):
         return LocalEngine(run.engine.workers, READER_LIMITS)
     return nullcontext(run.engine)
 

@@ -1,4 +1,4 @@
-"""Decompression: the same bytes whoever decodes them, in how many blocks and processes, and the same failure."""
+"""Decompression: the same bytes and the same failure, whichever process decodes them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from webtext.crawl.streams import bzip2_blocks as by_bzip2
-from webtext.crawl.streams.bzip2_blocks import bzip2_blocks
 from webtext.crawl.streams.decoders import decompressed_ahead
 from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompress
-from webtext.crawl.streams.xz_blocks import xz_blocks
 
 Compress = Callable[[bytes], bytes]
 
@@ -81,50 +78,11 @@ def test_a_spliced_xz_file_is_what_liblzma_takes_for_one() -> None:
     assert lzma.decompress(XZ_BLOCKS) == text(700_000)
 
 
-@pytest.mark.parametrize(
-    ("packed", "n_blocks"),
-    [
-        (BZIP2_BLOCKS, 8),
-        (bz2.compress(b""), 0),
-        (bz2.compress(b"x"), 1),
-        (BZIP2_BLOCKS + bz2.compress(b"x") + BZIP2_BLOCKS, 17),  # pbzip2 writes many streams
-    ],
-    ids=["blocks", "empty", "one", "streams"],
-)
-def test_bzip2_blocks_are_found_at_any_bit(packed: bytes, n_blocks: int) -> None:
-    blocks = [block() for block in bzip2_blocks(io.BytesIO(packed))]
-    assert len(blocks) == n_blocks
-    assert b"".join(blocks) == bz2.decompress(packed)
-
-
-@pytest.mark.parametrize("read_bytes", [7, 1000, 1 << 20])
-def test_bzip2_marks_that_straddle_two_reads_are_found(read_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_bzip2, "READ_BYTES", read_bytes)
-    packed = bz2.compress(text(250_000), 1) if read_bytes > 7 else bz2.compress(text(2_000), 1)
-    assert b"".join(block() for block in bzip2_blocks(io.BytesIO(packed))) == bz2.decompress(packed)
-
-
-@pytest.mark.parametrize(
-    ("packed", "n_blocks"),
-    [
-        (XZ_BLOCKS, 7),
-        (lzma.compress(b"x") + bytes(8) + lzma.compress(b"y") + bytes(4), 2),  # two streams, padded
-        (XZ_BLOCKS + lzma.compress(b"") + lzma.compress(b"z", check=lzma.CHECK_SHA256), 8),
-    ],
-    ids=["blocks", "streams", "both"],
-)
-def test_xz_blocks_are_found_by_the_index(packed: bytes, n_blocks: int) -> None:
-    blocks = [block() for block in xz_blocks(io.BytesIO(packed))]
-    assert len(blocks) == n_blocks
-    assert b"".join(blocks) == b"".join(decompress(io.BytesIO(packed)))
-
-
 def damaged(packed: bytes, at: float) -> bytes:
     where = int(len(packed) * at)
     return packed[:where] + bytes(byte ^ 0x55 for byte in packed[where : where + 8]) + packed[where + 8 :]
 
 
-@pytest.mark.parametrize("decoders", [1, 3])
 @pytest.mark.parametrize(
     "packed",
     [
@@ -149,21 +107,19 @@ def damaged(packed: bytes, at: float) -> bytes:
         *("bz2 with more", "bz2 checksum", "bz2 small", "zst", "zst cut", "zst damaged"),
     ],
 )
-def test_processes_that_decompress_give_the_same_bytes_and_the_same_failure(
-    packed: bytes, decoders: int, tmp_path: Path
-) -> None:
+def test_a_process_that_decompresses_gives_the_same_bytes_and_the_same_failure(packed: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(packed)
     expected = outcome(lambda: decompress(io.BytesIO(packed)))
-    with decompressed_ahead(tmp_path / "file", decoders) as chunks:
+    with decompressed_ahead(tmp_path / "file") as chunks:
         assert outcome(lambda: chunks) == expected
 
 
 def test_a_reader_that_stops_early_leaves_no_decoder_behind(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bz2.compress(text(4_000_000), 1))
-    with decompressed_ahead(tmp_path / "file", 2) as chunks:
+    with decompressed_ahead(tmp_path / "file") as chunks:
         next(chunks)
     children = Path(f"/proc/self/task/{__import__('threading').get_native_id()}/children")
-    assert not children.exists() or b"decoders" not in b"".join(
+    assert not children.exists() or b"streams.decoder" not in b"".join(
         Path(f"/proc/{child}/cmdline").read_bytes() for child in children.read_text().split()
     )
 
@@ -203,7 +159,7 @@ def test_of_a_damaged_bzip2_block_nothing_is_given(tmp_path: Path) -> None:
     packed[len(packed) // 4] ^= 1  # in the first of two blocks
     path = tmp_path / "RS_x"
     path.write_bytes(packed)
-    with decompressed_ahead(path, 1) as chunks:
+    with decompressed_ahead(path) as chunks:
         for given in (map(bytes, decompress(io.BytesIO(packed))), map(bytes, chunks)):
             seen: list[bytes] = []
             with pytest.raises(StreamBroken, match="damaged_stream"):

@@ -245,32 +245,32 @@ def test_neither_workers_nor_order_nor_names_of_folders_change_a_byte(tmp_path: 
 @pytest.mark.parametrize(
     ("compress", "share_kept", "ways"),
     [
-        (lzma.compress, 1.0, [(1, 2)]),
-        (bz2.compress, 0.5, [(1, 1)]),
-        (zstandard.compress, 0.5, [(1, 2)]),
-        (bytes, 1.0, [(2, 0), (2, 0)]),
+        (lzma.compress, 1.0, [(1, True)]),
+        (bz2.compress, 0.5, [(1, True)]),
+        (zstandard.compress, 0.5, [(1, True)]),
+        (bytes, 1.0, [(2, False), (2, False)]),
     ],
     ids=["xz", "bz2 cut short", "zst cut short", "plain"],
 )
 def test_workers_that_read_one_file_together_change_no_byte(
     compress: Any,
     share_kept: float,
-    ways: list[tuple[int, int]],
+    ways: list[tuple[int, bool]],
     tmp_path: Path,
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Twenty MB, so that both workers have stretches of their own; more failures than are named.
 
-    `ways` are the tasks of two workers: in how many shares, with how many processes that decompress.
+    `ways` are the tasks of two workers: in how many shares, and whether another process decompresses.
     """
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
-    given: list[tuple[int, int]] = []
+    given: list[tuple[int, bool]] = []
     real = votes._tasks
 
     def spied(job: votes.SpillJob, workers: int) -> list[votes.SpillJob]:
         tasks = real(job, workers)
-        given.extend((task.share.of, task.decoders) for task in tasks)
+        given.extend((task.share.of, task.ahead) for task in tasks)
         return tasks
 
     monkeypatch.setattr(votes, "_tasks", spied)
@@ -286,22 +286,22 @@ def test_workers_that_read_one_file_together_change_no_byte(
     one = collect_links([str(tmp_path / "RS_x")], str(tmp_path / "one"), LinkSettings(), run)
     with Run.quiet(workers=2).engine as engine:  # type: ignore[attr-defined]
         two = collect_links([str(tmp_path / "RS_x")], str(tmp_path / "two"), LinkSettings(), Run(engine, run.console))
-    assert given == [(1, 0), *ways]
+    assert given == [(1, False), *ways]
     assert one.hash == two.hash
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
     assert counts_of(one)["failed"]["invalid_json"] > votes.MAX_NAMED_FAILURES
     assert len(broken_dumps(one)) == (share_kept < 1)
 
 
-def test_decoders_begin_before_the_worker_that_reads_them(
+def test_a_decoder_starts_before_the_worker_that_reads_from_it(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are planted decode another file, which the worker reads; one that was there before starts its own."""
+    """The planted one decodes another file, which the worker reads; a worker that was there before starts its own."""
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
     for name, url in {"RS_a.xz": "http://a.com/", "RS_b.xz": "http://b.com/"}.items():
         (tmp_path / name).write_bytes(lzma.compress(json.dumps(post("a", url)).encode()))
-    real = votes.begun_decoders
-    monkeypatch.setattr(votes, "begun_decoders", lambda _, decoders: real(tmp_path / "RS_b.xz", decoders))
+    real = votes.started_decoder
+    monkeypatch.setattr(votes, "started_decoder", lambda _: real(tmp_path / "RS_b.xz"))
     with Run.quiet(workers=2).engine as engine:  # type: ignore[attr-defined]
         for out, url in {"one": "http://b.com/", "two": "http://a.com/"}.items():
             dump = [str(tmp_path / "RS_a.xz")]
@@ -564,7 +564,7 @@ def test_kill_9_at_any_moment_changes_no_byte(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("title", "n_lost", "compress"),
     [("segfault", 1, bytes), ("together", 0, bytes), ("segfault", 1, lzma.compress)],
-    ids=["segfault", "together", "segfault and its decoders end"],
+    ids=["segfault", "together", "segfault and its decoder ends"],
 )
 def test_a_line_that_kills_its_worker_costs_that_line_alone(
     title: str, n_lost: int, compress: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

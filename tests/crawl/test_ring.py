@@ -19,7 +19,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.crawl.streams.decoders import Ring, begun_decoders, decompressed_ahead
+from webtext.crawl.streams.decoders import Ring, decompressed_ahead, started_decoder
 from webtext.crawl.streams.ring import FIRST_WORD, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
 
 LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than a ring holds
@@ -141,7 +141,7 @@ def children() -> list[int]:
 def test_a_decoder_that_is_killed_is_an_error_and_no_end_of_file(dump: Path) -> None:
     """It is alive, since the ring cannot hold all; what lies in the ring still comes."""
     before = set(children())
-    with decompressed_ahead(dump, 1) as chunks:
+    with decompressed_ahead(dump) as chunks:
         seen = [bytes(next(chunks))]
         (decoder,) = set(children()) - before
         os.kill(decoder, signal.SIGKILL)
@@ -157,33 +157,33 @@ def test_a_decoder_begun_here_is_read_by_a_child_that_inherits_its_ring(dump: Pa
     code = (
         "import sys, pathlib, pickle, hashlib\n"
         "from webtext.crawl.streams.decoders import decompressed_ahead\n"
-        "rings, digest = pickle.load(sys.stdin.buffer), hashlib.sha256()\n"
-        "with decompressed_ahead(pathlib.Path(sys.argv[1]), 1, rings) as chunks:\n"
+        "ring, digest = pickle.load(sys.stdin.buffer), hashlib.sha256()\n"
+        "with decompressed_ahead(pathlib.Path(sys.argv[1]), ring) as chunks:\n"
         "    for chunk in chunks:\n"
         "        digest.update(chunk)\n"
-        "print(digest.hexdigest(), any(ring.is_here for ring in rings))\n"
+        "print(digest.hexdigest(), ring.is_here)\n"
     )
 
-    def read(rings: list[Ring], files: Sequence[int]) -> str:
+    def read(ring: Ring, files: Sequence[int]) -> str:
         command = [sys.executable, "-P", "-c", code, str(dump)]
-        done = subprocess.run(command, input=pickle.dumps(rings), stdout=subprocess.PIPE, pass_fds=files, check=True)
+        done = subprocess.run(command, input=pickle.dumps(ring), stdout=subprocess.PIPE, pass_fds=files, check=True)
         return done.stdout.decode()
 
     expected = f"{hashlib.sha256(LINES).hexdigest()} False\n"
-    with begun_decoders(dump, 1) as rings:
-        assert read(rings, []) == expected  # by a decoder of its own
-        select.select([rings[0].words], [], [])  # the one that was begun has opened the file
+    with started_decoder(dump) as ring:
+        assert read(ring, []) == expected  # by a decoder of its own
+        select.select([ring.words], [], [])  # the one that was started has opened the file
         dump.unlink()
-        assert read(rings, rings[0].files) == expected
-        assert rings[0].is_here
-        rings[0].close()
-        assert not rings[0].is_here
+        assert read(ring, ring.files) == expected
+        assert ring.is_here
+        ring.close()
+        assert not ring.is_here
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="that a process has ended is waited for by pidfd")
 def test_a_decoder_begun_for_nobody_ends(dump: Path) -> None:
     before = set(children())
-    with begun_decoders(dump, 1) as (ring,):
+    with started_decoder(dump) as ring:
         (decoder,) = set(children()) - before
         watched = os.pidfd_open(decoder)
         ring.close()
@@ -197,7 +197,7 @@ def test_a_decoder_whose_reader_is_killed_ends_and_leaves_nothing(dump: Path) ->
     code = (
         "import sys, time, pathlib\n"
         "from webtext.crawl.streams.decoders import decompressed_ahead\n"
-        "with decompressed_ahead(pathlib.Path(sys.argv[1]), 1) as chunks:\n"
+        "with decompressed_ahead(pathlib.Path(sys.argv[1])) as chunks:\n"
         "    next(chunks)\n"
         "    print(open('/proc/self/task/%d/children' % __import__('os').getpid()).read(), flush=True)\n"
         "    sys.stdin.read()\n"
