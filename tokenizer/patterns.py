@@ -15,6 +15,7 @@ from typing import Any
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer import _bpe
+from webtext.tokenizer.pattern_limits import check_pattern
 from webtext.tokenizer.pinned_regex import PINNED, pinned
 
 UNICODE_VERSION = _bpe.UNICODE_VERSION
@@ -120,6 +121,8 @@ def compiled(pattern: str, version: str = UNICODE_VERSION) -> Any:
     import regex
 
     expression = REGEXES.get(pattern, pattern)
+    if pattern not in REGEXES:
+        check_pattern(pattern)
     try:
         regex.compile(expression)  # so that an error shows the pattern as it was given
         spelled = pinned(expression, version) if version in _bpe.UNICODE_VERSIONS else None

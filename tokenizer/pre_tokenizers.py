@@ -14,16 +14,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer.pattern_limits import MAX_CHARACTERS
 from webtext.tokenizer.patterns import ALIASES, GPT2, REGEXES, is_native, pattern_name
-
-MAX_PATTERN_CHARACTERS = 10_000  # the longest in use have about 500
-MAX_PATTERN_SIZE = 100_000  # parts, with what {n} repeats counted n times: the `regex` module unrolls them
 
 _PARTS = re.compile(
     r"(?P<interval>\{\d*,?\d*\}\+)|(?P<quantifier>\{\d*,?\d*\}\??|[*+?][+?]?)|(?P<open>\(\??)|(?P<close>\))"
     r"|(?P<atom>\\[pPNxgk]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:[^\]]*:\]|[^\]\\])*\]|.)",
     re.DOTALL,
 )
+_REPEATED = "(?:{})+"
+_ANY_NUMBER = re.compile(
+    r"\{(?:(?P<one>1)(?:,\d*)?|0,|0?,[1-9]\d*)\}\+"
+)  # what is repeated `{1,3}` times is repeated `+` times
 _TO_ONIGURUMA = {"^": r"\A", "$": r"(?=\n?\z)", r"\Z": r"\z"}
 _FROM_ONIGURUMA = {"^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", r"\Z": r"(?=\n?\Z)", r"\z": r"\Z"}
 
@@ -79,13 +81,11 @@ def _keeps(split: Mapping[str, Any]) -> str | None:
 
 def _pattern(regex: str, place: str) -> str:
     """The pattern that means for us what `regex` means for Oniguruma."""
-    if len(regex) > MAX_PATTERN_CHARACTERS:
+    if len(regex) > MAX_CHARACTERS:  # before anything reads it; the rest is checked by `pattern_name`
         raise InputError(f"'{place}' has a pattern of {len(regex):,} characters", "name a tokenizer file")
-    if _size(regex) > MAX_PATTERN_SIZE:
-        raise InputError(f"'{place}' has a pattern that repeats too much: {regex[:60]!r}", "name a tokenizer file")
     try:
-        translated = _translated(regex, "(?:{})+", _FROM_ONIGURUMA)
-        repeats = _translated(regex, "(?:{})+", {}) != regex
+        translated = _translated(regex, _REPEATED, _FROM_ONIGURUMA)
+        repeats = _translated(regex, _REPEATED, {}) != regex
         if regex in REGEXES or regex in ALIASES:  # an expression that happens to spell a name
             return f"(?:{regex})"
         if not repeats and is_native(name := pattern_name(regex)):
@@ -94,7 +94,8 @@ def _pattern(regex: str, place: str) -> str:
             return _as_written()[regex]
         return pattern_name(translated)
     except (ConfigError, RecursionError, ValueError, OverflowError) as error:
-        raise InputError(f"'{place}' has a pattern that cannot be read: {str(error).splitlines()[0][:200]}") from None
+        lines = str(error).splitlines()
+        raise InputError(f"'{place}' has a pattern that cannot be read: {lines[0][:200]}", *lines[1:][-1:]) from None
 
 
 @functools.cache
@@ -112,7 +113,11 @@ def _translated(regex: str, interval: str, anchors: Mapping[str, str]) -> str:
         part = found.group()
         match found.lastgroup:
             case "interval":
-                parts[atom:] = [interval.format("".join(parts[atom:]) + part[:-1])]
+                repeated = "".join(parts[atom:])
+                if interval == _REPEATED and (any_number := _ANY_NUMBER.fullmatch(part)):
+                    parts[atom:] = [f"(?:{repeated}){'+' if any_number['one'] else '*'}"]
+                else:
+                    parts[atom:] = [interval.format(repeated + part[:-1])]
             case "quantifier":
                 parts.append(part)
             case "open":
@@ -125,20 +130,3 @@ def _translated(regex: str, interval: str, anchors: Mapping[str, str]) -> str:
                 atom = len(parts)
                 parts.append(anchors.get(part, part))
     return "".join(parts)
-
-
-def _size(regex: str) -> int:
-    """Parts of an expression with its intervals unrolled."""
-    sums, last = [0], 0
-    for found in _PARTS.finditer(regex):
-        part, kind = found.group(), found.lastgroup
-        if kind == "open":
-            sums.append(1)
-        elif kind in ("close", "atom"):
-            last = sums.pop() if kind == "close" and len(sums) > 1 else 1
-            sums[-1] += last
-        elif part.startswith("{"):
-            times = max([1, *(int(digits[:9]) for digits in re.findall(r"\d+", part))])
-            sums[-1] += last * (times - 1)
-            last = min(last * times, MAX_PATTERN_SIZE + 1)
-    return sum(sums)

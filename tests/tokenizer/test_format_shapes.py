@@ -259,19 +259,19 @@ CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {
         lambda f: f.update(
             pre_tokenizer={"type": "Sequence", "pretokenizers": [split("x|(?:a{1000}){1000}"), byte_level()]}
         ),
-        "a pattern that repeats too much",
+        r"repeats too much: '\{1000\}'",
     ),
     "intervals of intervals": (
         lambda f: f.update(
             pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a" + "{1,2}+" * 1600), byte_level()]}
         ),
-        "a pattern that repeats too much",
+        "nests too deep",
     ),
     "huge interval": (
         lambda f: f.update(
             pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a{" + "9" * 5000 + "}"), byte_level()]}
         ),
-        "a pattern that repeats too much|cannot be read",
+        "repeats too much|cannot be read",
     ),
     "lower case": (lambda f: f.update(normalizer={"type": "Lowercase"}), "has the normalizer Lowercase"),
     "float id": (lambda f: f["model"]["vocab"].update(zz=1e9), "the id of 'zz' is 1000000000.0"),

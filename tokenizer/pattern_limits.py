@@ -1,0 +1,139 @@
+r"""Which regular expressions may cut text: those whose matching cannot take exponential time, found without running them.
+
+A backtracking matcher tries every way in which an expression can match. The ways multiply where a part that can match in
+several ways is repeated, as in `(a|aa)+$` or `(\w+)*x`. So such a part may be repeated only where the matcher never
+returns into it: `(?:...)++`, `(?>...)`. Elsewhere the ways of parts in a row are multiplied and limited; a part repeated
+without a bound counts as a power of the text's length instead. Recursion, back-references, conditions and fuzzy matching
+are rejected.
+
+What remains is polynomial: at each place of a text at most MAX_WAYS times the third power of the longest run that a part
+matches; with one repetition, as in `\s+$`, its square over a whole text. The published patterns need two in a row, whose
+second always matches, so that they are linear.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from webtext.base.errors import ConfigError
+
+MAX_CHARACTERS = 10_000
+"""The longest in use have about 500."""
+MAX_SIZE = 100_000
+"""Parts, with what {n} repeats counted n times: the `regex` module unrolls them."""
+MAX_WAYS = 10_000
+MAX_UNBOUNDED = 3
+MAX_DEPTH = 50
+_LONG_RANGE = 100  # {0,101} counts as unbounded
+
+_TOKEN = re.compile(
+    r"(?P<unsafe>\\[1-9gkL]|\(\*|\(\?(?![:>=!]|<[=!]|P?<[^\W\d]\w*>|[imsua]*-?[ims]*[:)]))"
+    r"|(?P<flags>\(\?[imsua]*-?[ims]*\))|(?P<open>\((?:\?(?P<kind>[>=!]|<[=!]|P?<\w+>|[imsua]*-?[ims]*:))?)|(?P<close>\))"
+    r"|(?P<branch>\|)|(?P<repeat>[*+?]|\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})(?P<mode>[+?]?)|(?P<brace>\{)"
+    r"|(?P<atom>\\[pPN]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:[^\]]*:\]|[^\]\\])*\]|.)",
+    re.DOTALL,
+)
+
+
+@dataclass(slots=True)
+class _Part:
+    """In how many ways a part can match, apart from its unbounded repetitions, how many those are, and its size."""
+
+    ways: int = 1
+    unbounded: int = 0
+    size: int = 1
+
+    def then(self, other: _Part) -> _Part:
+        return _Part(min(self.ways * other.ways, 2**40), self.unbounded + other.unbounded, self.size + other.size)
+
+    def either(self, other: _Part) -> _Part:
+        return _Part(self.ways + other.ways, max(self.unbounded, other.unbounded), self.size + other.size)
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group that is open: the branches before the last, and of that the parts before the last and the last."""
+
+    is_atomic: bool = False
+    branches: _Part | None = None
+    before: _Part | None = None
+    last: _Part | None = None
+
+    def add(self, part: _Part | None) -> None:
+        self.before = self.branch()
+        self.last = part
+
+    def branch(self) -> _Part:
+        return (self.before or _Part(size=0)).then(self.last or _Part(size=0))
+
+    def whole(self) -> _Part:
+        return self.branches.either(self.branch()) if self.branches else self.branch()
+
+
+def check_pattern(pattern: str) -> None:
+    """ConfigError for an expression that could take exponential time or that is too large; it need not be a valid one."""
+    if len(pattern) > MAX_CHARACTERS:
+        raise ConfigError(f"the pattern has {len(pattern):,} characters", f"expected at most {MAX_CHARACTERS:,}")
+    groups = [_Group()]
+    for token in _TOKEN.finditer(pattern):
+        match token.lastgroup:
+            case "unsafe" | "brace":
+                raise _refused(
+                    pattern,
+                    token,
+                    "uses what may not be used",
+                    "escape a literal brace; leave out recursion and references",
+                )
+            case "open":
+                groups.append(_Group(is_atomic=token["kind"] in (">", "=", "!", "<=", "<!")))
+                if len(groups) > MAX_DEPTH:
+                    raise _refused(pattern, token, "nests too deep", f"expected at most {MAX_DEPTH} levels")
+            case "close" if len(groups) > 1:
+                _close(pattern, token, groups)
+            case "branch":
+                groups[-1].branches, groups[-1].before, groups[-1].last = groups[-1].whole(), None, None
+            case "mode" if groups[-1].last:
+                groups[-1].last = _repeated(pattern, token, groups[-1].last)
+                _check_limits(pattern, token, groups[-1].branch())
+            case "atom":
+                groups[-1].add(_Part())
+    _check_limits(pattern, None, groups[0].whole())
+
+
+def _close(pattern: str, token: re.Match[str], groups: list[_Group]) -> None:
+    group = groups.pop()
+    whole = group.whole()
+    _check_limits(pattern, token, whole)
+    groups[-1].add(_Part(size=whole.size) if group.is_atomic else whole)
+    _check_limits(pattern, token, groups[-1].branch())
+
+
+def _repeated(pattern: str, token: re.Match[str], part: _Part) -> _Part:
+    """The part with a quantifier behind it."""
+    simple = {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}.get(token["repeat"])
+    least = simple[0] if simple else int(token["least"][:9] or 0)
+    most = (
+        simple[1] if simple else int(token["most"][:9] or 0) if token["most"] else math.inf if token["comma"] else least
+    )
+    size = part.size * max(1, least, 0 if most == math.inf else int(most))
+    is_possessive = token["mode"] == "+"
+    if most > 1 and (part.ways > 1 or part.unbounded) and not (is_possessive and least <= 1):
+        remedy = "repeat it possessively: (?:...)++, or make all inside possessive: a++"
+        raise _refused(pattern, token, "repeats a part that can match in several ways", remedy)
+    if is_possessive or least == most:
+        return _Part(1 if is_possessive else part.ways, 0 if is_possessive else part.unbounded, size)
+    if most <= 1:
+        return _Part(part.ways + 1, part.unbounded, size)
+    return _Part(1, 1, size) if most - least > _LONG_RANGE else _Part(int(most - least) + 1, 0, size)
+
+
+def _check_limits(pattern: str, token: re.Match[str] | None, part: _Part) -> None:
+    if part.ways > MAX_WAYS or part.unbounded > MAX_UNBOUNDED or part.size > MAX_SIZE:
+        raise _refused(pattern, token, "repeats too much", "use fewer repetitions, or possessive ones: a++")
+
+
+def _refused(pattern: str, token: re.Match[str] | None, problem: str, remedy: str) -> ConfigError:
+    place = f": {token.group()[:20]!r} (character {token.start() + 1})" if token else ""
+    return ConfigError(f"the pattern {pattern[:60]!r} {problem}{place}", "some text could take it forever", remedy)
