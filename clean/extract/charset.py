@@ -20,24 +20,17 @@ _META = re.compile(
 )
 _PARAMETER = re.compile(r"""charset\s*=\s*["']?\s*([\w:.()-]{2,40})""", re.IGNORECASE)
 
-# Label -> Python's codec, where the standard differs from Python's own alias (https://encoding.spec.whatwg.org/#names-and-labels).
-_WHATWG = {
-    "windows-1252": "ascii us-ascii iso-8859-1 iso8859-1 iso_8859-1 latin1 latin-1 l1 ansi_x3.4-1968 cp819 x-cp1252",
-    "windows-1254": "iso-8859-9 iso8859-9 iso_8859-9 latin5 l5 x-cp1254",
-    "windows-874": "iso-8859-11 iso8859-11 tis-620 dos-874",
-    "gb18030": "gb2312 gbk gb_2312 gb_2312-80 x-gbk chinese csgb2312 iso-ir-58",
-    "big5-hkscs": "big5 big5-hkscs cn-big5 x-x-big5 csbig5",
-    "cp949": "euc-kr euc_kr ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 korean windows-949",
-    "cp932": "shift_jis shift-jis sjis x-sjis ms_kanji ms932 windows-31j csshiftjis",
-    "euc_jp": "x-euc-jp",
-    "mac-roman": "macintosh x-mac-roman mac",
-    "mac-cyrillic": "x-mac-cyrillic x-mac-ukrainian",
-    "utf-16-le": "utf-16 utf-16le unicode ucs-2 iso-10646-ucs-2 csunicode",
-    "utf-16-be": "utf-16be unicodefffe",
-    "utf-8": "utf8 unicode-1-1-utf-8 x-unicode20utf8",
+# Python's codec -> the one that reads all that the standard's encoding of this label does, where it differs.
+_WIDER = {
+    "cp1252": "windows-1252",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "big5": "big5-hkscs",
+    "euc_kr": "cp949",
+    "shift_jis": "cp932",
+    "iso8859-11": "cp874",
 }
-_CODECS = {label: codec for codec, labels in _WHATWG.items() for label in labels.split()}
-_PYTHON_NAMES = {"windows-874": "cp874"}
+_NOT_MAPPED = {"x-mac-cyrillic": "mac-cyrillic", "x-mac-ukrainian": "mac-cyrillic"}  # by resiliparse
 
 
 class Undecodable(ValueError):
@@ -54,7 +47,7 @@ def decode(body: bytes, content_type: str = "") -> str:
         if body.startswith(bom):
             return _checked(body[len(bom) :].decode(codec, "replace"))
     declared = [codec for codec in (_header_codec(content_type), _meta_codec(body)) if codec]
-    if body.isascii() and not any(codec.startswith(("utf-16", "iso2022", "hz")) for codec in declared):
+    if body.isascii() and not any(codec.startswith(("utf-16", "iso2022")) for codec in declared):
         return body.decode("ascii")
     for codec in ["utf-8", *declared] if not body.isascii() else declared:
         try:
@@ -69,18 +62,16 @@ def decode(body: bytes, content_type: str = "") -> str:
 
 
 def codec_of(label: str) -> str | None:
-    """Python's codec for a WHATWG label; None for an unknown one.
+    """Python's codec for a WHATWG label; None for any other one: Python has codecs that take quadratic time.
 
-    >>> codec_of(" Latin1 ")
-    'windows-1252'
+    >>> codec_of(" Latin1 "), codec_of("punycode")
+    ('windows-1252', None)
     """
+    from resiliparse.parse.encoding import map_encoding_to_html5
+
     name = label.strip().lower()
-    name = _CODECS.get(name, name)
-    name = _PYTHON_NAMES.get(name, name)
-    try:
-        return name if codecs.lookup(name)._is_text_encoding else None
-    except LookupError:
-        return None
+    codec = map_encoding_to_html5(name, fallback_utf8=False) or _NOT_MAPPED.get(name)
+    return _WIDER.get(codec, codec) if codec else None
 
 
 def _header_codec(content_type: str) -> str | None:
@@ -104,8 +95,7 @@ def _detected(body: bytes) -> str:
     beyond_ascii = re.search(rb"[\x80-\xff]", sample)
     start = max(0, beyond_ascii.start() - 256) if beyond_ascii else 0
     best = from_bytes(sample[start : start + DETECTION_BYTES]).best()
-    codec = codec_of(best.encoding) if best is not None else None
-    return codec or "windows-1252"
+    return _WIDER.get(best.encoding, best.encoding) if best is not None else "windows-1252"
 
 
 def _checked(text: str) -> str:

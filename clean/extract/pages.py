@@ -36,7 +36,7 @@ from webtext.clean.rules.votes import each_once
 from webtext.clean.scrub import scrub
 from webtext.clean.unique import UniqueTask, run_unique
 
-CODE_VERSION = 7  # 7: posts; revisits of the same URL; pages that opt out are dropped
+CODE_VERSION = 7  # 7: posts; revisits of the same URL; pages that opt out are dropped; WHATWG labels only
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
 OK_STATUS = 200

@@ -8,6 +8,8 @@ decode is left out. Right is the very same text, byte order mark aside.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import re
 import tarfile
 import time
@@ -20,13 +22,20 @@ from real_data import first_argument, real_data
 from webtext.clean.extract.charset import Undecodable, codec_of, decode
 
 
+def named_codec(folder: str) -> str | None:
+    """The codec that a folder is called after: a label of the web, or one of Python's names."""
+    with contextlib.suppress(LookupError):
+        return codec_of(folder) or codecs.lookup(folder).name
+    return None
+
+
 def bodies(archive_path: Path) -> list[tuple[bytes, str]]:
     """Body and true text of each file that has one."""
     given = []
     with tarfile.open(archive_path) as archive:
         for member in archive:
             file, folders = archive.extractfile(member), Path(member.name).parts
-            codec = codec_of(re.sub(r"-[a-z]{5,}$", "", folders[1])) if len(folders) == 3 else None
+            codec = named_codec(re.sub(r"-[a-z]{5,}$", "", folders[1])) if len(folders) == 3 else None
             if file is None or codec is None:  # "iso-8859-2-hungarian" is iso-8859-2
                 continue
             body = file.read()

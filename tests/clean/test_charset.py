@@ -45,6 +45,45 @@ def test_an_unknown_label_counts_as_none() -> None:
     assert decode("naïve".encode(), "text/html; charset=no-such-charset") == "naïve"
 
 
+@pytest.mark.parametrize("label", ["punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "cp437", "hz"])
+def test_codecs_that_only_python_has_are_unknown_labels(label: str, linear_time: None) -> None:
+    """Punycode took 12.5 s for 300 KB, and time that grows with the square of the length."""
+    assert codec_of(label) is None
+    body = b"<p>" + b"abc-" * 100_000 + b"z" * 3_000_000
+    assert decode(body, f"text/html; charset={label}") == body.decode()
+    assert decode(f'<meta charset="{label}">'.encode() + body).endswith("z")
+    xml = f'<?xml version="1.0" encoding="{label}"?>'.encode() + "é".encode("latin-1") + body
+    assert decode(xml).endswith("z")
+
+
+@pytest.mark.parametrize(
+    ("label", "codec"),
+    [
+        ("x-mac-cyrillic", "mac-cyrillic"),
+        ("csISO88598I", "iso8859-8"),
+        ("unicode-1-1-utf-8", "utf-8"),
+        ("ks_c_5601-1987", "cp949"),
+        ("X-SJIS", "cp932"),
+        ("big5", "big5-hkscs"),
+        ("chinese", "gb18030"),
+        ("iso-10646-ucs-2", "utf-16-le"),
+        ("koi", "koi8-r"),
+        ("866", "cp866"),
+        ("latin-1", None),
+        ("", None),
+        ("replacement", None),
+        ("iso-2022-kr", None),
+    ],
+)
+def test_labels_are_those_of_the_standard_and_no_others(label: str, codec: str | None) -> None:
+    assert codec_of(label) == codec
+
+
+def test_japanese_in_seven_bits_is_decoded() -> None:
+    page = "<p>日本語のページです。</p>"
+    assert decode(page.encode("iso2022_jp"), "text/html; charset=ISO-2022-JP") == page
+
+
 def test_a_few_bad_bytes_cost_only_themselves() -> None:
     body = ("é" * 500).encode() + b"\xff" + b"." * 500
     assert decode(body, "text/html; charset=utf-8") == "é" * 500 + "\ufffd" + "." * 500
