@@ -24,8 +24,9 @@ from typing import BinaryIO
 
 from webtext.base.errors import ConfigError, EnvironmentError_, InputError
 from webtext.tokenizer import _trainer
+from webtext.tokenizer.arguments import MAX_INT, checked_int, checked_path
 from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, checked_version, cut, is_native, pattern_name
-from webtext.tokenizer.text import Text, as_text, bytes_of_piece, encodable, readable
+from webtext.tokenizer.text import Text, as_text, bytes_of_piece, checked_texts, encodable, readable
 
 DEFAULT_MEMORY = 512 << 20
 _BATCH_CHARACTERS = 1 << 22
@@ -51,17 +52,17 @@ class PieceCounts:
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         """Spilled counts lie in `folder`, else where temporary files lie. ConfigError for a pattern that is none."""
-        if max_memory < 1:
-            raise ConfigError(f"max_memory is {max_memory}", "expected 1 byte or more")
+        checked_int("max_memory", max_memory, 1, MAX_INT, "1 byte or more")
         self.pattern = pattern_name(pattern)
         self.unicode_version = checked_version(self.pattern, unicode_version)
         self.threads = thread_count(threads)
         self._native = _trainer.PieceCounts(
-            self.pattern, self.unicode_version, max_memory, os.fspath(folder) if folder is not None else _temporary()
+            self.pattern, self.unicode_version, max_memory, checked_path(folder) if folder is not None else _temporary()
         )
 
     def add(self, texts: Iterable[Text], weight: int = 1) -> None:
         """Count the pieces of texts, read once, `weight` times each."""
+        checked_int("weight", weight, 0, MAX_INT, "0 or more")
         for batch in batches(texts):
             with self._errors():
                 if not is_native(self.pattern):
@@ -107,7 +108,7 @@ class PieceCounts:
 
         It is read, and damage found, when the counts are next used.
         """
-        if not os.path.isfile(path):
+        if not os.path.isfile(checked_path(path)):
             raise InputError(f"no file '{os.fspath(path)}'", "check the path")
         with self._errors():
             found = [name.decode(errors="replace") for name in self._native.add_file(os.fspath(path), weight)]
@@ -137,6 +138,7 @@ class PieceCounts:
 
     def most_common(self, n: int) -> list[bytes]:
         """The `n` most frequent pieces, in order."""
+        checked_int("n", n, 0, MAX_INT, "0 or more")
         with self._errors():
             return self._native.most_common(n)
 
@@ -202,7 +204,7 @@ def batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
         raise ConfigError("texts is one string", "give an iterable of texts, e.g. [text]")
     batch: list[Text] = []
     n_characters = 0
-    for index, text in enumerate(texts):
+    for index, text in enumerate(checked_texts(texts)):
         batch.append(text if type(text) in (str, bytes) else as_text(text, f"text {index}"))
         n_characters += len(text)
         if n_characters >= _BATCH_CHARACTERS:
@@ -216,9 +218,7 @@ def thread_count(threads: int | None) -> int:
     """The number asked for, or one per core that this process may use; ConfigError below one."""
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not isinstance(threads, int) or threads < 1:
-        raise ConfigError(f"threads is {threads!r}", "expected 1 or more, or None for one per core")
-    return threads
+    return checked_int("threads", threads, 1, 2**16, "1 to 65,536, or None for one per core")
 
 
 def _temporary() -> str:

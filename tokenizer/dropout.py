@@ -10,10 +10,11 @@ vocabulary that takes whole pieces as they are (`whole_pieces`) merges here too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer import _bpe
+from webtext.tokenizer.arguments import checked_int, shown
 from webtext.tokenizer.text import Text, encodable
 
 Cut = Callable[[Text], tuple[bytes, list[int]]]
@@ -22,10 +23,9 @@ Cut = Callable[[Text], tuple[bytes, list[int]]]
 
 def checked(dropout: float, seed: int) -> bool:
     """Whether anything is to be dropped; ConfigError for a probability or a seed out of range."""
-    if not 0 <= dropout <= 1:
-        raise ConfigError(f"dropout is {dropout}", "expected a probability, 0 to 1")
-    if not 0 <= seed < 2**64:
-        raise ConfigError(f"seed is {seed}", "expected 0 to 2**64 - 1")
+    if not isinstance(dropout, SupportsFloat) or not 0 <= float(dropout) <= 1:
+        raise ConfigError(f"dropout is {shown(dropout)}", "expected a probability, 0 to 1")
+    checked_int("seed", seed, 0, 2**64 - 1, "0 to 2**64 - 1")
     return dropout > 0
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.base.storage import Folder
 from webtext.tokenizer import findings, format_gpt2, format_json, format_ranks
+from webtext.tokenizer.arguments import checked_path
 from webtext.tokenizer.patterns import GPT2
 from webtext.tokenizer.vocabulary import Vocabulary
 
@@ -129,7 +130,7 @@ def _load(path: str | os.PathLike[str], pattern: str | None, special_tokens: Spe
 
 def _split(path: str | os.PathLike[str]) -> tuple[Folder, str]:
     """The folder a path lies in, and its last name."""
-    parent, slash, name = os.fspath(path).rstrip("/").rpartition("/")
+    parent, slash, name = checked_path(path).rstrip("/").rpartition("/")
     return Folder(parent or slash or "."), name
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError
+from webtext.tokenizer.arguments import shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +28,7 @@ def decodable(ids: Any) -> Sequence[int] | NDArray[Any]:
     if hasattr(ids, "__array__"):
         return _array(ids)
     if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Iterable):
-        raise InputError(f"ids are {_shown(ids)}", _EXPECTED)
+        raise InputError(f"ids are {shown(ids)}", _EXPECTED)
     return tuple(ids)
 
 
@@ -35,7 +36,7 @@ def no_id(ids: Iterable[Any]) -> InputError:
     """The error that names the first item that is no integer."""
     for index, id_ in enumerate(ids):
         if isinstance(id_, bool) or not hasattr(id_, "__index__"):
-            return InputError(f"id {index} is {_shown(id_)}", "expected an integer")
+            return InputError(f"id {index} is {shown(id_)}", "expected an integer")
     return InputError(f"ids are {type(ids).__name__}", _EXPECTED)
 
 
@@ -56,7 +57,3 @@ def _array(ids: Any) -> NDArray[Any]:
     if array.dtype.kind == "u":
         array = np.minimum(array.astype(np.uint64), np.iinfo(np.int64).max)
     return np.ascontiguousarray(array, np.int64)
-
-
-def _shown(value: object) -> str:
-    return "None" if value is None else " ".join(f"{value!r:.40} ({type(value).__name__})".split())

@@ -15,6 +15,7 @@ from typing import Any
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer import _bpe
+from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.pattern_limits import check_pattern
 from webtext.tokenizer.pinned_regex import PINNED, pinned
 
@@ -80,6 +81,8 @@ def pattern_name(pattern: str) -> str:
     >>> pattern_name(GPT2_REGEX), pattern_name("r50k")
     ('gpt2', 'gpt2')
     """
+    if not isinstance(pattern, str):
+        raise ConfigError(f"the pattern is {shown(pattern)}", f"expected one of {', '.join(REGEXES)}, or an expression")
     name = _SPELLINGS.get(pattern) or ALIASES.get(pattern, pattern)
     if name not in REGEXES:
         compiled(name)

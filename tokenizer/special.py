@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from webtext.base.errors import ConfigError, did_you_mean
+from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.text import Text
 
 AllowedSpecial = Literal["all"] | Collection[str]
@@ -104,8 +105,8 @@ class SpecialTokens:
                 raise ConfigError(f"allowed_special is the string {allowed!r}", "give a list of names, or 'all'")
             key: frozenset[str] | str = allowed
         else:
-            if not hasattr(allowed, "__len__"):
-                raise ConfigError(f"allowed_special is {allowed!r}", "give a list of names, or 'all'")
+            if not hasattr(allowed, "__len__") or not all(isinstance(name, str) for name in allowed):
+                raise ConfigError(f"allowed_special is {shown(allowed)}", "give a list of names, or 'all'")
             key = frozenset(allowed)
         found = self._finders.get(key)
         if found is None:
@@ -116,7 +117,7 @@ class SpecialTokens:
 
     def id(self, name: str) -> int:
         """The id of a special token; ConfigError when there is no such token."""
-        if name not in self._ids:
+        if not isinstance(name, str) or name not in self._ids:
             raise ConfigError(f"there is no special token {name!r}", did_you_mean(str(name), self._ids))
         return self._ids[name]
 

@@ -103,7 +103,7 @@ class DecodeStream:
     def __init__(self, decode_bytes: Callable[[Any], bytes], errors: str = "replace") -> None:
         try:
             codecs.lookup_error(errors)
-        except LookupError:
+        except (LookupError, TypeError):
             raise unknown_handler(errors) from None
         self._decode_bytes = decode_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)

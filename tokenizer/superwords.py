@@ -28,7 +28,7 @@ from webtext.base.errors import ConfigError
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.counts import PieceCounts, batches
 from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION
-from webtext.tokenizer.text import Text, encodable
+from webtext.tokenizer.text import Text, checked_texts, encodable
 from webtext.tokenizer.training import tokens_of
 from webtext.tokenizer.vocabulary import Vocabulary, special_ids
 
@@ -51,8 +51,6 @@ _LOWER = 4  # the guess is divided by this until it is right
 
 def check_request(superwords: int | str, pattern: str, unicode_version: str) -> None:
     """ConfigError for superwords that cannot be learned."""
-    if superwords != "auto" and (isinstance(superwords, str) or superwords < 0):
-        raise ConfigError(f"superwords is {superwords!r}", "expected 0 or more, or 'auto'")
     if pattern != GPT2:
         raise ConfigError(f"superwords join pieces of the pattern 'gpt2', not of {pattern!r}", "leave out one of both")
     if unicode_version != UNICODE_VERSION:
@@ -61,7 +59,7 @@ def check_request(superwords: int | str, pattern: str, unicode_version: str) -> 
 
 def reader(texts: Iterable[Text]) -> Read:
     """Reads texts that can be read several times; ConfigError for others."""
-    if iter(texts) is texts:
+    if iter(checked_texts(texts)) is texts:
         raise ConfigError("superwords need texts that can be read several times", "give a list, not an iterator")
     return lambda: ((batch, 1) for batch in batches(texts))
 

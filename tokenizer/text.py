@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer.arguments import shown
 
 Text = str | bytes
 """A str, or bytes that should be UTF-8; a byte that is not counts as one character, neither letter nor number."""
 
 AnyText = str | bytes | bytearray | memoryview
 """A text as callers may hand it in: any buffer of bytes is read as bytes."""
+
+TextsT = TypeVar("TextsT", bound=Iterable[AnyText])
 
 STRINGS = (str, bytes, bytearray, memoryview)
 _TEXTS = (str, bytes)  # a union would be made anew by every call
@@ -43,7 +47,7 @@ def as_text(text: AnyText, place: str = "the text") -> Text:
     except TypeError:
         view = None
     if view is None or view.itemsize != 1:
-        raise InputError(f"{place} is {_shown(text)}", "expected str or bytes")
+        raise InputError(f"{place} is {shown(text)}", "expected str or bytes")
     return view.tobytes()
 
 
@@ -51,11 +55,14 @@ def as_texts(texts: Iterable[AnyText]) -> list[Text]:
     """Many texts, of any iterable; InputError names the first that is none."""
     if isinstance(texts, STRINGS):
         raise ConfigError("texts is one string", "give a list of texts, or use encode_numpy")
-    try:
-        items = list(texts)
-    except TypeError:
-        raise InputError(f"texts is {_shown(texts)}", "expected a list of str or bytes") from None
-    return [as_text(text, f"text {index}") for index, text in enumerate(items)]
+    return [as_text(text, f"text {index}") for index, text in enumerate(checked_texts(texts))]
+
+
+def checked_texts(texts: TextsT) -> TextsT:
+    """What was passed, if it can be iterated; InputError if not. What it holds is looked at one by one."""
+    if not isinstance(texts, Iterable) and not hasattr(texts, "__getitem__"):
+        raise InputError(f"texts is {shown(texts)}", "expected a list of str or bytes")
+    return texts
 
 
 def readable(text: Text) -> str:
@@ -67,9 +74,3 @@ def readable(text: Text) -> str:
 def bytes_of_piece(piece: str) -> bytes:
     """The bytes of a part of a `readable` text."""
     return piece.encode("utf-8", "surrogateescape")
-
-
-def _shown(value: object) -> str:
-    """A value that is no text, for a message: what it is, and its type."""
-    shown = "None" if value is None else f"{value!r:.40} ({type(value).__name__})"
-    return " ".join(shown.split())

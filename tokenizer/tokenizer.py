@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe, piece_files
 from webtext.tokenizer import dropout as dropouts
+from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.counts import thread_count
 from webtext.tokenizer.ids import decodable, no_id
 from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION, is_native
 from webtext.tokenizer.regex_encoder import RegexEncoder
 from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
-from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, encodable
+from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
@@ -90,6 +91,8 @@ class Tokenizer:
         `base` is a tokenizer to learn on from: its pattern, its special tokens and all its ids are kept, and the new
         tokens get the ids after them, up to `vocab_size` in all (see `train_vocabulary`).
         """
+        if base is not None and not isinstance(base, Tokenizer):
+            raise ConfigError(f"base is {shown(base)}", "expected a Tokenizer: Tokenizer.load(path)")
         return cls(
             train_vocabulary(
                 texts,
@@ -133,6 +136,9 @@ class Tokenizer:
         """
         from webtext.tokenizer.formats import load, save
 
+        if not isinstance(pieces, bool | Iterable) or isinstance(pieces, str | bytes):
+            raise ConfigError(f"pieces is {shown(pieces)}", "expected True, False or a list of bytes")
+        given = None if isinstance(pieces, bool) else [bytes_of_piece(readable(piece)) for piece in as_texts(pieces)]
         save(self._vocabulary, path)
         beside = piece_files.path_beside(path)
         if pieces is False:
@@ -140,7 +146,7 @@ class Tokenizer:
             return
         # Of the vocabulary as it will be read: a rank file merges by another rule, to the same ids.
         stored = load(path, self.pattern if os.fspath(path).endswith(".tiktoken") else None)
-        piece_files.write(stored.native(), self._salt, beside, None if pieces is True else pieces)
+        piece_files.write(stored.native(), self._salt, beside, given)
 
     # Text to ids
 
@@ -359,7 +365,7 @@ class Tokenizer:
         """The text of ids; `errors` says what becomes of bytes that are no UTF-8, as in `bytes.decode`."""
         try:
             return self.decode_bytes(ids).decode("utf-8", errors)
-        except LookupError:
+        except (LookupError, TypeError):
             raise unknown_handler(errors) from None
 
     def decode_stream(self, errors: str = "replace") -> DecodeStream:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from webtext.base.errors import ConfigError
+from webtext.tokenizer.arguments import MAX_INT, checked_int
 from webtext.tokenizer.counts import PieceCounts, thread_count
 from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.text import Text
@@ -48,6 +49,12 @@ def train_vocabulary(
 
     `on_merges` is told the number of merges so far, often; what it raises ends training.
     """
+    vocab_size = checked_int("vocab_size", vocab_size, 256, MAX_ID - 1, f"256 or more, and less than {MAX_ID:,}")
+    checked_int("min_frequency", min_frequency, 1, MAX_INT, "1 or more")
+    if max_token_length is not None:
+        checked_int("max_token_length", max_token_length, 2, MAX_INT, "2 bytes or more, or None for no limit")
+    if superwords != "auto":
+        checked_int("superwords", superwords, 0, MAX_ID, "0 or more, or 'auto'")
     if superwords:
         return _with_superwords(
             texts,
@@ -61,10 +68,6 @@ def train_vocabulary(
             base=base,
             threads=threads,
         )
-    if min_frequency < 1:
-        raise ConfigError(f"min_frequency is {min_frequency}", "expected 1 or more")
-    if max_token_length is not None and max_token_length < 2:
-        raise ConfigError(f"max_token_length is {max_token_length}", "expected 2 bytes or more")
     if base is not None:
         pattern, unicode_version = rule_of_base(base, pattern, unicode_version, special_tokens)
     specials = list(special_ids(special_tokens, 0))

@@ -10,6 +10,7 @@ from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.tokenizer import _bpe
+from webtext.tokenizer.arguments import checked_int, shown
 from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, checked_version, is_native, pattern_name
 
 MAX_ID = 2**22
@@ -99,10 +100,17 @@ def special_ids(names: Iterable[str] | Mapping[str, int], first: int) -> dict[st
     >>> special_ids(["<|endoftext|>", "<|pad|>"], 50256)
     {'<|endoftext|>': 50256, '<|pad|>': 50257}
     """
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise InputError(f"special_tokens is {shown(names)}", "give a list of names, [] for no special tokens")
+    if not isinstance(names, Mapping):
+        names = list(names)  # it may be an iterator
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"a special token is {shown(name)}", "expected a name: a str")
     if isinstance(names, Mapping):
-        return dict(names)
-    if isinstance(names, str):
-        raise InputError(f"special_tokens is the string {names!r}", "give a list of names")
+        return {
+            name: checked_int(f"the id of {name!r}", id_, 0, MAX_ID - 1, "a token id") for name, id_ in names.items()
+        }
     return {name: first + index for index, name in enumerate(dict.fromkeys(names))}
 
 
