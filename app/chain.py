@@ -88,7 +88,8 @@ def build(config: BuildConfig, run: Run) -> Layout:
     with _stage("clean", layout, run):
         clean_pages(pages, layout.root, clean, run)
     with _stage("tokenizer", layout, run):
-        train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run)
+        keeps = not config["build"].retrain_tokenizer
+        train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run, keeps=keeps)
     with _stage("tokens", layout, run):
         pack_shards(layout.corpus, layout.tokenizer, layout.tokens, config["shards"], run)
     return layout

@@ -22,6 +22,9 @@ class BuildSettings:
     )
     pages: tuple[str, ...] = setting((), "page sets or WARC files to start from instead of links")
     out: str = setting("build", "folder of the whole build", in_recipe=False)
+    retrain_tokenizer: bool = setting(
+        False, "train the tokenizer again when the corpus has changed; off: only when [tokenizer] has"
+    )
     sample: str | None = setting(None, "share of the links to build and to reckon the whole from, as 0.1%")
 
     def __post_init__(self) -> None:

@@ -111,11 +111,14 @@ class _Output:
     kind: str
 
 
-def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings, run: Run) -> Tokenizer:
+def train_tokenizer(
+    inputs: Sequence[str], out: str, settings: TokenizerSettings, run: Run, *, keeps: bool = False
+) -> Tokenizer:
     """Train on the train split of part sets and on files (see `inputs.py`); write `out` and its manifest.
 
     `out` is named as `Tokenizer.save` wants it, normally tokenizer.json. Skipped when the manifest beside it says that
-    the same recipe made it from the same parents. InputError when there is no text at all.
+    the same recipe made it from the same parents, or with `keeps` from whichever parents, which is printed. InputError when
+    there is no text at all.
     """
     sources = open_inputs(inputs, settings.weight)
     base = load(settings.base) if settings.base is not None else None
@@ -125,8 +128,10 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
     recipe = _recipe("tokenizer.train", settings, rule, {"base": base.hash()} if base is not None else {})
     name = split_path(out)[1]
     output = _output(out, f"{name.partition('.')[0]}.manifest.json", "tokenizer")
-    if _is_done(output, recipe, sources):
-        run.console.say(f"tokenizer train: '{out}' is done")
+    parents, made = _parents(sources), _made(output, recipe)
+    if made is not None and (keeps or made["parents"] == parents):
+        kept = f"is kept: trained on {_named(made['parents'])}, now there is {_named(parents)}"
+        run.console.say(f"tokenizer train: '{out}' {'is done' if made['parents'] == parents else kept}")
         return Tokenizer(load(out))
     if run.dry_run:
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
@@ -149,8 +154,8 @@ def train_tokenizer(inputs: Sequence[str], out: str, settings: TokenizerSettings
     output.folder.remove(output.manifest)  # from here until it is written again, the file is not done
     tokenizer = Tokenizer(vocabulary)
     tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))
-    made = {"tokenizer_hash": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
-    output.folder.write_bytes(output.manifest, _manifest(output, recipe, sources, made))
+    named = {"tokenizer_hash": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
+    output.folder.write_bytes(output.manifest, _manifest(output, recipe, sources, named))
     return tokenizer
 
 
@@ -167,9 +172,10 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     if not name.endswith(".counts"):
         raise ConfigError(f"'{out}' does not end in .counts", "name the file to write, e.g. --out part-1.counts")
     output = _output(out, f"{name}.manifest.json", "piece counts")
-    if _is_done(output, recipe, sources):
+    found = _made(output, recipe)
+    if found is not None and found["parents"] == _parents(sources):
         run.console.say(f"tokenizer count: '{out}' is done")
-        return int(json.loads(output.folder.read_bytes(output.manifest))["pieces"])
+        return int(found["pieces"])
     if run.dry_run:
         run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
         raise DryRun
@@ -274,17 +280,29 @@ def _output(out: str, manifest: str, kind: str) -> _Output:
     return _Output(folder, name, manifest, kind)
 
 
-def _is_done(output: _Output, recipe: Recipe, sources: Sequence[Input]) -> bool:
-    """Whether the manifest tells of this recipe and these parents, and the file is the one it tells of."""
+def _made(output: _Output, recipe: Recipe) -> dict[str, Any] | None:
+    """The manifest beside the file, if it names this recipe and the very file that is there."""
     if not (output.folder.exists(output.manifest) and output.folder.exists(output.name)):
-        return False
+        return None
     try:
-        found = json.loads(output.folder.read_bytes(output.manifest))
-        parents = [source.parent() for source in sources]
-        wanted = {"format": MANIFEST_FORMAT, "recipe_hash": recipe.hash, "parents": parents}
-        return {key: found[key] for key in wanted} == wanted and found["file"] == _file(output)
+        found: dict[str, Any] = json.loads(output.folder.read_bytes(output.manifest))
+        wanted = {"format": MANIFEST_FORMAT, "recipe_hash": recipe.hash, "file": _file(output)}
+        return found if {key: found[key] for key in wanted} == wanted and found["parents"] else None
     except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+        return None
+
+
+def _parents(sources: Sequence[Input]) -> list[dict[str, str]]:
+    return [source.parent() for source in sources]
+
+
+def _named(parents: Sequence[Mapping[str, str]]) -> str:
+    """The parents of a manifest, for people.
+
+    >>> _named([{"set": "corpus", "hash": "0123456789abcdef"}, {"file_sha256": "fedcba9876543210", "weight": "2"}])
+    'corpus 0123456789ab, file fedcba987654'
+    """
+    return ", ".join(f"{each.get('set', 'file')} {(each.get('hash') or each['file_sha256'])[:12]}" for each in parents)
 
 
 def _file(output: _Output) -> dict[str, Any]:
@@ -302,7 +320,7 @@ def _manifest(output: _Output, recipe: Recipe, sources: Sequence[Input], made: d
         "kind": output.kind,
         "recipe": recipe.to_json(),
         "recipe_hash": recipe.hash,
-        "parents": [source.parent() for source in sources],
+        "parents": _parents(sources),
         "counts": sum((source.counts for source in sources), Counts()).to_json(),
         "bytes": sum(source.bytes for source in sources),
         "file": _file(output),

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.identifiers import text_digest
 from webtext.base.partset import PartSet
@@ -435,3 +436,22 @@ def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypat
 def test_settings_that_make_no_sense_are_errors(bad: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=f"tokenizer.{next(iter(bad))} is"):
         TokenizerSettings(**bad)
+
+
+def test_a_tokenizer_that_is_kept_is_not_trained_again_on_other_texts(
+    documents: str, out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its manifest still names the texts that it was trained on; other settings, or a damaged file, train it again."""
+    talkative = Run(Run.quiet().engine, Console("human"))
+    first = train_tokenizer([documents], out, SETTINGS, talkative, keeps=True)
+    manifest = Path(out).with_name("tokenizer.manifest.json").read_bytes()
+    other = write_set(tmp_path / "other", [[document("a", "another text")]])
+    capsys.readouterr()
+    assert train_tokenizer([other], out, SETTINGS, talkative, keeps=True).hash == first.hash
+    old, new = (PartSet.open(each).hash[:12] for each in (documents, other))
+    assert f"'{out}' is kept: trained on corpus {old}, now there is corpus {new}" in capsys.readouterr().err
+    assert Path(out).with_name("tokenizer.manifest.json").read_bytes() == manifest
+    assert train_tokenizer([other], out, TokenizerSettings(vocab_size=300), talkative, keeps=True).vocab_size < 400
+    Path(out).write_bytes(b"{}")
+    assert train_tokenizer([other], out, SETTINGS, talkative, keeps=True).hash != first.hash
+    assert train_tokenizer([documents], out, SETTINGS, talkative).hash == first.hash
