@@ -80,7 +80,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
     layout = Layout.of(config["build"])
     sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
     clean = CleanSettings(**(sections | {"votes": _votes(config)}))
-    check_settings(clean)
+    check_settings(clean, layout.root)
     _check(config, layout)
     if Folder(layout.root).is_local and not run.dry_run:
         config.write(Path(layout.root))

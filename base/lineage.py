@@ -2,6 +2,7 @@
 
 A set's parts name the parents' parts they were made from by digest (`Source`), and its `run.json` says where the parents
 lay, as seen from the set, so that a build can be moved as a whole. What lies there no more, or is not sealed, tells nothing.
+A URL in a file is never opened, unless it leads to a store that the user named: else a set could make its readers ask any host.
 """
 
 from __future__ import annotations
@@ -56,17 +57,24 @@ def stale(opened: PartSet) -> list[Stale]:
     return found
 
 
-def parents_of(opened: PartSet) -> Iterator[PartSet]:
-    """The sets that it was made from, as they are now, where they still lie where they lay."""
+def parents_of(opened: PartSet, *named: Folder) -> Iterator[PartSet]:
+    """The sets that it was made from, as they are now, where they still lie where they lay.
+
+    A parent at a URL is opened only where the set itself, or a folder that the user `named`, lies in the same store.
+    """
+    stores = [_store(folder.url) for folder in (opened.folder, *named) if not folder.is_local]
     try:
         places = opened.folder.read_object(RUN).get(PARENTS, []) if opened.folder.exists(RUN) else []
     except InputError:
         return
     for place in places if isinstance(places, list) else []:
-        url = place if "://" in str(place) or not opened.folder.is_local else _join(opened.folder, str(place))
+        is_url = "://" in str(place)
+        if is_url and _store(place) not in stores:
+            continue
+        url = place if is_url or not opened.folder.is_local else _join(opened.folder, str(place))
         try:
             yield PartSet.open(url)
-        except InputError:
+        except (InputError, ValueError):  # ValueError: a NUL in the path
             continue
 
 
@@ -96,6 +104,11 @@ def warn_if_stale(opened: PartSet, console: Console) -> None:
 def places_of(parents: Sequence[Any], folder: Folder) -> list[str]:
     """Where the part sets among the parents lie, as seen from the folder: what `run.json` says."""
     return [_seen_from(folder, parent.folder) for parent in parents if isinstance(parent, PartSet)]
+
+
+def _store(url: str) -> list[str]:
+    """Scheme and bucket of a URL."""
+    return url.split("/", 3)[:3]
 
 
 def _seen_from(here: Folder, there: Folder) -> str:

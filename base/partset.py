@@ -139,10 +139,10 @@ class PartSet:
         self.hash = hashlib.sha256(manifest_bytes).hexdigest()
         self.manifest: dict[str, Any] = _parse_manifest(folder, manifest_bytes)
         self.kind: str = self.manifest["kind"]
-        self.recipe: dict[str, Any] = self.manifest["recipe"]
         try:
+            self.recipe: dict[str, Any] = self.manifest["recipe"]
             self.parts = tuple(Part.from_json(entry) for entry in self.manifest["parts"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"'{folder.location(MANIFEST)}' is damaged: {error!r}", _MEND) from None
 
     @classmethod

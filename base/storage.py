@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO, cast
 from webtext.base.errors import EnvironmentError_, InputError, NetworkError, WebtextError, missing_extra
 
 TEMPORARY_SUFFIX = ".tmp"
+MAX_WHOLE_BYTES = 256 << 20  # of a file that is read at once, on disk: manifests of some thousand parts have a tenth
 
 
 class Folder:
@@ -64,9 +66,12 @@ class Folder:
         return bool(self._remote.exists(self.location(name)))
 
     def size(self, name: str) -> int:
-        """Bytes of file `name`."""
+        """Bytes of file `name`; InputError when it is a device or a pipe, which have no size and may never end."""
         if self.is_local:
-            return (self._path / name).stat().st_size
+            status = (self._path / name).stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError(f"'{self.location(name)}' is not a regular file", "put a file in its place")
+            return status.st_size
         return int(self._remote.size(self.location(name)))
 
     def version(self, name: str) -> str:
@@ -101,8 +106,15 @@ class Folder:
             ) from None
 
     def read_bytes(self, name: str) -> bytes:
-        """All bytes of file `name`: one request of a remote folder."""
+        """All bytes of file `name`: one request of a remote folder. InputError above MAX_WHOLE_BYTES on disk."""
         if self.is_local:
+            with contextlib.suppress(OSError):  # `open` says what is wrong
+                if self.size(name) > MAX_WHOLE_BYTES:
+                    raise InputError(
+                        f"'{self.location(name)}' has {self.size(name):,} bytes; files that are read whole have at most "
+                        f"{MAX_WHOLE_BYTES:,}",
+                        "check whether it is the right file",
+                    )
             with self.open(name) as file:
                 return file.read()
         try:

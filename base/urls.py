@@ -56,13 +56,25 @@ def join_url(base: str, reference: str) -> str | None:
         return None
 
 
+def is_fetchable(url: str) -> bool:
+    """Whether a URL has what a request needs, as every canonical one has: http(s), a host and a path.
+
+    >>> is_fetchable("http://example.com/"), is_fetchable(""), is_fetchable("example.com/")
+    (True, False, False)
+    """
+    return _FETCHABLE(url) is not None
+
+
+_FETCHABLE = re.compile(r"https?://[^/]+/").match
+
+
 def host_of(url: str) -> str:
-    """The host of a canonical URL, without port; an IPv6 address keeps its brackets.
+    """The host of a canonical URL, without port; an IPv6 address keeps its brackets. Empty where a URL has none.
 
     >>> host_of("http://example.com:8080/"), host_of("http://[::1]/")
     ('example.com', '[::1]')
     """
-    authority = url.split("/", 3)[2]
+    authority = "".join(url.split("/", 3)[2:3])
     host, closing, _ = authority.partition("]")
     return host + closing if closing else host.partition(":")[0]
 

@@ -124,11 +124,11 @@ class WriteTask:
     evaluation: Evaluation | None
 
 
-def check_settings(settings: CleanSettings) -> None:
+def check_settings(settings: CleanSettings, out: str) -> None:
     """Raise what `clean_pages` would raise of these settings, whatever the pages: lists and indexes that cannot be read."""
     Removals.of(settings.remove)
     Evaluation.of(settings.decontaminate)
-    open_indexes(settings.dedup)
+    open_indexes(settings.dedup, Folder(out))
 
 
 def clean_pages(inputs: Sequence[str], out: str, settings: CleanSettings, run: Run) -> CleanResult:
@@ -245,7 +245,7 @@ def _finish(
     removed = removals.find(documents)
     removed.warn(run.console)
     duplicates = None
-    indexes = [index.signatures for index in open_indexes(dedup)] if dedup is not None else []
+    indexes = [index.signatures for index in open_indexes(dedup, documents.folder)] if dedup is not None else []
     if dedup is not None:
         passes = functools.partial(_passes, judges, removed)
         work = _work_folder(out)

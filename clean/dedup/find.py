@@ -82,7 +82,7 @@ def find_duplicates(
     later call trusts only where records, rows that pass, settings, indexes and code are the same.
     """
     masks = packed_masks(passes, [part.records for part in documents.parts])
-    indexes = open_indexes(settings)
+    indexes = open_indexes(settings, documents.folder)
     key = _result_key(documents, settings, masks, indexes)
     known = _known_result(work, key, len(documents.parts))
     if known:

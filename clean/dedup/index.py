@@ -80,12 +80,12 @@ def value_bytes(signatures: PartSet) -> int:
     return 4 if signatures.recipe["settings"]["signatures"] == DATASKETCH else 1
 
 
-def open_indexes(settings: DedupSettings) -> list[Index]:
-    """The indexes that the settings name, in an order that is theirs.
+def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
+    """The indexes that the settings name, in an order that is theirs; `named` folders as for `parents_of`.
 
     InputError when one is damaged, was made with other signatures, or its corpus is not there any more.
     """
-    found = {index.signatures.hash: index for index in map(open_index, settings.index)}
+    found = {index.signatures.hash: index for index in (open_index(url, *named) for url in settings.index)}
     for index in found.values():
         made, wanted = index.signatures.recipe["settings"], about_signatures(settings)
         differs = [
@@ -99,11 +99,11 @@ def open_indexes(settings: DedupSettings) -> list[Index]:
     return [found[key] for key in sorted(found)]
 
 
-def open_index(url: str) -> Index:
+def open_index(url: str, *named: Folder) -> Index:
     """Open the index at `url` and its corpus; InputError when either is missing, damaged or was replaced."""
     signatures = PartSet.open(url, KIND)
     made_of = {parent["hash"] for parent in signatures.manifest["parents"]}
-    for corpus in parents_of(signatures):
+    for corpus in parents_of(signatures, *named):
         if corpus.hash in made_of:
             _check_rows(signatures, corpus)
             return Index(signatures, corpus)

@@ -17,6 +17,7 @@ EXCLUDED_DOMAIN = "excluded_domain"
 HOST_ASKED_TO_WAIT = "host_asked_to_wait"
 HOST_KEPT_FAILING = "host_kept_failing"
 OVER_HOST_CAP = "over_host_cap"
+BAD_URL = "bad_url"
 NOT_TEXT = "not_text"
 NOT_ARCHIVED = "not_archived"
 ARCHIVE_UNAVAILABLE = "archive_unavailable"
@@ -29,6 +30,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     EXCLUDED_DOMAIN: (REFUSED, "redirects to a site that the links leave out: Wikipedia, Reddit, a blocklist's"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
     OVER_HOST_CAP: (REFUSED, "not asked: max_pages_per_host links of the host come before it, by karma, then by date"),
+    BAD_URL: (REFUSED, "not asked: the link's URL is not http(s), or it lacks a host or a path"),
     "address_not_public": (REFUSED, "the host has an address that is not public, or is this machine"),
     "port_not_web": (REFUSED, "the URL names a port of another service"),
     "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),

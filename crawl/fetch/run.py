@@ -30,6 +30,7 @@ from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
+from webtext.base.urls import is_fetchable
 from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.archives.captures import Judge
 from webtext.crawl.archives.settings import WEB
@@ -41,7 +42,7 @@ from webtext.crawl.fetch.frontier import Frontier, in_share
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.hosts import Hosts, Pace
 from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
-from webtext.crawl.fetch.reasons import FETCHED, OVER_HOST_CAP, outcome_of
+from webtext.crawl.fetch.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.fetch.settings import WHOLE, FetchSettings
 from webtext.crawl.fetch.tally import Tally
 from webtext.crawl.fetch.visit import Known, Visit, Visitor
@@ -120,7 +121,7 @@ def _recipe(settings: FetchSettings, domains: DomainBlocklists, sample: Sample |
 
 
 def _check_loopback(links: PartSet) -> None:
-    for url in _column(links, "url"):
+    for url in filter(is_fetchable, _column(links, "url")):
         host, _ = host_and_port(url)
         if not is_loopback_host(host):
             raise ConfigError(
@@ -235,9 +236,11 @@ class _Crawl:
             left.add(dataclasses.replace(link, tried=tried, requests=link.requests + visit.requests))
 
     def _under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
-        """The links to visit; those over the cap on pages per host get their rows here, and wait in no queue."""
+        """The links to visit; bad URLs and those over the cap on pages per host get their rows here, and wait in no queue."""
         for link in links:
-            if link.link_id in self._over_cap:
+            if not is_fetchable(link.url):
+                self._done(link, Visit(url=link.url, reason=BAD_URL))
+            elif link.link_id in self._over_cap:
                 self._done(link, Visit(url=link.url, reason=OVER_HOST_CAP))
             else:
                 yield link

@@ -20,12 +20,13 @@ _FOLD_AT = 1 << 20  # rows of partial counts that are held before they are added
 
 
 def hosts_of(urls: pa.Array) -> pa.Array:
-    """The host of each canonical URL, without port.
+    """The host of each canonical URL, without port; empty where a URL has none.
 
     >>> hosts_of(pa.array(["http://a.example:8080/b", "http://[::1]:80/", "https://c.example/?d:1"])).to_pylist()
     ['a.example', '[::1]', 'c.example']
     """
-    authorities = pc.list_element(pc.split_pattern(urls, "/", max_splits=3), 2)
+    padded = pc.binary_join_element_wise(urls, "//", "")  # so that even an empty one has a third element
+    authorities = pc.list_element(pc.split_pattern(padded, "/", max_splits=3), 2)
     return pc.replace_substring_regex(authorities, ":[0-9]+$", "")
 
 

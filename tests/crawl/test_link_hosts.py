@@ -15,6 +15,7 @@ from webtext.base.identifiers import link_id
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
+from webtext.crawl.fetch.frontier import in_share
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.plan import link_hosts
 from webtext.crawl.plan.link_hosts import count_hosts, over_host_cap
@@ -111,3 +112,25 @@ def test_only_the_best_links_of_a_host_are_fetched_and_all_have_rows(
 def test_a_cap_is_at_least_one() -> None:
     with pytest.raises(ConfigError, match="max_pages_per_host = 0"):
         FetchSettings(max_pages_per_host=0)
+
+
+BAD_URLS = ["", "http:", "http://", "http:///x", "no-url", "//a.example/", "http://a.example", "ftp://a.example/"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"max_pages_per_host": 2}, {"share": "1/1"}])
+def test_a_link_whose_url_cannot_be_asked_for_is_counted_and_the_others_are_fetched(
+    changes: dict[str, Any], crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
+    good = [web.page("/1"), web.page("/2")]
+    links = make_links([*BAD_URLS, *good])
+    rows = crawl(links, tmp_path / "pages", **changes)
+    assert {rows[url]["reason"] for url in good} == {None}
+    assert {(rows[url]["outcome"], rows[url]["reason"]) for url in BAD_URLS} == {("refused", "bad_url")}
+    again = crawl(links, tmp_path / "pages", **changes)
+    assert again == rows
+
+
+def test_plans_and_shares_count_links_whose_url_has_no_host() -> None:
+    counted = count_hosts(_InMemory([(url, 5) for url in BAD_URLS]))  # type: ignore[arg-type]
+    assert sum(counted["n"].to_pylist()) == len(BAD_URLS)
+    assert sum(in_share("", (k, 8)) for k in range(1, 9)) == 1
