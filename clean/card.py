@@ -197,6 +197,16 @@ def _opt_outs(facts: Facts) -> list[str]:
                 )
             else:
                 lines.append(f"- Not known: {meaning}.")
+    for settings in (each for each in crawls if each.get("take_gone_sites")):
+        silent = ""
+        if "gone_runs" in settings:  # earlier crawls took only pages of sites without a name
+            n = facts.captures.wishes["robots_unreachable"]
+            runs, days = settings["gone_runs"], settings["gone_days"]
+            silent = f", or that answered in none of {runs} or more runs over {days:g} days ({n:,} pages)"
+        lines.append(
+            "- **Not asked** (`take_gone_sites = true`): sites whose host name no longer exists"
+            f"{silent}. Their pages come from archives."
+        )
     if facts.imported:
         lines.append("- What the crawlers behind the imported records obeyed is not known here.")
     elif facts.warc_files:

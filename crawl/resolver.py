@@ -25,6 +25,7 @@ LOOKUP_SECONDS = 20.0
 LOOKUP_THREADS = 32  # getaddrinfo blocks; asyncio's own pool has as few as five threads
 CACHE_HOSTS = 50_000
 CACHE_SECONDS = 600.0
+RETRY_WAITS = (1.0, 2.0)  # seconds before a look-up that no name server answered is tried again
 
 RECEIVE_BYTES = 96 * 1024  # asked of the kernel for a socket, which doubles it: what one read can bring
 
@@ -50,10 +51,17 @@ class PinnedResolver(AbstractResolver):
         self._answers: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
         self._threads_free = asyncio.Semaphore(LOOKUP_THREADS)
         self._running: dict[str, asyncio.Future[list[str]]] = {}
+        self._once: OrderedDict[str, asyncio.Future[list[str]]] = OrderedDict()
 
-    async def address(self, host: str, port: int) -> str:
-        """The address that `host` is pinned to. Raises Refused when any of its answers is forbidden, OSError when it has none."""
-        answers = [host] if _is_literal(host) else await self._look_up(host)
+    async def address(self, host: str, port: int, *, once: bool = False) -> str:
+        """The address that `host` is pinned to. Raises Refused when any of its answers is forbidden, OSError when it has none.
+
+        With `once`, what the first look-up found, or that it found nothing, holds for the whole run.
+        """
+        if _is_literal(host):
+            answers = [host]
+        else:
+            answers = await (self._look_up_once(host) if once else self._look_up(host))
         for answer in answers:
             reason = self._rule.refusal(answer, port)
             if reason is not None:
@@ -91,6 +99,24 @@ class PinnedResolver(AbstractResolver):
             self._running[host].add_done_callback(_heard)
         return await asyncio.shield(self._running[host])
 
+    async def _look_up_once(self, host: str) -> list[str]:
+        if host not in self._once:
+            self._once[host] = asyncio.ensure_future(self._look_up_patiently(host))
+            self._once[host].add_done_callback(_heard)
+            if len(self._once) > CACHE_HOSTS:
+                self._once.popitem(last=False)
+        return await asyncio.shield(self._once[host])
+
+    async def _look_up_patiently(self, host: str) -> list[str]:
+        for wait in RETRY_WAITS:
+            try:
+                return await self._look_up(host)
+            except OSError as error:
+                if not is_unanswered(error):
+                    raise
+            await asyncio.sleep(wait)
+        return await self._look_up(host)
+
     async def _look_up_now(self, host: str) -> list[str]:
         try:
             async with self._threads_free, asyncio.timeout(LOOKUP_SECONDS):
@@ -116,6 +142,11 @@ def system_lookup(host: str) -> list[str]:
     if not answers:
         raise socket.gaierror(socket.EAI_NONAME, "no address")
     return answers
+
+
+def is_unanswered(error: OSError) -> bool:
+    """Whether no name server said that the name has no address: none answered, or not in time, or it failed itself."""
+    return error.errno not in (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:

@@ -99,8 +99,7 @@ class Judge:
 
     async def ask_site(self, visit: Visit, url: str) -> None:
         """Raises Refused where the living site of `url` wishes so, and Failure where there is none, unless that may be."""
-        if not (self._settings.take_gone_sites and await self._wishes.is_gone(url)):
-            await self._wishes.ask(visit, url)
+        await self._wishes.ask_for_archive(visit, url)
 
     def check(self, visit: Visit, url: str) -> None:
         """Raises Failure where another row answers for `url`, to which the visit has come."""

@@ -21,8 +21,10 @@ class ArchiveSettings:
         None, "take an archive's newest capture before this moment; off: the one nearest to the vote"
     )
     take_gone_sites: bool = setting(
-        False, "take archived pages of hosts whose name no longer exists: nobody is left to ask for wishes"
+        False, "take archived pages of sites that are gone: the host name doesn't exist, or the site never answered"
     )
+    gone_runs: int = setting(3, "runs in each of which a site was asked and didn't answer, before it counts as gone")
+    gone_days: float = setting(30.0, "days from the first of these runs to the latest; 30 is RFC 9309's example")
     archive_delay: float = setting(
         1.0, "seconds between two requests to an archive, on each connection", in_recipe=False
     )
@@ -53,6 +55,10 @@ class ArchiveSettings:
             raise ConfigError(
                 f"[crawl.fetch] cc_connections = {self.cc_connections}, cc_max_gap = {self.cc_max_gap}, "
                 f"archive_delay = {self.archive_delay}: expected at least 1, 0 and 0"
+            )
+        if self.gone_runs < 1 or not self.gone_days >= 0:
+            raise ConfigError(
+                f"[crawl.fetch] gone_runs = {self.gone_runs}, gone_days = {self.gone_days}: expected at least 1 and 0"
             )
         for name in ("wayback_cdx", "wayback_replay"):
             if not getattr(self, name).startswith(("http://", "https://")):

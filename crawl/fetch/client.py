@@ -96,13 +96,14 @@ class Client:
         """One for all, made when the first site wants it: that takes 20 ms of CPU."""
         return ssl.create_default_context()
 
-    async def address(self, url: str) -> str:
-        """The vetted address of the URL's host. Raises Failure or Refused."""
+    async def address(self, url: str, *, once: bool = False) -> str:
+        """The vetted address of the URL's host, by one look-up per run with `once`. Raises Failure or Refused."""
         host, port = host_and_port(url)
         try:
-            return await self.resolver.address(host, port)
+            return await self.resolver.address(host, port, once=once)
         except OSError as error:
-            self.hosts.failed(host)
+            if not once:
+                self.hosts.failed(host)
             raise dns_failure(error) from None
 
     async def get(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 
 import aiohttp
+
+from webtext.crawl.resolver import is_unanswered
 
 
 class Failure(Exception):
@@ -24,11 +25,11 @@ class NotConnected(Failure):
 def dns_failure(error: OSError) -> Failure:
     """The name has no address; or nobody said so, which may pass: no server answered, or not in time.
 
-    >>> dns_failure(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")).reason
+    >>> dns_failure(TimeoutError()).reason
     'dns_unanswered'
     """
-    is_temporary = isinstance(error, TimeoutError) or error.errno == socket.EAI_AGAIN
-    return Failure("dns_unanswered" if is_temporary else "dns_failed", str(error) or type(error).__name__)
+    reason = "dns_unanswered" if is_unanswered(error) else "dns_failed"
+    return Failure(reason, str(error) or type(error).__name__)
 
 
 def failure_of(error: Exception) -> Failure:

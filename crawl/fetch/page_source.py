@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from webtext.crawl.fetch.reasons import FAILED, NOT_TEXT, outcome_of
+from webtext.crawl.fetch.reasons import FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
 from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.pages_set import Link
 
@@ -62,10 +62,11 @@ class Leftovers:
             yield decoder.decode(self._file.read(int.from_bytes(size, "little")))
 
 
-def is_final(reason: str) -> bool:
-    """Whether no other source is to be asked. `not_text` is no refusal of the site's.
+def is_final(reason: str, *, take_gone_sites: bool = False) -> bool:
+    """Whether no other source is asked. `not_text` does not come from the site; a silent site may be gone.
 
     >>> is_final("robots_disallowed"), is_final("http_404"), is_final("not_text")
     (True, False, False)
     """
-    return outcome_of(reason) != FAILED and reason != NOT_TEXT
+    may_be_gone = take_gone_sites and reason == ROBOTS_UNREACHABLE
+    return outcome_of(reason) != FAILED and reason != NOT_TEXT and not may_be_gone

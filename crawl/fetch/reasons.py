@@ -13,6 +13,7 @@ from webtext.base.opt_outs import OPT_OUTS
 FETCHED, LINKED, FAILED, REFUSED = "fetched", "linked", "failed", "refused"
 
 REDIRECTS_TO_LINK = "redirects_to_link"
+ROBOTS_UNREACHABLE = "robots_unreachable"
 EXCLUDED_DOMAIN = "excluded_domain"
 HOST_ASKED_TO_WAIT = "host_asked_to_wait"
 HOST_KEPT_FAILING = "host_kept_failing"
@@ -26,7 +27,10 @@ ARCHIVE_DAMAGED = "archive_damaged"
 REASONS: Mapping[str, tuple[str, str]] = {
     REDIRECTS_TO_LINK: (LINKED, "leads to a URL that another link's row answers for"),
     **{reason: (REFUSED, meaning) for reason, (_, meaning) in OPT_OUTS.items()},
-    "robots_unreachable": (REFUSED, "robots.txt could not be had (no answer, 5xx or 429): all is forbidden, RFC 9309"),
+    ROBOTS_UNREACHABLE: (
+        REFUSED,
+        "robots.txt could not be fetched (no answer, 5xx or 429; `cause` says which): all is forbidden, RFC 9309",
+    ),
     EXCLUDED_DOMAIN: (REFUSED, "redirects to a site that the links leave out: Wikipedia, Reddit, a blocklist's"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
     OVER_HOST_CAP: (REFUSED, "not asked: max_pages_per_host links of the host come before it, by karma, then by date"),
@@ -61,7 +65,7 @@ RETRIED_REASONS = frozenset(
         "timed_out",
         "connection_failed",
         "dns_unanswered",
-        "robots_unreachable",
+        ROBOTS_UNREACHABLE,
         *(f"http_{status}" for status in RETRIED_STATUSES),
     }
 )

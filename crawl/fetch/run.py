@@ -98,13 +98,19 @@ def fetch_pages(
     run.console.say(f"crawl.fetch: {n_links:,} links, {n_done:,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
+    n_waiting = 0
     if n_missing or pages.is_under_way:
         exclusions = _exclusions(parent, domains, run)
         missing = (link for link in _links(parent, settings, sample) if link.link_id not in pages.done)
-        _crawl(parent, missing, table, pages, settings, exclusions, n_missing, run)
+        n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
     about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
-    return pages.seal(about)
+    if n_waiting:
+        run.console.warn(
+            f"{n_waiting:,} links have no row yet: their sites don't answer, but not in {settings.gone_runs} runs over "
+            f"{settings.gone_days:g} days so far; rerun the same command on a later day"
+        )
+    return pages.seal(about, complete=not n_waiting)
 
 
 def check_pages(out: str, settings: FetchSettings, sample: Sample | None = None) -> None:
@@ -148,7 +154,8 @@ def _crawl(
     exclusions: Exclusions,
     n_missing: int,
     run: Run,
-) -> None:
+) -> int:
+    """Fetch them; the number of links that wait for a later run."""
     with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress, _rare_collection():
         try:
             over_cap = over_host_cap(links, settings.max_pages_per_host)
@@ -159,6 +166,7 @@ def _crawl(
             pages.publish()
             raise
         pages.publish()
+    return crawl.n_waiting
 
 
 @contextlib.contextmanager
@@ -193,6 +201,7 @@ class _Crawl:
         self._over_cap = over_cap
         self._progress = progress
         self._tally = Tally()
+        self.n_waiting = 0
 
     async def run(self, links: Iterator[Link]) -> None:
         """Answer for all links; an error in writing ends the run, what the web does never."""
@@ -218,7 +227,7 @@ class _Crawl:
         allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
         rule = AddressRule(allowed, has_contact=settings.contact is not None)
         client = await stack.enter_async_context(Client(user_agent(settings.contact), rule, hosts))
-        wishes = Wishes(client, settings)
+        self._wishes = wishes = Wishes(client, settings, self._pages.silent_sites())
         known = Known(self._table.has_url, self._pages.held.has_url, self._exclusions.excludes)
         found = await open_archives(settings, Judge(wishes, settings, known), rule, hosts, stack)
         if WEB in settings.sources:
@@ -228,7 +237,12 @@ class _Crawl:
 
     def _answer(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
         """Write the row, or leave the link to the next source."""
-        if left is None or visit.reason is None or is_final(visit.reason):
+        settings = self._settings
+        is_over = visit.reason is None or is_final(visit.reason, take_gone_sites=settings.take_gone_sites)
+        if left is None and not is_over and settings.sources != (WEB,) and self._wishes.is_waiting(visit):
+            self.n_waiting += 1
+            self._progress.advance(note=self._tally.add("waiting", 0))
+        elif left is None or is_over:
             self._done(link, visit)
         else:
             tried = f"{link.tried}; " if link.tried else ""

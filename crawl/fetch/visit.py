@@ -47,6 +47,7 @@ class Visit:
     opt_outs: list[str] = field(default_factory=list)  # wishes that held, obeyed or not
 
     n_tries: int = 0
+    asked: str = ""  # the URL whose site was asked last for its wishes
     at: str = ""  # the URL that is to be asked next
 
     @property

@@ -24,6 +24,8 @@ from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.fetch.clock_journal import ClockJournal
 from webtext.crawl.fetch.reasons import FETCHED, outcome_of
 from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.fetch.silent_sites import NAME as SILENT_SITES
+from webtext.crawl.fetch.silent_sites import SilentSites
 from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.link_table import LinkTable
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
@@ -118,6 +120,13 @@ class PagesSet:
         folder = self._writer.folder
         return ClockJournal(folder.local_path()) if folder.is_local else None
 
+    def silent_sites(self) -> SilentSites:
+        """The sites that have not answered so far, noted beside the parts; in this run alone when the folder is remote."""
+        folder = self._writer.folder
+        is_kept = folder.is_local and self._settings.take_gone_sites
+        path = folder.local_path() / SILENT_SITES if is_kept else None
+        return SilentSites(path, self._settings.gone_runs, self._settings.gone_days)
+
     def scratch_path(self, name: str) -> Path:
         """Where to write a file of this run alone, on the folder's own disk."""
         return self._writer.folder.scratch_path(name)
@@ -127,9 +136,9 @@ class PagesSet:
         """Whether a run that died left a part to be published."""
         return self._recovered is not None
 
-    def seal(self, run: Mapping[str, Any]) -> PartSet:
+    def seal(self, run: Mapping[str, Any], *, complete: bool) -> PartSet:
         """Gather all parts under one manifest. A crawl cannot be repeated, and the manifest says so."""
-        return self._writer.seal(list(self._parts.values()), reproducible=False, run=run)
+        return self._writer.seal(list(self._parts.values()), complete=complete, reproducible=False, run=run)
 
     def _entry_names(self) -> list[str]:
         return self._writer.folder.child(ENTRIES).names(".json")

@@ -12,10 +12,11 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from webtext.base.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
-from webtext.crawl.fetch.client import Client, Limits, Reply, host_and_port
+from webtext.crawl.fetch.client import NO_ANSWER, Client, Limits, Reply, host_and_port
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.redirects import is_redirect, redirect_target
 from webtext.crawl.fetch.settings import MIN_JITTER, RETRY_SECONDS
+from webtext.crawl.fetch.silent_sites import SilentSites
 from webtext.crawl.resolver import Refused
 from webtext.crawl.wishes.robots import MAX_ROBOTS_BYTES, Robots
 
@@ -28,29 +29,32 @@ HEADERS = {"Accept": "text/plain,*/*;q=0.1", "Accept-Encoding": "identity"}
 class RobotsCache:
     """Asks each origin once a day, however many pages wait for the answer."""
 
-    def __init__(self, client: Client, limits: Limits, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(
+        self, client: Client, limits: Limits, silent: SilentSites, retry_seconds: float = RETRY_SECONDS
+    ) -> None:
         self._client = client
+        self._silent = silent
         self._unreachable_seconds = retry_seconds * MIN_JITTER  # so that a link's next try asks again
         self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES)
-        self._known: OrderedDict[str, tuple[float, Robots | None]] = OrderedDict()
-        self._running: dict[str, asyncio.Task[Robots | None]] = {}
+        self._known: OrderedDict[str, tuple[float, Robots | str]] = OrderedDict()
+        self._running: dict[str, asyncio.Task[Robots | str]] = {}
 
-    async def get(self, url: str) -> Robots | None:
-        """The robots.txt that holds for `url`; None when it could not be had, which forbids everything, for a while."""
+    async def get(self, url: str) -> Robots | str:
+        """The robots.txt that holds for `url`; or why it could not be fetched, which forbids everything for a while."""
         origin = origin_of(url)
         known = self._known.get(origin)
         if known is not None:
-            kept = self._unreachable_seconds if known[1] is None else KEPT_SECONDS
+            kept = self._unreachable_seconds if isinstance(known[1], str) else KEPT_SECONDS
             if time.monotonic() - known[0] < kept:
                 return known[1]
         if origin not in self._running:
             self._running[origin] = asyncio.create_task(self._ask(origin))
         return await asyncio.shield(self._running[origin])
 
-    async def _ask(self, origin: str) -> Robots | None:
+    async def _ask(self, origin: str) -> Robots | str:
         try:
             robots = await self._fetch(f"{origin}/robots.txt")
-            if robots is not None:
+            if not isinstance(robots, str):
                 delay = robots.group(PRODUCT_TOKEN).crawl_delay
                 self._client.hosts.ask_for_delay(host_and_port(origin + "/")[0], delay)
             self._known[origin] = (time.monotonic(), robots)
@@ -60,19 +64,23 @@ class RobotsCache:
         finally:
             del self._running[origin]
 
-    async def _fetch(self, url: str) -> Robots | None:
-        for _ in range(1 + MAX_ROBOTS_REDIRECTS):
+    async def _fetch(self, url: str) -> Robots | str:
+        origin = origin_of(url)
+        for hop in range(1 + MAX_ROBOTS_REDIRECTS):
             try:
                 reply = await self._client.get(
                     url, HEADERS, self._limits, lambda status, _: 200 <= status < 300, truncate=True
                 )
-            except (Failure, Refused):
-                return None
+            except (Failure, Refused) as error:
+                if hop == 0 and error.reason in NO_ANSWER:
+                    self._silent.did_not_answer(origin)
+                return str(error)
+            self._silent.answered(origin)
             if not is_redirect(reply.status):
                 return _read(reply)
             target = redirect_target(url, reply.headers)
             if target is None:
-                return None
+                return "bad_redirect"
             url = target
         return Robots(b"")  # RFC 9309: too many redirects mean there is none
 
@@ -87,11 +95,11 @@ def origin_of(url: str) -> str:
     return f"{scheme}://{rest.partition('/')[0]}"
 
 
-def _read(reply: Reply) -> Robots | None:
+def _read(reply: Reply) -> Robots | str:
     """2xx is parsed; 4xx means all is allowed, save 429 ("slow down"), which like 5xx means that nothing is known."""
     if reply.body is not None:
         return Robots(_decoded(reply.body, reply.header("content-encoding") or "")).keep_only(KNOWN_TOKENS)
-    return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else None
+    return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else f"http_{reply.status}"
 
 
 def _decoded(body: bytes, content_encoding: str) -> bytes:

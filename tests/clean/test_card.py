@@ -194,6 +194,28 @@ def test_a_wish_that_a_setting_overruled_is_named_with_the_pages_it_held_for(
     assert "me@example.org" not in card
 
 
+def test_pages_of_gone_sites_are_named_with_the_settings_that_took_them(
+    build: tuple[PartSet, CleanResult], tmp_path: Path
+) -> None:
+    pages, result = build
+    crawl = {"take_gone_sites": True, "gone_runs": 3, "gone_days": 30.0}
+    fetched = SetWriter(str(tmp_path / "pages"), "pages", Recipe(stage="crawl.fetch", code_version=1, settings=crawl))
+    writer = fetched.part(0, key="test")
+    rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
+    rows[0]["opt_outs"] = ["robots_unreachable"]
+    writer.write(rows)
+    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus)
+    assert "take_gone_sites" not in card_text(facts, CardSettings())
+    facts.pages = [fetched.seal([writer.publish()])]
+    facts.captures = card_facts.Captures()
+    card_facts._count_captures(facts)
+    outs = section(card_text(facts, CardSettings()), "Opt-outs")
+    assert (
+        "**Not asked** (`take_gone_sites = true`): sites whose host name no longer exists, or that answered in" in outs
+    )
+    assert "in none of 3 or more runs over 30 days (1 pages)" in outs
+
+
 def test_an_opt_out_that_extraction_overrules_is_named(tmp_path: Path, run: Run) -> None:
     tag = b'<meta name="robots" content="noai">'
     write_warc(

@@ -71,7 +71,8 @@ def test_names_that_are_unknown_or_whose_servers_fail_or_hang_are_counted(
     errors = {
         "unknown.example": socket.EAI_NONAME,
         "failing.example": socket.EAI_AGAIN,
-        "empty.example": socket.EAI_FAIL,
+        "empty.example": socket.EAI_NODATA,
+        "broken.example": socket.EAI_FAIL,
     }
 
     def look_up(host: str) -> list[str]:
@@ -90,6 +91,7 @@ def test_names_that_are_unknown_or_whose_servers_fail_or_hang_are_counted(
         "unknown.example": "dns_failed",
         "failing.example": "dns_unanswered",
         "empty.example": "dns_failed",
+        "broken.example": "dns_unanswered",
         "hanging.example": "dns_unanswered",
     }
     assert all(row["requests"] == 0 for row in rows.values())

@@ -1,0 +1,78 @@
+"""Sites that never answer: in how many runs each was asked, and since when. `--take-gone-sites` reads it, for archives only.
+
+RFC 9309 section 2.3.1.4: a robots.txt that cannot be reached forbids everything, until it was out of reach "for a reasonably
+long period of time (for example, 30 days)". A line of the file is an origin, the times of its first and latest try, and
+the number of runs with a try; 0 where it has answered since. A try is one run, however often the run asked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+NAME = "silent.tsv"
+DAY = 86_400.0
+
+
+class SilentSites:
+    """The origins that were asked and never answered; `path` is None where nothing lasts from run to run."""
+
+    def __init__(self, path: Path | None, min_runs: int, min_days: float) -> None:
+        self._path = path
+        self._min_runs = min_runs
+        self._min_seconds = min_days * DAY
+        self._known: dict[str, tuple[float, float, int]] = {}
+        self._tried: set[str] = set()
+        text = path.read_text(encoding="utf-8", errors="replace") if path is not None and path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            self._take(line)
+        if path is not None and text:
+            temporary = path.with_name(f".{NAME}.{os.getpid()}.tmp")
+            temporary.write_text("".join(_line(origin, *each) for origin, each in self._known.items()), "utf-8")
+            os.replace(temporary, path)
+
+    def did_not_answer(self, origin: str) -> None:
+        """Count this run's try, once."""
+        if origin not in self._tried:
+            self._tried.add(origin)
+            now = time.time()
+            first, _, n_runs = self._known.get(origin, (now, now, 0))
+            self._note(origin, first, now, n_runs + 1)
+
+    def answered(self, origin: str) -> None:
+        """Forget the tries: somebody is there."""
+        if origin in self._known:
+            self._note(origin, 0.0, 0.0, 0)
+
+    def is_gone(self, origin: str) -> bool:
+        """Whether all tries came to nothing, in enough runs over enough time."""
+        first, latest, n_runs = self._known.get(origin, (0.0, 0.0, 0))
+        return n_runs >= self._min_runs and latest - first >= self._min_seconds
+
+    def is_waiting(self, origin: str) -> bool:
+        """Whether a later run may find that `origin` is gone."""
+        return self._path is not None and origin in self._known and not self.is_gone(origin)
+
+    def _note(self, origin: str, first: float, latest: float, n_runs: int) -> None:
+        line = _line(origin, first, latest, n_runs)
+        self._take(line)
+        if self._path is not None:
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(line)
+
+    def _take(self, line: str) -> None:
+        """Take over a line; one that a kill has torn is skipped."""
+        try:
+            origin, first, latest, n_runs = line.split("\t")
+            known = float(first), float(latest), int(n_runs)
+        except ValueError:
+            return
+        if line.endswith("\n"):
+            self._known.pop(origin, None)
+            if known[2] > 0:
+                self._known[origin] = known
+
+
+def _line(origin: str, first: float, latest: float, n_runs: int) -> str:
+    return f"{origin}\t{first:.0f}\t{latest:.0f}\t{n_runs}\n"

@@ -1,0 +1,260 @@
+"""Sites that never answer: why is kept in the row, and archives may hold their pages once enough runs have asked."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from webtext.base.partset import PartSet
+from webtext.base.run import Run
+from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.fetch.silent_sites import DAY, NAME, SilentSites
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import hostile_answers as hostile  # noqa: E402
+from local_common_crawl import LocalCommonCrawl  # noqa: E402
+from test_replay import page, record  # noqa: E402
+
+LATE = {"total_seconds": 1.0, "connect_seconds": 1.0}
+"""Settings for a crawl of sites none of which answers."""
+AT_ONCE = {"take_gone_sites": True, "gone_runs": 1, "gone_days": 0.0}
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and does not listen
+        yield int(held.getsockname()[1])
+
+
+@pytest.fixture
+def port_without_tls() -> Iterator[int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def talk() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 no TLS here\r\n\r\n")
+
+    threading.Thread(target=talk, daemon=True).start()
+    yield int(listener.getsockname()[1])
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+@pytest.fixture
+def dead(closed_port: int, port_without_tls: int, web: Any) -> dict[str, str]:
+    """URLs of sites that give no answer: what the fetch log calls it -> URL."""
+    web.plant("/robots.txt", hostile.silence, host=2)
+    return {
+        "connection_failed": f"http://127.0.0.1:{closed_port}/a",
+        "timed_out": web.url("/b", 2),
+        "tls_failed": f"https://127.0.0.1:{port_without_tls}/c",
+    }
+
+
+@pytest.fixture
+def archive(dead: dict[str, str], tmp_path: Path) -> dict[str, Any]:
+    """Settings that ask the web, then WARC files with a page of each dead site."""
+    members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in dead.values()]
+    (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
+    return {
+        "sources": ("web", "warc"),
+        "warc": (str(tmp_path / "a.warc.gz"),),
+        "allow_address": ("127.0.0.0/8",),
+    }
+
+
+@pytest.fixture
+def run_at(
+    settings_for: Any, rows_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[PartSet, Any]]:
+    """Fetch into the same folder on some day: the set and its rows."""
+
+    def fetch(day: float, links: str, **changes: Any) -> tuple[PartSet, Any]:
+        clock = SimpleNamespace(time=lambda: 1.5e9 + day * DAY)
+        monkeypatch.setattr("webtext.crawl.fetch.silent_sites.time", clock)
+        pages = fetch_pages(links, str(tmp_path / "pages"), settings_for(**changes), Run.quiet())
+        assert pages is not None
+        return pages, rows_of(pages)
+
+    return fetch
+
+
+def test_the_row_says_why_robots_txt_could_not_be_fetched(
+    dead: dict[str, str], crawl: Any, web: Any, make_links: Any, tmp_path: Path
+) -> None:
+    web.page("/robots.txt", "", host=4, status="503 Busy")
+    rows = crawl(make_links(list(dead.values())), tmp_path / "dead", allow_address=("127.0.0.0/8",), **LATE)
+    urls = dead | {"http_503": web.url("/d", 4)}
+    rows |= crawl(make_links([urls["http_503"]], "busy"), tmp_path / "answers")
+    assert {row["reason"] for row in rows.values()} == {"robots_unreachable"}
+    assert {name: rows[url]["cause"].partition(":")[0] for name, url in urls.items()} == {name: name for name in urls}
+
+
+def test_without_the_setting_a_silent_site_is_not_looked_for_in_archives(
+    dead: dict[str, str], archive: dict[str, Any], crawl: Any, make_links: Any, tmp_path: Path
+) -> None:
+    rows = crawl(make_links(list(dead.values())), tmp_path / "pages", **archive, **LATE)
+    assert {(row["outcome"], row["reason"], row["source"]) for row in rows.values()} == {
+        ("refused", "robots_unreachable", "web")
+    }
+    assert NAME not in {path.name for path in (tmp_path / "pages").iterdir()}
+
+
+def test_archives_give_pages_of_sites_that_were_silent_in_enough_runs(
+    dead: dict[str, str], archive: dict[str, Any], crawl: Any, bodies: Any, make_links: Any, tmp_path: Path
+) -> None:
+    links = make_links(list(dead.values()))
+    rows = crawl(links, tmp_path / "pages", **archive, **LATE, **AT_ONCE)
+    for url in dead.values():
+        assert (rows[url]["outcome"], rows[url]["source"], rows[url]["opt_outs"]) == (
+            "fetched",
+            "warc",
+            ["robots_unreachable"],
+        )
+        assert bodies(tmp_path / "pages")[url] == b"<html>" + url.encode()
+
+
+def test_a_site_that_answers_is_not_gone_whatever_it_says(
+    archive: dict[str, Any], crawl: Any, web: Any, make_links: Any, tmp_path: Path
+) -> None:
+    urls = [web.url("/busy", 4), web.page("/alive", host=5)]
+    web.page("/robots.txt", "", host=4, status="503 Busy")
+    members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
+    (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
+    rows = crawl(make_links(urls), tmp_path / "pages", **archive, **AT_ONCE)
+    assert [(rows[url]["outcome"], rows[url]["reason"]) for url in urls] == [
+        ("refused", "robots_unreachable"),
+        ("fetched", None),
+    ]
+
+
+def test_many_links_of_a_silent_site_fare_alike(
+    closed_port: int, archive: dict[str, Any], crawl: Any, make_links: Any, tmp_path: Path
+) -> None:
+    """Also those that are not asked for any more, because the host kept failing."""
+    urls = [f"http://127.0.0.1:{closed_port}/{i}" for i in range(12)]
+    members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
+    (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
+    given = archive | AT_ONCE | {"max_host_failures": 2}
+    rows = crawl(make_links(urls), tmp_path / "pages", **given, retry_seconds=0.0)
+    assert {(row["outcome"], row["source"]) for row in rows.values()} == {("fetched", "warc")}
+
+
+def test_links_of_silent_sites_wait_until_enough_runs_over_enough_days_have_asked(
+    dead: dict[str, str], archive: dict[str, Any], run_at: Any, web: Any, make_links: Any
+) -> None:
+    alive = web.page("/alive", host=5)
+    links = make_links([dead["connection_failed"], alive])
+    given = archive | {"take_gone_sites": True}
+    for day in (0.0, 0.1, 0.2, 29.0):  # four runs, and not thirty days
+        pages, rows = run_at(day, links, **given)
+        assert (list(rows), pages.complete) == ([alive], False), day
+    pages, rows = run_at(30.5, links, **given)
+    assert (rows[dead["connection_failed"]]["source"], pages.complete) == ("warc", True)
+    assert pages.counts.records_in == 2
+    assert web.paths(5) == ["/alive"]
+
+
+def test_two_runs_are_not_enough_however_far_apart(
+    dead: dict[str, str], archive: dict[str, Any], run_at: Any, make_links: Any
+) -> None:
+    links = make_links([dead["connection_failed"]])
+    for day, is_complete in ((0.0, False), (50.0, False), (50.1, True)):
+        pages, rows = run_at(day, links, **archive, take_gone_sites=True)
+        assert (pages.complete, len(rows)) == (is_complete, int(is_complete)), day
+
+
+def test_the_web_alone_never_takes_silence_for_leave(
+    dead: dict[str, str], archive: dict[str, Any], run_at: Any, make_links: Any
+) -> None:
+    given = archive | LATE | AT_ONCE | {"sources": ("web",), "warc": ()}
+    pages, rows = run_at(0.0, make_links(list(dead.values())), **given)
+    assert {row["reason"] for row in rows.values()} == {"robots_unreachable"}
+    assert pages.complete
+
+
+def test_an_answer_starts_anew_and_a_torn_line_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    sites = SilentSites(path, 1, 0.0)
+    for origin in ("http://a", "http://b"):
+        sites.did_not_answer(origin)
+        sites.did_not_answer(origin)
+    sites.answered("http://a")
+    path.write_text(path.read_text() + "http://c\t1\t2")
+    for each in (sites, SilentSites(path, 1, 0.0), SilentSites(path, 1, 0.0)):
+        assert [each.is_gone(f"http://{name}") for name in "abc"] == [False, True, False]
+    assert not SilentSites(path, 2, 0.0).is_gone("http://b"), "two tries of one run are one"
+    assert SilentSites(path, 2, 0.0).is_waiting("http://b")
+    assert not SilentSites(None, 2, 0.0).is_waiting("http://b")
+
+
+@pytest.mark.parametrize("kind", ["warc", "common-crawl"])
+@pytest.mark.parametrize("n_failures", [0, 1, 2])
+def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobody_answered(
+    kind: str,
+    n_failures: int,
+    crawl: Any,
+    web: Any,
+    make_links: Any,
+    tmp_path: Path,
+    shared_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: Counter[str] = Counter()
+
+    def look_up(host: str) -> list[str]:
+        asked[host] += 1
+        if asked[host] <= n_failures:
+            raise socket.gaierror(socket.EAI_AGAIN, "temporary failure")
+        if host == "gone.example":
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return ["127.0.0.5"]
+
+    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.resolver.RETRY_WAITS", (0.01, 0.01))
+    urls = [f"http://{host}.example:{web.port}/{i}" for host in ("gone", "there") for i in range(20)]
+    if kind == "warc":
+        members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
+        (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
+        given: dict[str, Any] = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
+    else:
+        archive = LocalCommonCrawl(web, tmp_path, shared_data)
+        for url in urls:
+            archive.page(url)
+        archive.write_index()
+        given = archive.settings
+    given |= {"contact": "https://example.org/", "take_gone_sites": True, "max_host_failures": 3}
+    rows = crawl(make_links(urls), tmp_path / "pages", **given)
+    assert {(row["outcome"], row["reason"]) for row in rows.values()} == {("fetched", None)}
+    assert asked == {"gone.example": 1 + n_failures, "there.example": 1 + n_failures}
+
+
+def test_a_name_that_nobody_answers_for_is_not_gone(
+    crawl: Any, make_links: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(host: str) -> list[str]:
+        raise socket.gaierror(socket.EAI_AGAIN if host == "a.example" else socket.EAI_FAIL, "no answer")
+
+    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.resolver.RETRY_WAITS", (0.01, 0.01))
+    urls = ["http://a.example/", "http://b.example/"]
+    (tmp_path / "a.warc.gz").write_bytes(b"".join(record(url, "2001-01-01T00:00:00Z", page(b"<html>")) for url in urls))
+    given = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),), "contact": "https://example.org/"}
+    assert crawl(make_links(urls), tmp_path / "pages", **given, take_gone_sites=True) == {}
+    rows = crawl(make_links(urls), tmp_path / "more", **given)
+    assert {row["reason"] for row in rows.values()} == {"dns_unanswered"}
