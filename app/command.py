@@ -141,8 +141,8 @@ Writes: DIR/web, the dump DIR/RS_2017-01.zst, DIR/build.toml, and the build in D
 def demo(run: Run, out: str) -> None:
     """The whole way on a small web of this machine's own: voted links, pages, corpus, tokens, a trained GPT-2, a report.
 
-    A few hundred real pages (the documentation that Python carries) are served on 127.0.0.1 to 127.0.0.8, with mirrors,
-    near-duplicates, redirects, forbidden and hostile pages planted among them; each must meet its planned fate.
+    A few hundred pages, made of the documentation that Python carries, are served on 127.0.0.1 to 127.0.0.8. Mirrors,
+    near-duplicates, redirects, forbidden and hostile pages are planted among them, and each must end where it was planned to.
     """
     from webtext.app.demo.run import run_demo
 

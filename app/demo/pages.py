@@ -1,32 +1,39 @@
-"""Renders the documentation that Python itself carries, as pydoc shows it: real text, free, always there.
+"""Renders the documentation that Python itself carries as pages of a small web: real text, free, on every machine.
 
 Run as `python -m webtext.app.demo.pages FOLDER [MODULE...]`: importing the whole standard library is better done in a process of
-its own. Writes FOLDER/NAME.html for each module and language topic, and FOLDER/names.json when all are written.
+its own. Writes FOLDER/NAME.html for each language topic and each module with enough to read, and last FOLDER/names.json.
 """
 
 from __future__ import annotations
 
 import contextlib
-import html
 import importlib
-import io
+import inspect
 import json
 import pkgutil
-import pydoc
+import re
 import sys
-import warnings
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from webtext.app.demo.layout import Section, article, listing, thread
 
 SKIPPED_MODULES = {"antigravity", "this", "idlelib", "turtledemo", "lib2to3", "test", "tkinter", "turtle", "encodings"}
 """Modules that act on import (a browser, a window, a poem), or hold no prose."""
+LAYOUTS = (article, thread, listing)
+MIN_WORDS = 120  # of docstrings: a page with fewer is a list of names
+MIN_DOCSTRING_WORDS = 8
+MAX_SOURCE_LINES = 30
 NAMES = "names.json"
 
 
 def render_pages(folder: Path, modules: Iterable[str] | None = None) -> list[str]:
-    """Write one HTML page for each module (of the standard library, unless some are named) and for each topic.
+    """Write one HTML page for each topic and for each module (of the standard library, unless some are named).
 
-    Returns the names of those that can be documented here, in order.
+    Returns the names of the pages in order: one version of Python always gives the same pages.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = []
@@ -38,15 +45,16 @@ def render_pages(folder: Path, modules: Iterable[str] | None = None) -> list[str
 
 
 def _pages(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for name in modules:
-        page = _module_page(name)
-        if page is not None:
-            yield name, page
     from pydoc_data.topics import topics
 
+    seen: set[str] = set()
+    for name in modules:
+        sections = list(_sections(name, seen))
+        if sum(len(section.text.split()) for section in sections) >= MIN_WORDS:
+            yield name, LAYOUTS[crc32(name.encode()) % len(LAYOUTS)](name, sections, sorted(topics)[:5])
     for name, text in sorted(topics.items()):
-        body = f"<h1>{html.escape(name)}</h1><pre>{html.escape(text)}</pre>"
-        yield f"topic-{name}", pydoc.html.page(f"Python topic: {name}", body)
+        title, _, text = text.strip().partition("\n")
+        yield f"topic-{name}", article(title, [Section(name, text.partition("\n")[2])], sorted(topics)[:5])
 
 
 def _module_names() -> Iterator[str]:
@@ -54,30 +62,43 @@ def _module_names() -> Iterator[str]:
         if name.startswith("_"):
             continue
         yield name
-        with contextlib.suppress(Exception), _silence():
+        with contextlib.suppress(Exception):
             for inner in pkgutil.iter_modules(getattr(importlib.import_module(name), "__path__", ())):
                 if not inner.name.startswith(("_", "test")):
                     yield f"{name}.{inner.name}"
 
 
-def _module_page(name: str) -> str | None:
+def _sections(name: str, seen: set[str]) -> Iterator[Section]:
+    """The docstrings of a module and of what is public in it, but those in `seen`: aliases and wrappers repeat them."""
+    for title, thing in _documented(name):
+        text = inspect.cleandoc(thing.__doc__) if isinstance(thing.__doc__, str) else ""
+        if len(text.split()) >= MIN_DOCSTRING_WORDS and text not in seen and " at 0x" not in text:
+            seen.add(text)
+            yield Section(title, text, _source(thing))
+
+
+def _documented(name: str) -> Iterator[tuple[str, Any]]:
     try:
-        with _silence():
-            module = importlib.import_module(name)
-            return pydoc.html.page(name, pydoc.html.document(module, name))
+        module = importlib.import_module(name)
     except (Exception, SystemExit):
-        return None  # modules of other systems, and what cannot be documented
+        return  # modules of other systems
+    yield name, module
+    for title, thing in sorted(vars(module).items()):
+        defined_here = getattr(thing, "__module__", None) in (name, f"_{name}", "posix")
+        if defined_here and not title.startswith("_") and (inspect.isclass(thing) or inspect.isroutine(thing)):
+            yield title, thing
+            for inner, attribute in sorted(vars(thing).items()) if inspect.isclass(thing) else ():
+                if not inner.startswith("_") and (inspect.isroutine(attribute) or isinstance(attribute, property)):
+                    yield f"{title}.{inner}", attribute
 
 
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        yield
+def _source(thing: Any) -> str:
+    """The source of a short function without its docstring; "" for all else."""
+    source = ""
+    if inspect.isfunction(thing):
+        with contextlib.suppress(OSError):
+            source = re.sub(r"""\n *r?("{3}|'{3}).*?\1""", "", inspect.getsource(thing), count=1, flags=re.S)
+    return textwrap.dedent(source) if source.count("\n") <= MAX_SOURCE_LINES else ""
 
 
 if __name__ == "__main__":

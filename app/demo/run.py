@@ -69,11 +69,11 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
     folder = Path(out).resolve()
     web = folder / "web"
     if not (web / NAMES).is_file():
-        run.console.say("rendering the documentation that Python carries, as pydoc shows it")
-        command = [sys.executable, "-m", "webtext.app.demo.pages", str(web), *modules]
+        run.console.say("making a small web of Python's own documentation")
+        command = [sys.executable, "-W", "ignore", "-m", "webtext.app.demo.pages", str(web), *modules]
         with no_space_is_an_error(str(web)):
             web.mkdir(parents=True, exist_ok=True)
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     port = _port(folder)
     plan = make_plan(json.loads((web / NAMES).read_text(encoding="utf-8")), port)
     dump = folder / "RS_2017-01.zst"

@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer_canary(self, planted: Planted) -> None:
         text = self.site.page(planted.page)
-        self._send_html(text.replace("<pre>", f"<pre>{CANARY}\n", 1))
+        self._send_html(text.replace("<p>", f"<p>{CANARY}\n", 1))
 
     def _answer_deep(self, planted: Planted) -> None:
         self._send_html(_page("Deep", "<div>" * NESTING + "text" + "</div>" * NESTING))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,19 +20,21 @@ import pytest
 from webtext.app.demo import run as demo
 from webtext.app.demo import web
 from webtext.app.demo.dump import BAD_LINES, ODD_ROWS, write_dump
+from webtext.app.demo.layout import Section, article, blocks, listing, thread
 from webtext.app.demo.pages import NAMES, render_pages
 from webtext.app.demo.plan import CANARY, HOSTS, RESERVED, Plan, Planted, make_plan, robots_txt
 from webtext.app.demo.run import summary, web_running
 from webtext.base.errors import EnvironmentError_
 from webtext.base.identifiers import link_id, split_of
 from webtext.base.urls import canonical_url
+from webtext.clean.extract.body import Body, ExtractSettings, extract_body
 from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.submission import Unreadable
 
 MODULES = ("argparse", "json", "logging", "os", "pathlib", "queue", "random", "unittest.mock")
-PAGE = "<html><body><pre>{} is the page, and the words of the page are the text.</pre></body></html>"
+PAGE = "<html><body><p>{} is the page, and the words of the page are the text.</p></body></html>"
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +125,7 @@ def test_the_same_plan_gives_the_same_dump(plan: Plan, tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+Layout = Callable[[str, Sequence[Section], Iterable[str]], str]
 Get = Callable[[str], tuple[int, dict[str, str], bytes]]
 
 
@@ -215,14 +221,73 @@ def test_a_port_that_is_taken_is_a_short_error(pages: Path, capfd: pytest.Captur
 
 
 def test_pages_are_rendered_from_what_python_carries(tmp_path: Path) -> None:
-    names = render_pages(tmp_path, ["argparse", "no_such_module_at_all"])
-    assert names[0] == "argparse"
-    assert "no_such_module_at_all" not in names
+    """`keyword` has too little to read for a page of its own."""
+    names = render_pages(tmp_path, ["argparse", "keyword", "no_such_module_at_all"])
+    assert [name for name in names if not name.startswith("topic-")] == ["argparse"]
     assert set(RESERVED) < set(names)
     assert json.loads((tmp_path / NAMES).read_text()) == names
-    page = (tmp_path / "argparse.html").read_text()
-    assert "ArgumentParser" in page
-    assert "<pre>" in (tmp_path / f"{RESERVED[2]}.html").read_text()  # where the canary is put
+    assert "ArgumentParser" in (tmp_path / "argparse.html").read_text()
+    assert "<p>" in (tmp_path / f"{RESERVED[2]}.html").read_text()  # where the canary is put
+
+
+def test_one_python_always_gives_the_same_pages(tmp_path: Path) -> None:
+    """The order of sets follows the hash seed, and the addresses of objects change with every process."""
+    command = [sys.executable, "-m", "webtext.app.demo.pages"]
+    for seed in ("1", "2"):
+        subprocess.run([*command, str(tmp_path / seed)], check=True, env=os.environ | {"PYTHONHASHSEED": seed})
+    first, second = ({path.name: path.read_bytes() for path in (tmp_path / seed).iterdir()} for seed in ("1", "2"))
+    assert len(first) > 200
+    assert first == second
+
+
+TOPIC = """\
+A queue hands things on in the order in which they came, and nobody has to wait for a turn that never comes again.
+
+Sizes
+=====
+
+The size of a queue is the number of things in it, and an empty one has none. Three words matter here:
+
+* the *head*, which is served next, and
+* the tail, where ``put()`` adds whatever comes.
+
++--------+-------------------+
+| name   | what it does with |
+|        | the head          |
+|========|===================|
+| peek   | shows it          |
++--------+-------------------+
+
+   >>> queue.put(1)
+
+   A paragraph that belongs to an item is set in, and it is prose like every other one on this page."""
+FURNITURE = (
+    "Newsletter", "Subscribe", "Sign in", "cookies", "rights reserved", "Tweet", "Quote Reply", "Blame", "Posts:",
+    "quietbyte", "saved my afternoon",
+)  # fmt: skip
+
+
+def test_plain_text_becomes_headings_paragraphs_items_rows_and_code() -> None:
+    html = blocks(TOPIC)
+    assert "<h3>Sizes</h3>" in html
+    assert "<li>the <em>head</em>, which is served next, and</li>" in html
+    assert "<li>the tail, where <code>put()</code> adds whatever comes.</li>" in html
+    assert "<li>name – what it does with the head</li>\n<li>peek – shows it</li>" in html
+    assert "<pre><code>   &gt;&gt;&gt; queue.put(1)</code></pre>" in html
+    assert "<p>A paragraph that belongs to an item is set in" in html
+    assert "|" not in html
+
+
+@pytest.mark.parametrize("layout", [article, thread, listing])
+def test_the_extractor_keeps_the_text_of_a_page_and_leaves_out_what_is_around_it(layout: Layout) -> None:
+    long = "It is said that every one of the readers waits for the end, and that the end is near by now."
+    sections = [Section("", TOPIC), Section("Queue.get", long), Section("Queue.put", TOPIC.upper(), "def put(): pass")]
+    body = extract_body(layout("queue", sections, ["stack"]).encode(), "text/html; charset=utf-8", ExtractSettings())
+    assert isinstance(body, Body)
+    assert "hands things on in the order" in body.text
+    assert long in body.text
+    assert ("def put(): pass" in body.text) is (layout is listing)
+    assert [words for words in FURNITURE if words in body.text] == []
 
 
 def test_a_missed_fate_is_told_with_what_was_expected(plan: Plan) -> None:

@@ -64,6 +64,18 @@ def test_every_token_traces_to_the_posts_that_voted(build: Path) -> None:
         assert max(post["score"] for post in trace.link["posts"]) == trace.link["karma"] >= 3
 
 
+def test_the_corpus_is_prose(build: Path) -> None:
+    """Readable text without the pages' furniture; only what was planted is in another language, and no language is uncertain."""
+    corpus = PartSet.open(str(build / "corpus"))
+    texts = [row["text"] for part in corpus.parts for row in corpus.table(part).to_pylist()]
+    assert not any("|  |" in text or "Subscribe to our weekly letter" in text for text in texts)
+    words = [word for text in texts for word in text.split()]
+    assert sum(word.strip(".,:;()\"'").isalpha() for word in words) > 0.75 * len(words)
+    dropped = corpus.counts.dropped
+    assert "uncertain_language" not in dropped
+    assert dropped["other_language"] == 1
+
+
 def test_the_canary_is_in_the_corpus_as_validation_and_in_no_training_token(build: Path) -> None:
     from webtext.shards import TokenShards
     from webtext.tokenizer import Tokenizer
