@@ -55,15 +55,12 @@ def _dropped(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _stations(trace: Trace) -> Iterator[str]:
-    for link in trace.links or ([trace.link] if trace.link else []):
+    links = trace.links or ([trace.link] if trace.link else [])
+    for link in links:
         yield _line("link", f"{link['url']}  karma {link['karma']}, {link['split']}")
-        for post in link["posts"][:MAX_POSTS]:
-            where = f" in r/{post['subreddit']}" if post["subreddit"] else ""
-            yield _line(
-                "post", f"{post['source']} {post['post_id']}{where}: {post['score']} points, {_day(post['created'])}"
-            )
-        if len(link["posts"]) > MAX_POSTS:
-            yield _line("", f"and {len(link['posts']) - MAX_POSTS:,} more posts")
+        yield from _posts(link["posts"])
+    if trace.document and not links:  # imported, or of links that are no longer collected
+        yield from _posts(trace.document["posts"])
     if trace.page:
         page = trace.page
         status = f"HTTP {page['status']}, " if page["status"] else ""
@@ -81,6 +78,15 @@ def _stations(trace: Trace) -> Iterator[str]:
         yield from _decision(trace.decision, trace.twin)
     for row in trace.tokens:
         yield _line("tokens", f"{row['shard']}, {row['start']:,} to {row['start'] + row['length'] - 1:,}")
+
+
+def _posts(posts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for post in posts[:MAX_POSTS]:
+        where = f" in r/{post['subreddit']}" if post["subreddit"] else ""
+        points = f"{post['score']} points, {_day(post['created'])}"
+        yield _line("post", f"{post['source']} {post['post_id']}{where}: {points}")
+    if len(posts) > MAX_POSTS:
+        yield _line("", f"and {len(posts) - MAX_POSTS:,} more posts")
 
 
 def _decision(row: Mapping[str, Any], twin: Mapping[str, Any] | None) -> Iterator[str]:

@@ -41,25 +41,21 @@ def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
 def link_lines(links: PartSet) -> Iterator[str]:
     """Markdown: a list of which votes counted when the links were collected, and which links were left out."""
     settings = links.recipe["settings"]
-    karma, age = settings.get("min_karma"), settings.get("min_score_age")
+    karma, before, age = (settings.get(name) for name in ("min_karma", "before", "min_score_age"))
     what = "the scores of a link's posts add up to" if settings.get("sum_karma") else "a post counts if its score is"
     yield "- karma: any score counts" if karma is None else f"- karma: {what} at least {karma:,}"
-    yield (
-        f"- dates: posts made before {escaped(settings['before'])}"
-        if settings.get("before")
-        else "- dates: posts of any date"
-    )
+    yield f"- dates: posts made before {escaped(before)}" if before else "- dates: posts of any date"
     if age:
         yield f"- scores that were read at least {age:,} seconds after the post was made"
     for name, kind in _KINDS.items():
         yield f"- {kind}: {'kept' if settings.get(name) else 'left out'}"
     for kind in ("subreddit", "domain"):
-        lists = settings.get(f"{kind}_blocklists") or []
-        for each in lists:
-            terms = f", {escaped(each['licence'])}" if each["licence"] else ""
-            yield f"- blocklist of {kind}s: {code(each['name'])}, {each['entries']:,} entries, SHA-256 `{each['sha256']}`{terms}"
-        if not lists:
-            yield f"- blocklist of {kind}s: none"
+        lists = [
+            f"{code(each['name'])} ({each['entries']:,} entries, {escaped(each['licence'] or 'no licence named')}, "
+            f"SHA-256 `{each['sha256']}`)"
+            for each in settings.get(f"{kind}_blocklists") or []
+        ]
+        yield f"- blocklists of {kind}s: {', '.join(lists) or 'none'}"
 
 
 _KINDS = {

@@ -20,19 +20,14 @@ class VoteSettings:
     )
 
     def __post_init__(self) -> None:
-        if self.before is not None:
-            timestamp(self.before, "[clean.votes] before")
+        _ = self.end
         for name in self.communities:
-            if not community(name.removeprefix("-")) or name.startswith("--"):
+            known_as = community(name.removeprefix("-"))
+            if not known_as or known_as[0] == "-" or known_as in self.wanted & self.unwanted:
                 raise ConfigError(
-                    f"[clean.votes] communities = {name!r}: not the name of a community",
+                    f"[clean.votes] communities = {name!r}: expected the name of a community, once",
                     "write 'science' to count only its posts, '-science' to count none of them",
                 )
-        both = self.wanted & self.unwanted
-        if both:
-            raise ConfigError(
-                f"[clean.votes] communities has both '{min(both)}' and '-{min(both)}'", "remove one of them"
-            )
 
     @property
     def end(self) -> int | None:

@@ -132,7 +132,9 @@ def test_another_rule_for_links_keeps_the_pages_and_gives_the_corpus_of_a_fresh_
             assert run(["build", str(tmp_path / "build.toml"), "--dry-run", "--set", "crawl.links.min_karma=5"]) == 0
 
 
-def test_the_card_starts_at_the_votes(web: Web, tmp_path: Path) -> None:
+def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
+    web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Rule and blocklists are the links' recipe, the funnel goes from posts to corpus, and every step adds up."""
     (tmp_path / "mine|.txt").write_text("politics\nfunny\n")
     lists = f"crawl.links.subreddit_blocklist={json.dumps([str(tmp_path / 'mine|.txt')])}"
@@ -152,8 +154,8 @@ def test_the_card_starts_at_the_votes(web: Web, tmp_path: Path) -> None:
     assert "- karma: a post counts if its score is at least 5\n" in links
     assert "- dates: posts made before 2018" in links
     assert "- links to Wikipedia and its mirrors: left out\n" in links
-    assert "- blocklist of subreddits: mine\\|\\.txt, 2 entries, SHA-256 `" in links
-    assert "- blocklist of domains: none" in links
+    assert "- blocklists of subreddits: mine\\|\\.txt (2 entries, no licence named, SHA-256 `" in links
+    assert "- blocklists of domains: none" in links
     assert "- votes: a post with a score of at least 5\n" in card
     assert "not in them): `-cats`\n" in card
     posts = card.split("### posts → links\n", 1)[1].split("\n### ", 1)[0]
@@ -161,6 +163,12 @@ def test_the_card_starts_at_the_votes(web: Web, tmp_path: Path) -> None:
     assert "vote for 4 links. Pages of 2 more were fetched under an earlier rule." in posts
     assert card.index("posts → links") < card.index("links → pages") < card.index("pages → documents")
     assert "| links | `" in card.split("## Digests\n", 1)[1]
+    capsys.readouterr()
+    url = f"http://127.0.0.1:{web.server.server_port}/four"
+    assert run(["inspect", "doc", str(tmp_path / "build"), url]) == 0
+    found = capsys.readouterr().out
+    assert "ended in dropped: too_little_karma" in found
+    assert "reddit 2x1 in r/books: 4 points" in found  # of the document: its link is no longer in the set
     (tmp_path / "build/links").rename(tmp_path / "elsewhere")
     assert run(["clean", "run", str(tmp_path / "build/pages"), "--out", str(tmp_path / "again"), "--quiet"]) == 0
     assert "is no longer where it was" in (tmp_path / "again/corpus/README.md").read_text()
