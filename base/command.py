@@ -25,6 +25,14 @@ GLOBAL_OPTIONS = [
     ),
     click.option("--engine", type=click.Choice(["local"]), default="local", help="Where parts are made."),
     click.option("--workers", type=click.IntRange(1), default=None, help="Worker processes.  [default: one a core]"),
+    click.option(
+        "--worker-memory",
+        metavar="MIB",
+        type=click.IntRange(128),
+        default=2048,
+        show_default=True,
+        help="Memory of one worker; what needs more is retried alone, then fails.",
+    ),
     click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON on stdout, nothing else."),
     click.option("--quiet", is_flag=True, help="Print errors only."),
     click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
@@ -60,13 +68,14 @@ def verb(
             overrides: tuple[str, ...],
             engine: str,
             workers: int | None,
+            worker_memory: int,
             as_json: bool,
             quiet: bool,
             dry_run: bool,
             **arguments: Any,
         ) -> Any:
             from webtext.base.console import Console
-            from webtext.base.engine import LocalEngine
+            from webtext.base.engine import Limits, LocalEngine
             from webtext.base.run import Run
 
             if classes:
@@ -76,7 +85,8 @@ def verb(
             if config_argument:
                 arguments |= {"config_path": config_path, "overrides": overrides}
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
-            with LocalEngine(workers=workers, quiet=mode != "human") as local:
+            limits = Limits(memory_bytes=worker_memory << 20)
+            with LocalEngine(workers=workers, limits=limits, quiet=mode != "human") as local:
                 return function(run=Run(local, Console(mode), dry_run), **arguments)
 
         make_command: Callable[..., click.Command] = click.command(name, **kwargs)

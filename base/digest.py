@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 DIGEST_ROWS = 1024
-"""Rows hashed as one block; a part of the digest's definition."""
+DIGEST_BYTES = 16 << 20
+"""Rows hashed as one block: so many, or fewer that reach so many bytes (`row_bytes`). Part of the digest's definition."""
 
 
 HASH_BLOCK_BYTES = 2**20
@@ -27,7 +28,7 @@ class RecordDigest:
         self._hash = hashlib.sha256()
 
     def update(self, block: pa.Table) -> None:
-        """Add one block; every block but the last must have DIGEST_ROWS rows."""
+        """Add one block; every block but the last must be as long as `block_rows` says."""
         for name in block.column_names:
             self._hash.update(name.encode() + b"\0")
             self._column(block.column(name).combine_chunks())
@@ -54,6 +55,23 @@ class RecordDigest:
             self._hash.update(_numbers(array.cast(pa.int8()), pa.int8()))
         else:
             self._hash.update(_numbers(array, array.type))
+
+
+def block_rows(n_bytes: np.ndarray) -> int:
+    """How many rows make one block, by the `row_bytes` of those to come; 0 when they do not fill it."""
+    reached = int(np.searchsorted(np.cumsum(n_bytes[:DIGEST_ROWS]), DIGEST_BYTES)) + 1
+    return min(reached, DIGEST_ROWS) if min(reached, DIGEST_ROWS) <= len(n_bytes) else 0
+
+
+def row_bytes(table: pa.Table) -> np.ndarray:
+    """The size of each row: its strings in UTF-8, 64 bytes for each item of a list, nothing for numbers."""
+    total = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            total += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        elif pa.types.is_list(column.type):
+            total += 64 * pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    return total
 
 
 def file_sha256(file: BinaryIO) -> str:

@@ -27,6 +27,7 @@ from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
 from webtext.base.schemas import OLDER, SCHEMAS
 from webtext.base.storage import Folder
+from webtext.base.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -113,6 +114,18 @@ class Part:
         ):
             raise ValueError(f"'{part.name}' is no part of this folder")
         return part
+
+
+def bounded_batches(file: pq.ParquetFile, columns: Sequence[str] | None, max_rows: int) -> Iterator[pa.RecordBatch]:
+    """A Parquet file in batches of at most max_rows rows and of some BATCH_BYTES, by the mean size of a row group's rows."""
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        about = [group.column(i) for i in range(group.num_columns)]
+        read = [each for each in about if columns is None or each.path_in_schema.partition(".")[0] in columns]
+        mean = sum(each.total_uncompressed_size for each in read) // max(1, group.num_rows)
+        n_rows = max(1, min(max_rows, BATCH_BYTES // max(1, mean)))
+        names = None if columns is None else list(columns)
+        yield from file.iter_batches(batch_size=n_rows, row_groups=[number], columns=names)
 
 
 def part_name(index: int) -> str:
@@ -206,10 +219,10 @@ class PartSet:
     def batches(
         self, part: Part | int, columns: Sequence[str] | None = None, batch_size: int = 1024
     ) -> Iterator[pa.RecordBatch]:
-        """One part as record batches, streaming; verified like `table`."""
+        """One part as record batches, streaming, of at most batch_size rows (see `bounded_batches`); verified like `table`."""
         part = self.part(part)
         with self._parquet(part) as file:
-            yield from file.iter_batches(batch_size=batch_size, columns=list(columns) if columns is not None else None)
+            yield from bounded_batches(file, columns, batch_size)
 
     def attachment(self, part: Part | int, suffix: str) -> str:
         """Name of the part's attachment that ends in `suffix`, verified. KeyError when it has none."""
@@ -242,7 +255,7 @@ class PartSet:
     def _parquet(self, part: Part) -> Iterator[pq.ParquetFile]:
         self._verify_file(part.name, part.bytes, part.sha256)
         with self.folder.open(part.name) as opened:
-            file = pq.ParquetFile(opened, pre_buffer=False)
+            file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
             known = [each[self.kind] for each in (SCHEMAS, OLDER) if self.kind in each]
             if known and not any(file.schema_arrow.equals(each) for each in known):
                 raise InputError(

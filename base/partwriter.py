@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from webtext.base.counts import Counts
-from webtext.base.digest import DIGEST_ROWS, RecordDigest, file_sha256
+from webtext.base.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_rows, file_sha256, row_bytes
 from webtext.base.errors import InputError
 from webtext.base.partset import (
     ENTRIES,
@@ -67,6 +67,7 @@ class PartWriter:
         self._rows: list[Mapping[str, Any]] = []  # not yet a table: one table of many rows costs a tenth of many of one
         self._pending: list[pa.Table] = []
         self._n_pending = 0  # rows of both
+        self._pending_bytes = 0
         self._attached: dict[str, Path] = {}
         self._about: dict[str, Mapping[str, Any]] = {}
         self._path = folder.scratch_path(part_name(index))
@@ -88,13 +89,14 @@ class PartWriter:
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows; each has every column of the set's schema (nullable ones may be absent)."""
         self._rows += rows
-        self._added(len(rows))
+        strings = (value for row in rows for value in row.values() if isinstance(value, str))
+        self._added(len(rows), sum(map(len, strings)))
 
     def write_table(self, table: pa.Table) -> None:
         """Add a table that has the set's schema."""
         self._make_table_of_rows()
         self._pending.append(table.cast(self._schema))
-        self._added(table.num_rows)
+        self._added(table.num_rows, table.nbytes)
 
     def fail(self, identifier: str, reason: str, cause: str) -> None:
         """Count a record that could not be processed, and keep its name and the cause."""
@@ -159,10 +161,11 @@ class PartWriter:
         tokens = [[a.name, a.sha256] for a in sorted(attachments, key=lambda a: a.name) if a.name.endswith(".tok")]
         return sha256_json([digest, *tokens]) if tokens else digest
 
-    def _added(self, n_rows: int) -> None:
+    def _added(self, n_rows: int, n_bytes: int) -> None:
         self.records += n_rows
         self._n_pending += n_rows
-        if self._n_pending >= DIGEST_ROWS:
+        self._pending_bytes += n_bytes
+        if self._n_pending >= DIGEST_ROWS or self._pending_bytes >= DIGEST_BYTES:
             self._flush(last=False)
 
     def _make_table_of_rows(self) -> None:
@@ -171,19 +174,19 @@ class PartWriter:
             self._rows = []
 
     def _flush(self, *, last: bool) -> None:
-        """Write whole blocks of DIGEST_ROWS rows, so that file bytes do not depend on how rows came in."""
+        """Write whole blocks (`base/digest.py`), so that file bytes do not depend on how rows came in."""
         self._make_table_of_rows()
         if not self._pending:
             return
         table = pa.concat_tables(self._pending)
-        start = 0
-        while table.num_rows - start >= DIGEST_ROWS or (last and start < table.num_rows):
-            block = table.slice(start, DIGEST_ROWS).combine_chunks()
+        start, sizes = 0, row_bytes(table)
+        while n_rows := block_rows(sizes[start:]) or (last and table.num_rows - start):
+            block = table.slice(start, n_rows).combine_chunks()
             self._digest.update(block)
             self._file.write_table(block, row_group_size=DIGEST_ROWS)
-            start += block.num_rows
+            start += n_rows
         self._pending = [table.slice(start)] if start < table.num_rows else []
-        self._n_pending = table.num_rows - start
+        self._n_pending, self._pending_bytes = table.num_rows - start, int(sizes[start:].sum())
 
 
 class SetWriter:

@@ -21,6 +21,8 @@ MAX_EXPANSION = 128
 MIN_LIMIT_BYTES = 16 << 20  # what even the smallest file may decode to
 BATCH_BYTES = 16 << 20
 BATCH_ROWS = 256
+BUFFER_BYTES = 1 << 20  # of a column that are read ahead; otherwise Arrow holds all of a row group's
+_LONG_BYTES = 16 << 10
 _MEASURED_ROWS = 4096  # every batch copies its dictionary, so fewer and larger ones
 
 
@@ -37,7 +39,8 @@ def parquet_batches(opened: BinaryIO, columns: Sequence[str]) -> Iterator[pa.Rec
     n_rows = min(BATCH_ROWS, max(BATCH_BYTES // max(largest, 1), 1))
     # Arrow would check the strings of columns that were written as dictionaries, and reject the whole batch.
     written = [field.name for field in pq.ParquetFile(opened).schema_arrow if pa.types.is_dictionary(field.type)]
-    file = pq.ParquetFile(opened, read_dictionary=[name for name in written if name in columns])
+    as_written = [name for name in written if name in columns]
+    file = pq.ParquetFile(opened, read_dictionary=as_written, pre_buffer=False, buffer_size=BUFFER_BYTES)
     batches: Iterator[pa.RecordBatch] = file.iter_batches(n_rows, columns=list(columns))
     return batches
 
@@ -60,22 +63,23 @@ def _largest_row(opened: BinaryIO, columns: Sequence[str]) -> int:
     limit = max(opened.seek(0, 2) * MAX_EXPANSION, MIN_LIMIT_BYTES)
     file = pq.ParquetFile(opened)
     as_dictionary = {field.name for field in file.schema_arrow if field.name in columns and _is_text(field.type)}
-    undivided = 0  # bytes of a chunk that Arrow reads without its dictionary: any row may hold all of them
-    for group in range(file.metadata.num_row_groups):
-        for place in range(file.metadata.num_columns):
-            chunk = file.metadata.row_group(group).column(place)
-            name, size = chunk.path_in_schema.partition(".")[0], chunk.total_uncompressed_size
-            if name not in columns:
-                continue
-            if size > limit:
-                raise Expands(f"column '{name}' takes {size:,} bytes, more than {limit:,}")
-            if "DELTA_BYTE_ARRAY" in chunk.encodings:
-                as_dictionary.discard(name)
-            if name not in as_dictionary and chunk.physical_type.endswith("BYTE_ARRAY"):
-                undivided = max(undivided, size)
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    named = [(chunk.path_in_schema.partition(".")[0], chunk) for chunk in chunks]
+    read = [(name, chunk) for name, chunk in named if name in columns]
+    for name, chunk in read:
+        if chunk.total_uncompressed_size > limit:
+            raise Expands(f"column '{name}' takes {chunk.total_uncompressed_size:,} bytes, more than {limit:,}")
+        # Arrow makes a dictionary of what was written without one: of long values that takes a row group's memory.
+        is_long = chunk.total_uncompressed_size > _LONG_BYTES * chunk.num_values
+        if "DELTA_BYTE_ARRAY" in chunk.encodings or is_long:
+            as_dictionary.discard(name)
+    # Of a chunk that is read without its dictionary any row may hold all bytes.
+    divided = {name for name, chunk in read if name in as_dictionary or not chunk.physical_type.endswith("BYTE_ARRAY")}
+    undivided = max((chunk.total_uncompressed_size for name, chunk in read if name not in divided), default=0)
     n_rows = min(_MEASURED_ROWS, max(BATCH_BYTES // max(undivided, 1), 1))
     total = largest = 0
-    file = pq.ParquetFile(opened, read_dictionary=sorted(as_dictionary))
+    file = pq.ParquetFile(opened, read_dictionary=sorted(as_dictionary), pre_buffer=False, buffer_size=BUFFER_BYTES)
     with contextlib.suppress(OSError, pa.ArrowException):  # damage: whoever reads the batches meets it again
         for batch in file.iter_batches(n_rows, columns=list(columns)):
             sizes = sum(map(_sizes, batch.columns), np.zeros(batch.num_rows, np.int64))

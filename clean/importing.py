@@ -30,10 +30,11 @@ from webtext.base.urls import canonical_url, library_versions, registrable_domai
 from webtext.clean.extract.body import Dropped, Refused
 from webtext.clean.inputs import InputFile, find_inputs
 from webtext.clean.language import detect_language
+from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.record_files import SUFFIXES, json_lines, parquet_rows, rows_or_refused
 from webtext.clean.rules.votes import each_once
 from webtext.clean.scrub import scrub
-from webtext.clean.text import clean_text, has_surrogates
+from webtext.clean.text import MAX_TEXT_BYTES, clean_text, has_surrogates, is_longer
 from webtext.clean.unique import UniqueTask, run_unique
 
 CODE_VERSION = 4  # 4: karma and split are read strictly; posts
@@ -41,7 +42,7 @@ TEXT = "text"
 KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split", "posts")
 FILE, DATASET = "file", "huggingface"  # what the manifest calls a part's source
 TRAIN, HELD_OUT = "train", "validation"
-DATASET_BATCH_ROWS = 256
+DATASET_BATCH_ROWS = 16  # of which none is too large to hold as many
 
 
 class Origin(Protocol):
@@ -143,6 +144,7 @@ class ImportTask:
 
     origin: Origin
     scrubs: bool
+    max_text_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +174,18 @@ def find_documents(inputs: Sequence[str]) -> PartSet | list[Origin]:
     return found
 
 
-def import_documents(origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False) -> PartSet:
+def import_documents(
+    origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False, max_text_bytes: int = MAX_TEXT_BYTES
+) -> PartSet:
     """Write the documents set `out` from the origins, one part each, in their order."""
-    tasks = [ImportTask(origin, scrubs) for origin in origins]
+    tasks = [ImportTask(origin, scrubs, max_text_bytes) for origin in origins]
     return run_unique(
         _import_part,
         [PartTask(index=i, sources=(task.origin.source,), payload=task) for i, task in enumerate(tasks)],
         recipe=Recipe(
             stage="clean.import",
             code_version=CODE_VERSION,
-            settings={"scrub": scrubs},
+            settings={"scrub": scrubs, "max_text_bytes": max_text_bytes},
             versions={"py3langid": importlib.metadata.version("py3langid")} | library_versions(),
         ),
         out=out,
@@ -225,6 +229,8 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
         return Refused("karma_not_integer", f"karma is {karma!r}"[:200])
     if split is not None and not isinstance(split, str):
         return Refused("split_not_text", f"split is {split!r}"[:200])
+    if any(is_longer(value, record.task.max_text_bytes) for value in values.values() if isinstance(value, str)):
+        return Dropped(TOO_MANY_BYTES)
     text = clean_text(text)
     if not text.strip():
         return Dropped("empty_text")

@@ -46,6 +46,7 @@ from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
 from webtext.clean.importing import find_documents, import_documents
 from webtext.clean.inputs import SetName, find_inputs
 from webtext.clean.language import LanguageSettings
+from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.record_files import SUFFIXES
 from webtext.clean.removal import STAGE, Removals, Removed, digest_of
 from webtext.clean.removal_clusters import Comparison
@@ -57,9 +58,9 @@ from webtext.clean.rules.vote_settings import VoteSettings
 from webtext.clean.rules.votes import REASONS as VOTE_REASONS
 from webtext.clean.rules.votes import vote_verdicts
 from webtext.clean.rules.yields import Yields, count_yields
+from webtext.clean.text_size import START_CHARACTERS, max_text_bytes, without_too_long
 
-CODE_VERSION = 2
-START_CHARACTERS = 200
+CODE_VERSION = 3  # 3: too_many_bytes, failed documents
 WORK = "_dedup"
 
 
@@ -160,7 +161,8 @@ def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run
             raise InputError("pages and documents are given together", "give them to two runs")
     found = find_documents(inputs)
     if not isinstance(found, PartSet):
-        return [], import_documents(found, f"{out}/documents", run, scrubs=settings.scrub)
+        bound = settings.max_text_bytes
+        return [], import_documents(found, f"{out}/documents", run, scrubs=settings.scrub, max_text_bytes=bound)
     if settings.scrub:
         raise ConfigError(
             f"'{found.folder.url}' is a part set, which is read as it is", "extract its pages with --scrub"
@@ -299,20 +301,21 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker: one part of documents to one part of corpus and one of dropped."""
     work: WriteTask = task.payload
     documents = work.judges.documents.open()
+    limit = max_text_bytes(documents)
     fates = _fates(work, documents.part(work.part).records)
     corpus, dropped = context.output("corpus"), context.output("dropped")
     with holding(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as held:
 
         def divide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.RecordBatch]:
             """The documents that are kept, the rows of `dropped`, and what failed before."""
-            failed = pc.fill_null(pc.is_in(batch["reason"], pa.array(UNMEASURED)), False)
-            goes = pc.and_not(pc.is_valid(batch["reason"]), failed)
-            kept = batch.filter(pc.is_null(batch["reason"])).select(DOCUMENT.names)
-            gone = _decisions(batch.filter(goes))
+            failed = pc.is_in(batch["reason"], pa.array(UNMEASURED))
+            stays = pc.or_(pc.is_null(batch["reason"]), pc.is_in(batch["reason"], pa.array([TOO_MANY_BYTES])))
+            kept, too_long = without_too_long(batch.filter(stays).select(DOCUMENT.names), limit)
+            gone = [_decisions(batch.filter(pc.invert(pc.or_(stays, failed)))), too_long]
             if held is not None:
                 kept, shared = held.judge(kept)
-                gone = pa.concat_tables([gone, shared])
-            return kept, gone, batch.filter(failed)
+                gone.append(shared)
+            return kept, pa.concat_tables(gone), batch.filter(failed)
 
         for _, divided in context.apply_to_batches(divide, _beside(documents.batches(work.part), fates)):
             if isinstance(divided, Failed):

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 
 from webtext.base.opt_outs import PAGE_OPT_OUTS
 
+TOO_MANY_BYTES = "too_many_bytes"
+
 DROPPED: Mapping[str, str] = {
     "status_not_ok": "an archived answer whose HTTP status is not 200",
     "not_html": "neither HTML nor text, by Content-Type or by the first bytes",
     "empty_text": "no text is left",
+    TOO_MANY_BYTES: "the text, or another string of an imported record, is above max_text_bytes in UTF-8",
     "repeated_record": "the same capture again, in this WARC file or in an earlier one",
     **{f"opt_out_{reason}": meaning for reason, (_, meaning) in PAGE_OPT_OUTS.items()},
 }
@@ -41,6 +44,6 @@ FAILED: Mapping[str, str] = {
     "split_not_text": "an imported record whose split is not a string",
     "repeated_id": "an imported record whose id was there before",
     "raised": "the extractor raised an error; the cause is in the manifest",
-    "killed_worker": "the record made its worker die, hang or eat memory, twice",
+    "killed_worker": "the record twice made its worker crash, hang or exceed its memory, or was killed three times alone",
 }
 """The record could not be processed; each is named in the manifest's `failures`, with its cause."""

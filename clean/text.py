@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import re
 
+MAX_TEXT_BYTES = 10_000_000
 _LINE_ENDS = tuple(end.encode() for end in ("\r\n", "\x85", "\u2028", "\u2029"))
 _TO_LINE_END = bytes.maketrans(b"\r\x0b\x0c", b"\n\n\n")
 _CONTROLS = bytes({*range(0x20)} - {*b"\t\n\r\x0b\x0c"})
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _EMPTY_LINES = re.compile(r"\n{3,}")
+
+
+def is_longer(text: str, max_bytes: int) -> bool:
+    """Whether a text has more than max_bytes bytes in UTF-8."""
+    return len(text) > max_bytes or (4 * len(text) > max_bytes and len(text.encode("utf-8", "replace")) > max_bytes)
 
 
 def clean_text(text: str) -> str:

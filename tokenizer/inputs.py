@@ -180,12 +180,15 @@ def _rows(source: Input, text_field: str) -> Iterator[bytes]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
+
+        from webtext.base.partset import bounded_batches
+        from webtext.base.untrusted_parquet import BUFFER_BYTES
     except ModuleNotFoundError:
         raise missing_extra("pyarrow", "build") from None
     parent, name = split_path(source.url)
     with parent.open(name) as raw:
         try:
-            file = pq.ParquetFile(raw)
+            file = pq.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER_BYTES)
             if text_field not in file.schema_arrow.names:
                 known = ", ".join(file.schema_arrow.names[:9])
                 raise InputError(
@@ -197,7 +200,7 @@ def _rows(source: Input, text_field: str) -> Iterator[bytes]:
                 is_text(value) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
             ):
                 raise InputError(f"the column '{text_field}' of '{source.url}' is of {type_}", "expected strings")
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[text_field]):
+            for batch in bounded_batches(file, [text_field], _ROWS_AT_ONCE):
                 texts = batch.column(0).cast(value).cast(pa.large_binary())
                 if texts.null_count:
                     source.counts.fail(NO_TEXT, texts.null_count)

@@ -34,11 +34,11 @@ from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, eval
 from webtext.clean.decontaminate.overlap import overlap_rows, shared_examples
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.dedup.sign import texts_of
+from webtext.clean.text_size import START_CHARACTERS
 
 STAGE = "decontaminate"
 SHARES_NGRAM = "shares_evaluation_ngram"
 REPORT = "overlap.json"
-START_CHARACTERS = 200
 VERSIONS = {"unicode": _ngrams.UNICODE_VERSION}
 Mask = npt.NDArray[np.bool_]
 

@@ -15,8 +15,10 @@ from webtext.clean.decontaminate.holding import VERSIONS, Evaluation, holding, w
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.inputs import SetName
 from webtext.clean.pipeline import CleanResult, read_documents
+from webtext.clean.reasons import TOO_MANY_BYTES
+from webtext.clean.text_size import max_text_bytes, without_too_long
 
-CODE_VERSION = 2
+CODE_VERSION = 3  # 3: too_many_bytes
 BATCH_ROWS = 256
 
 
@@ -65,11 +67,20 @@ def _decontaminate_part(context: PartContext, task: PartTask) -> None:
     work: DecontaminateTask = task.payload
     corpus, dropped = context.output("corpus"), context.output("dropped")
     with holding(work.evaluation, dropped) as held:
-        batches = work.documents.open().batches(work.part, batch_size=BATCH_ROWS)
-        for _, judged in context.apply_to_batches(held.judge, batches):
+        documents = work.documents.open()
+        limit = max_text_bytes(documents)
+
+        def judge(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.Table]:
+            short, too_long = without_too_long(batch, limit)
+            return *held.judge(short), too_long
+
+        for _, judged in context.apply_to_batches(judge, documents.batches(work.part, batch_size=BATCH_ROWS)):
             if isinstance(judged, Failed):
                 continue  # counted already
-            kept, gone = judged
+            kept, gone, too_long = judged
+            if too_long.num_rows:
+                corpus.counts.drop(TOO_MANY_BYTES, too_long.num_rows)
+                dropped.write_table(too_long)
             corpus.counts.keep(kept.num_rows)
             held.count(corpus.counts, gone)
             corpus.write_table(pa.Table.from_batches([kept]))

@@ -22,6 +22,7 @@ from webtext.base.partset import PartSet
 from webtext.clean.dedup import spill
 from webtext.clean.dedup.sign import DIGEST_BYTES, fixed_bytes, texts_of
 from webtext.clean.dedup.spill import Array, Spill, blocks, grouped, mapped, range_of_hash, release
+from webtext.clean.reasons import TOO_MANY_BYTES
 
 Numbers = npt.NDArray[np.uint32]
 Bits = npt.NDArray[np.uint8]  # one per row, packed
@@ -75,10 +76,11 @@ class Columns:
         release(self.id_ends, self.karma, self.date, self.flags, self.best, self.stays, self.similarity, self.parents)
 
     def fail(self, document: int, reason: str) -> None:
-        """Take a document out of the comparison that made its worker crash."""
+        """Take a document out of the comparison. One that is too long is not listed: whoever reads its text sees that."""
         if self.flags[document] & PASSED:
             self.flags[document] &= ~np.uint8(PASSED)
-            self.failed[document] = reason
+            if reason != TOO_MANY_BYTES:
+                self.failed[document] = reason
 
     def having(self, documents: Numbers, flag: int) -> npt.NDArray[np.bool_]:
         """Which of the documents have the flag."""

@@ -33,6 +33,7 @@ from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
 from webtext.clean.inputs import SetName
+from webtext.clean.text_size import max_text_bytes, shortened
 
 CODE_VERSION = 3  # raised when signatures, shingles or the files change; guarded by a golden test
 TEXTS_PER_BATCH = 128
@@ -191,8 +192,9 @@ def _entry(task: SignTask) -> dict[str, str]:
 def _sign_part(journal: Journal, task: SignTask) -> None:
     """Runs in a worker."""
     documents = task.documents.open()
+    limit = max_text_bytes(documents)
     batches = journal.apply_to_batches(
-        lambda batch: sign_batch(batch["text"], task.settings),
+        lambda batch: sign_batch(shortened(batch["text"], limit)[0], task.settings),
         documents.batches(task.part, _COLUMNS, TEXTS_PER_BATCH),
     )
     if journal.only is not None:  # a retry of one row makes nothing to be used
@@ -207,16 +209,16 @@ def _sign_part(journal: Journal, task: SignTask) -> None:
         open(signatures, "wb") as file,
         pa.ipc.new_file(str(path), SIGNED, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
     ):
-        for table in _in_batches(_signed(batches, task, file)):
+        for table in _in_batches(_signed(batches, task, limit, file)):
             writer.write_table(table)
     task.work.write_bytes(_entry_name(task.part), json.dumps(_entry(task)).encode())
 
 
 def _signed(
-    batches: Iterable[tuple[pa.RecordBatch, Signed | Failed]], task: SignTask, signatures: BinaryIO
+    batches: Iterable[tuple[pa.RecordBatch, Signed | Failed]], task: SignTask, limit: int, signatures: BinaryIO
 ) -> Iterator[pa.RecordBatch]:
     for batch, signed in batches:
-        failed = pa.nulls(batch.num_rows, pa.string())
+        failed = shortened(batch["text"], limit)[1]
         if isinstance(signed, Failed):  # its row keeps signatures row for row with documents
             failed = pa.array([signed.reason])
             signed = np.zeros((1, task.settings.permutations), np.uint8), np.zeros(1, np.bool_)

@@ -13,7 +13,7 @@ from typing import Literal
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
 from webtext.clean.extract.charset import Undecodable, decode
-from webtext.clean.text import clean_text
+from webtext.clean.text import MAX_TEXT_BYTES, clean_text
 
 EXTRACTORS = ("trafilatura", "resiliparse")
 MAX_PARSER_DEPTH = 255
@@ -58,6 +58,9 @@ class ExtractSettings:
     """What becomes of a page."""
 
     max_body_bytes: int = setting(10_000_000, "refuse pages whose decoded body is larger")
+    max_text_bytes: int = setting(
+        MAX_TEXT_BYTES, "drop documents, pages' or imported, whose text has more bytes in UTF-8"
+    )
     max_nodes: int = setting(250_000, "refuse HTML with more tags")
     max_depth: int = setting(250, "refuse HTML with elements nested deeper; at most 255, where the parser stops")
     extractor: str = setting(
@@ -70,7 +73,7 @@ class ExtractSettings:
     scrub: bool = setting(False, "replace e-mail and public IP addresses by placeholders, as FineWeb does")
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_nodes", "max_depth"):
+        for name in ("max_body_bytes", "max_text_bytes", "max_nodes", "max_depth"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "it must be above 0")
         if self.max_depth > MAX_PARSER_DEPTH:

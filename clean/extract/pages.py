@@ -32,8 +32,10 @@ from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, 
 from webtext.clean.extract.once import ExtractOnce
 from webtext.clean.inputs import InputFile, SetName, find_inputs
 from webtext.clean.language import detect_language
+from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.rules.votes import each_once
 from webtext.clean.scrub import scrub
+from webtext.clean.text import is_longer
 from webtext.clean.unique import UniqueTask, run_unique
 
 CODE_VERSION = 7  # 7: posts; revisits of the same URL; pages that opt out are dropped; WHATWG labels only
@@ -254,6 +256,8 @@ def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Re
     if page.settings.scrub:  # before anything is said of the text: its digest and its language are those of what stays
         (text, *stated), counts = zip(*(scrub(each or "") for each in (text, *stated)), strict=True)
         n_scrubbed = sum(counts)
+    if is_longer(text, page.settings.max_text_bytes):
+        return Dropped(TOO_MANY_BYTES)
     identifier = page_document_id(response.url, response.date, body)
     canonical = canonical_url(response.url)
     language, score = detect_language(text) or (None, None)

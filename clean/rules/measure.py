@@ -17,6 +17,8 @@ from webtext.base.stage import Failed, PartContext, PartTask, run_parts
 from webtext.clean import _signals
 from webtext.clean.dedup.sign import texts_of
 from webtext.clean.inputs import SetName
+from webtext.clean.text import MAX_TEXT_BYTES
+from webtext.clean.text_size import max_text_bytes, shortened
 
 CODE_VERSION = 3  # 3: failed
 COLUMNS = ["id", "text", "language", "language_score"]
@@ -60,7 +62,7 @@ def read_signals(documents: PartSet, out: str | None, columns: Sequence[str], ru
     run.console.say(f"'{documents.folder.url}' has no signals yet: measuring {documents.records:,} documents")
     for part in documents.parts:
         for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
-            yield signals_table(batch).select(list(columns))
+            yield signals_table(batch, max_text_bytes(documents)).select(list(columns))
 
 
 def _recipe() -> Recipe:
@@ -86,7 +88,8 @@ def _measure_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
     documents = task.payload.documents.open()
     batches = documents.batches(task.payload.part, COLUMNS, BATCH_ROWS)
-    for rows, signals in context.apply_to_batches(signals_table, batches):
+    limit = max_text_bytes(documents)
+    for rows, signals in context.apply_to_batches(lambda batch: signals_table(batch, limit), batches):
         if isinstance(signals, Failed):  # counted already; its row keeps signals row for row with documents
             context.main.write([_unmeasured(rows, signals)])
         else:
@@ -99,10 +102,10 @@ def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:
     return dict.fromkeys(SIGNALS.names, 0) | about | {"failed": failed.reason}
 
 
-def signals_table(documents: pa.RecordBatch | pa.Table) -> pa.Table:
+def signals_table(documents: pa.RecordBatch | pa.Table, max_bytes: int = MAX_TEXT_BYTES) -> pa.Table:
     """The 'signals' rows of documents, whose COLUMNS are read: no value becomes a Python object."""
     texts = documents["text"]
-    measured = _signals.measure(*texts_of(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts))
-    measured["failed"] = pa.nulls(documents.num_rows, pa.string())
+    texts, failed = shortened(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts, max_bytes)
+    measured = _signals.measure(*texts_of(texts)) | {"failed": failed}
     columns = [measured[name] if name in measured else documents[name] for name in SIGNALS.names]
     return pa.table(columns, schema=SIGNALS)
