@@ -221,8 +221,8 @@ SIGNALS = pa.schema(
 TOKEN_INDEX = pa.schema(
     [
         _column("shard", pa.string(), "token file, e.g. 'train-00000.tok'"),
-        _column("start", pa.int64(), "index of the document's first token in the shard"),
-        _column("length", pa.int64(), "number of tokens, the closing <|endoftext|> included"),
+        _column("start", pa.int64(), "index in the shard of the <|endoftext|> that opens the document"),
+        _column("length", pa.int64(), "number of tokens, the opening <|endoftext|> included"),
         _column("id", pa.string(), "the document's id"),
         _column("source_part", pa.string(), "part of the corpus it came from"),
         _column("row", pa.int64(), "row in that part"),

@@ -35,7 +35,7 @@ Writes: DIR, a part set of tokens: .tok files, and a row for every document
 def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: str | None) -> None:
     """Write documents as token shards.
 
-    DOCUMENTS is a corpus or documents set; `<|endoftext|>` follows each document.
+    DOCUMENTS is a corpus or documents set; `<|endoftext|>` opens each document.
     """
     from webtext.shards.info import describe, describe_text
     from webtext.shards.pack import pack_shards

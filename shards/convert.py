@@ -27,12 +27,12 @@ from webtext.shards.flat_files import read_llm_c, read_nanogpt, write_llm_c, wri
 from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.id_tables import read_table, write_table
 from webtext.shards.megatron import read_megatron, write_megatron
-from webtext.shards.pack import load_tokenizer, need_eot_id
+from webtext.shards.pack import NO_TOKENS, load_tokenizer, need_eot_id
 from webtext.shards.reader import TokenShards
 from webtext.shards.settings import PackSettings
 from webtext.shards.splitwriter import SplitWriter, Vocabulary
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 _BATCH_ROWS = 4096
 _VALIDATION = re.compile(r"(^|[^a-z])val(id|idation)?([^a-z]|$)", re.IGNORECASE)
 
@@ -193,7 +193,10 @@ def _read_part(context: PartContext, task: PartTask) -> None:
         for row, (identifier, tokens) in enumerate(documents):
             _check_ids(payload, tokens, position)
             position += len(tokens)
-            body = tokens[:-1] if tokens[-1] == vocabulary.eot_id else tokens
+            if not len(tokens):
+                writer.counts.drop(NO_TOKENS)
+                continue
+            body = tokens[tokens != vocabulary.eot_id]
             shard, start = split.append(body)
             writer.counts.keep()
             name = f"{payload.name}:{row}" if identifier is None else identifier

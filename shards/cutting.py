@@ -1,10 +1,10 @@
-"""Documents out of a stream of tokens: they end at an end-of-text, and where the stream's own index says so."""
+"""Documents out of a stream of tokens, by its ends-of-text and by its own index; and end-of-text moved to their ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +17,35 @@ PIECE = 1 << 24
 NO_ENDS = np.zeros(0, np.int64)
 
 
-def cut(tokens: Tokens, eot_id: int, ends: npt.NDArray[np.int64] = NO_ENDS) -> Iterator[Tokens]:
-    """The documents, each with its end-of-text where it has one; none is empty. `ends` rises.
+def cut(tokens: Tokens, eot_id: int, ends: npt.NDArray[np.int64] = NO_ENDS, *, opens: bool = False) -> Iterator[Tokens]:
+    """The documents, each with its end-of-text where it has one: it closes them, or `opens` them. `ends` does not fall.
 
-    >>> [document.tolist() for document in cut(np.array([1, 9, 2, 3, 4]), 9, np.array([3, 5]))]
-    [[1, 9], [2], [3, 4]]
+    A document has no tokens where `ends` repeats a place.
+
+    >>> [document.tolist() for document in cut(np.array([1, 9, 2, 3, 4]), 9, np.array([3, 3, 5]))]
+    [[1, 9], [2], [], [3, 4]]
+    >>> [document.tolist() for document in cut(np.array([1, 9, 2, 9]), 9, opens=True)]
+    [[1], [9, 2], [9]]
     """
     start = 0
-    for first in range(0, len(tokens), PIECE):
+    for first in range(0, max(len(tokens), 1), PIECE):
         stop = min(first + PIECE, len(tokens))
-        of_piece = ends[np.searchsorted(ends, first, "right") : np.searchsorted(ends, stop, "right")]
-        at_eot = np.flatnonzero(tokens[first:stop] == eot_id) + first + 1
-        for end in np.union1d(at_eot, of_piece).tolist():
+        of_piece = ends[
+            np.searchsorted(ends, first, "right" if first else "left") : np.searchsorted(ends, stop, "right")
+        ]
+        at_eot = np.flatnonzero(tokens[first:stop] == eot_id) + first + (0 if opens else 1)
+        at_eot = at_eot[(at_eot > 0) & ~np.isin(at_eot, of_piece)]
+        for end in np.sort(np.concatenate([at_eot, of_piece])).tolist():
             yield tokens[start:end]
             start = end
     if start < len(tokens):
         yield tokens[start:]
+
+
+def write_closed(tokens: Tokens, file: BinaryIO) -> None:
+    """Write a shard's tokens with the end-of-text after each document instead of before it; its document index still holds."""
+    file.write(tokens[1:].data)
+    file.write(tokens[:1].data)
 
 
 def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> Tokens:

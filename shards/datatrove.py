@@ -16,7 +16,7 @@ import numpy as np
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.shards.cutting import NO_ENDS, cut, mapped
+from webtext.shards.cutting import NO_ENDS, cut, mapped, write_closed
 from webtext.shards.format import Tokens, token_dtype
 from webtext.shards.reader import TokenShards
 
@@ -42,8 +42,8 @@ def write_datatrove(shards: TokenShards, folder: Folder) -> list[str]:
     target, names = folder.child(shards.split), []
     for i in range(len(shards)):
         name, tokens = f"{i:05d}_tokens.ds", shards.tokens(i)
-        with target.scratch(name) as path:
-            path.write_bytes(tokens.data)
+        with target.scratch(name) as path, open(path, "wb") as file:
+            write_closed(tokens, file)
         target.write_bytes(f"{name}.index", shards.file(i).index[1:].astype("<u8").tobytes())
         lines = [f"{shards.tokenizer_hash}|{tokens.itemsize}", str(len(tokens)), f"{len(tokens) / 1e9:.3g} GT"]
         target.write_bytes(f"{name}.metadata", "\n".join(lines).encode())

@@ -13,11 +13,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.shards.cutting import cut, mapped
+from webtext.shards.cutting import cut, mapped, write_closed
 from webtext.shards.format import Tokens
 from webtext.shards.reader import TokenShards
 
@@ -43,12 +41,12 @@ def write_nanogpt(shards: TokenShards, folder: Folder) -> list[str]:
     name = f"{SHORT_NAMES[shards.split]}.bin"
     with folder.scratch(name) as path, open(path, "wb") as file:
         for i in range(len(shards)):
-            file.write(shards.tokens(i).data)
+            write_closed(shards.tokens(i), file)
     return [name]
 
 
 def read_llm_c(path: Path, vocab_size: int, eot_id: int) -> Iterator[tuple[str | None, Tokens]]:
-    """Documents of an llm.c file; one that goes on from the file before is a document of its own here."""
+    """Documents of an llm.c file; one that continues from the file before is a document of its own here."""
     with open(path, "rb") as file:
         header = file.read(LLM_C_HEADER_BYTES)
     magic, version, n_tokens = struct.unpack_from("<3i", header.ljust(12, b"\0"))
@@ -61,9 +59,7 @@ def read_llm_c(path: Path, vocab_size: int, eot_id: int) -> Iterator[tuple[str |
     tokens = mapped(path, f"<u{sizes[0]}", LLM_C_HEADER_BYTES)
     if len(tokens) != n_tokens:
         raise InputError(f"'{path}' holds {len(tokens):,} tokens", f"its header says {n_tokens:,}: it is cut off")
-    if n_tokens and tokens[0] == eot_id:
-        tokens = tokens[1:]
-    for document in cut(tokens, eot_id):
+    for document in cut(tokens, eot_id, opens=True):
         yield None, document
 
 
@@ -81,7 +77,6 @@ def write_llm_c(shards: TokenShards, folder: Folder) -> list[str]:
         name = f"{SHORT_NAMES[shards.split]}_{i:06d}.bin"
         with folder.scratch(name) as path, open(path, "wb") as file:
             file.write(struct.pack("<3i", magic, version, len(tokens)).ljust(LLM_C_HEADER_BYTES, b"\0"))
-            file.write(np.array([shards.eot_id], tokens.dtype).tobytes())
-            file.write(tokens[:-1].data)
+            file.write(tokens.data)
         names.append(name)
     return names

@@ -1,7 +1,7 @@
 """The token file `.tok`: one shard of tokens with its own header, document index and checksums.
 
     header      256 bytes, little-endian; `ShardHeader` (byte by byte in README.md)
-    tokens      n_tokens of 2 or 4 bytes each, then zeros up to a multiple of 8
+    tokens      n_tokens of 2 or 4 bytes each, every document after its end-of-text; then zeros up to a multiple of 8
     index       n_documents + 1 positions of 8 bytes: where each document starts, then n_tokens
     checksums   one CRC-32 (zlib) of 4 bytes for every block_bytes of what lies between the header and here
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from webtext.base.errors import InputError, ShardCorrupt
 
 MAGIC = b"\x89TOKENS\n"  # not text, and a transfer that rewrites line ends breaks it
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 HEADER_BYTES = 256
 BLOCK_BYTES = 1 << 20
 MAX_U16_VOCABULARY = 1 << 16
@@ -116,9 +116,10 @@ class ShardHeader:
             _FIELDS.unpack_from(data)
         )
         if magic != MAGIC:
-            corrupt(location, "magic", repr(magic), f"this is no token file: it does not start with {MAGIC!r}")
+            corrupt(location, "magic", repr(magic), f"this is not a token file: it does not start with {MAGIC!r}")
         if version != FORMAT_VERSION:
-            corrupt(location, "version", version, f"this version of webtext reads version {FORMAT_VERSION}")
+            why = "; version 2 has the end-of-text after each document" if version == 2 else ""
+            corrupt(location, "version", version, f"this version of webtext reads version {FORMAT_VERSION}{why}")
         (checksum,) = _HEADER_CHECKSUM.unpack_from(data, _CHECKSUM_AT)
         if checksum != zlib.crc32(data[:_CHECKSUM_AT]):
             corrupt(

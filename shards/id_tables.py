@@ -38,7 +38,7 @@ def read_table(path: Path, vocab_size: int, eot_id: int) -> Iterator[tuple[str |
 
 
 def write_table(shards: TokenShards, folder: Folder) -> list[str]:
-    """A Parquet file for each shard, columns id and input_ids (i32, u32 above 2^31), the end-of-text among them."""
+    """A Parquet file for each shard, columns id and input_ids (i32, u32 above 2^31): each document with an end-of-text last."""
     kind = pa.int32() if shards.vocab_size <= 1 << 31 else pa.uint32()
     schema = pa.schema([pa.field("id", pa.string()), pa.field("input_ids", pa.list_(kind))])
     names = []
@@ -48,7 +48,8 @@ def write_table(shards: TokenShards, folder: Folder) -> list[str]:
         with folder.scratch(name) as path, pq.ParquetWriter(path, schema, compression="zstd") as table:
             for first in range(0, len(ids), BATCH_ROWS):
                 bounds = file.index[first : first + BATCH_ROWS + 1].astype(np.int64)
-                tokens = file.tokens[bounds[0] : bounds[-1]].astype(np.dtype(kind.to_pandas_dtype()))
+                opened = file.tokens[bounds[0] : bounds[-1]]
+                tokens = np.roll(opened, -1).astype(np.dtype(kind.to_pandas_dtype()))
                 lists = pa.ListArray.from_arrays(pa.array(bounds - bounds[0], pa.int32()), pa.array(tokens, kind))
                 table.write_batch(pa.record_batch([ids[first : first + BATCH_ROWS], lists], schema=schema))
         names.append(name)
@@ -75,7 +76,7 @@ def _documents(path: Path, batch: Any, eot_id: int) -> Iterator[tuple[str | None
     ids = batch.column("id").to_pylist() if "id" in names else [None] * batch.num_rows
     for identifier, row in zip(ids, lists, strict=True):
         tokens = row.values.to_numpy(zero_copy_only=False) if row.is_valid else np.zeros(0, np.int64)
-        parts = list(cut(tokens, eot_id))
+        parts = list(cut(tokens, eot_id, np.array([len(tokens)])))
         for n, part in enumerate(parts):
             name = None if identifier is None else str(identifier)
             yield (name if n == 0 or name is None else f"{name}:{n}"), part

@@ -17,7 +17,7 @@ import numpy as np
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.shards.cutting import cut, mapped
+from webtext.shards.cutting import cut, mapped, write_closed
 from webtext.shards.format import Tokens
 from webtext.shards.reader import TokenShards
 
@@ -59,7 +59,7 @@ def read_megatron(path: Path, vocab_size: int, eot_id: int) -> Iterator[tuple[st
             f"'{path}' does not describe '{path.with_suffix('.bin').name}' beside it",
             "sequences must follow each other without gaps: make both again",
         )
-    for document in cut(tokens, eot_id, ends[bounds[1:][bounds[1:] > 0] - 1]):
+    for document in cut(tokens, eot_id, np.append(0, ends)[bounds[1:]]):
         yield None, document
 
 
@@ -69,7 +69,7 @@ def write_megatron(shards: TokenShards, folder: Folder) -> list[str]:
     bin_name, idx_name = f"{shards.split}.bin", f"{shards.split}.idx"
     with folder.scratch(bin_name) as path, open(path, "wb") as file:
         for i in range(len(shards)):
-            file.write(shards.tokens(i).data)  # ids lie below 2^31, so u32 and i32 have the same bytes
+            write_closed(shards.tokens(i), file)  # ids lie below 2^31, so u32 and i32 have the same bytes
     lengths = np.diff(shards.document_bounds)
     if wide and shards.vocab_size > 1 << 31 or (len(lengths) and int(lengths.max()) >= 1 << 31):
         raise InputError(

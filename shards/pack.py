@@ -1,9 +1,9 @@
-"""Documents and a tokenizer in, token shards out: every document's tokens, then one `<|endoftext|>`.
+"""Documents and a tokenizer in, token shards out: for every document one `<|endoftext|>`, then its tokens.
 
 One part of the corpus makes one part of the token set: the rows of the document index, and beside them
 `train-00000.tok` and `validation-00000.tok` (a split without documents writes no file). Each part depends on its own
 documents only, so the bytes are the same for any number of workers. Text is text: `<|endoftext|>` inside a document is
-encoded as the characters it is written with, and the token stands for the end of a document alone.
+encoded as the characters it is written with, and the token stands for nothing but the start of a document.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
 from webtext.shards.splitwriter import SplitWriter, Vocabulary
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 END_OF_TEXT = "<|endoftext|>"
 NO_TOKENS = "no_tokens"
 _BATCH_ROWS = 256

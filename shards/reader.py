@@ -31,7 +31,7 @@ class KnowsItsHash(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenDocument:
-    """One document as tokens (the closing end-of-text included), and where it came from."""
+    """One document as tokens (the end-of-text that opens it included), and where it came from."""
 
     tokens: Tokens
     id: str

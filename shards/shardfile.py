@@ -50,7 +50,7 @@ class ShardWriter:
         self._file.write(bytes(HEADER_BYTES))
 
     def append(self, tokens: Tokens) -> int:
-        """Append one document and its closing end-of-text token; returns the position of its first token.
+        """Append one document after an end-of-text token, which opens it; returns the position of that token.
 
         InputError when an id lies past the vocabulary: nothing of the document is written then.
         """
@@ -58,7 +58,7 @@ class ShardWriter:
             raise InputError(f"token id {int(tokens.max())} lies past the vocabulary of {self._vocab_size:,} tokens")
         start = self.n_tokens
         self._starts.append(start)
-        self._write(tokens.astype(self._dtype, copy=False).tobytes() + self._eot)
+        self._write(self._eot + tokens.astype(self._dtype, copy=False).tobytes())
         self.n_tokens += len(tokens) + 1
         return start
 
@@ -164,7 +164,7 @@ class ShardFile:
         return self.checks.are_due(HEADER_BYTES + starts * size, HEADER_BYTES + stops * size)
 
     def document(self, i: int) -> Tokens:
-        """The tokens of the shard's i-th document, its closing end-of-text token included."""
+        """The tokens of the shard's i-th document, the end-of-text that opens it included."""
         if not 0 <= i < self.header.n_documents:
             raise InputError(
                 f"'{self.location}' has no document {i}", f"it holds documents 0 to {self.header.n_documents - 1}"

@@ -83,11 +83,6 @@ class WindowStream:
         else:
             self.windows = DocumentWindows(shards.document_bounds, settings.context)
         self.n_windows = self.windows.n_windows
-        if not self.n_windows:
-            raise InputError(
-                f"no document of the {shards.split} split of '{shards.set.folder.url}' has two tokens",
-                "pack longer documents, or let windows cross documents",
-            )
         n_windows = min(self.block_windows * (settings.group_blocks or self.n_windows), self.n_windows)
         self._group_bytes = n_windows * settings.context * shards.token_dtype.itemsize
         self._order: tuple[int, EpochOrder] | None = None

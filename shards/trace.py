@@ -20,7 +20,7 @@ class Origin:
     shard: str
     offset: int
     id: str  # of the document
-    token_in_document: int
+    token_in_document: int  # 0 is the end-of-text that opens the document
     source_set: str  # what was packed or converted: "corpus", "documents", or the format of the source
     source_part: str
     row: int

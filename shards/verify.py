@@ -15,14 +15,14 @@ PIECE = 1 << 20
 
 
 def verify_shard(shard: ShardFile) -> None:
-    """Check the checksums, the index, that ids lie below the vocabulary, and end-of-text at each document's end only.
+    """Check the checksums, the index, that ids lie below the vocabulary, and end-of-text at each document's start only.
 
     Raises ShardCorrupt naming the file and the first block, document or token that is wrong.
     """
     _verify_blocks(shard)
     check_index(shard.index, shard.header, shard.location)
     _verify_tokens(shard)
-    _verify_ends(shard)
+    _verify_starts(shard)
 
 
 def _verify_blocks(shard: ShardFile) -> None:
@@ -46,15 +46,15 @@ def _verify_tokens(shard: ShardFile) -> None:
         corrupt(shard.location, "padding after the tokens", "not zero", "it must be zero")
 
 
-def _verify_ends(shard: ShardFile) -> None:
+def _verify_starts(shard: ShardFile) -> None:
     header = shard.header
-    last = shard.tokens[shard.index[1:].astype(np.int64) - 1]
-    if (last != header.eot_id).any():
-        at = int(np.argmax(last != header.eot_id))
-        corrupt(shard.location, f"last token of document {at:,}", last[at], f"expected end-of-text, {header.eot_id}")
-    n_ends = sum(int(np.count_nonzero(piece == header.eot_id)) for _, piece in _pieces(shard.tokens))
-    if n_ends != header.n_documents:
-        corrupt(shard.location, "number of end-of-text tokens", n_ends, f"there are {header.n_documents:,} documents")
+    first = shard.tokens[shard.index[:-1].astype(np.int64)]
+    if (first != header.eot_id).any():
+        at = int(np.argmax(first != header.eot_id))
+        corrupt(shard.location, f"first token of document {at:,}", first[at], f"expected end-of-text, {header.eot_id}")
+    n_eots = sum(int(np.count_nonzero(piece == header.eot_id)) for _, piece in _pieces(shard.tokens))
+    if n_eots != header.n_documents:
+        corrupt(shard.location, "number of end-of-text tokens", n_eots, f"there are {header.n_documents:,} documents")
 
 
 def _pieces(tokens: Tokens) -> Iterator[tuple[int, Tokens]]:

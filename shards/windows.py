@@ -62,16 +62,17 @@ class RingWindows:
 
 
 class DocumentWindows:
-    """Windows of at most context + 1 tokens, none across the end of a document: by the shards' document indexes.
+    """Windows of at most context + 1 tokens, each inside one document: by the shards' document indexes.
 
-    A document of L tokens (its end-of-text included) has ⌈(L - 1) / context⌉ of them, the last one short; all its tokens
-    but the first are targets. Takes 16 bytes of memory a document.
+    A document of L tokens (with the end-of-text that opens it) has ⌈L / context⌉ of them. The last one is short by at least
+    a token, so an end-of-text fills it up: the target after the document's last token. So all of its tokens but the first are
+    targets once, and so is its end. Takes 16 bytes of memory per document.
     """
 
     def __init__(self, bounds: Indices, context: int) -> None:
         """`bounds` are the positions where the documents start, then the number of tokens."""
         self._starts, self._ends = bounds[:-1], bounds[1:]
-        self._firsts = np.concatenate([[0], np.cumsum(-(-(self._ends - self._starts - 1) // context))]).astype(np.int64)
+        self._firsts = np.concatenate([[0], np.cumsum(-(-(self._ends - self._starts) // context))]).astype(np.int64)
         self.n_windows = int(self._firsts[-1])
         self._context = context
 
@@ -95,15 +96,14 @@ class DocumentWindows:
 
 
 def document_numbers(tokens: npt.NDArray[np.integer[npt.NBitBase]], eot_id: int) -> npt.NDArray[np.int32]:
-    """Which document of its window each token belongs to: 0 up to and with the first end-of-text, then 1, and so on.
+    """Which document of its window each token belongs to: 0 is that of the first token, an end-of-text begins the next one.
 
     Attention stays inside documents where `numbers[:, :, None] == numbers[:, None, :]`. In windows that do not cross
-    documents everything after number 0 is padding: targets count where `numbers[:, 1:] == 0`.
+    documents the first target with number 1 is the document's end, and the rest is padding: targets count where
+    `numbers[:, :-1] == 0`.
 
-    >>> document_numbers(np.array([[5, 9, 7, 9, 9]]), eot_id=9).tolist()
-    [[0, 0, 1, 1, 2]]
+    >>> document_numbers(np.array([[5, 9, 7, 9, 9], [9, 5, 7, 9, 9]]), eot_id=9).tolist()
+    [[0, 1, 1, 2, 3], [0, 0, 0, 1, 2]]
     """
-    ends = np.cumsum(tokens == eot_id, axis=-1, dtype=np.int32)
-    ends[..., 1:] = ends[..., :-1].copy()
-    ends[..., 0] = 0
-    return ends
+    numbers = np.cumsum(tokens == eot_id, axis=-1, dtype=np.int32)
+    return numbers - numbers[..., :1]

@@ -19,7 +19,7 @@ class HeldOut:
         for source, part in zip(sources, parts, strict=True):
             held = source.validation
             context, limit = settings.context, settings.eval_windows
-            windows = Windows(held.streams(), eot_id=held.eot_id, context=context, stride=None, limit=limit)
+            windows = Windows(held.streams(), context=context, stride=None, limit=limit)
             if len(windows):
                 self._windows[source.name], self._parts[source.name] = windows, part
 

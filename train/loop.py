@@ -35,7 +35,7 @@ from webtext.train.sources import Source, open_sources, source_uses
 if TYPE_CHECKING:
     from webtext.train.distributed import World
 
-CODE_VERSION = 3
+CODE_VERSION = 4
 VISIBLE_SECONDS = 120.0
 """How long a process waits to see the checkpoint that process 0 chose: twice what NFS clients remember of a folder by default."""
 _POLL_SECONDS = 0.5

@@ -1,10 +1,10 @@
 """What of a window attends to what, and which targets count: the model as a function from windows to its loss.
 
-A window may hold several documents, each closed by an end-of-text, or one and then padding (`shards/windows.py`). With
-document masks a token attends to its own document alone; an end-of-text belongs to the document that it closes, and its
-target, the first token of the next one, counts. Positions run on through the window, masked or not: GPT-2's are absolute,
-and each is trained on all of a corpus. In windows that do not cross documents every target after the first end-of-text is
-padding and counts nothing.
+A window may hold several documents, each opened by an end-of-text, or one and then padding (`shards/windows.py`). With
+document masks a token attends to its own document alone, with the end-of-text that opens it; the end-of-text is also the
+target after the last token of the document before. Positions run on through the window, masked or not: GPT-2's are absolute,
+and each is trained on all of a corpus. In windows that do not cross documents the first end-of-text after the start is the
+target that ends the document; what follows is padding and does not count.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from webtext.train.settings import TrainSettings
 
 def documents_of(tokens_bt: Tensor, eot_id: int) -> Tensor:
     """Which document of its window each token belongs to, [b, t]: `document_numbers` of shards, on the tokens' device."""
-    ends_bt = (tokens_bt == eot_id).long()
-    return ends_bt.cumsum(1) - ends_bt
+    numbers_bt = (tokens_bt == eot_id).cumsum(1)
+    return numbers_bt - numbers_bt[:, :1]
 
 
 def counted_targets(tokens_bt: Tensor, eot_id: int) -> Tensor:
-    """Whether the target after each input token is one, [b, t], in windows of one document each: no end-of-text before."""
-    return (tokens_bt == eot_id).cumsum(1) == 0
+    """Whether the target after each input token counts, [b, t], in windows of one document each: the input is no padding."""
+    return documents_of(tokens_bt, eot_id) == 0
 
 
 @dataclass(frozen=True, slots=True)

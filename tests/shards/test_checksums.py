@@ -100,7 +100,7 @@ def test_the_altered_block_is_named_with_what_to_do_and_read_once_it_is_mended(t
     path = write(tmp_path / "a.tok", [[1] * 100])
     edit(path, 400, b"\x07")
     file = ShardFile(path)
-    assert file.read(0, 64).tolist() == [1] * 64
+    assert file.read(0, 64).tolist() == [256] + [1] * 63
     with pytest.raises(ShardCorrupt, match=r"a\.tok': checksum of block 2 \(bytes 384 to 447\)") as caught:
         file.read(60, 70)
     assert "copy the file from where it is whole" in caught.value.lines[2]

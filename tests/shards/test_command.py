@@ -77,16 +77,16 @@ def test_verify_names_a_missing_file_of_a_remote_set_and_exits_with_3(
 
 
 def test_sample_decodes_a_place_with_its_document(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["shards", "sample", tokens, "--tokenizer", "any", "--context", "5", "--at", "train-00000.tok:6"]
+    arguments = ["shards", "sample", tokens, "--tokenizer", "any", "--context", "5", "--at", "train-00000.tok:7"]
     assert run(arguments) == 0
-    assert capsys.readouterr().out == ("--- train-00000.tok:6  document 0-0, part-00000.parquet row 0\nworld\n")
+    assert capsys.readouterr().out == ("--- train-00000.tok:7  document 0-0, part-00000.parquet row 0\nworld\n")
 
 
 def test_sample_shows_what_training_sees_first(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["shards", "sample", tokens, "--tokenizer", "any", "--context", "8", "-n", "3", "--seed", "4", "--json"]
     assert run(arguments) == 0
     windows = json.loads(capsys.readouterr().out)["windows"]
-    ring = "hello world<|endoftext|>second<|endoftext|>third<|endoftext|>" * 2
+    ring = "<|endoftext|>hello world<|endoftext|>second<|endoftext|>third" * 2
     assert len({(window["shard"], window["offset"]) for window in windows}) == 3
     assert all(window["text"] in ring for window in windows)
 

@@ -107,6 +107,79 @@ def test_there_and_back_keeps_tokens_documents_and_splits(
             assert [d.id for d in now.documents()] == [d.id for d in was.documents()]
 
 
+STREAMS = ["abc|ef|ghij|", "||abc||e|", "|", "ab|c"]
+"""Documents as other trainers close them; some are empty, and the last stream lacks its last end-of-text."""
+
+
+def closed_file(form: str, stream: str, folder: Path) -> Path:
+    """A file of `form` with this stream and, where the format has one, the index of its documents."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir()
+    tokens = np.array(ids(stream), "<u2")
+    lengths = [len(text) + 1 for text in stream.split("|")[:-1]] + ([1] if stream[-1] != "|" else [])
+    if form == "megatron":
+        (folder / "train.bin").write_bytes(tokens.tobytes())
+        offsets = np.append(0, np.cumsum(lengths)[:-1]) * 2
+        (folder / "train.idx").write_bytes(megatron(lengths=tuple(lengths), offsets=tuple(offsets.tolist())))
+    elif form == "datatrove":
+        (folder / "a.ds").write_bytes(tokens.tobytes())
+        (folder / "a.ds.index").write_bytes(np.cumsum(lengths).astype("<u8").tobytes())
+    elif form == "parquet":
+        rows = np.split(tokens.astype(np.int32), np.cumsum(lengths)[:-1])
+        pq.write_table(pa.table({"id": [str(i) for i in range(len(rows))], "input_ids": rows}), folder / "a.parquet")
+    else:
+        (folder / "train.bin").write_bytes(tokens.tobytes())
+    return folder
+
+
+@pytest.mark.parametrize("form", ["nanogpt", "megatron", "datatrove", "parquet"])
+@pytest.mark.parametrize("stream", STREAMS)
+def test_formats_that_close_documents_come_back_exactly_with_each_end_of_text_moved(
+    form: str, stream: str, tokens: str, tmp_path: Path
+) -> None:
+    whole = stream if stream[-1] == "|" else f"{stream}|"
+    shards = back(closed_file(form, stream, tmp_path / "in"), form, tmp_path / "tok")
+    assert text_of(shards) == "".join(f"|{text}" for text in whole.split("|")[:-1])
+    assert shards.n_documents == whole.count("|")
+    to(str(tmp_path / "tok"), form, tmp_path / "out")
+    expected = closed_file(form, whole, tmp_path / "expected")
+    suffixes = {"megatron": (".bin", ".idx"), "datatrove": (".ds", ".index"), "parquet": (), "nanogpt": (".bin",)}
+    for suffix in suffixes[form]:
+        (found,), (meant,) = ([p for p in d.rglob("*") if p.suffix == suffix] for d in (tmp_path / "out", expected))
+        assert found.read_bytes() == meant.read_bytes()
+    again = back(tmp_path / "out", form, tmp_path / "again")
+    assert [d.tokens.tolist() for d in again.documents()] == [d.tokens.tolist() for d in shards.documents()]
+
+
+@pytest.mark.parametrize("stream", ["|abc|ef|ghij", "||abc||e|", "|"])
+def test_llm_c_opens_documents_as_token_sets_do(stream: str, tokens: str, tmp_path: Path) -> None:
+    data = llm_c(n=len(stream), tokens=np.array(ids(stream), "<u2").tobytes())
+    (tmp_path / "train.bin").write_bytes(data)
+    assert text_of(back(tmp_path / "train.bin", "llm.c", tmp_path / "tok")) == stream
+    to(str(tmp_path / "tok"), "llm.c", tmp_path / "out")
+    assert (tmp_path / "out" / "train_000000.bin").read_bytes() == data
+
+
+def test_documents_without_a_token_are_counted_as_dropped(tokens: str, tmp_path: Path) -> None:
+    """An index with documents of no tokens at the start, in the middle and at the end; a null and an empty row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.ds").write_bytes(np.array(ids("ab|c|"), "<u2").tobytes())
+    (folder / "a.ds.index").write_bytes(np.array([0, 3, 3, 5, 5], "<u8").tobytes())
+    shards = back(folder, "datatrove", tmp_path / "tok")
+    assert text_of(shards) == "|ab|c"
+    assert shards.set.counts.to_json() == {"records_in": 5, "kept": 2, "dropped": {"no_tokens": 3}, "failed": {}}
+    assert [document.row for document in shards.documents()] == [1, 3]
+    pq.write_table(pa.table({"input_ids": [ids("x|"), [], None, ids("y")]}), tmp_path / "a.parquet")
+    shards = back(tmp_path / "a.parquet", "parquet", tmp_path / "table")
+    assert (text_of(shards), shards.set.counts.dropped) == ("|x|y", {"no_tokens": 2})
+
+
 def test_datatroves_own_reader_reads_what_we_write_and_we_what_its_own_writer_writes(
     tokens: str, tmp_path: Path
 ) -> None:
@@ -125,7 +198,10 @@ def test_datatroves_own_reader_reads_what_we_write_and_we_what_its_own_writer_wr
         theirs.write(ids(text), None)
     theirs.close()
     shards = back(tmp_path / "ds", "datatrove", tmp_path / "again")
-    assert text_of(shards) == "xy|z|no end|"
+    to(str(tmp_path / "again"), "datatrove", tmp_path / "there")
+    read = dataset.DatatroveFileDataset(str(tmp_path / "there/train/00000_tokens.ds"), seq_len=11, token_size=2)
+    assert read[0]["input_ids"].tolist() == ids("xy|z|no end|")
+    assert text_of(shards) == "|xy|z|no end"
 
 
 def test_megatrons_own_reader_reads_what_we_write(tokens: str, tmp_path: Path) -> None:
@@ -136,10 +212,14 @@ def test_megatrons_own_reader_reads_what_we_write(tokens: str, tmp_path: Path) -
     assert dataset.document_indices.tolist() == [0, 1, 2, 3]
     builder = indexed.IndexedDatasetBuilder(str(tmp_path / "b_val.bin"), dtype=np.int32)
     builder.add_document(np.array(ids("xyz|"), np.int32), [1, 3])
+    builder.add_document(np.array(ids("|"), np.int32), [1])
     builder.add_document(np.array(ids("w"), np.int32), [1])
     builder.finalize(str(tmp_path / "b_val.idx"))
     back(tmp_path / "b_val.idx", "megatron", tmp_path / "again")
-    assert text_of(TokenShards(tmp_path / "again", "validation")) == "xyz|w|"
+    assert text_of(TokenShards(tmp_path / "again", "validation")) == "|xyz||w"
+    to(str(tmp_path / "again"), "megatron", tmp_path / "there")
+    dataset = indexed.IndexedDataset(str(tmp_path / "there" / "validation"))
+    assert [dataset[i].tolist() for i in range(len(dataset))] == [ids("xyz|"), ids("|"), ids("w|")]
 
 
 def test_datasets_reads_our_parquet_and_we_what_it_saves(tokens: str, tmp_path: Path) -> None:
@@ -154,7 +234,7 @@ def test_datasets_reads_our_parquet_and_we_what_it_saves(tokens: str, tmp_path: 
     made.save_to_disk(str(tmp_path / "saved"))
     shards = back(tmp_path / "saved", "parquet", tmp_path / "again")
     assert [(d.id, d.row) for d in shards.documents()] == [("one", 0), ("two", 1), ("two:1", 2)]
-    assert text_of(shards) == "pq|r|s|"
+    assert text_of(shards) == "|pq|r|s"
 
 
 def test_a_converted_token_is_traced_to_its_file(tokens: str, tmp_path: Path) -> None:
@@ -177,15 +257,19 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tokens: str, tmp_path
 def test_the_split_is_that_of_the_name_unless_one_is_given(tokens: str, tmp_path: Path) -> None:
     to(tokens, "nanogpt", tmp_path / "out")
     shards = back(tmp_path / "out", "nanogpt", tmp_path / "again", split="train")
-    assert text_of(shards) == "abc|ef|ghij|d|k|"
+    assert text_of(shards) == "|abc|ef|ghij|d|k"
 
 
-def test_documents_end_at_end_of_text_and_at_their_own_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_begin_or_end_at_end_of_text_and_end_at_their_own_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.shards.cutting.PIECE", 3)
     stream = np.array(ids("ab||cdefg|hi"), np.uint16)
     assert [part.tolist() for part in cut(stream, EOT, np.array([0, 2, 6, 6, 12]))] == [
-        ids(text) for text in ("ab", "|", "|", "cd", "efg|", "hi")
+        ids(text) for text in ("", "ab", "|", "|", "cd", "", "efg|", "hi")
     ]
+    assert [part.tolist() for part in cut(stream, EOT, opens=True)] == [
+        ids(text) for text in ("ab", "|", "|cdefg", "|hi")
+    ]
+    assert [part.tolist() for part in cut(stream[:0], EOT, np.array([0, 0]))] == [[], []]
 
 
 def llm_c(magic: int = 20240520, version: int = 1, n: int = 2, tokens: bytes = b"a\0b\0") -> bytes:
@@ -260,7 +344,7 @@ def test_a_changed_file_is_converted_anew_and_the_others_are_not(tmp_path: Path,
     back(source, "nanogpt", out)
     first = (out / "train-00000.tok").stat().st_mtime_ns
     (source / "b.bin").write_bytes(np.array(ids("new|"), "<u2").tobytes())
-    assert text_of(back(source, "nanogpt", out)) == "a|new|"
+    assert text_of(back(source, "nanogpt", out)) == "|a|new"
     assert (out / "train-00000.tok").stat().st_mtime_ns == first
 
 

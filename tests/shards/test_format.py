@@ -40,17 +40,17 @@ def edit(path: Path, offset: int, data: bytes, *, seal: bool = False) -> None:
 
 
 def test_the_file_is_byte_for_byte_what_the_readme_describes(tmp_path: Path) -> None:
-    """Two documents, 'Hi' and 'a', of bytes as tokens: 72 105 256 97 256, ten bytes and six of padding."""
+    """Two documents, 'Hi' and 'a', of bytes as tokens: 256 72 105 256 97, ten bytes and six of padding."""
     data = write(tmp_path / "a.tok", [[72, 105], [97]], block_bytes=1 << 20).read_bytes()
     assert data[0:8] == b"\x89TOKENS\n"
-    assert struct.unpack("<II", data[8:16]) == (2, 2)  # version, bytes per token
+    assert struct.unpack("<II", data[8:16]) == (3, 2)  # version, bytes per token
     assert struct.unpack("<QQ", data[16:32]) == (300, 256)  # vocabulary, end of text
     assert data[32:64].hex() == HASH
     assert struct.unpack("<QQQ", data[64:88]) == (5, 2, 1 << 20)  # tokens, documents, block
     assert data[88:120] == hashlib.sha256(data[296:300]).digest()
     assert data[120:252] == bytes(132)
     assert struct.unpack("<I", data[252:256])[0] == zlib.crc32(data[:252])
-    assert struct.unpack("<5H", data[256:266]) == (72, 105, 256, 97, 256)
+    assert struct.unpack("<5H", data[256:266]) == (256, 72, 105, 256, 97)
     assert data[266:272] == bytes(6)
     assert struct.unpack("<3Q", data[272:296]) == (0, 3, 5)
     assert struct.unpack("<I", data[296:300])[0] == zlib.crc32(data[256:296])
@@ -70,7 +70,7 @@ def test_what_is_written_is_read_back_and_verifies(
     path = write(tmp_path_factory.mktemp("t") / "a.tok", documents, vocab_size, 50_000, block_bytes)
     shard = ShardFile(path)
     verify_shard(shard)
-    assert [shard.document(i).tolist() for i in range(len(documents))] == [[*d, 50_000] for d in documents]
+    assert [shard.document(i).tolist() for i in range(len(documents))] == [[50_000, *d] for d in documents]
     assert shard.header.n_tokens == sum(map(len, documents)) + len(documents)
     assert path.stat().st_size == shard.header.file_bytes
 
@@ -79,7 +79,7 @@ def test_what_is_written_is_read_back_and_verifies(
 def test_a_vocabulary_past_65536_takes_four_bytes_a_token(tmp_path: Path, vocab_size: int, dtype: str) -> None:
     shard = ShardFile(write(tmp_path / "a.tok", [[0, vocab_size - 2]], vocab_size, vocab_size - 1))
     assert shard.tokens.dtype == np.dtype(dtype)
-    assert shard.tokens.tolist() == [0, vocab_size - 2, vocab_size - 1]
+    assert shard.tokens.tolist() == [vocab_size - 1, 0, vocab_size - 2]
 
 
 def test_tokens_are_read_only(tmp_path: Path) -> None:
@@ -104,7 +104,8 @@ def test_a_file_whose_writing_stopped_is_no_shard(tmp_path: Path) -> None:
     ("offset", "data", "complaint"),
     [
         (0, b"PAR1", "magic is b'PAR1ENS"),
-        (8, struct.pack("<I", 1), "version is 1"),
+        (8, struct.pack("<I", 1), "version is 1\nthis version of webtext reads version 3\nmake the token set again"),
+        (8, struct.pack("<I", 2), "version 2 has the end-of-text after each document\nmake the token set again"),
         (12, struct.pack("<I", 4), "bytes per token is 4"),
         (16, struct.pack("<Q", 0), "vocab_size is 0"),
         (16, struct.pack("<Q", 1 << 40), "vocab_size is 1099511627776"),

@@ -191,11 +191,11 @@ def test_an_array_that_cannot_hold_a_batch_is_refused(shards: TokenShards, out: 
 
 
 def test_windows_inside_documents_are_filled_up_with_end_of_text(shards_of: Make) -> None:
-    """'abcde|' has 6 tokens: with a context of 2 the windows abc, cde, e|; 'f|' has one; a window never goes on past |."""
+    """'|abcde' has 6 tokens: with a context of 2 the windows |ab, bcd, de|; '|f' has one; each ends with its document."""
     shards = shards_of([["abcde", "f"], ["gh"]])
-    sampler = Sampler(shards, context=2, batch_size=5, crosses_documents=False)
+    sampler = Sampler(shards, context=2, batch_size=6, crosses_documents=False)
     seen = ["".join("|" if token == 256 else chr(token) for token in window) for window in next(sampler)]
-    assert sorted(seen) == ["abc", "cde", "e||", "f||", "gh|"]
+    assert sorted(seen) == ["bcd", "de|", "h||", "|ab", "|f|", "|gh"]
 
 
 def test_a_mixture_keeps_its_weights_and_each_sources_own_order(shards_of: Make, tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ def test_any_flipped_bit_after_the_header_is_found(
     ("offset", "data", "complaint"),
     [
         (256, struct.pack("<H", 300), "token 0 is 300"),
-        (260, struct.pack("<H", 1), "last token of document 0 is 1"),
-        (256, struct.pack("<H", 256), "number of end-of-text tokens is 3"),
+        (256, struct.pack("<H", 1), "first token of document 0 is 1"),
+        (258, struct.pack("<H", 256), "number of end-of-text tokens is 3"),
         (266, b"\x01", "padding after the tokens is not zero"),
         (272, struct.pack("<Q", 1), "range of the document index is 1 to 5"),
         (280, struct.pack("<Q", 0), "length of document 0 is 0"),

@@ -19,7 +19,7 @@ def test_an_epoch_covers_the_ring_without_overlap(n_tokens: int, context: int, e
 
 
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=20), context=st.integers(1, 12))
-def test_every_token_of_a_document_but_its_first_is_a_target_once(lengths: list[int], context: int) -> None:
+def test_every_token_of_a_document_but_its_first_and_its_end_are_targets_once(lengths: list[int], context: int) -> None:
     bounds = np.cumsum([0, *lengths])
     windows = DocumentWindows(bounds, context)
     numbers = np.arange(windows.n_windows)
@@ -30,6 +30,9 @@ def test_every_token_of_a_document_but_its_first_is_a_target_once(lengths: list[
         document = np.searchsorted(bounds, start, side="right")
         assert start + length <= bounds[document]
         assert length <= context + 1
+    last = [length for start, length in places if start + length in bounds]
+    filled = [length for length in last if length <= context]  # the end-of-text after them is a target too
+    assert len(filled) == len(lengths)
 
 
 @given(lengths=st.lists(st.integers(2, 30), min_size=1, max_size=20), context=st.integers(1, 12), data=st.data())
@@ -48,7 +51,7 @@ def test_an_extent_holds_all_windows_of_its_block(lengths: list[int], context: i
 
 @pytest.mark.parametrize(
     ("tokens", "numbers"),
-    [([1, 2, 3], [0, 0, 0]), ([1, 9, 3, 9, 9], [0, 0, 1, 1, 2]), ([9, 9, 1], [0, 1, 2]), ([9], [0])],
+    [([1, 2, 3], [0, 0, 0]), ([1, 9, 3, 9, 9], [0, 1, 1, 2, 3]), ([9, 2, 9, 1], [0, 0, 1, 1]), ([9], [0])],
 )
 def test_tokens_are_numbered_by_document(tokens: list[int], numbers: list[int]) -> None:
     assert document_numbers(np.array([tokens], np.uint16), 9).tolist() == [numbers]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,24 @@ def torchrun() -> Callable[..., list[str]]:
     local = ["--local-addr", "127.0.0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     start = [sys.executable, str(Path(__file__).with_name("forking_torchrun.py")), *local, "--nproc-per-node"]
     return lambda n, *arguments: [*start, str(n), *arguments]
+
+
+@pytest.fixture(scope="session")
+def token_set_of() -> Callable[..., str]:
+    """token_set_of(folder, documents, vocab_size=n) writes a token set of one training shard; end-of-text is the last id."""
+
+    def write(folder: Path, documents: Sequence[np.ndarray[Any, Any]], vocab_size: int) -> str:
+        facts = {"vocab_size": vocab_size, "eot_id": vocab_size - 1, "tokenizer_hash": "a" * 64}
+        tokens = SetWriter(str(folder), "tokens", Recipe(stage="shards.pack", code_version=1, settings=facts))
+        with tokens.part(0, key="0") as part:
+            with ShardWriter(part.attach("train-00000.tok"), **facts) as shard:
+                for document in documents:
+                    shard.append(document)
+            part.describe("train-00000.tok", shard.in_manifest())
+            tokens.seal([part.publish()])
+        return str(folder)
+
+    return write
 
 
 @pytest.fixture(scope="session")

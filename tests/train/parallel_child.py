@@ -52,7 +52,7 @@ def batch_of(step: int) -> Tensor:
 def held_out(limit: int | None = None) -> Windows:
     """Eleven windows, three of them short: a number that no number of processes divides."""
     streams = [tokens_of(100 + n, n).numpy().astype(np.uint16) for n in (40, 9, 65, 21)]
-    return Windows(streams, eot_id=EOT, context=CONFIG.context, stride=None, limit=limit)
+    return Windows(streams, context=CONFIG.context, stride=None, limit=limit)
 
 
 def made_model(n_layer: int, dtype: torch.dtype, activation_checkpointing: str = "none", dropout: str = "0") -> GPT2:

@@ -87,7 +87,7 @@ def test_shards_that_are_missing_foreign_or_damaged(
         "check the",
     )
     shard.write_bytes(b"PK\3\4" + whole[4:])
-    fails(command, 3, f"'{shard}': magic is b'PK", "this is no token file", "make the token set again")
+    fails(command, 3, f"'{shard}': magic is b'PK", "this is not a token file", "make the token set again")
     shard.write_bytes(whole[: len(whole) // 2])
     counts = "n_tokens 4,860 and n_documents 60 make 10,468 bytes"
     fails(command, 3, f"'{shard}': file size is 5,234 bytes", counts, "make the token set again")
@@ -120,7 +120,7 @@ def test_an_id_past_the_vocabulary_is_named_by_file_and_place(
     fails(["train", "run", foreign, "--out", str(out), *FLAGS], 3, f"'{foreign}/", limit, remedy)
     assert not (out / "checkpoints").exists()
     evaluation = ["train", "eval", str(model), foreign]
-    fails(evaluation, 3, f"'{foreign}/validation-00000.tok': token 40 is 777", limit, remedy)
+    fails(evaluation, 3, f"'{foreign}/validation-00000.tok': token 41 is 777", limit, remedy)
 
 
 def test_a_corpus_shorter_than_the_context(tokens: str, tmp_path: Path, fails: Fails) -> None:

@@ -17,7 +17,7 @@ from webtext.train.evaluate.windows import Windows
 
 
 def held_out(*streams: list[int]) -> Windows:
-    return Windows([np.array(stream) for stream in streams], eot_id=0, context=5, stride=None)
+    return Windows([np.array([0, *stream]) for stream in streams], context=5, stride=None)
 
 
 def test_unigram_by_hand() -> None:

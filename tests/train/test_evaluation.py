@@ -23,7 +23,7 @@ RULES = WindowRules(eot_id=0, masks=False, pads=False)
 def test_every_batch_of_a_stage_walk_is_a_sign_of_life_and_the_loss_is_the_whole_models() -> None:
     torch.manual_seed(0)
     model = GPT2(GPT2Config(vocab_size=40, context=8, n_layer=2, n_head=2, n_embd=16)).double().eval()
-    windows = Windows([np.arange(1, 36)], eot_id=0, context=8, stride=None)
+    windows = Windows([np.arange(36)], context=8, stride=None)
     batches: list[None] = []
     stages = {i: Stage(model, range(i, i + 1)).eval() for i in range(2)}
     alone = cast(Any, None)  # both stages lie on one rank: nothing is sent

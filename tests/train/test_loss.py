@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from torch.nn import functional
 
 from webtext.base.errors import ConfigError
 from webtext.base.run import Run
-from webtext.shards import document_numbers
+from webtext.shards import Sampler, TokenShards, document_numbers
 from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
 from webtext.train.cross_entropy import linear_cross_entropy
 from webtext.train.evaluate.perplexity import evaluate_model
@@ -51,7 +53,7 @@ def model() -> GPT2:
 def packed(*lengths: int) -> torch.Tensor:
     """One window [1, t] of documents of these lengths, their end-of-text included."""
     random = np.random.default_rng(1)
-    return torch.tensor([[token for n in lengths for token in (*random.integers(0, EOT, n - 1), EOT)]])
+    return torch.tensor([[token for n in lengths for token in (EOT, *random.integers(0, EOT, n - 1))]])
 
 
 def masked_logits(model: GPT2, tokens_bt: torch.Tensor) -> torch.Tensor:
@@ -65,7 +67,49 @@ def test_documents_are_numbered_as_the_shards_number_them(tokens: list[int]) -> 
     numbers = documents_of(torch.from_numpy(window), eot_id=3)
     assert numbers.tolist() == document_numbers(window, eot_id=3).tolist()
     counted = counted_targets(torch.from_numpy(window[:, :-1]), eot_id=3)
-    assert counted.tolist() == (document_numbers(window, eot_id=3)[:, 1:] == 0).tolist()
+    assert counted.tolist() == (document_numbers(window, eot_id=3)[:, :-1] == 0).tolist()
+
+
+@pytest.mark.parametrize("context", [1, 3, 7, 8, 9, 49])
+@pytest.mark.parametrize("crosses_documents", [True, False])
+def test_every_token_of_every_document_is_a_target_once_an_epoch(
+    crosses_documents: bool, context: int, tmp_path: Path, token_set_of: Callable[..., str]
+) -> None:
+    """Each token is another id, and so is each document's end: what follows it is a target where that document is seen.
+
+    Of windows that cross documents the epoch leaves out N mod context targets.
+    """
+    lengths = [7, 1, 8, 0, 9, 16, 2]
+    bounds = np.cumsum([0, *lengths])
+    documents = [np.arange(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    shards = TokenShards(token_set_of(tmp_path / "tokens", documents, vocab_size=61))
+    sampler = Sampler(shards, context=context, batch_size=1, crosses_documents=crosses_documents)
+    rules = WindowRules.of(replace(SETTINGS, crosses_documents=crosses_documents), EOT)
+    targets: Counter[int] = Counter()
+    for _ in range(sampler.n_windows):
+        window_bt = torch.from_numpy(next(sampler))
+        tokens_bt, targets_bt = window_bt[:, :-1], window_bt[:, 1:]
+        counted_bt = rules.counted(tokens_bt)
+        counted_bt = torch.ones_like(tokens_bt, dtype=torch.bool) if counted_bt is None else counted_bt
+        targets.update(targets_bt[counted_bt].tolist())
+    expected = Counter(range(sum(lengths))) + Counter({EOT: len(lengths)})
+    left_out = expected - targets
+    assert targets - expected == Counter()
+    assert left_out.total() == (shards.n_tokens % context if crosses_documents else 0)
+
+
+def test_the_first_token_of_a_document_sees_its_end_of_text_and_nothing_before_it(model: GPT2) -> None:
+    """The logits that `train sample` draws the first tokens from, and `train eval` measures, are those that are trained."""
+    text = torch.tensor([[EOT, 3, 1, 4, 1, 5]])
+    other = torch.tensor([[9, 2, 6]])
+    with torch.no_grad():
+        model.position_embedding.weight.zero_()  # so that a text is the same wherever it lies
+        alone = model(text)
+        for before in (other, other.flip(1)):
+            window = torch.cat([before, text], 1)
+            assert torch.allclose(masked_logits(model, window)[:, 3:], alone, atol=1e-5)
+        no_start = masked_logits(model, torch.cat([other, text[:, 1:]], 1))
+    assert not torch.allclose(no_start[:, 3:], alone[:, 1:], atol=1e-2)
 
 
 def test_the_first_document_of_a_window_has_the_logits_that_it_has_alone(model: GPT2) -> None:
@@ -158,13 +202,28 @@ def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2)
     settings = replace(SETTINGS, context=12, crosses_documents=False)
     rules = WindowRules.of(settings, EOT)
     objective = TrainingLoss(model, rules)
-    windows = [packed(3, *[1] * 10), packed(12, 1)]
+    windows = [packed(2, *[1] * 11), packed(11, 1, 1)]
     parts = [objective(window[:, :-1], window[:, 1:]) for window in windows]
     shares = [rules.counted_share(window[:, :-1]) for window in windows]
     assert [round(12 * float(share)) for share in shares] == [2, 11]
     losses = [-model.log_likelihood(window)[0] for window in windows]
     mean = (losses[0][:2].sum() + losses[1][:11].sum()) / 13
     assert (sum(parts) / sum(shares)).item() == pytest.approx(mean.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("change", [{}, {"crosses_documents": False}, {"document_masks": True}])
+def test_a_run_learns_how_documents_begin(
+    change: dict[str, bool], tmp_path: Path, token_set_of: Callable[..., str]
+) -> None:
+    """All documents begin with 7, and no token else is 7: what `train sample` draws first."""
+    random = np.random.default_rng(0)
+    documents = [np.insert(random.integers(8, EOT, 20), 0, 7) for _ in range(60)]
+    tokens = token_set_of(tmp_path / "tokens", documents, vocab_size=61)
+    settings = replace(SETTINGS, steps=60, learning_rate=2e-2, **change)  # type: ignore[arg-type]
+    train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
+    with torch.no_grad():
+        probability_v = load_model(tmp_path / "model")(torch.tensor([[EOT]]))[0, 0].softmax(-1)
+    assert probability_v[7] > 0.5
 
 
 @pytest.mark.parametrize("change", [{"crosses_documents": False}, {"document_masks": True}])

@@ -1,4 +1,4 @@
-"""Every token is predicted once, whatever the stride, the limit and the number of processes."""
+"""Every token after a stream's first is predicted once, whatever the stride, the limit and the number of processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ EOT = 99
 
 
 def test_windows_by_hand() -> None:
-    """Seven tokens, context 4, stride 2: the window that ends at 5 sees 1 … 4 and is scored on 4 and 5 only."""
-    windows = Windows([np.array([1, 2, 3, 4, 5, 6, 7])], eot_id=EOT, context=4, stride=2)
+    """Seven tokens after an end-of-text, context 4, stride 2: the window that ends at 6 is scored on 5 and 6 only."""
+    windows = Windows([np.array([EOT, 1, 2, 3, 4, 5, 6, 7])], context=4, stride=2)
     shown = [(tokens.tolist(), n) for tokens, n in map(windows.window, range(len(windows)))]
     assert shown == [
         ([EOT, 1, 2], 2),
@@ -36,7 +36,7 @@ def test_each_token_is_scored_once_over_all_processes(
 ) -> None:
     ends = np.cumsum([0, *lengths])
     streams = [np.arange(start, start + n) for start, n in zip(ends[:-1], lengths, strict=True)]
-    windows = Windows(streams, eot_id=-1, context=context, stride=stride)
+    windows = Windows(streams, context=context, stride=stride)
     scored: list[int] = []
     for rank in range(world_size):
         for tokens_bt, n_scored in windows.batches(batch_size, rank, world_size):
@@ -44,9 +44,9 @@ def test_each_token_is_scored_once_over_all_processes(
             assert tokens_bt.shape[1] <= context + 1
             for row_t, n in zip(tokens_bt, n_scored, strict=True):
                 scored += row_t[-n:].tolist()
-                steps = np.diff(row_t[row_t >= 0])
-                assert (steps == 1).all()
-    assert sorted(scored) == list(range(sum(lengths)))
+                assert (np.diff(row_t) == 1).all()
+    firsts = {int(stream[0]) for stream in streams if len(stream)}
+    assert sorted(scored) == sorted(set(range(sum(lengths))) - firsts)
     assert sorted(int(t) for _, after in windows.pairs() for t in after) == sorted(scored)
 
 
@@ -54,5 +54,5 @@ def test_each_token_is_scored_once_over_all_processes(
     ("limit", "expected"), [(1, [0]), (3, [0, 4, 9]), (10, list(range(10))), (50, list(range(10)))]
 )
 def test_a_limit_takes_windows_from_all_over(limit: int, expected: list[int]) -> None:
-    windows = Windows([np.arange(20), np.arange(20)], eot_id=EOT, context=4, stride=None, limit=limit)
+    windows = Windows([np.arange(21), np.arange(21)], context=4, stride=None, limit=limit)
     assert windows.numbers.tolist() == expected

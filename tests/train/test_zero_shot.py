@@ -20,7 +20,7 @@ from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
 from webtext.train.distributed import World
-from webtext.train.evaluate.cloze import Cloze, barred_tokens, read_cbt, read_stop_words, score_clozes
+from webtext.train.evaluate.cloze import Cloze, read_cbt, read_stop_words, score_clozes
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.evaluate.report import task_text
 from webtext.train.evaluate.table3 import FILTERED, SIZES, TABLE_3, TASKS, UNFILTERED
@@ -151,9 +151,9 @@ def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
             logits_v[tokenizer.encode(text)] = logit
     model, here = load_model(theirs[0]), World(0, 1, torch.device("cpu"))
     monkeypatch.setattr(model, "logits", lambda hidden_nc: torch.stack([firsts, *[nexts] * (len(hidden_nc) - 1)]))
-    barred, found, plain = barred_tokens(words, tokenizer), set(), set()
+    found, plain = set(), set()
     for word in (" he", " He", " said", " cat", " heq", " zq"):
-        how = {"batch_size": 1, "world": here, "barred": barred}
+        how = {"batch_size": 1, "world": here, "stop_words": words}
         scores = score_clozes(model, [Cloze("The cat sat", word)], tokenizer, **how)
         found |= {word} if scores.all_filtered[0] else set()
         plain |= {word} if scores.all_likeliest[0] else set()
@@ -380,16 +380,16 @@ def test_a_file_that_is_not_such_a_set_is_refused(
 
 
 def test_a_model_trained_here_is_worth_what_transformers_says(trained_model: tuple[str, str], tmp_path: Path) -> None:
-    """Held-out perplexity of a token set's validation split: two shards, a document's end after each."""
+    """Held-out perplexity of a token set's validation split: two shards, each opened by an end-of-text."""
     tokens, model = trained_model
     answer = evaluate_model(model, tokens, EvalSettings(untrained=False, baselines=False), Run.quiet())
     load_model(model).to_huggingface(tmp_path)
     network = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
     shards = TokenShards(tokens, split="validation")
-    streams = [shards.tokens(i).tolist() for i in range(len(shards))]
+    streams = [shards.tokens(i).tolist()[1:] for i in range(len(shards))]
     total = sum(their_stride_loss(network, stream, 32, shards.eot_id, 32) for stream in streams)
     n = sum(map(len, streams))
-    assert n == answer["tokens"] == shards.n_tokens
+    assert n == answer["tokens"] == shards.n_tokens - len(shards)
     assert answer["perplexity"] == pytest.approx(math.exp(total / n), rel=1e-5)
 
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 import itertools
 import json
 import os.path
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -32,9 +31,6 @@ from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded
 from webtext.train.model import GPT2
 
-Barred = Mapping[tuple[int, ...], Sequence[int]]
-"""The first tokens of a word -> the tokens that would complete a stop word after them."""
-NOTHING_BARRED: Barred = MappingProxyType({})
 BLANK = "XXXXX"
 N_SENTENCES = 21
 
@@ -71,27 +67,14 @@ class Scores:
 
 
 def read_stop_words(data: bytes, place: str) -> list[str]:
-    """The words of a list, one a line; blank lines are skipped. InputError names the first line that is not a word."""
-    words = []
-    for number, line in enumerate(decoded(data, place).split("\n"), 1):
-        word = line.strip()
+    """The words of a list, one per line; blank lines are skipped. InputError names the first line that is not a word."""
+    words = [line.strip() for line in decoded(data, place).split("\n")]
+    for number, word in enumerate(words, 1):
         if len(word.split()) > 1 or not word.isprintable():
             raise InputError(f"'{place}', line {number:,}: {word[:40]!r} is not a word", "expected one word per line")
-        if word:
-            words.append(word)
-    if not words:
+    if not any(words):
         raise InputError(f"'{place}' holds no words", "expected one word per line")
-    return words
-
-
-def barred_tokens(words: Sequence[str], tokenizer: Any) -> Barred:
-    """The tokens that complete one of these words after a blank: as it is written, in lower case, capitals, or with one."""
-    barred: dict[tuple[int, ...], list[int]] = {}
-    forms = dict.fromkeys(form for word in words for form in (word, word.lower(), word.capitalize(), word.upper()))
-    for form in forms:
-        *first, last = tokenizer.encode(f" {form}")
-        barred.setdefault(tuple(first), []).append(last)
-    return barred
+    return list(filter(None, words))
 
 
 def read_lambada(data: bytes, place: str) -> list[Cloze]:
@@ -136,20 +119,21 @@ def score_clozes(
     batch_size: int,
     world: World,
     progress: Progress | None = None,
-    barred: Barred = NOTHING_BARRED,
+    stop_words: Sequence[str] = (),
 ) -> Scores:
     """Score every target after an end-of-text and as much of what comes before it as the context holds.
 
     Targets after one text (neighbours in `clozes`) are scored by one process, which reads the text once.
     """
     scores = torch.zeros(6, len(clozes), dtype=torch.float64)
+    completions = _completions(stop_words, tokenizer)
     groups = [list(group) for _, group in itertools.groupby(range(len(clozes)), key=lambda i: clozes[i].before)]
     mine = sorted(groups[world.rank :: world.size], key=lambda group: len(clozes[group[0]].before))
     for numbers in _batches(mine, batch_size):
         rows = [_tokens(clozes[number], tokenizer, model.config.context) for number in numbers]
         targets = [tokens[-n:] for tokens, n in rows]
         targets_n = torch.tensor(list(itertools.chain(*targets)), device=world.device)
-        barred_n = [_barred(target, i, barred) for target in targets for i in range(len(target))]
+        barred_n = [_barred(target, i, completions) for target in targets for i in range(len(target))]
         hidden_nc = _hidden_of_targets(model, rows, int(tokenizer.eot_id), world.device)
         judged = _judge(model, hidden_nc, targets_n, barred_n)
         sizes = [n for _, n in rows]
@@ -163,10 +147,18 @@ def score_clozes(
     return Scores(losses, n_tokens, *(each.bool() for each in likeliest))
 
 
-def _barred(target: list[int], i: int, barred: Barred) -> list[int]:
+def _completions(words: Sequence[str], tokenizer: Any) -> dict[tuple[int, ...], list[int]]:
+    """The first tokens of each word, after a blank and in any usual case, and those that complete one after them."""
+    completions: dict[tuple[int, ...], list[int]] = {}
+    for form in {form for word in words for form in (word, word.lower(), word.capitalize(), word.upper())}:
+        *first, last = tokenizer.encode(f" {form}")
+        completions.setdefault(tuple(first), []).append(last)
+    return completions
+
+
+def _barred(target: list[int], i: int, completions: dict[tuple[int, ...], list[int]]) -> list[int]:
     """The tokens that may not follow the first i of a target; the next one may, unless it is the target's last."""
-    tokens = barred.get(tuple(target[:i]), ())
-    return [token for token in tokens if token != target[i] or i == len(target) - 1]
+    return [token for token in completions.get(tuple(target[:i]), []) if token != target[i] or i == len(target) - 1]
 
 
 def _judge(

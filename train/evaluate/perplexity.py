@@ -32,7 +32,7 @@ from webtext.train.loss import MaskedLikelihood
 from webtext.train.model import GPT2
 from webtext.train.settings import EvalSettings, SampleSettings
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 
 
 class Judged(Protocol):
@@ -44,7 +44,7 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """What a model is measured on: token streams, and their bytes of text where that is known."""
+    """What a model is measured on: token streams, each after an end-of-text, and their bytes of text where that is known."""
 
     streams: Sequence[TokenSequence]
     vocab_size: int
@@ -83,7 +83,6 @@ def evaluate_model(
     check_fits(model, facts, held_out.vocab_size, held_out.tokenizer_hash, model_path, data)
     windows = Windows(
         held_out.streams,
-        eot_id=held_out.eot_id,
         context=model.config.context,
         stride=settings.stride,
         limit=settings.windows,

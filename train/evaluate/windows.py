@@ -1,6 +1,6 @@
-"""Cut token streams into windows of one context, so that every token is predicted exactly once.
+"""Cut token streams into windows of one context, so that every token but a stream's first is predicted exactly once.
 
-A stream (a shard, a text) is read as if an end-of-text stood before it, so its first token counts too. A window ends every
+A stream (a shard, a text) begins with the end-of-text that opens its first document, which is only seen. A window ends every
 `stride` tokens and reaches back one context: only its last `stride` tokens are scored, the others are what the model sees.
 """
 
@@ -29,16 +29,14 @@ class Windows:
         self,
         streams: Sequence[TokenSequence],
         *,
-        eot_id: int,
         context: int,
         stride: int | None,
         limit: int | None = None,
     ) -> None:
         self.streams = streams
-        self.eot_id = eot_id
         self.context = context
         self.stride = min(stride or context, context)
-        self._ends = np.cumsum([-(-len(stream) // self.stride) for stream in streams], dtype=np.int64)
+        self._ends = np.cumsum([-(-max(len(stream) - 1, 0) // self.stride) for stream in streams], dtype=np.int64)
         total = int(self._ends[-1]) if len(streams) else 0
         self.numbers = spread(total, limit)
 
@@ -50,13 +48,9 @@ class Windows:
         number = int(self.numbers[i])
         index = int(np.searchsorted(self._ends, number, side="right"))
         stream = self.streams[index]
-        start = (number - (int(self._ends[index - 1]) if index else 0)) * self.stride
+        start = (number - (int(self._ends[index - 1]) if index else 0)) * self.stride + 1
         end = min(start + self.stride, len(stream))
-        begin = max(0, end - self.context)
-        tokens = np.empty(end - begin + 1, np.int64)
-        tokens[0] = stream[begin - 1] if begin else self.eot_id
-        tokens[1:] = stream[begin:end]
-        return tokens, end - start
+        return np.asarray(stream[max(0, end - self.context - 1) : end], np.int64), end - start
 
     def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[tuple[Tokens, list[int]]]:
         """This process's windows: tokens [b, t] of equal length, and how many of the last of each are scored."""

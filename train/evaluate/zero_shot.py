@@ -16,22 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.train.checkpoint import load_model
 from webtext.train.distributed import World, join_world
-from webtext.train.evaluate.cloze import (
-    NOTHING_BARRED,
-    Barred,
-    Choice,
-    Cloze,
-    Scores,
-    barred_tokens,
-    read_cbt,
-    read_lambada,
-    read_stop_words,
-    score_clozes,
-)
+from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_lambada, read_stop_words, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.perplexity import check_fits, run_facts, total_loss
 from webtext.train.evaluate.report import OVERLAPS
@@ -54,6 +45,7 @@ class _Judge:
     settings: EvalSettings
     world: World
     run: Run
+    stop_words: Sequence[str]
 
 
 def evaluate_task(
@@ -81,16 +73,16 @@ def evaluate_task(
     answer: dict[str, Any] = {"model": model_path, "task": task, "data": path}
     if overlap is not None:
         answer["overlap"] = overlap_of(hashlib.sha256(data).hexdigest(), path, overlap)
-    barred: Barred = {}
+    words: list[str] = []
     if stop_words is not None:
         if task != "lambada":
             raise ConfigError(f"--stop-words is given and the task is '{task}'", "only --task lambada takes it")
         listed = read_file(stop_words)
-        barred = barred_tokens(read_stop_words(listed, stop_words), tokenizer)
+        words = read_stop_words(listed, stop_words)
         answer["stop_words"] = {"file": stop_words, "sha256": hashlib.sha256(listed).hexdigest()}
     judged: Callable[[_Judge], dict[str, Any]]
     if task == "lambada":
-        judged = partial(_judge_words, clozes=read_lambada(data, path), barred=barred)
+        judged = partial(_judge_words, clozes=read_lambada(data, path))
     elif task in ("cbt-cn", "cbt-ne"):
         form = TREEBANK.name if detokenize else None
         judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize), detokenizer=form)
@@ -100,7 +92,7 @@ def evaluate_task(
     facts = run_facts(Path(model_path))
     check_fits(model, facts, tokenizer.vocab_size, tokenizer.hash, model_path, path)
     with join_world(settings.device) as world:
-        answer |= judged(_Judge(model.to(world.device), tokenizer, settings, world, run))
+        answer |= judged(_Judge(model.to(world.device), tokenizer, settings, world, run, words))
     answer |= {"step": facts.get("step"), "context": model.config.context}
     answer |= {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
     paper = {measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()}
@@ -127,17 +119,14 @@ def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
 
 def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
     tokenizer, settings = judge.tokenizer, judge.settings
-    stream = tokenizer.encode_numpy(text.text)
-    context = judge.model.config.context
-    windows = Windows(
-        [stream], eot_id=tokenizer.eot_id, context=context, stride=settings.stride, limit=settings.windows
-    )
+    stream = np.insert(tokenizer.encode_numpy(text.text), 0, tokenizer.eot_id)
+    windows = Windows([stream], context=judge.model.config.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError("there is no text in the file", "name another file")
     with judge.run.console.progress(len(windows), "eval", "windows") as progress:
         loss, n_tokens = total_loss(judge.model, windows, settings.batch_size, judge.world, progress)
     # Of a part of the windows only its tokens are known; of other units it is taken to have as many a token as the whole.
-    scored_ratio = n_tokens / len(stream)
+    scored_ratio = n_tokens / (len(stream) - 1)
     units = {unit: round(n * scored_ratio) for unit, n in text.units.items()} | {"token": n_tokens}
     return {
         "part": text.part,
@@ -149,12 +138,12 @@ def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
     }
 
 
-def _judge_words(judge: _Judge, clozes: Sequence[Cloze], barred: Barred) -> dict[str, Any]:
+def _judge_words(judge: _Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
     numbers = spread(len(clozes), judge.settings.windows)
-    scores = _scores(judge, [clozes[i] for i in numbers], barred)
+    scores = _scores(judge, [clozes[i] for i in numbers])
     n, loss = len(numbers), float(scores.loss.sum())
     right_of = {UNFILTERED: (scores.all_likeliest, scores.last_likeliest)}
-    if barred:
+    if judge.stop_words:
         right_of[FILTERED] = (scores.all_filtered, scores.last_filtered)
     return {
         "part": _part(n, len(clozes), "passages"),
@@ -188,7 +177,7 @@ def _judge_choices(judge: _Judge, choices: Sequence[Choice], detokenizer: str | 
     }
 
 
-def _scores(judge: _Judge, clozes: Sequence[Cloze], barred: Barred = NOTHING_BARRED) -> Scores:
+def _scores(judge: _Judge, clozes: Sequence[Cloze]) -> Scores:
     with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
         return score_clozes(
             judge.model,
@@ -197,7 +186,7 @@ def _scores(judge: _Judge, clozes: Sequence[Cloze], barred: Barred = NOTHING_BAR
             batch_size=judge.settings.batch_size,
             world=judge.world,
             progress=progress,
-            barred=barred,
+            stop_words=judge.stop_words,
         )
 
 

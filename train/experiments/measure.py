@@ -2,7 +2,7 @@
 
 A text's loss is summed over all of its tokens and divided by the bytes of the text as it was published (for WikiText and the
 like, not of its de-tokenized form). Computed in float32, in windows of one context that do not overlap, each text after an
-end-of-text; of the validation set the ends of the documents are predicted too, and have no bytes.
+end-of-text; of the validation set the ends of the documents, but for the last one, are predicted too, and have no bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from webtext.train.evaluate.table3 import TASKS
 from webtext.train.evaluate.texts import read_file, read_running_text
 from webtext.train.experiments.trials import Trial
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 MEASURES = "measures.json"
 VALIDATION = "validation"
 BATCH_SIZE = 8
@@ -108,18 +108,16 @@ def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -
     with join_world(trial.settings.device) as world:
         model = model.to(world.device)
         for each in sets:
-            stream, n_bytes = _stream(each, tokenizer)
-            windows = Windows(
-                [stream], eot_id=need_eot_id(tokenizer, tokenizer_path), context=model.config.context, stride=None
-            )
+            stream, n_bytes = _stream(each, tokenizer, need_eot_id(tokenizer, tokenizer_path))
+            windows = Windows([stream], context=model.config.context, stride=None)
             loss, n_tokens = total_loss(model, windows, BATCH_SIZE, world)
             measures[each.name] = Measure(loss, n_tokens, n_bytes)
             print(f"{each.name}: {measures[each.name].bits_per_byte:.4f} bits per byte", flush=True)
     return measures
 
 
-def _stream(each: EvaluationSet, tokenizer: Any) -> tuple[Any, int]:
-    """The set's tokens, and its bytes. InputError where the file is no longer what it was."""
+def _stream(each: EvaluationSet, tokenizer: Any, eot_id: int) -> tuple[Any, int]:
+    """The set's tokens after an end-of-text, and its bytes. InputError where the file is no longer what it was."""
     import numpy as np
 
     from webtext.train.experiments.validation import read_validation
@@ -129,8 +127,7 @@ def _stream(each: EvaluationSet, tokenizer: Any) -> tuple[Any, int]:
         raise InputError(f"'{each.path}' changed during the comparison", "give the same command again")
     if each.task == VALIDATION:
         documents = read_validation(each.path)
-        end = np.array([tokenizer.eot_id])
-        rows = [row for _, text in documents.documents for row in (tokenizer.encode_numpy(text), end)]
+        rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for _, text in documents.documents]
         return np.concatenate(rows), documents.n_bytes
     text = read_running_text(each.task, data, each.path)
-    return tokenizer.encode_numpy(text.text), text.units.get("byte", len(text.text))
+    return np.insert(tokenizer.encode_numpy(text.text), 0, eot_id), text.units.get("byte", len(text.text))

@@ -92,9 +92,9 @@ def pack_validation(validation: ValidationSet, corpus: Corpus, out: str) -> str:
     """The set as a token set of the corpus' tokenizer, which runs measure on their way; made once. Returns its folder."""
     tokenizer = corpus.tokenizer
     facts = {"vocab_size": tokenizer.vocab_size, "eot_id": tokenizer.eot_id, "tokenizer_hash": tokenizer.hash}
-    recipe = Recipe(stage="train.compare", code_version=1, settings={**facts, "documents": validation.hash})
+    recipe = Recipe(stage="train.compare", code_version=2, settings={**facts, "documents": validation.hash})
     place = Folder(out).location(f"validation-{tokenizer.hash[:12]}")
-    if Folder(place).exists("manifest.json") and PartSet.open(place, "tokens").recipe["settings"] == recipe.settings:
+    if Folder(place).exists("manifest.json") and PartSet.open(place, "tokens").recipe == recipe.to_json():
         return place
     Folder(place).remove_all()
     tokens = SetWriter(place, "tokens", recipe)
@@ -124,7 +124,7 @@ def _shared(corpora: Sequence[Corpus], max_bytes: int) -> ValidationSet:
             f"build them from the same pages, or name documents that none of them has: --validation {FILE}",
         )
     shared = set(ids)
-    texts = {document.id: document.tokens[:-1] for document in first.held_out.documents() if document.id in shared}
+    texts = {document.id: document.tokens[1:] for document in first.held_out.documents() if document.id in shared}
     documents: list[tuple[str, str]] = []
     n_bytes = 0
     for identifier in ids:

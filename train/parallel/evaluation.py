@@ -70,7 +70,7 @@ def _batches(windows: Windows, size: int, data_rank: int, n_data: int) -> Iterat
     """Tokens [size, context + 1] and which of those after the first are scored [size, context]: equally many on all ranks."""
     n_batches = math.ceil(len(windows) / n_data / size)
     for first in range(0, n_batches * size, size):
-        tokens_bt = np.full((size, windows.context + 1), windows.eot_id, np.int64)
+        tokens_bt = np.zeros((size, windows.context + 1), np.int64)
         is_scored_bt = np.zeros((size, windows.context), bool)
         for row in range(size):
             number = (first + row) * n_data + data_rank

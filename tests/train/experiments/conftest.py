@@ -126,7 +126,7 @@ def remake(make_build: MakeBuild) -> Callable[[str, str, Tokenizer], str]:
     def documents(build: str, split: str) -> dict[str, str]:
         before = Tokenizer.load(f"{build}/tokenizer/tokenizer.json")
         found = TokenShards(f"{build}/tokens", split).documents()
-        return {each.id: before.decode_bytes(each.tokens[:-1]).decode() for each in found}
+        return {each.id: before.decode_bytes(each.tokens[1:]).decode() for each in found}
 
     def make(build: str, name: str, tokenizer: Tokenizer) -> str:
         return make_build(name, documents(build, "train"), documents(build, "validation"), tokenizer=tokenizer)
