@@ -177,7 +177,7 @@ def test_single_reads_and_document_indexes_are_compared_too(tmp_path: Path) -> N
 def test_opening_touches_as_many_files_whatever_the_number_of_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest is opened, and the folder's names are listed; no shard is opened, nor asked for its size."""
+    """The manifest is sized and opened, and the folder's names are listed; no shard is opened, nor asked for its size."""
     sets = [make_set(tmp_path / str(n), n, documents=5) for n in (1, 6)]
     touched: list[str] = []
 
@@ -198,7 +198,7 @@ def test_opening_touches_as_many_files_whatever_the_number_of_shards(
         TokenShards(folder)
         monkeypatch.undo()
         watching = False
-        assert touched == ["open manifest.json", f"os.listdir {Path(folder).name}"]
+        assert touched == ["stat manifest.json", "open manifest.json", f"os.listdir {Path(folder).name}"]
 
 
 def test_opening_takes_one_request_whatever_the_number_of_shards(tmp_path: Path) -> None:
