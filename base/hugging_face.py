@@ -6,11 +6,12 @@ a folder by its files' contents. Only this module imports `datasets`, and only w
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from webtext.base.errors import ConfigError, InputError, missing_extra
 from webtext.base.recipe import sha256_json
@@ -117,10 +118,27 @@ def _revision(reference: Reference, files: list[str]) -> str:
     digests = []
     for file in sorted(files):
         with open(file, "rb") as opened:
+            _check_expansion(opened, file)
+            opened.seek(0)
             digests.append(
                 (Path(file).relative_to(reference.path).as_posix(), hashlib.file_digest(opened, "sha256").hexdigest())
             )
     return sha256_json(digests)
+
+
+def _check_expansion(opened: BinaryIO, file: str) -> None:
+    """InputError for a Parquet file that decodes to far more than its size: `datasets` decodes a row group at once."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_schema
+
+    from webtext.base.untrusted_parquet import Expands, parquet_batches
+
+    if file.endswith(".parquet"):
+        with contextlib.suppress(OSError, ArrowException):  # damage: whoever reads the shard names it
+            try:
+                parquet_batches(opened, read_schema(opened).names)
+            except Expands as error:
+                raise InputError(f"'{file}' decodes to too much: {error}", "leave this file out") from None
 
 
 _COMMIT = re.compile(r"^hf://[^@]+@([0-9a-f]{40})/")

@@ -293,6 +293,14 @@ def test_a_small_file_of_gigabytes_is_one_failure_and_the_other_files_are_read(t
     assert [row["text"] for row in rows(documents)] == [article(1)]
 
 
+def test_a_dataset_with_a_small_file_of_gigabytes_is_rejected_by_name(tmp_path: Path, run: Run) -> None:
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["word " * 200_000]))
+    (tmp_path / "set").mkdir()
+    pq.write_table(pa.table({"text": long}), tmp_path / "set/train.parquet", dictionary_pagesize_limit=1 << 30)
+    with pytest.raises(InputError, match="train.parquet' decodes to too much: its rows take more than 16,777,216"):
+        read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), run)
+
+
 # --- what clean run takes ------------------------------------------------------------------------------------------------
 
 
