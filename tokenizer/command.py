@@ -53,7 +53,6 @@ Examples:
   webtext tokenizer train build/corpus --out build/tokenizer/tokenizer.json
   webtext tokenizer train *.txt --vocab-size 32000 --out tokenizer.json
   webtext tokenizer train en.jsonl.zst code.parquet --weight code.parquet=2.5 --out tokenizer.json
-  webtext tokenizer train *.txt --vocab-size 65536 --superwords 16000 --out tokenizer.json
   webtext tokenizer train part-1.counts part-2.counts --out tokenizer.json
   webtext tokenizer train code.jsonl --base gpt2/ --vocab-size 60000 --out tokenizer.json
 

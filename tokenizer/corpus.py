@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from webtext.base.config import recipe_settings, setting
 from webtext.base.counts import Counts
@@ -25,12 +25,11 @@ from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
 from webtext.base.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.tokenizer.compressed import split_path
-from webtext.tokenizer.counts import PieceCounts, thread_count, whole_weights
+from webtext.tokenizer.counts import PieceCounts, whole_weights
 from webtext.tokenizer.formats import load
-from webtext.tokenizer.inputs import Input, count_input, input_reader, open_input
+from webtext.tokenizer.inputs import Input, count_input, open_input
 from webtext.tokenizer.patterns import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.piece_files import MOST_PIECES
-from webtext.tokenizer.superwords import Goal, check_request, learn
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, rule_of_base, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
@@ -55,9 +54,6 @@ class TokenizerSettings:
     special_tokens: tuple[str, ...] = setting((EOT,), "tokens that no text gives, with the ids after the merges")
     min_frequency: int = setting(1, "merge only pairs that occur this often")
     max_token_length: int | None = setting(None, "bytes: tokens of more than two bytes are shorter than this")
-    superwords: int | Literal["auto"] = setting(
-        0, "so many of the tokens reach over the blank between words; inputs are read again"
-    )
     base: str | None = setting(
         None, "a tokenizer to go on from: its ids, pattern and special tokens stay", in_recipe=False
     )
@@ -76,14 +72,6 @@ class TokenizerSettings:
             raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
         if self.max_token_length is not None and self.max_token_length < 2:
             raise ConfigError(f"tokenizer.max_token_length is {self.max_token_length}", "expected 2 or more")
-        if self.superwords != "auto" and not 0 <= self.superwords <= self.vocab_size - smallest:
-            raise ConfigError(
-                f"tokenizer.superwords is {self.superwords}", f"expected 0 to {self.vocab_size - smallest}"
-            )
-        if self.superwords:
-            check_request(self.superwords, pattern_name(self.pattern), self.unicode_version)
-            if self.base is not None:
-                raise ConfigError("superwords cannot be learned on top of a base", "leave out one of both")
         if self.memory_mb < 1:
             raise ConfigError(f"tokenizer.memory_mb is {self.memory_mb}", "expected 1 or more")
 
@@ -136,21 +124,8 @@ def train_tokenizer(
     if run.dry_run:
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
         raise DryRun
-    read = input_reader(sources, settings.text_field) if settings.superwords else None
     counts, scale = _count(sources, settings, rule, run, "tokenizer train: text")
-    goal = Goal(
-        min_frequency=settings.min_frequency * scale,
-        max_token_length=settings.max_token_length,
-        threads=thread_count(run.engine.workers),
-    )
-
-    def ordinary(vocab_size: int) -> Vocabulary:
-        return _merged(counts, vocab_size, base, rule, settings.special_tokens, goal, run)
-
-    if read:
-        vocabulary = learn(ordinary, settings.vocab_size, settings.superwords, counts, read, goal)
-    else:
-        vocabulary = ordinary(settings.vocab_size)
+    vocabulary = _merged(counts, settings, base, rule, settings.min_frequency * scale, run)
     output.folder.remove(output.manifest)  # from here until it is written again, the file is not done
     tokenizer = Tokenizer(vocabulary)
     tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))
@@ -223,25 +198,20 @@ def _count(
 
 
 def _merged(
-    counts: PieceCounts,
-    vocab_size: int,
-    base: Vocabulary | None,
-    rule: _Rule,
-    special_tokens: tuple[str, ...],
-    goal: Goal,
-    run: Run,
+    counts: PieceCounts, settings: TokenizerSettings, base: Vocabulary | None, rule: _Rule, min_frequency: int, run: Run
 ) -> Vocabulary:
     """The merges of counts, with a line of progress."""
-    n_known = base.size if base is not None else 256 + len(special_tokens)
-    with run.console.progress(max(vocab_size - n_known, 0), "tokenizer train: merges", "merges") as progress:
+    n_known = base.size if base is not None else 256 + len(settings.special_tokens)
+    n_merges = max(settings.vocab_size - n_known, 0)
+    with run.console.progress(n_merges, "tokenizer train: merges", "merges") as progress:
         return train_vocabulary(
             counts,
-            vocab_size=vocab_size,
+            vocab_size=settings.vocab_size,
             pattern=rule[0],
             unicode_version=rule[1],
-            special_tokens=special_tokens,
-            min_frequency=goal.min_frequency,
-            max_token_length=goal.max_token_length,
+            special_tokens=settings.special_tokens,
+            min_frequency=min_frequency,
+            max_token_length=settings.max_token_length,
             base=base,
             on_merges=lambda n_merges: progress.advance(n_merges - progress.done),
         )

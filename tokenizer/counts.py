@@ -163,11 +163,6 @@ class PieceCounts:
     def _cut(self, text: Text) -> Iterator[str]:
         return cut(self.pattern, readable(text), self.unicode_version)
 
-    def merge_counts(self, n_tokens: int, min_frequency: int, max_token_length: int | None = None) -> list[int]:
-        """How often the pair of each of these merges occurred when it was merged."""
-        with self._errors():
-            return _trainer.merge_counts(self._native, n_tokens, min_frequency, max_token_length)
-
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         try:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,7 +25,6 @@ from webtext.base.errors import InputError, missing_extra
 from webtext.base.storage import Folder
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.compressed import SUFFIXES, damaged, opened, split_path
-from webtext.tokenizer.counts import batches, whole_weights
 from webtext.tokenizer.text import encodable
 
 if TYPE_CHECKING:
@@ -112,31 +111,12 @@ def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
         rest = b""
         while block := file.read(_BLOCK_BYTES):
             rest += block
-            place = _trainer.safe_cut(rest, max(len(rest) - _NEAR_END, 0), joins_words=True)
+            place = _trainer.safe_cut(rest, max(len(rest) - _NEAR_END, 0))
             if place < len(rest) or len(rest) > MAX_LINE_BYTES:
                 yield rest[:place]
                 rest = rest[place:]
         if rest:
             yield rest
-
-
-def input_reader(sources: Sequence[Input], text_field: str) -> Callable[[], Iterator[tuple[list[str | bytes], int]]]:
-    """Reads the texts of inputs once more, in batches with their weights as `whole_weights` makes them.
-
-    InputError for an input that holds counts.
-    """
-    for source in sources:
-        if source.kind == "counts":
-            raise InputError(f"'{source.url}' holds counts of pieces, and no text", "name the texts themselves")
-    weights, _ = whole_weights([source.weight for source in sources])
-
-    def read() -> Iterator[tuple[list[str | bytes], int]]:
-        for source, weight in zip(sources, weights, strict=True):
-            uncounted = replace(source, counts=Counts(), bytes=0)
-            for batch in batches(texts_of(uncounted, text_field)):
-                yield batch, weight
-
-    return read
 
 
 def _kind(name: str) -> str:

@@ -45,17 +45,8 @@ O200K_REGEX = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-SUPERWORDS = "gpt2-superwords"
-
-SUPERWORDS_REGEX = (
-    r"""(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+)(?:'(?:[sdmt]|ll|ve|re)| \p{L}+)*"""
-    r"""| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-)
-"""GPT-2's rule with words in a row as one piece (superwords.py)."""
-
 REGEXES = {
     GPT2: GPT2_REGEX,
-    SUPERWORDS: SUPERWORDS_REGEX,
     "cl100k": CL100K_REGEX,
     "o200k": O200K_REGEX,
     "llama3": LLAMA3_REGEX,
@@ -104,9 +95,10 @@ def checked_version(pattern: str, version: str = UNICODE_VERSION) -> str:
     ('16.0.0', '15.1.0')
     """
     if is_native(pattern) or pinned(pattern, UNICODE_VERSION) is not None:
-        known = _bpe.UNICODE_VERSIONS if pattern != SUPERWORDS else (UNICODE_VERSION,)  # superwords.py
-        if version not in known:
-            raise ConfigError(f"there are no tables of Unicode {version}", f"expected {', '.join(known)}")
+        if version not in _bpe.UNICODE_VERSIONS:
+            raise ConfigError(
+                f"there are no tables of Unicode {version}", f"expected {', '.join(_bpe.UNICODE_VERSIONS)}"
+            )
         return version
     import regex  # type: ignore[import-untyped]
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import collections
 import heapq
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from webtext.base.errors import InputError
 from webtext.tokenizer.patterns import cut
@@ -18,8 +17,6 @@ from webtext.tokenizer.text import Text, bytes_of_piece, readable
 from webtext.tokenizer.vocabulary import BYTE_ORDER, Vocabulary
 
 Pair = tuple[int, int]
-
-GAMMA = 0x9E3779B97F4A7C15  # SplitMix64's step: 2**64 divided by the golden ratio, made odd
 
 
 def train_merges(
@@ -89,34 +86,15 @@ def merge_words(
     return merges
 
 
-def random_stream(seed: int, index: int) -> Iterator[float]:
-    """Numbers in [0, 1) for the text `index` of a batch: SplitMix64 (Steele et al. 2014, figure 16)."""
-
-    def scrambled(bits: int) -> int:
-        bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        bits = (bits ^ bits >> 27) * 0x94D049BB133111EB % 2**64
-        return bits ^ bits >> 31
-
-    start = scrambled(scrambled(seed) ^ index)
-    return ((scrambled((start + step) % 2**64) >> 11) * 2.0**-53 for step in itertools.count(GAMMA, GAMMA))
-
-
-def encode(vocabulary: Vocabulary, text: Text, dropout: float = 0.0, seed: int = 0, index: int = 0) -> list[int]:
-    """Cut the text into pieces; in each, merge the pair of lowest rank, the leftmost among equals, until none is left.
-
-    BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, algorithm 1): at every step each possible merge is dropped with
-    that probability, and where all are dropped the piece stays as it is.
-    """
-    encode_piece = piece_encoder(vocabulary, dropout, random_stream(seed, index))
+def encode(vocabulary: Vocabulary, text: Text) -> list[int]:
+    """Cut the text into pieces; in each, merge the pair of lowest rank, the leftmost among equals, until none is left."""
+    encode_piece = piece_encoder(vocabulary)
     pieces = cut(vocabulary.pattern, readable(text), vocabulary.unicode_version)
     return [id_ for piece in pieces for id_ in encode_piece(bytes_of_piece(piece))]
 
 
-def piece_encoder(
-    vocabulary: Vocabulary, dropout: float = 0.0, numbers: Iterable[float] = ()
-) -> Callable[[bytes], list[int]]:
+def piece_encoder(vocabulary: Vocabulary) -> Callable[[bytes], list[int]]:
     """What `encode` does with each piece."""
-    stream = iter(numbers)
     id_of = {token: id_ for id_, token in enumerate(vocabulary.tokens) if token}
     rank_of = {pair: rank for rank, pair in enumerate(vocabulary.merges)} if vocabulary.merges is not None else None
 
@@ -126,15 +104,15 @@ def piece_encoder(
         return rank_of.get((id_of[left], id_of[right]), float("inf"))
 
     def encode_piece(data: bytes) -> list[int]:
-        if vocabulary.whole_pieces and data in id_of and not dropout:
+        if vocabulary.whole_pieces and data in id_of:
             return [id_of[data]]
         parts = [data[place : place + 1] for place in range(len(data))]
         while len(parts) > 1:
             ranks = [rank(left, right) for left, right in zip(parts, parts[1:], strict=False)]
-            possible = sorted((rank, place) for place, rank in enumerate(ranks) if rank < float("inf"))
-            best = next((place for _, place in possible if not dropout or next(stream) >= dropout), None)
-            if best is None:
+            lowest = min(ranks)
+            if lowest == float("inf"):
                 break
+            best = ranks.index(lowest)
             parts[best : best + 2] = [parts[best] + parts[best + 1]]
         return [id_of[part] for part in parts]
 

@@ -6,7 +6,6 @@ tokenizers; what lies between is text like any other. One pass of one compiled e
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ AllowedSpecial = Literal["all"] | Collection[str]
 
 
 MAX_FINDERS = 64  # that are remembered
-INDICES_PER_PART = 1 << 40
-"""Texts in one call stay below this: the random numbers of part k of text i are those of text i + k * this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +32,6 @@ class Parts:
     ids: list[int]
     after: list[int]
     """The part that each special token stands after."""
-
-    @property
-    def indices(self) -> list[int]:
-        """A number for every part, other ones for equal texts at other places."""
-        return [
-            text + part * INDICES_PER_PART
-            for text, (first, end) in enumerate(itertools.pairwise(self.first))
-            for part in range(end - first)
-        ]
 
     def joined(self, tokens: Any, offsets: Any) -> tuple[Any, Any]:
         """The ids of the parts, and where each begins, as those of the texts: special tokens stand between them."""

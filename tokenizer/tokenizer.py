@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe, piece_files
-from webtext.tokenizer import dropout as dropouts
 from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.counts import thread_count
 from webtext.tokenizer.ids import decodable, no_id
-from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION, is_native
+from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, is_native
 from webtext.tokenizer.regex_encoder import RegexEncoder
 from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
@@ -73,7 +72,6 @@ class Tokenizer:
         special_tokens: Iterable[str] = (EOT,),
         threads: int | None = None,
         min_frequency: int = 1,
-        superwords: int | Literal["auto"] = 0,
         max_token_length: int | None = None,
         base: Tokenizer | None = None,
         unicode_version: str = UNICODE_VERSION,
@@ -84,9 +82,7 @@ class Tokenizer:
         `unicode_version` decides which characters it takes for letters, numbers and so on.
 
         Ids are the 256 bytes, the merges, then the special tokens. Any number of threads gives the same result.
-        `superwords` of the merges join words (see `superwords.py`); the texts must be a list or the like then, since they
-        are read several times. With 'auto' as many of them do as the counts of all merges give. Tokens of more than two
-        bytes are shorter than `max_token_length` bytes.
+        Tokens of more than two bytes are shorter than `max_token_length` bytes.
 
         `base` is a tokenizer to learn on from: its pattern, its special tokens and all its ids are kept, and the new
         tokens get the ids after them, up to `vocab_size` in all (see `train_vocabulary`).
@@ -102,7 +98,6 @@ class Tokenizer:
                 special_tokens=special_tokens,
                 min_frequency=min_frequency,
                 threads=threads,
-                superwords=superwords,
                 max_token_length=max_token_length,
                 base=base._vocabulary if base is not None else None,
             )
@@ -150,15 +145,8 @@ class Tokenizer:
 
     # Text to ids
 
-    def encode(
-        self, text: AnyText, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
-    ) -> list[int]:
-        """The ids of a text.
-
-        With `dropout` each merge is left out with that probability, decided anew by every `seed` (see `dropout.py`).
-        """
-        if dropout:
-            return self.encode_batch((as_text(text),), 1, allowed_special, dropout=dropout, seed=seed)[0]
+    def encode(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> list[int]:
+        """The ids of a text."""
         if allowed_special:
             parts, found = self._special.finder(allowed_special).parts(as_text(text))
             if found:
@@ -172,12 +160,10 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError):
             return self._encoder.encode(encodable(as_text(text)))
 
-    def encode_numpy(
-        self, text: AnyText, allowed_special: AllowedSpecial = (), *, dropout: float = 0.0, seed: int = 0
-    ) -> Tokens:
+    def encode_numpy(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> Tokens:
         """The ids as an array."""
-        if allowed_special or dropout:
-            return self.encode_flat((as_text(text),), 1, allowed_special, dropout=dropout, seed=seed)[0]
+        if allowed_special:
+            return self.encode_flat((as_text(text),), 1, allowed_special)[0]
         try:
             return self._encoder.encode_array(text, self._is_wide)  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):
@@ -188,18 +174,15 @@ class Tokenizer:
         texts: Iterable[AnyText],
         threads: int | None = None,
         allowed_special: AllowedSpecial = (),
-        *,
-        dropout: float = 0.0,
-        seed: int = 0,
     ) -> list[list[int]]:
         """The ids of each text."""
-        if not allowed_special and not dropouts.checked(dropout, seed):
+        if not allowed_special:
             listed, n_threads = as_texts(texts), thread_count(threads)
             try:
                 return self._encoder.encode_lists(listed, n_threads)
             except UnicodeEncodeError:
                 return self._encoder.encode_lists([encodable(text) for text in listed], n_threads)
-        tokens, offsets = self.encode_flat(texts, threads, allowed_special, dropout=dropout, seed=seed)
+        tokens, offsets = self.encode_flat(texts, threads, allowed_special)
         ids = tokens.tolist()
         return [ids[start:end] for start, end in itertools.pairwise(offsets.tolist())]
 
@@ -208,9 +191,6 @@ class Tokenizer:
         texts: Iterable[AnyText],
         threads: int | None = None,
         allowed_special: AllowedSpecial = (),
-        *,
-        dropout: float = 0.0,
-        seed: int = 0,
     ) -> tuple[Tokens, Offsets]:
         """The ids of all texts one after the other, and the offset where each begins (the last is the end of all).
 
@@ -218,13 +198,9 @@ class Tokenizer:
         one per core.
         """
         n_threads = thread_count(threads)
-        if dropouts.checked(dropout, seed) or allowed_special:
+        if allowed_special:
             parts = self._special.finder(allowed_special).cut(as_texts(texts))
-            if not dropout:
-                return parts.joined(*self.encode_flat(parts.texts, n_threads))
-            cut = self._regex.cut if self._regex else None
-            options: dict[str, Any] = {"indices": parts.indices, "wide": self._is_wide, "threads": n_threads}
-            return parts.joined(*dropouts.encode(self._native, parts.texts, cut, dropout, seed, **options))
+            return parts.joined(*self.encode_flat(parts.texts, n_threads))
         if isinstance(texts, STRINGS) or not hasattr(texts, "__len__"):  # what can be read once is looked at twice
             texts = as_texts(texts)
         try:
@@ -457,7 +433,8 @@ class Tokenizer:
         return _bpe.piece_ends(text, self.pattern, self.unicode_version)
 
     def _stream(self, encode: Callable[..., Encoded], allowed_special: AllowedSpecial) -> EncodeStream[Encoded]:
-        rule: dict[str, Any] = {"joins_words": self.pattern == SUPERWORDS, "unicode_version": self.unicode_version}
-        last_cut = functools.partial(_bpe.last_safe_cut, **rule) if not self._regex else None
+        last_cut = None
+        if not self._regex:
+            last_cut = functools.partial(_bpe.last_safe_cut, unicode_version=self.unicode_version)
         encode = functools.partial(encode, allowed_special=allowed_special)
         return EncodeStream(encode, last_cut, self._special.finder(allowed_special))

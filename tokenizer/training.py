@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.arguments import MAX_INT, checked_int
-from webtext.tokenizer.counts import PieceCounts, thread_count
-from webtext.tokenizer.patterns import GPT2, SUPERWORDS, UNICODE_VERSION, checked_version, pattern_name
+from webtext.tokenizer.counts import PieceCounts
+from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.text import Text
 from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
 
@@ -31,16 +30,13 @@ def train_vocabulary(
     max_token_length: int | None = None,
     base: Vocabulary | None = None,
     threads: int | None = None,
-    superwords: int | Literal["auto"] = 0,
     on_merges: Callable[[int], object] | None = None,
 ) -> Vocabulary:
     """A vocabulary of `vocab_size` tokens: the 256 bytes, one per merge, then the special tokens.
 
     `texts` may be counts of their pieces, made earlier with the same pattern. The vocabulary is smaller when no pair is
     left that occurs `min_frequency` times. Special tokens in texts are text. A token that more than two bytes make is
-    shorter than `max_token_length` bytes, as in HF tokenizers. The last `superwords` of the merges join words; they need
-    the texts themselves, to be read several times. With "auto" their number is as many as are merged when the more
-    frequent merge always comes first.
+    shorter than `max_token_length` bytes, as in HF tokenizers.
 
     With `base` its tokens are kept with their ids, special tokens and pattern too, and the new ones get the ids after all
     of them: pieces are encoded by the base, then merged on. Where the base is a rank vocabulary (`merges` is None) the
@@ -53,21 +49,6 @@ def train_vocabulary(
     checked_int("min_frequency", min_frequency, 1, MAX_INT, "1 or more")
     if max_token_length is not None:
         checked_int("max_token_length", max_token_length, 2, MAX_INT, "2 bytes or more, or None for no limit")
-    if superwords != "auto":
-        checked_int("superwords", superwords, 0, MAX_ID, "0 or more, or 'auto'")
-    if superwords:
-        return _with_superwords(
-            texts,
-            superwords,
-            vocab_size=vocab_size,
-            pattern=pattern,
-            unicode_version=unicode_version,
-            special_tokens=special_tokens,
-            min_frequency=min_frequency,
-            max_token_length=max_token_length,
-            base=base,
-            threads=threads,
-        )
     if base is not None:
         pattern, unicode_version = rule_of_base(base, pattern, unicode_version, special_tokens)
     specials = list(special_ids(special_tokens, 0))
@@ -108,8 +89,6 @@ def rule_of_base(
     base: Vocabulary, pattern: str, unicode_version: str, special_tokens: Iterable[str] | Mapping[str, int]
 ) -> tuple[str, str]:
     """The base's pattern and Unicode version; ConfigError when others were asked for, or special tokens it has not."""
-    if base.pattern == SUPERWORDS:
-        raise ConfigError("base has superwords: words in a row are its pieces", "extend a tokenizer without them")
     if pattern_name(pattern) not in (GPT2, base.pattern):
         raise ConfigError(f"base has the pattern {base.pattern!r}, not {pattern!r}", "leave out the pattern")
     if unicode_version not in (UNICODE_VERSION, base.unicode_version):
@@ -137,45 +116,6 @@ def _extended(
         tokens.append(tokens[left] + tokens[right])
     kept = None if base.merges is None else [*base.merges, *merges]
     return dataclasses.replace(base, tokens=tokens, merges=kept)
-
-
-def _with_superwords(
-    texts: Iterable[Text] | PieceCounts,
-    superwords: int | Literal["auto"],
-    *,
-    vocab_size: int,
-    pattern: str,
-    unicode_version: str,
-    special_tokens: Iterable[str] | Mapping[str, int],
-    min_frequency: int,
-    max_token_length: int | None,
-    base: Vocabulary | None,
-    threads: int | None,
-) -> Vocabulary:
-    from webtext.tokenizer.superwords import Goal, check_request, learn, reader
-
-    if isinstance(texts, PieceCounts):
-        raise ConfigError("superwords need the texts, not counts of their pieces", "give an iterable of texts")
-    check_request(superwords, pattern_name(pattern), unicode_version)
-    if base is not None:
-        raise ConfigError("superwords cannot be learned on top of a base", "leave out one of both")
-    read = reader(texts)
-    counts = PieceCounts(pattern, threads=threads)
-    counts.add(texts)
-
-    def ordinary(size: int) -> Vocabulary:
-        return train_vocabulary(
-            counts,
-            vocab_size=size,
-            pattern=pattern,
-            unicode_version=unicode_version,
-            special_tokens=special_tokens,
-            min_frequency=min_frequency,
-            max_token_length=max_token_length,
-        )
-
-    goal = Goal(min_frequency=min_frequency, max_token_length=max_token_length, threads=thread_count(threads))
-    return learn(ordinary, vocab_size, superwords, counts, read, goal)
 
 
 def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:

@@ -37,7 +37,6 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
     "texts None": (lambda tok, at: train(None), "texts is None\nexpected a list of str or bytes"),
     "texts int": (lambda tok, at: train(5), r"texts is 5 \(int\)"),
     "texts str": (lambda tok, at: train("abc"), "texts is one string"),
-    "texts None, superwords": (lambda tok, at: train(None, superwords=3), "texts is None"),
     "texts of ints": (lambda tok, at: train([1]), r"text 0 is 1 \(int\)"),
     "pattern None": (lambda tok, at: train(pattern=None), "the pattern is None"),
     "pattern bytes": (lambda tok, at: train(pattern=b"a"), r"the pattern is b'a' \(bytes\)"),
@@ -48,8 +47,6 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
     "min_frequency text": (lambda tok, at: train(min_frequency="1"), "min_frequency is '1'"),
     "min_frequency float": (lambda tok, at: train(min_frequency=1.5), "min_frequency is 1.5"),
     "min_frequency huge": (lambda tok, at: train(min_frequency=2**70), "min_frequency is 1180591620717411303424"),
-    "superwords float": (lambda tok, at: train(superwords=1.5), "superwords is 1.5"),
-    "superwords None": (lambda tok, at: train(superwords=None), "superwords is None"),
     "max_token_length": (lambda tok, at: train(max_token_length="5"), "max_token_length is '5'"),
     "base": (lambda tok, at: train(base="x"), r"base is 'x' \(str\)\nexpected a Tokenizer"),
     "load None": (lambda tok, at: Tokenizer.load(None), "the path is None"),  # type: ignore[arg-type]
@@ -64,10 +61,6 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
     "encode None": (lambda tok, at: tok.encode(None), "the text is None"),  # type: ignore[arg-type]
     "encode list": (lambda tok, at: tok.encode(["a"]), r"the text is \['a'\]"),  # type: ignore[arg-type]
     "allowed_special": (lambda tok, at: tok.encode("a", [[]]), r"allowed_special is \[\[\]\]"),  # type: ignore[list-item]
-    "dropout text": (lambda tok, at: tok.encode("a", dropout="x"), "dropout is 'x'"),  # type: ignore[arg-type]
-    "dropout nan": (lambda tok, at: tok.encode("a", dropout=float("nan")), "dropout is nan"),
-    "seed float": (lambda tok, at: tok.encode("a", dropout=0.1, seed=1.5), "seed is 1.5"),  # type: ignore[arg-type]
-    "seed None": (lambda tok, at: tok.encode("a", dropout=0.1, seed=None), "seed is None"),  # type: ignore[arg-type]
     "pad_token": (lambda tok, at: tok.encode_padded(["a"], pad_token=[]), "no special token"),  # type: ignore[arg-type]
     "split": (lambda tok, at: tok.split("abc", "3"), "n is '3'"),  # type: ignore[arg-type]
     "decode str": (lambda tok, at: tok.decode("abc"), "ids are 'abc'"),  # type: ignore[arg-type]

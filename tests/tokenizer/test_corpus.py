@@ -378,14 +378,6 @@ def test_a_tokenizer_is_extended_and_the_recipe_names_it(
     assert trained([documents], out, settings, monkeypatch)
 
 
-@pytest.mark.parametrize("superwords", [6, "auto"])
-def test_superwords_are_those_of_training_on_the_texts(documents: str, out: str, superwords: Any) -> None:
-    texts = ["the dog and the other dog " * 9, "a cat and the dogs " * 9]
-    limits: dict[str, Any] = {"vocab_size": 300, "superwords": superwords, "max_token_length": 8}
-    expected = Tokenizer.train(texts, **limits)
-    assert train_tokenizer([documents], out, TokenizerSettings(**limits), Run.quiet()).hash == expected.hash
-
-
 def test_merging_shows_its_progress(documents: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run.quiet()
     shown = []
@@ -430,9 +422,7 @@ def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypat
     assert (loaded.hash, loaded.encode("the dogs")) == (expected.hash, expected.encode("the dogs"))
 
 
-@pytest.mark.parametrize(
-    "bad", [{"vocab_size": 100}, {"max_token_length": 1}, {"min_frequency": 0}, {"superwords": -1}]
-)
+@pytest.mark.parametrize("bad", [{"vocab_size": 100}, {"max_token_length": 1}, {"min_frequency": 0}])
 def test_settings_that_make_no_sense_are_errors(bad: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=f"tokenizer.{next(iter(bad))} is"):
         TokenizerSettings(**bad)

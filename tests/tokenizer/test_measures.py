@@ -84,7 +84,7 @@ def test_parity_is_tokens_per_character_and_byte_against_the_reference() -> None
 
 
 def test_words_end_with_their_text_and_a_token_over_two_words_breaks_none() -> None:
-    """'a' and 'b' of two texts are two words; the token 'a b' of a superword vocabulary leaves both whole."""
+    """'a' and 'b' of two texts are two words; the token 'a b' leaves both whole."""
     super_ = Tokenizer(
         Vocabulary(
             tokens=[*(bytes([byte]) for byte in range(256)), b"a ", b"a b"],

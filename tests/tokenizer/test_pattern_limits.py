@@ -13,14 +13,14 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.counts import PieceCounts
 from webtext.tokenizer.pattern_limits import check_pattern
-from webtext.tokenizer.patterns import REGEXES, SUPERWORDS, pattern_name
+from webtext.tokenizer.patterns import REGEXES, pattern_name
 
 from .test_format_shapes import byte_level, file_of, split
 from .test_pre_tokenizers import expressions, is_accepted
 
 CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 PUBLISHED = {
-    **{name: expression for name, expression in REGEXES.items() if name != SUPERWORDS},
+    **REGEXES,
     "r50k": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
     "GPT-4o": (
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"

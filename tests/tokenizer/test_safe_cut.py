@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from webtext.tokenizer import _bpe, _trainer
-from webtext.tokenizer.patterns import GPT2, REGEXES, SUPERWORDS, cut
+from webtext.tokenizer.patterns import GPT2, REGEXES, cut
 from webtext.tokenizer.text import readable
 
 NASTY = st.text(st.sampled_from(list("aBs1 9'/!\n\r\t。京é\u0301\xa0\u3000²Ⅷʰ")), max_size=24)
@@ -35,7 +35,7 @@ def test_safe_places_are_those_of_the_rule(text: str, places: list[int]) -> None
     assert safe_places(text.encode()) == places
 
 
-@pytest.mark.parametrize("pattern", sorted(REGEXES.keys() - {SUPERWORDS}))
+@pytest.mark.parametrize("pattern", sorted(REGEXES))
 @given(text=NASTY)
 @example(text="it's 'S \n's")
 @example(text="a/\n/b\n!c \n d")
@@ -59,21 +59,3 @@ def test_the_next_place_is_the_first_at_or_after() -> None:
     assert [_trainer.safe_cut(text, at) for at in (0, 3, 4, 7, 8)] == [3, 3, 7, 7, 13]
     with pytest.raises(ValueError, match="no place in the text"):
         _trainer.safe_cut(text, 14)
-
-
-@pytest.mark.parametrize(
-    ("text", "places"), [("ab cd", []), ("ab 1", [2]), ("ab ", []), ("ab  cd", [2]), ("12 ab", [2]), ("ab\ncd", [2, 3])]
-)
-def test_where_words_are_joined_a_blank_between_them_is_not_safe(text: str, places: list[int]) -> None:
-    data = text.encode()
-    found = {_trainer.safe_cut(data, at, joins_words=True) for at in range(len(data) + 1)} - {len(data)}
-    assert sorted(found) == places
-
-
-@given(text=NASTY)
-@example(text="a' b")
-def test_both_parts_give_the_runs_of_the_whole(text: str) -> None:
-    data = text.encode()
-    whole = list(cut(SUPERWORDS, text))
-    for place in {_trainer.safe_cut(data, at, joins_words=True) for at in range(len(data) + 1)}:
-        assert [*cut(SUPERWORDS, data[:place].decode()), *cut(SUPERWORDS, data[place:].decode())] == whole, place

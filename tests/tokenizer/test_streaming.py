@@ -15,7 +15,7 @@ from webtext.tokenizer import Tokenizer
 from .conftest import CORPORA
 
 SPECIAL = ["<|endoftext|>", "<a>", "<a>b"]
-PATTERNS = ["gpt2", "superwords", "cl100k", "o200k", "llama3", "qwen2", r"\s?\w+|\W"]
+PATTERNS = ["gpt2", "cl100k", "o200k", "llama3", "qwen2", r"\s?\w+|\W"]
 _texts = st.text(max_size=40)
 _plain = st.text(alphabet="the dog's 123!/\n é東😀\t\r\u0301\xa0LL", max_size=60)
 _words = st.text(alphabet="do é", max_size=30)
@@ -28,8 +28,6 @@ texts = _texts | _plain | _special | _words
 @pytest.fixture(scope="module", params=PATTERNS)
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     corpus = ["the dog's 12 dogs!\n\n été dog dog é été <a>b <|endoftext|>"] * 3
-    if request.param == "superwords":
-        return Tokenizer.train(corpus, 300, special_tokens=SPECIAL, superwords=10)
     return Tokenizer.train(corpus, 300, request.param, special_tokens=SPECIAL)
 
 
@@ -96,15 +94,6 @@ def test_words_come_out_as_soon_as_a_blank_follows(gpt2: Tokenizer) -> None:
     assert (stream.push(" "), stream.n_waiting) == (gpt2.encode(" world"), 1)
     assert stream.finish() == gpt2.encode(" ")
     assert stream.finish() == []
-
-
-def test_a_blank_before_half_a_letter_is_no_place_to_cut_where_words_join() -> None:
-    tokenizer = Tokenizer.train(["dog été"] * 9, vocab_size=267, superwords=1, special_tokens=[])
-    data = "dog été".encode()
-    whole = tokenizer.encode(data)
-    assert len(whole) == 1
-    for place in range(len(data)):
-        assert streamed(tokenizer, [data[:place], data[place:]], []) == whole
 
 
 def test_a_stream_of_arrays_has_the_same_ids(gpt2: Tokenizer) -> None:

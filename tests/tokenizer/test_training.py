@@ -348,7 +348,6 @@ def test_settings_that_make_no_sense_are_errors(arguments: dict[str, object], me
         ({"vocab_size": 258}, "vocab_size is 258\nexpected 259 or more: the ids of the base"),
         ({"pattern": r"\w+"}, "base has the pattern 'gpt2'"),
         ({"special_tokens": ["<|pad|>"]}, r"base has no special token '<\|pad\|>'"),
-        ({"superwords": 2}, "superwords cannot be learned on top of a base"),
     ],
 )
 def test_settings_that_a_base_rules_out_are_errors(arguments: dict[str, object], message: str) -> None:

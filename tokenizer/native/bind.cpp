@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "bind_dropout.hpp"
 #include "bind_offsets.hpp"
 #include "bpe.hpp"
 #include "byte_order.hpp"
@@ -149,7 +148,7 @@ nb::object encode_into(const Bpe& bpe, const std::vector<std::string_view>& text
   {
     nb::gil_scoped_release release;
     const std::size_t n_most = n_bytes_of(texts) + Bpe::kSlack;
-    if (n_out >= n_most && !bpe.rereads_tokens()) {  // else another thread could change what is read
+    if (n_out >= n_most) {
       bpe.encode_many(texts, n_threads, out, offsets.data(), true);
     } else {
       const Room<Token> room(n_most);
@@ -286,15 +285,15 @@ NB_MODULE(_bpe, m) {
 
   m.def(
       "last_safe_cut",
-      [](const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end, bool joins_words,
+      [](const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end,
          const std::string& unicode_version) {
         if (begin > at || at > end || end > data.size()) throw std::invalid_argument("places must rise in the data");
         const auto* bytes = reinterpret_cast<const Byte*>(data.c_str());
-        return webtext::last_safe_cut(webtext::ClassTable::of(unicode_version), bytes + begin, bytes + at, bytes + end,
-                                      joins_words) -
+        return webtext::last_safe_cut(webtext::ClassTable::of(unicode_version), bytes + begin, bytes + at,
+                                      bytes + end) -
                bytes;
       },
-      "data"_a, "begin"_a, "at"_a, "end"_a, "joins_words"_a = false, "unicode_version"_a = webtext::kUnicodeVersion,
+      "data"_a, "begin"_a, "at"_a, "end"_a, "unicode_version"_a = webtext::kUnicodeVersion,
       "The last place of data[at:end] where every pattern that has a scanner cuts, in a text that begins at\n"
       "`begin` and may go on after `end`; `begin` when there is none.");
 
@@ -442,6 +441,5 @@ NB_MODULE(_bpe, m) {
             return pairs;
           },
           "Per token of two bytes or more, in order of id, the two tokens that smaller ids leave of its bytes.");
-  webtext::bind_dropout(m);
   webtext::bind_offsets(m);
 }

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "bind_counts.hpp"
-#include "bind_superwords.hpp"
 #include "bpe.hpp"
 #include "safe_cut.hpp"
 #include "texts.hpp"
@@ -68,9 +67,9 @@ Start start_of(const std::optional<Base>& base) {
   return start;
 }
 
-std::vector<webtext::TrainedMerge> learn(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
-                                         std::optional<std::size_t> max_token_length, const std::optional<Base>& base,
-                                         const std::optional<nb::callable>& progress) {
+Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
+            std::optional<std::size_t> max_token_length, const std::optional<Base>& base,
+            const std::optional<nb::callable>& progress) {
   constexpr std::size_t kTableMemory = std::size_t{64} << 20;
   webtext::Goal goal{n_tokens, min_frequency};
   if (max_token_length) goal.max_token_length = *max_token_length;
@@ -80,29 +79,13 @@ std::vector<webtext::TrainedMerge> learn(LockedCounts& counts, std::size_t n_tok
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (progress) (*progress)(n_merges);
   };
-  return counts.with([&](PieceCounts& all, const auto&) {
+  const auto merges = counts.with([&](PieceCounts& all, const auto&) {
     all.shrink(kTableMemory);
     return webtext::train_merges(all, std::move(start.tokens), start.encode, goal, report);
   });
-}
-
-Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
-            std::optional<std::size_t> max_token_length, const std::optional<Base>& base,
-            const std::optional<nb::callable>& progress) {
   Pairs pairs;
-  for (const auto& merge : learn(counts, n_tokens, min_frequency, max_token_length, base, progress)) {
-    pairs.emplace_back(merge.left, merge.right);
-  }
+  for (const auto& merge : merges) pairs.emplace_back(merge.left, merge.right);
   return pairs;
-}
-
-std::vector<std::int64_t> counts_of_merges(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
-                                           std::optional<std::size_t> max_token_length) {
-  std::vector<std::int64_t> found;
-  for (const auto& merge : learn(counts, n_tokens, min_frequency, max_token_length, std::nullopt, std::nullopt)) {
-    found.push_back(merge.count);
-  }
-  return found;
 }
 
 }  // namespace
@@ -114,14 +97,14 @@ NB_MODULE(_trainer, m) {
 
   m.def(
       "safe_cut",
-      [](nb::bytes text, std::size_t at, const std::string& unicode_version, bool joins_words) {
+      [](nb::bytes text, std::size_t at, const std::string& unicode_version) {
         const std::string_view bytes(text.c_str(), text.size());
         if (at > bytes.size()) throw std::invalid_argument("no place in the text");
         const Scanner scanner("gpt2", unicode_version);
         const Byte* begin = begin_of(bytes);
-        return webtext::safe_cut(scanner.classes(), begin, begin + at, end_of(bytes), joins_words) - begin;
+        return webtext::safe_cut(scanner.classes(), begin, begin + at, end_of(bytes)) - begin;
       },
-      "text"_a, "at"_a, "unicode_version"_a = webtext::kUnicodeVersion, "joins_words"_a = false,
+      "text"_a, "at"_a, "unicode_version"_a = webtext::kUnicodeVersion,
       "The first place at or after `at` where every pattern with a scanner cuts, else the length of the text.");
 
   m.def(
@@ -137,9 +120,4 @@ NB_MODULE(_trainer, m) {
       "and whole_pieces of a Vocabulary, pieces are encoded by it first, and new tokens follow its own; tokens that\n"
       "together are one of it already are left apart. `progress` gets the number of\n"
       "merges about a hundred times a second; a signal or an exception ends training.");
-
-  m.def("merge_counts", &counts_of_merges, "counts"_a, "n_tokens"_a, "min_frequency"_a, "max_token_length"_a.none(),
-        "How often the pair of each merge that `train` gives occurred when it was merged.");
-
-  webtext::bind_superwords(m);
 }

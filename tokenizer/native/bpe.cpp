@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "hashing.hpp"
-#include "scan_superwords.hpp"
 
 namespace webtext {
 namespace {
@@ -45,12 +44,6 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
   if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
   by_rank_ = !merges;
   whole_pieces_ = whole_pieces && some_unreachable();
-  const bool by_pinned_unicode = &scanner_.classes() == &scanner_of_words().classes();
-  if (!scanner_.joins_words() || !by_pinned_unicode || !merges || whole_pieces) return;
-  std::vector<SuperwordJoiner::Merge> all;
-  for (const auto [left, right] : *merges) all.push_back({left, right, rules_(left, right).token});
-  joiner_ = SuperwordJoiner::from(all, static_cast<std::uint32_t>(tokens.size()),
-                                  [&](std::uint32_t token) { return bytes_of(token); });
 }
 
 void Bpe::build_index(const std::vector<std::string>& tokens) {

@@ -15,7 +15,6 @@
 #include "merge_rules.hpp"
 #include "scanner.hpp"
 #include "short_merging.hpp"
-#include "superword_joining.hpp"
 
 namespace webtext {
 
@@ -57,9 +56,6 @@ class Bpe {
   void encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out, std::int64_t* offsets,
                    bool may_change = false) const;
 
-  // Whether encoding reads the tokens again that it has written.
-  bool rereads_tokens() const { return joiner_.has_value(); }
-
   // A file of known pieces (piece_file.hpp), the first of them most welcome, for this vocabulary and what `salt` names.
   std::string piece_file(const std::vector<std::string_view>& pieces, std::string_view salt) const;
   // The vocabulary's own pieces: its tokens that the scanner leaves whole, smallest id first.
@@ -76,11 +72,6 @@ class Bpe {
     return id < starts_.size() - 1 ? std::string_view(bytes_.data() + starts_[id], starts_[id + 1] - starts_[id])
                                    : std::string_view();
   }
-
-  // What other ways of merging work with.
-  const MergeRules& rules() const { return rules_; }
-  const Scanner& scanner() const { return scanner_; }
-  std::uint32_t byte_token(Byte byte) const { return byte_tokens_[byte]; }
 
   // The number of bytes of ids[0..n), and the bytes one after the other. Both throw std::out_of_range for an id without
   // bytes, naming it and its place. Another thread may write the ids meanwhile: where they no longer have `n_bytes`
@@ -151,8 +142,7 @@ class Bpe {
   mutable std::atomic<std::int8_t> is_orderly_{-1};  // -1: nobody has asked yet
   bool is_narrow_ = true;
   Scanner scanner_;
-  std::optional<SuperwordJoiner> joiner_;  // after the ordinary merges, where the scanner joins words
-  std::shared_ptr<void> file_;             // where these lie: one of them, or none
+  std::shared_ptr<void> file_;  // where these lie: one of them, or none
   std::optional<KnownPiecesView<std::uint16_t>> narrow_pieces_;
   std::optional<KnownPiecesView<std::uint32_t>> wide_pieces_;
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork cannot inherit a held lock

@@ -25,12 +25,6 @@ std::size_t Bpe::count(const Byte* begin, const Byte* end) const {
       if (tokens.size() < n_bytes + kSlack) tokens.resize(n_bytes + kSlack);
       return tokens.data();
     };
-    while (joiner_ && begin < end) {
-      const Byte* until = share_end(scanner_, begin, end);
-      std::uint32_t* out = room_for(static_cast<std::size_t>(until - begin));
-      n_tokens += static_cast<std::size_t>(encoder.encode(begin, until, out) - out);
-      begin = until;
-    }
     std::uint32_t ends[1024];
     while (begin < end) {
       const std::size_t n_pieces = scanner_.cut(begin, end, ends, encoder.kWindow);

@@ -12,7 +12,6 @@
 
 #include "bpe.hpp"
 #include "merging.hpp"
-#include "scan_superwords.hpp"
 
 namespace webtext {
 
@@ -33,7 +32,6 @@ class Worker {
   std::vector<std::uint32_t> scratch, window;
   std::vector<Byte> copy;  // of a share of a text
   bool has_file = false;   // whether the table holds the pieces of the file
-  SuperwordJoiner::Scratch joining;
 
  private:
   std::tuple<std::unique_ptr<KnownPieces<std::uint16_t>>, std::unique_ptr<KnownPieces<std::uint32_t>>> tables_;
@@ -73,26 +71,19 @@ class Bpe::Encoder {
       : bpe_(bpe), worker_(worker), table_(worker.table<Id>()), view_(table_.view()), file_(bpe.file_of<Id>()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
-    if (!bpe_.joiner_) return encode_by(bpe_.scanner_, begin, end, out);
-    Token* const words_end = encode_by(scanner_of_words(), begin, end, out);
-    const auto n_joined = bpe_.joiner_->join(out, static_cast<std::size_t>(words_end - out), worker_.joining);
-    return n_joined ? out + *n_joined : encode_by(bpe_.scanner_, begin, end, out);
+    std::uint32_t ends[kWindow];
+    while (begin < end) {
+      const std::size_t n_pieces = bpe_.scanner_.cut(begin, end, ends, kWindow);
+      out = encode_window(begin, end, ends, n_pieces, out);
+      begin += ends[n_pieces - 1];
+    }
+    return out;
   }
 
   // The same of a copy of the text.
   Token* encode_copy(const Byte* begin, const Byte* end, Token* out) {
     worker_.copy.assign(begin, end);
     return encode(worker_.copy.data(), worker_.copy.data() + worker_.copy.size(), out);
-  }
-
-  Token* encode_by(const Scanner& scanner, const Byte* begin, const Byte* end, Token* out) {
-    std::uint32_t ends[kWindow];
-    while (begin < end) {
-      const std::size_t n_pieces = scanner.cut(begin, end, ends, kWindow);
-      out = encode_window(begin, end, ends, n_pieces, out);
-      begin += ends[n_pieces - 1];
-    }
-    return out;
   }
 
   // The tokens of the pieces that end at begin + ends[i]; the text that they are of is readable up to `end`.

@@ -19,7 +19,7 @@ std::vector<TextShare> shares_of(const std::vector<TextShare>& texts, const Scan
     for (const Byte* at = text.begin; at < text.end;) {
       const Byte* cut = text.end;
       if (text.end - at > kShareBytes) {
-        cut = safe_cut(scanner.classes(), at, at + kShareBytes, text.end, scanner.joins_words());
+        cut = safe_cut(scanner.classes(), at, at + kShareBytes, text.end);
       }
       shares.push_back({at, cut});
       at = cut;
@@ -98,7 +98,7 @@ void PieceCounts::add_share(const Scanner& scanner, TextShare text, std::int64_t
 std::size_t PieceCounts::add_start_of(TextShare text, std::int64_t weight, std::size_t n_threads,
                                       const std::function<bool()>& keep_going) {
   const Scanner scanner(pattern_, unicode_version_);
-  const Byte* cut = last_safe_cut(scanner.classes(), text.begin, text.end, scanner.joins_words());
+  const Byte* cut = last_safe_cut(scanner.classes(), text.begin, text.end);
   if (cut == text.begin) cut = decided_end(scanner, text);
   add_texts({{text.begin, cut}}, weight, n_threads, keep_going);
   return static_cast<std::size_t>(cut - text.begin);

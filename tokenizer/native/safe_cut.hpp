@@ -8,8 +8,7 @@
 //   (2) after a "\n" that stands between a character that is no white space and a letter or number: "\n" is a piece, or
 //       ends the piece of the punctuation before it, and never begins a piece with a letter or number in it.
 //
-// (2) is for scripts that put no blanks between words. White space other than ASCII's is not looked for. Where the
-// pattern joins words ("gpt2-superwords"), a blank between a letter and a letter, or the end, is no safe place by (1).
+// (2) is for scripts that put no blanks between words. White space other than ASCII's is not looked for.
 #pragma once
 
 #include "characters.hpp"
@@ -30,19 +29,14 @@ inline Character character_before(const ClassTable& classes, const Byte* begin, 
 }
 
 // The first safe place at or after `at` in the text [begin, end), else `end`. Never `begin`.
-inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end,
-                            bool joins_words = false) {
-  const auto may_join = [&](CharClass before, const Byte* blank) {
-    return joins_words && before == CharClass::kLetter && *blank == ' ' &&
-           (blank + 1 == end || character_at(classes, blank + 1, end).kind == CharClass::kLetter);
-  };
+inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end) {
   const auto is_word = [](CharClass kind) { return kind == CharClass::kLetter || kind == CharClass::kNumber; };
   // Starts one byte early: a "\n" just before `at` may be what makes `at` safe.
   for (const Byte* blank = at > begin ? at - 1 : at; blank < end; ++blank) {
     if (*blank != ' ' && (*blank < '\t' || *blank > '\r')) continue;
     if (blank == begin) continue;
     const CharClass before = character_before(classes, begin, blank).kind;
-    if (blank >= at && is_word(before) && !may_join(before, blank)) return blank;
+    if (blank >= at && is_word(before)) return blank;
     if (*blank == '\n' && before != CharClass::kSpace && blank + 1 < end &&
         is_word(character_at(classes, blank + 1, end).kind)) {
       return blank + 1;
@@ -53,11 +47,10 @@ inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const 
 
 // The last safe place found by looking further and further back from the end, else `begin`: what a reader of a file
 // may hand on before it knows what follows.
-inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* end,
-                                 bool joins_words = false) {
+inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* end) {
   for (std::ptrdiff_t reach = 1 << 12;; reach *= 4) {
     const Byte* from = reach < end - begin ? end - reach : begin;
-    const Byte* cut = safe_cut(classes, begin, from, end, joins_words);
+    const Byte* cut = safe_cut(classes, begin, from, end);
     if (cut < end) return cut;
     if (from == begin) return begin;
   }
@@ -77,14 +70,13 @@ inline const Byte* end_of_whole_characters(const Byte* begin, const Byte* end) {
 
 // The last safe place of [at, end) in the text [begin, end), else `begin`: what may be handed on of a text that goes on
 // after `end`, anywhere in a character, where no place before `at` is safe.
-inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end,
-                                 bool joins_words = false) {
+inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end) {
   end = std::max(at, end_of_whole_characters(at, end));
   for (std::ptrdiff_t reach = 1 << 8;; reach *= 4) {
     const Byte* from = reach < end - at ? end - reach : at;
-    const Byte* cut = safe_cut(classes, begin, from, end, joins_words);
+    const Byte* cut = safe_cut(classes, begin, from, end);
     if (cut == end && from > at) continue;
-    for (const Byte* next = cut; next < end; next = safe_cut(classes, begin, cut + 1, end, joins_words)) cut = next;
+    for (const Byte* next = cut; next < end; next = safe_cut(classes, begin, cut + 1, end)) cut = next;
     return cut < end ? cut : begin;
   }
 }

@@ -5,7 +5,6 @@
 #include "scan_cl100k.hpp"
 #include "scan_gpt2.hpp"
 #include "scan_o200k.hpp"
-#include "scan_superwords.hpp"
 
 namespace webtext {
 
@@ -13,9 +12,6 @@ Scanner::Scanner(std::string_view pattern, std::string_view unicode_version)
     : classes_(ClassTable::of(unicode_version)) {
   if (pattern == "gpt2") {
     cut_ = gpt2_cut();
-  } else if (pattern == "gpt2-superwords") {
-    cut_ = &cut_superwords;
-    joins_words_ = true;
   } else if (pattern == "cl100k") {
     cut_ = &cut_cl100k;
   } else if (pattern == "llama3") {

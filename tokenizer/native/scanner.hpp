@@ -24,9 +24,6 @@ class Scanner {
 
   const ClassTable& classes() const { return classes_; }
 
-  // Whether pieces may hold several words (see safe_cut.hpp).
-  bool joins_words() const { return joins_words_; }
-
   // Calls use(begin, n_bytes) for every piece of a text.
   template <class Use>
   void each_piece(const Byte* begin, const Byte* end, const Use& use) const {
@@ -47,7 +44,6 @@ class Scanner {
 
   const ClassTable& classes_;
   Cut cut_;
-  bool joins_words_ = false;
 };
 
 inline constexpr std::ptrdiff_t kFarthestEnd = ~std::uint32_t{0};

@@ -13,7 +13,7 @@ inline constexpr std::ptrdiff_t kJobBytes = 1 << 18;
 // Where a share of a text ends: the whole of it, or about kJobBytes, cut where the pattern cuts.
 inline const Byte* share_end(const Scanner& scanner, const Byte* begin, const Byte* end) {
   if (end - begin <= 2 * kJobBytes) return end;
-  return safe_cut(scanner.classes(), begin, begin + kJobBytes, end, scanner.joins_words());
+  return safe_cut(scanner.classes(), begin, begin + kJobBytes, end);
 }
 
 }  // namespace webtext
