@@ -87,7 +87,7 @@ def test_names_of_special_tokens_are_no_expressions() -> None:
     [
         ({"<|endoftxt|>"}, "no special token '<|endoftxt|>'\ndid you mean '<|endoftext|>'"),
         ("<|endoftext|>", "allowed_special is the string '<|endoftext|>'\ngive a list of names"),
-        ([1], r"allowed_special is \[1\] \(list\)"),
+        ([1], "allowed_special is [1] (list)"),
         (5, "allowed_special is 5"),
         (iter(["<|endoftext|>"]), "allowed_special is <list_iterator"),
         (["<|endoftext|>", "x"], "no special token 'x'"),
