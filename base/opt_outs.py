@@ -67,6 +67,7 @@ _HEAD_TAGS = frozenset(b"html head base basefont bgsound link meta".split())
 _RAW_TAGS = frozenset(b"script style title textarea template noscript noframes noembed iframe xmp".split())
 _RAW_ENDS = {name: re.compile(rb"</" + name + rb"[\s/>]", re.IGNORECASE) for name in _RAW_TAGS}
 _COMMENT_END = re.compile(rb"--!?>")
+_BOGUS_COMMENT = re.compile(rb"<[!?/][^>]*+")
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\s/>]*+)")
 _ATTRIBUTE = re.compile(
     rb"""[\s/]*+([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)(?:"|\Z)|'([^']*+)(?:'|\Z)|([^\s>]*+)))?+"""
@@ -150,11 +151,12 @@ def _metas(page: bytes) -> Iterator[dict[bytes, bytes] | None]:
     while (at := page.find(b"<", at)) >= 0:
         tag = _TAG.match(page, at)
         if tag is None:
-            is_comment = page.startswith(b"<!--", at)
-            end = _COMMENT_END.search(page, at + 2) if is_comment else None
-            at = end.end() if end else -1 if is_comment else at + 1
-            if at < 0:
-                return
+            if page.startswith(b"<!--", at):
+                end = _COMMENT_END.search(page, at + 2)
+                at = end.end() if end else len(page)
+            else:
+                end = _BOGUS_COMMENT.match(page, at)
+                at = end.end() if end else at + 1
             continue
         end = _REST_OF_TAG.match(page, tag.end())
         if end is None:
@@ -171,9 +173,16 @@ def _metas(page: bytes) -> Iterator[dict[bytes, bytes] | None]:
             yield None
             return
         elif name == b"meta":
-            found = _ATTRIBUTE.findall(page, tag.end(), at - 1)
-            yield {key.lower(): b"".join(values) for key, *values in reversed(found)}  # of equal names the first counts
+            yield _attributes(page[tag.end() : at - 1].lower())
         in_head = in_head or (name == b"head" and not tag[1])
+
+
+def _attributes(tag: bytes) -> dict[bytes, bytes]:
+    """Names and values in the inside of a tag, in lower case; none where it cannot be an opt-out, as most cannot."""
+    if not (b"no" in tag or b"tdm" in tag or b"&" in tag):
+        return {}
+    found = _ATTRIBUTE.findall(tag)
+    return {key: b"".join(values) for key, *values in reversed(found)}  # of equal names the first counts
 
 
 def _ascii_compatible(body: bytes) -> bytes:

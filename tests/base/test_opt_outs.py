@@ -84,7 +84,10 @@ def test_header_fields_are_read_in_every_form(field: str, value: str, reasons: l
         (b"<title>How to write " + NOAI + b"</title>", []),
         (b"<template>" + NOAI + b"</template>", []),
         (b"<link title='" + NOAI + b"'>", []),
-        (b"<? " + NOAI.replace(b"<", b"").replace(b">", b""), []),
+        (b"<? " + NOAI + b" ?>", []),
+        (b"<!x " + NOAI, []),
+        (b"</ " + NOAI, []),
+        (b"<? pi ?><! declaration></>< " + NOAI, ["noai_meta"]),
         (b'<meta name="robots" content="noai', []),
     ],
 )
