@@ -16,13 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.config import BuildConfig, BuildSettings
-from webtext.base.config import timestamp
 from webtext.base.errors import DryRun
 from webtext.base.partset import MANIFEST, PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.clean.rules.vote_settings import VoteSettings
-from webtext.crawl.links.settings import KarmaRule
 
 SECONDS = "seconds.json"  # of a sample's stages, which the estimate of the whole is reckoned from
 STAGE_TITLES = {
@@ -79,14 +76,15 @@ def build(config: BuildConfig, run: Run) -> Layout:
 
     layout = Layout.of(config["build"])
     sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
-    clean = CleanSettings(**(sections | {"votes": _votes(config)}))
+    clean = CleanSettings(**sections)
     check_settings(clean, layout.root)
     _check(config, layout)
     if Folder(layout.root).is_local and not run.dry_run:
         config.write(Path(layout.root))
     pages = _pages(config, layout, run)
     with _stage("clean", layout, run):
-        clean_pages(pages, layout.root, clean, run)
+        links = PartSet.open(layout.links, "links") if config["build"].links else None
+        clean_pages(pages, layout.root, clean, run, links)
     with _stage("tokenizer", layout, run):
         keeps = not config["build"].retrain_tokenizer
         train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run, keeps=keeps)
@@ -142,21 +140,6 @@ def _check(config: BuildConfig, layout: Layout) -> None:
         check_pages(layout.pages, config["crawl.fetch"], config["build"].sample_of())
     if config["tokenizer"].base is not None:
         load(config["tokenizer"].base)
-
-
-def _votes(config: BuildConfig) -> VoteSettings:
-    """[clean.votes], and what [crawl.links] asks of votes: pages of links that are no longer collected stay in pages/."""
-    votes: VoteSettings = config["clean.votes"]
-    if not config["build"].links:
-        return votes
-    rule: KarmaRule = config["crawl.links"].rule
-    ends = [end for end in (votes.before, rule.before) if end is not None]
-    return dataclasses.replace(
-        votes,
-        min_karma=max((karma for karma in (votes.min_karma, rule.min_karma) if karma is not None), default=None),
-        sum_karma=votes.sum_karma or rule.sum_karma,
-        before=min(ends, key=lambda end: timestamp(end, "before"), default=None),
-    )
 
 
 def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:

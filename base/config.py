@@ -13,7 +13,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -163,6 +163,8 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
     type_, words = choices(type_)
     if "none" in words and (value is None or value == "none"):
         return None
+    if isinstance(value, date) and type_ is str:
+        value = value.isoformat()  # TOML's own dates and times, for settings that are moments
     if isinstance(value, str) and value in words:
         return value
     if typing.get_origin(type_) is tuple:

@@ -48,7 +48,7 @@ from webtext.clean.inputs import SetName, find_inputs
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.record_files import SUFFIXES
-from webtext.clean.removal import STAGE, Removals, Removed, digest_of
+from webtext.clean.removal import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
 from webtext.clean.removal_clusters import Comparison
 from webtext.clean.removal_settings import RemovalSettings
 from webtext.clean.rules.decide import UNMEASURED, Decisions, columns_of, decide
@@ -132,13 +132,17 @@ def check_settings(settings: CleanSettings, out: str) -> None:
     open_indexes(settings.dedup, Folder(out))
 
 
-def clean_pages(inputs: Sequence[str], out: str, settings: CleanSettings, run: Run) -> CleanResult:
+def clean_pages(
+    inputs: Sequence[str], out: str, settings: CleanSettings, run: Run, links: PartSet | None = None
+) -> CleanResult:
     """Pages, or documents, to corpus: writes out/documents, out/signals, out/corpus with its dataset card, out/dropped.
+
+    With `links`, documents of pages that none of these links leads to are dropped: pages of an earlier rule stay in a crawl.
 
     Documents are imported where they are files or datasets, and read where they are where they are a part set. Where
     evaluation sets are named, out/overlap.json says what the documents that would stay share with them.
     """
-    removals = Removals.of(settings.remove)  # a bad line shows before the work of hours
+    removals = Removals.of(settings.remove, links)  # a bad line shows before the work of hours
     evaluation = Evaluation.of(settings.decontaminate)
     pages, documents = _read_inputs(inputs, out, settings.extract, run)
     rules, language, dedup = settings.rules, settings.language, settings.dedup
@@ -370,7 +374,7 @@ def _fates(work: WriteTask, n_rows: int) -> pa.Table:
         stage[goes] = np.where(np.isin(reason[goes], VOTE_REASONS), "votes", "filter")
         value[goes], threshold[goes] = decisions.value[goes], decisions.threshold[goes]
     rows = work.removed["row"].to_numpy()
-    stage[rows] = STAGE
+    stage[rows] = np.where(work.removed["reason"].to_numpy() == LINK_NOT_COLLECTED, "votes", STAGE)
     for name, column in columns.items():
         column[rows] = work.removed[name].to_numpy()
     return pa.table(

@@ -81,7 +81,7 @@ def _links_part(context: PartContext, task: PartTask) -> None:
         return
     assert work.links is not None
     for batch in work.links.open().batches(work.part):
-        mine = np.isin(_keys(batch["link_id"]), _links_of(work.corpus))
+        mine = np.isin(link_keys(batch["link_id"]), _links_of(work.corpus))
         context.main.write_table(pa.Table.from_batches([batch.filter(pa.array(mine))]))
 
 
@@ -111,7 +111,7 @@ def _links_of(corpus: SetName) -> Keys:
     opened = corpus.open()
     found = [np.empty(0, np.uint64)]
     for part in opened.parts:
-        found += [_keys(batch["link_ids"].flatten()) for batch in opened.batches(part, ["link_ids"])]
+        found += [link_keys(batch["link_ids"].flatten()) for batch in opened.batches(part, ["link_ids"])]
     return np.unique(np.concatenate(found))
 
 
@@ -121,11 +121,12 @@ def _known_links(corpus: SetName, links: SetName) -> Keys:
     opened, wanted = links.open(), _links_of(corpus)
     found = [np.empty(0, np.uint64)]
     for part in opened.parts:
-        found.append(np.intersect1d(_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
+        found.append(np.intersect1d(link_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
     return np.unique(np.concatenate(found))
 
 
-def _keys(identifiers: pa.Array | pa.ChunkedArray) -> Keys:
+def link_keys(identifiers: pa.Array | pa.ChunkedArray) -> Keys:
+    """Links as 64 bits of their ids, in their order."""
     return np.array([_key(each) for each in identifiers.to_pylist()], np.uint64)
 
 

@@ -6,6 +6,7 @@ votes      `webtext crawl refresh` writes part sets of kind `removals`, one row 
 requests   a text file of URLs, domains and ids (`removal_list.py`). A document goes when a line names it or one of the
            links that led to it, and its whole cluster with it (`removal_clusters.py`): nothing takes its place.
 earlier    the set `dropped` of another build: what went there on request does not come back here under another URL.
+links      the links set of a build: pages of links that it no longer holds stay in `pages/`, and their documents go here.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from webtext.base.recipe import sha256_json
 from webtext.base.storage import Folder
 from webtext.base.urls import canonical_url
 from webtext.clean.inputs import SetName
+from webtext.clean.release_links import link_keys
 from webtext.clean.removal_list import Line, Requests
 from webtext.clean.removal_settings import RemovalSettings
 
@@ -35,6 +37,7 @@ STAGE = "remove"
 REMOVED_BY_USER = "removed_by_user"
 REMOVED_ON_REQUEST = "removed_on_request"
 MIRROR_OF_REMOVED = "mirror_of_removed"
+LINK_NOT_COLLECTED = "link_not_collected"
 
 COLUMNS = ("id", "link_ids", "url")
 BATCH_ROWS = 65_536
@@ -67,6 +70,7 @@ class Removed:
 
     withdrawn: list[npt.NDArray[np.int64]]  # rows without a vote left, rising
     requested: list[dict[int, Request]]  # row -> why
+    unlinked: list[npt.NDArray[np.int64]]  # rows none of whose links is collected any more, rising
     parents: list[Parent] = field(default_factory=list)  # the lists that held
     lines: int = 0  # of the lists of requests
     earlier: tuple[SetName, ...] = ()  # sets of what went in other builds
@@ -75,7 +79,8 @@ class Removed:
     @classmethod
     def nothing(cls, n_parts: int) -> Removed:
         """Where no list holds."""
-        return cls([np.empty(0, np.int64) for _ in range(n_parts)], [{} for _ in range(n_parts)])
+        withdrawn, unlinked = ([np.empty(0, np.int64) for _ in range(n_parts)] for _ in range(2))
+        return cls(withdrawn, [{} for _ in range(n_parts)], unlinked)
 
     def to_json(self) -> dict[str, Any]:
         """What became of the lists of requests, as plain JSON values."""
@@ -99,7 +104,7 @@ class Removed:
     def keeps_votes(self, part: int, n_rows: int) -> Mask:
         """Mask of the rows that people still vote for: the ones that may be compared with each other."""
         mask = np.ones(n_rows, bool)
-        mask[self.withdrawn[part]] = False
+        mask[self.withdrawn[part]] = mask[self.unlinked[part]] = False
         return mask
 
     def table(self, part: int, threshold: float | None) -> pa.Table:
@@ -116,9 +121,9 @@ class Removed:
             }
             for row, why in sorted(requested.items())
         ]
-        rows += [
-            {"row": row, "reason": REMOVED_BY_USER} for row in self.withdrawn[part].tolist() if row not in requested
-        ]
+        voteless = dict.fromkeys(self.unlinked[part].tolist(), LINK_NOT_COLLECTED)
+        voteless |= dict.fromkeys(self.withdrawn[part].tolist(), REMOVED_BY_USER)
+        rows += [{"row": row, "reason": voteless[row]} for row in sorted(voteless.keys() - requested.keys())]
         return pa.Table.from_pylist(rows, schema=FATES)
 
 
@@ -129,9 +134,10 @@ class Removals:
     sets: tuple[SetName, ...] = ()
     requests: Requests | None = None
     earlier: tuple[SetName, ...] = ()
+    links: SetName | None = None
 
     @classmethod
-    def of(cls, settings: RemovalSettings) -> Removals:
+    def of(cls, settings: RemovalSettings, links: PartSet | None = None) -> Removals:
         """The lists of the settings, in an order that is theirs. InputError names one that cannot be read."""
         folders = [PartSet.open(each, ("removals", "dropped")) for each in settings.remove if _is_folder(each)]
         sets = sorted({SetName.of(each) for each in folders}, key=lambda each: each.hash)
@@ -140,6 +146,7 @@ class Removals:
             sets=tuple(each for each in sets if each.kind == "removals"),
             requests=Requests.read(files) if files else None,
             earlier=tuple(each for each in sets if each.kind == "dropped"),
+            links=SetName.of(links) if links is not None else None,
         )
 
     def find(self, documents: PartSet) -> Removed:
@@ -149,18 +156,20 @@ class Removals:
         matched: set[Line] = set()
         for part in range(len(documents.parts)):
             first = 0
-            withdrawn = [removed.withdrawn[part]]
+            withdrawn, unlinked = [removed.withdrawn[part]], [removed.unlinked[part]]
             for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
                 if self.sets:
                     withdrawn.append(first + np.flatnonzero(_withdrawn(batch, self.sets)))
+                if self.links is not None:
+                    unlinked.append(first + np.flatnonzero(_unlinked(batch, self.links)))
                 for row, lines in enumerate(_lines_for(batch, self.requests)):
                     if lines:
                         removed.requested[part][first + row] = Request(lines[0])
                         matched.update(lines)
                 first += batch.num_rows
-            removed.withdrawn[part] = np.concatenate(withdrawn)
-        if any(map(len, removed.withdrawn)):
-            removed.parents += [name.open() for name in self.sets]
+            removed.withdrawn[part], removed.unlinked[part] = np.concatenate(withdrawn), np.concatenate(unlinked)
+        for rows, names in ((removed.withdrawn, self.sets), (removed.unlinked, (self.links,))):
+            removed.parents += [name.open() for name in names if name and any(map(len, rows))]
         if self.requests is not None:
             removed.lines = len(self.requests.lines)
             removed.unmatched = [line for line in self.requests.lines if line not in matched]
@@ -190,15 +199,35 @@ def _lines_for(documents: pa.RecordBatch, requests: Requests | None) -> Iterator
 def _withdrawn(documents: pa.RecordBatch, sets: tuple[SetName, ...]) -> Mask:
     """Mask of the documents without a vote left."""
     links, urls = documents["link_ids"], documents["url"]
-    lengths = pc.list_value_length(links).to_numpy(zero_copy_only=False)
     gone = pc.is_in(pc.list_flatten(links), value_set=_removed_links(sets)).to_numpy(zero_copy_only=False)
-    n_gone = np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights=gone, minlength=len(lengths))
-    mask = (lengths > 0) & (n_gone == lengths)
-    for row in np.flatnonzero(lengths == 0).tolist():
+    mask = _all_gone(documents, gone)
+    for row in np.flatnonzero(pc.equal(pc.list_value_length(links), 0)).tolist():
         url = urls[row].as_py()
         canonical = canonical_url(url) if url else None
         mask[row] = canonical is not None and link_id(canonical) in _removed_ids(sets)
     return np.asarray(mask, bool)
+
+
+def _unlinked(documents: pa.RecordBatch, links: SetName) -> Mask:
+    """Mask of the documents none of whose links is in the set."""
+    keys, known = link_keys(pc.list_flatten(documents["link_ids"])), _collected(links)
+    places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    return _all_gone(documents, known[places] != keys)
+
+
+@functools.lru_cache(maxsize=1)
+def _collected(links: SetName) -> npt.NDArray[np.uint64]:
+    """The links of the set, sorted; 8 bytes of memory each. One more stands in a set of none."""
+    opened = links.open()
+    found = [link_keys(opened.table(part, ["link_id"])["link_id"]) for part in opened.parts]
+    return np.unique(np.concatenate([*found, np.zeros(1, np.uint64)]))
+
+
+def _all_gone(documents: pa.RecordBatch, gone: Mask) -> Mask:
+    """Mask of the documents that have links, all of which are gone; `gone` is over the links of all documents."""
+    lengths = pc.list_value_length(documents["link_ids"]).to_numpy(zero_copy_only=False)
+    n_gone = np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights=gone, minlength=len(lengths))
+    return np.asarray((lengths > 0) & (n_gone == lengths))
 
 
 @functools.lru_cache(maxsize=2)

@@ -49,6 +49,14 @@ def test_a_setting_may_take_a_word_in_place_of_a_number() -> None:
     assert from_table(Example, {"window": "auto"}, "train").window == "auto"
 
 
+def test_a_date_of_toml_is_the_string_that_a_moment_is_written_as() -> None:
+    for written, read in (("2018-01-02", "2018-01-02"), ("2018-01-02T03:04:05Z", "2018-01-02T03:04:05+00:00")):
+        settings = from_table(
+            Example, section_of(load_config(None, [f"example.before={written}"]), "example"), "example"
+        )
+        assert settings.before == read
+
+
 def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
     assert recipe_settings(Example(hosts=("a",))) == {
         "min_karma": 3,

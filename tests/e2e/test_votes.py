@@ -132,6 +132,22 @@ def test_another_rule_for_links_keeps_the_pages_and_gives_the_corpus_of_a_fresh_
             assert run(["build", str(tmp_path / "build.toml"), "--dry-run", "--set", "crawl.links.min_karma=5"]) == 0
 
 
+def test_any_other_rule_for_links_gives_the_corpus_of_a_fresh_build(web: Web, tmp_path: Path) -> None:
+    """Sums instead of single scores, then an earlier end: each drops pages that were fetched under the rule before."""
+    sums = ("crawl.links.profile=openwebtext2", "crawl.links.min_karma=5")
+    rules = {(): {"three", "four", "five", "six"}, sums: {"three", "four", "five", "six"}}
+    rules |= {(*sums, "crawl.links.before=2014-05-16"): {"four"}}  # that of /four are from 15 May, the others later
+    for number, (rule, names) in enumerate(rules.items()):
+        assert build(web, tmp_path / "build", *rule) == 0
+        assert build(web, tmp_path / f"fresh{number}", *rule) == 0
+        assert set(corpus(tmp_path / "build")) == names
+        assert corpus(tmp_path / "build", "text", "karma") == corpus(tmp_path / f"fresh{number}", "text", "karma")
+    dropped = rows(PartSet.open(str(tmp_path / "build/dropped"), "dropped"))
+    assert {(row["stage"], row["reason"]) for row in dropped} == {("votes", "link_not_collected")}
+    kinds = [parent["kind"] for parent in PartSet.open(str(tmp_path / "build/corpus"), "corpus").manifest["parents"]]
+    assert kinds == ["documents", "signals", "links"]
+
+
 def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +161,7 @@ def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
                 tmp_path / "build",
                 f"crawl.links.min_karma={min_karma}",
                 lists,
+                "clean.votes.min_karma=1",
                 "clean.votes.communities=['-cats']",
             )
             == 0
@@ -156,7 +173,7 @@ def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     assert "- links to Wikipedia and its mirrors: left out\n" in links
     assert "- blocklists of subreddits: mine\\|\\.txt (2 entries, no licence named, SHA-256 `" in links
     assert "- blocklists of domains: none" in links
-    assert "- votes: a post with a score of at least 5\n" in card
+    assert "- votes: a post with a score of at least 1\n" in card
     assert "not in them): `-cats`\n" in card
     posts = card.split("### posts → links\n", 1)[1].split("\n### ", 1)[0]
     assert "| 4 | kept |\n| 5 | dropped: `too_little_karma` |\n| **9** |" in posts
@@ -167,7 +184,7 @@ def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     url = f"http://127.0.0.1:{web.server.server_port}/four"
     assert run(["inspect", "doc", str(tmp_path / "build"), url]) == 0
     found = capsys.readouterr().out
-    assert "ended in dropped: too_little_karma" in found
+    assert "ended in dropped: link_not_collected" in found
     assert "reddit 2x1 in r/books: 4 points" in found  # of the document: its link is no longer in the set
     (tmp_path / "build/links").rename(tmp_path / "elsewhere")
     assert run(["clean", "run", str(tmp_path / "build/pages"), "--out", str(tmp_path / "again"), "--quiet"]) == 0
