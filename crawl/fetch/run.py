@@ -107,8 +107,8 @@ def fetch_pages(
     about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
     if n_waiting:
         run.console.warn(
-            f"{n_waiting:,} links have no row yet: their sites don't answer, but not in {settings.gone_runs} runs over "
-            f"{settings.gone_days:g} days so far; rerun the same command on a later day"
+            f"{n_waiting:,} links have no row yet: archives give their pages once their sites have not answered in "
+            f"{settings.gone_runs} runs over {settings.gone_days:g} days; rerun the same command on later days"
         )
     return pages.seal(about, complete=not n_waiting)
 

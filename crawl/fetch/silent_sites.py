@@ -7,6 +7,7 @@ the number of runs with a try; 0 where it has answered since. A try is one run, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -58,7 +59,8 @@ class SilentSites:
         line = _line(origin, first, latest, n_runs)
         self._take(line)
         if self._path is not None:
-            with open(self._path, "a", encoding="utf-8") as file:
+            # a full disk ends the run where pages are written, with its reason
+            with contextlib.suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
                 file.write(line)
 
     def _take(self, line: str) -> None:
