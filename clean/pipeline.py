@@ -60,7 +60,7 @@ from webtext.clean.rules.votes import vote_verdicts
 from webtext.clean.rules.yields import Yields, count_yields
 from webtext.clean.text_size import START_CHARACTERS, max_text_bytes, without_too_long
 
-CODE_VERSION = 3  # 3: too_many_bytes, failed documents
+CODE_VERSION = 3  # 3: too_many_bytes, failed documents; words of scripts without spaces
 WORK = "_dedup"
 
 

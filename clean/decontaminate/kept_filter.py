@@ -35,7 +35,7 @@ from webtext.clean.dedup.sign import texts_of
 from webtext.clean.inputs import SetName
 
 MAX_FALSE_POSITIVE = 1e-8
-MAGIC = b"webtext n-gram filter 1\n"
+MAGIC = b"webtext n-gram filter 2\n"
 HEADER_BYTES = 4096
 BATCH_ROWS = 256
 

@@ -7,20 +7,10 @@ alphanumeric words with a single space as delimiter. Such words in any script ar
 
 from __future__ import annotations
 
-from webtext.clean.dedup.key import dedup_key
+from webtext.clean.dedup.key import ngrams_of
 
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
-
-
-def ngrams(text: str, n: int) -> list[str]:
-    """Each n consecutive words, in text order; none of a text with fewer words.
-
-    >>> ngrams("To be, or NOT to be?", 4)
-    ['to be or not', 'be or not to', 'or not to be']
-    """
-    words = dedup_key(text).split()
-    return [" ".join(words[first : first + n]) for first in range(len(words) - n + 1)]
 
 
 class Table:
@@ -35,11 +25,11 @@ class Table:
 
     def add(self, text: str) -> list[int]:
         """Add the n-grams of a text; their numbers in text order, repeats included."""
-        return [self._numbers.setdefault(ngram, len(self._numbers)) for ngram in ngrams(text, self.n)]
+        return [self._numbers.setdefault(ngram, len(self._numbers)) for ngram in ngrams_of(text, self.n)]
 
     def find(self, text: str) -> list[int]:
         """The numbers of a text's n-grams that are in the table, in text order, repeats included."""
-        return [self._numbers[ngram] for ngram in ngrams(text, self.n) if ngram in self._numbers]
+        return [self._numbers[ngram] for ngram in ngrams_of(text, self.n) if ngram in self._numbers]
 
 
 class Bloom:

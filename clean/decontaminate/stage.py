@@ -18,7 +18,7 @@ from webtext.clean.pipeline import CleanResult, read_documents
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.text_size import max_text_bytes, without_too_long
 
-CODE_VERSION = 3  # 3: too_many_bytes
+CODE_VERSION = 3  # 3: too_many_bytes; words of scripts without spaces
 BATCH_ROWS = 256
 
 

@@ -43,7 +43,7 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.settle import settle_near
 from webtext.clean.dedup.sign import SignTask, read_facts, sign_documents, signatures_name
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 RESULT = "duplicates.json"
 VERSIONS = {"unicode": _minhash.UNICODE_VERSION}
 """For the recipes of what is made with dedup."""

@@ -3,9 +3,9 @@
 1. Each character becomes its NFKD form, is case-folded, and becomes NFKD again: `Ｆｉﬀ` -> `fiff`, `É` -> `e` + accent.
 2. Letters (L*) and numbers (N*) make words. Marks (M*) stay with the letter before them; one that follows none is
    dropped. Format characters (Cf: soft hyphen, zero-width joiners, BOM) are dropped. Everything else ends a word.
-3. Scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) have no words to be seen: there each
-   letter, with its marks, is a word.
-4. Words are joined by one blank.
+3. In scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter, with its marks, is a unit
+   of its own; `ngrams_of` takes as many of them as make up n words (`clean/unspaced.py`).
+4. Words and such units are joined by one blank.
 
 The rule looks at one character at a time, so it is a table. The native scan has that table built in; it is made from
 this file when the package is built, by the building Python's `unicodedata`, whose version every recipe that uses keys
@@ -18,24 +18,9 @@ import functools
 import unicodedata
 from enum import IntEnum
 
-UNICODE_VERSION = unicodedata.unidata_version
+from webtext.clean.unspaced import ngrams, script_of, weight_of
 
-UNSPACED_SCRIPTS = (
-    (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Myanmar
-    (0x1780, 0x17FF),  # Khmer
-    (0x2E80, 0x2FDF),  # CJK radicals
-    (0x3005, 0x30FF),  # Hiragana, Katakana
-    (0x31F0, 0x31FF),  # Katakana extensions
-    (0x3400, 0x4DBF),  # CJK ideographs, extension A
-    (0x4E00, 0x9FFF),  # CJK ideographs
-    (0xA9E0, 0xA9FF),  # Myanmar extended B
-    (0xAA60, 0xAA7F),  # Myanmar extended A
-    (0xF900, 0xFAFF),  # CJK compatibility ideographs
-    (0x1AFF0, 0x1B16F),  # Kana extensions
-    (0x20000, 0x3FFFF),  # CJK ideographs, extensions B and later
-)
-"""Blocks whose letters are words by themselves."""
+UNICODE_VERSION = unicodedata.unidata_version
 
 
 class Kind(IntEnum):
@@ -43,7 +28,7 @@ class Kind(IntEnum):
 
     BREAK = 0  # ends it
     WORD = 1  # goes on with it
-    SINGLE = 2  # is a word of its own
+    SINGLE = 2  # is a unit of its own
     MARK = 3  # goes on with it, and starts none
 
 
@@ -71,6 +56,16 @@ def dedup_key(text: str) -> str:
     return " ".join("".join(folded).split())
 
 
+def ngrams_of(text: str, n: int) -> list[str]:
+    """The n-grams of the text's words, in text order, each joined by single blanks.
+
+    >>> ngrams_of("To be, or NOT to be?", 4), ngrams_of("日本語とGPT2", 2)
+    (['to be or not', 'be or not to', 'or not to be'], ['日 本 語 と', '本 語 と gpt2', '語 と gpt2'])
+    """
+    words = dedup_key(text).split()
+    return [" ".join(words[start:end]) for start, end in ngrams([weight_of(word) for word in words], n)]
+
+
 @functools.lru_cache(maxsize=1 << 16)
 def fold(character: str) -> str:
     """What one character becomes: letters, numbers, marks, and a blank for whatever ends a word."""
@@ -87,8 +82,7 @@ def kind_of(unit: str) -> Kind:
         return Kind.MARK
     if category[0] not in "LN":
         return Kind.BREAK
-    unspaced = category[0] == "L" and any(first <= ord(unit) <= last for first, last in UNSPACED_SCRIPTS)
-    return Kind.SINGLE if unspaced else Kind.WORD
+    return Kind.WORD if script_of(unit) is None else Kind.SINGLE
 
 
 def _is_of_words(unit: str) -> bool:

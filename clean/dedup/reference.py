@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from webtext.clean.dedup.key import dedup_key
+from webtext.clean.dedup.key import dedup_key, ngrams_of
 
 # Odd constants with well-spread bits: the golden ratio's, and the multipliers of SplitMix64 (Steele et al. 2014).
 GOLDEN = 0x9E3779B97F4A7C15
@@ -27,7 +27,7 @@ STAYS, DUPLICATE, DUPLICATE_OF_TRAIN = 0, 1, 2
 
 
 def shingles(text: str, width: int) -> list[int]:
-    """A 64-bit hash for each `width` consecutive words; of all words when there are fewer; none of no words."""
+    """A 64-bit hash for each n-gram of `width` words; of all words when there are fewer; none of no words."""
     return [
         hash_window([hash_word(word.encode()) for word in shingle.split()]) for shingle in word_shingles(text, width)
     ]
@@ -77,14 +77,13 @@ def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint8]:
 
 
 def word_shingles(text: str, width: int) -> list[str]:
-    """The shingles themselves: `width` consecutive words with a blank between them, fewer when there are no more.
+    """The shingles themselves: n-grams of `width` words, or all words when there are fewer.
 
     >>> word_shingles("A rose is -- a ROSE!", 4)
     ['a rose is a', 'rose is a rose']
     """
-    words = dedup_key(text).split()
-    windows = [words[start : start + width] for start in range(max(1, len(words) - width + 1))]
-    return [" ".join(window) for window in windows if window]
+    whole = dedup_key(text)
+    return ngrams_of(text, width) or ([whole] if whole else [])
 
 
 def datasketch_signature(text: str, width: int, a: npt.NDArray[np.uint32], b: npt.NDArray[np.uint32]) -> list[int]:

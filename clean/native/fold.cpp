@@ -12,6 +12,8 @@ namespace {
 enum Kind : uint8_t { kBreak = 0, kWord = 1, kSingle = 2, kMark = 3, kDropped = 4 };
 
 constexpr size_t kAsciiBlock = 16;
+static_assert(kWordWeight == kTableWordWeight);
+static_assert(std::ranges::min(kLetterWeights) >= kLeastWeight);
 constexpr size_t kLongestFold = 256;  // a table text has one length byte, so no character folds to more
 
 struct Character {
@@ -34,6 +36,10 @@ Character decode(const char* text, size_t available) {
     if (code >= 0x10000 && code <= 0x10FFFF) return {code, 4};
   }
   return {0, 1};
+}
+
+uint32_t entry_of(uint32_t code) {
+  return kFoldEntries[kFoldIndex[code / kFoldBlock] * kFoldBlock + code % kFoldBlock];
 }
 
 size_t utf8_size(uint8_t lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
@@ -66,7 +72,7 @@ char fold_byte(uint8_t byte) {
 
 std::string_view Folder::fold(std::string_view text) {
   used_ = 0;
-  after_single_ = false;
+  after_single_ = has_letters_ = false;
   grow(text.size());
   for (size_t at = 0; at < text.size();) {
     // What is left of the text always fits: a byte of ASCII folds to one byte.
@@ -94,14 +100,14 @@ size_t Folder::fold_ascii(const char* text, size_t size) {
 
 size_t Folder::fold_character(const char* text, size_t size) {
   const auto [code, length] = decode(text, size);
-  const uint32_t entry = kFoldEntries[kFoldIndex[code / kFoldBlock] * kFoldBlock + code % kFoldBlock];
+  const uint32_t entry = entry_of(code);
   if (entry >= kFoldFirstText) {
     const uint8_t* record = kFoldTexts + (entry - kFoldFirstText);
     apply(record + 1, record[0]);
   } else if (entry == kBreak) {
     put(" ", 1, kBreak);
   } else if (entry != kDropped) {
-    put(text, length, static_cast<uint8_t>(entry));
+    put(text, length, entry % kFoldScript);
   }
   return length;
 }
@@ -123,6 +129,7 @@ void Folder::put(const char* bytes, size_t size, uint8_t kind) {
   } else {
     if (kind == kSingle || after_single_) buffer_[used_++] = ' ';
     after_single_ = kind == kSingle;
+    has_letters_ |= after_single_;
   }
   std::memcpy(buffer_.data() + used_, bytes, size);
   used_ += size;
@@ -132,6 +139,11 @@ void Folder::put(const char* bytes, size_t size, uint8_t kind) {
 void Folder::grow(size_t size) {
   const size_t wanted = used_ + size + 2 * kLongestFold;
   if (buffer_.size() < wanted) buffer_.resize(std::max(wanted, buffer_.size() + buffer_.size() / 2));
+}
+
+uint32_t weight_of(std::string_view text) {
+  const uint32_t entry = entry_of(decode(text.data(), text.size()).code);
+  return entry < kFoldFirstText && entry % kFoldScript == kSingle ? kLetterWeights[entry / kFoldScript] : kWordWeight;
 }
 
 std::string key(std::string_view text) {

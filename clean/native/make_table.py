@@ -13,17 +13,24 @@ from pathlib import Path
 from types import ModuleType
 
 BLOCK = 128  # characters per block: blocks that are equal are stored once
-FIRST_TEXT = 8  # entries of `fold` below are kinds of characters that stay as they are; 4 is "dropped"
+SCRIPT = 8  # entries of `fold` below FIRST_TEXT are SCRIPT * script + kind of a character that stays as it is
+FIRST_TEXT = 64
 DROPPED = 4
 
 
 def main(which: str, rule_file: str, header: str) -> None:
     """Write the header."""
+    unspaced = _load(Path(__file__).parents[1] / "unspaced.py")
+    sys.modules["webtext.clean.unspaced"] = unspaced  # the rules import it; webtext is not installed yet
     lines = {"fold": fold_lines, "characters": character_lines}[which](_load(Path(rule_file)))
     first = [
         f"// Made by make_table.py from {Path(rule_file).name}; do not edit.",
         "#pragma once",
         "#include <cstdint>",
+        "namespace webtext {",
+        f"inline constexpr uint32_t kTableWordWeight = {unspaced.WORD};",
+        *_array("uint32_t", "kLetterWeights", [script.weight for script in unspaced.SCRIPTS]),
+        "}  // namespace webtext",
     ]
     Path(header).write_text("\n".join([*first, *lines]) + "\n", encoding="ascii")
 
@@ -31,7 +38,7 @@ def main(which: str, rule_file: str, header: str) -> None:
 def character_lines(characters: ModuleType) -> Iterator[str]:
     """A class for each character."""
     index, classes = _blocks(lambda code: characters.class_of(chr(code)))
-    names = ("BLANK", "SYMBOL", "LETTER", "TERMINAL")
+    names = ("BLANK", "SYMBOL", "LETTER", "TERMINAL", "UNSPACED", "ATTACHED", "PUNCTUATION", "SCRIPT")
     yield "namespace webtext::signals {"
     yield f'inline constexpr char kUnicodeVersion[] = "{characters.UNICODE_VERSION}";'
     yield f"inline constexpr uint32_t kClassBlock = {BLOCK};"
@@ -58,7 +65,7 @@ def fold_lines(key: ModuleType) -> Iterator[str]:
     index, entries = _blocks(entry)
     yield "namespace webtext::minhash {"
     yield f'inline constexpr char kUnicodeVersion[] = "{key.UNICODE_VERSION}";'
-    yield f"inline constexpr uint32_t kFoldBlock = {BLOCK}, kFoldFirstText = {FIRST_TEXT};"
+    yield f"inline constexpr uint32_t kFoldBlock = {BLOCK}, kFoldFirstText = {FIRST_TEXT}, kFoldScript = {SCRIPT};"
     yield from _array("uint16_t", "kFoldIndex", index)
     yield from _array("uint32_t", "kFoldEntries", entries)
     yield from _array("uint8_t", "kFoldTexts", texts)
@@ -66,12 +73,12 @@ def fold_lines(key: ModuleType) -> Iterator[str]:
 
 
 def _folded(key: ModuleType, code: int) -> int | bytes:
-    """A kind, DROPPED, or the folded bytes, in which each single or mark follows a byte that says so."""
+    """SCRIPT * script + kind, DROPPED, or the folded bytes, in which each single or mark follows a byte that says so."""
     if 0xD800 <= code < 0xE000:
         return int(key.Kind.BREAK)
     units = key.fold(chr(code))
     if units == chr(code) or units == " ":
-        return int(key.kind_of(units))
+        return int(key.kind_of(units)) + SCRIPT * (key.script_of(units) or 0)
     if not units:
         return DROPPED
     marked = (key.Kind.SINGLE, key.Kind.MARK)

@@ -2,7 +2,7 @@
 //
 // Where the time goes (570 words a text, AVX2): folding and hashing words about half, permutations half. Words are
 // found eight bytes at a time: most end within the first load, so a word costs one well-predicted branch.
-// The shingle hash rolls: a polynomial in the word hashes, from which the leaving word is subtracted.
+// The shingle hash rolls (window.hpp): a polynomial in the word hashes, from which the leaving word is subtracted.
 #include "minhash.hpp"
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include <stdexcept>
 
 #include "sha1.hpp"
-#include "words.hpp"
 
 namespace webtext::minhash {
 namespace {
@@ -72,29 +71,12 @@ void minima_portable(const uint32_t* values, size_t size, const uint32_t* a, con
 
 }  // namespace
 
-Shingler::Shingler(size_t width) : width_(width), leaving_factor_(1), window_(width) {
-  if (width == 0) throw std::invalid_argument("a shingle has at least one word");
-  for (size_t i = 0; i < width; ++i) leaving_factor_ *= kGolden;
-}
-
 std::span<const uint64_t> Shingler::shingles(std::string_view text) {
   const std::string_view words = folder_.fold(text);
   shingles_.clear();
-  std::fill(window_.begin(), window_.end(), 0);
-  uint64_t rolling = 0;
-  size_t n_words = 0, slot = 0;
-  for (size_t at = 0; at < words.size();) {
-    if (words[at] == ' ') {
-      ++at;
-      continue;
-    }
-    const uint64_t word = hash_word(words, at);
-    rolling = rolling * kGolden + word - window_[slot] * leaving_factor_;
-    window_[slot] = word;
-    if (++slot == width_) slot = 0;
-    if (++n_words >= width_) shingles_.push_back(mix(rolling));
-  }
-  if (n_words > 0 && n_words < width_) shingles_.push_back(mix(rolling));
+  const auto add = [&](uint64_t hash, size_t, size_t) { shingles_.push_back(hash); };
+  const auto rest = window_.slide(words, folder_.has_letters(), add);
+  if (shingles_.empty() && rest) shingles_.push_back(*rest);
   return shingles_;
 }
 
@@ -151,17 +133,12 @@ void Permutations::sign(std::span<const uint64_t> shingles, uint8_t* signature) 
 
 std::vector<uint32_t> datasketch_shingles(std::string_view text, size_t width) {
   const std::string words = key(text);
-  std::vector<size_t> begins{0};
-  for (size_t at = 0; at < words.size(); ++at) {
-    if (words[at] == ' ') begins.push_back(at + 1);
-  }
-  begins.push_back(words.size() + 1);  // where the next word would begin
-  const size_t n_words = words.empty() ? 0 : begins.size() - 1, last = n_words > width ? n_words - width : 0;
   std::vector<uint32_t> values;
-  for (size_t first = 0; n_words > 0 && first <= last; ++first) {
-    const size_t end = begins[std::min(first + width, n_words)] - 1;
-    values.push_back(murmur_mix(Sha1::first_word({words.data() + begins[first], end - begins[first]})));
-  }
+  const auto add = [&](uint64_t, size_t start, size_t end) {
+    values.push_back(murmur_mix(Sha1::first_word({words.data() + start, end - start})));
+  };
+  Window(width).slide(words, true, add);
+  if (values.empty() && !words.empty()) add(0, 0, words.size());
   return values;
 }
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "window.hpp"
+
 namespace webtext::minhash {
 
 // Texts that lie one after the other: text i is bytes[offsets[i]] up to bytes[offsets[i + 1]].
@@ -28,6 +30,8 @@ class Folder {
   // Folds text; the words lie in the result between runs of blanks. Valid until the next call.
   // Bytes that are no UTF-8 end a word.
   std::string_view fold(std::string_view text);
+  // Whether the text had letters of unspaced scripts.
+  bool has_letters() const { return has_letters_; }
 
  private:
   size_t fold_ascii(const char* text, size_t size);
@@ -38,27 +42,26 @@ class Folder {
 
   std::string buffer_;
   size_t used_ = 0;
-  bool after_single_ = false;
+  bool after_single_ = false, has_letters_ = false;
 };
 
-// The shingles of a text: a 64-bit hash of each `width` consecutive words, or one of all words when there are fewer.
+// The shingles of a text: a 64-bit hash of each n-gram of `width` words, or one of all words when there are fewer.
 class Shingler {
  public:
-  explicit Shingler(size_t width);
+  explicit Shingler(size_t width) : window_(width) {}
   // In text order, repeats included; none when the text has no word. Valid until the next call.
   std::span<const uint64_t> shingles(std::string_view text);
 
  private:
   Folder folder_;
-  size_t width_;
-  uint64_t leaving_factor_;  // what a word's hash was multiplied by when it leaves the window
-  std::vector<uint64_t> window_, shingles_;
+  Window window_;
+  std::vector<uint64_t> shingles_;
 };
 
 // The code paths this processor can run, best first: "avx512", "avx2", "portable".
 std::vector<std::string> simd_paths();
 
-// What datasketch 2 hashes a text's shingles to: SHA-1's first word of each `width` consecutive words with a blank
+// What datasketch 2 hashes a text's shingles to: SHA-1's first word of each n-gram of `width` words with a blank
 // between them, then MurmurHash3's finalizer. In text order, repeats included.
 std::vector<uint32_t> datasketch_shingles(std::string_view text, size_t width);
 

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "words.hpp"
-
 namespace webtext::ngrams {
 namespace {
 
@@ -17,12 +15,13 @@ constexpr uint64_t kTagMask = 0xFFFFFFFFu;
 constexpr size_t kAhead =
     16;  // a slot is fetched so many n-grams before it is looked at: waiting for memory was most of the time
 
-// The n-gram's words lie in `known` with one blank behind each, in `words` with any number between them.
-bool equal_words(const char* known, std::string_view words, size_t at, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    while (words[at] == ' ') ++at;
-    for (; at < words.size() && words[at] != ' '; ++at, ++known) {
-      if (*known != words[at]) return false;
+// The words of `known` have one blank behind each, those of `ngram` any number between them. `known` goes on behind its
+// n-gram: none is the beginning of another, so what equals all of `ngram` is equal.
+bool equal_words(const char* known, std::string_view ngram) {
+  for (size_t at = 0; at < ngram.size();) {
+    while (ngram[at] == ' ') ++at;
+    for (; at < ngram.size() && ngram[at] != ' '; ++at, ++known) {
+      if (*known != ngram[at]) return false;
     }
     if (*known++ != ' ') return false;
   }
@@ -30,30 +29,6 @@ bool equal_words(const char* known, std::string_view words, size_t at, size_t n)
 }
 
 }  // namespace
-
-Window::Window(size_t n) : n_(n), leaving_factor_(1), hashes_(n), starts_(n) {
-  if (n == 0) throw std::invalid_argument("an n-gram has at least one word");
-  for (size_t i = 0; i < n; ++i) leaving_factor_ *= minhash::kGolden;
-}
-
-template <typename Visit>
-void Window::slide(std::string_view words, Visit visit) {
-  std::fill(hashes_.begin(), hashes_.end(), 0);
-  uint64_t rolling = 0;
-  size_t n_words = 0, slot = 0;
-  for (size_t at = 0; at < words.size();) {
-    if (words[at] == ' ') {
-      ++at;
-      continue;
-    }
-    starts_[slot] = at;
-    const uint64_t word = minhash::hash_word(words, at);
-    rolling = rolling * minhash::kGolden + word - hashes_[slot] * leaving_factor_;
-    hashes_[slot] = word;
-    if (++slot == n_) slot = 0;
-    if (++n_words >= n_) visit(minhash::mix(rolling), starts_[slot]);  // the oldest word is next to leave
-  }
-}
 
 Table::Table(size_t n) : n_(n), window_(n), slots_(kFirstSlots) {}
 
@@ -64,12 +39,13 @@ void Table::add(std::string_view text, std::vector<int64_t>& numbers) {
   }
   if (words_.size() > begin && words_.back() != ' ') words_ += ' ';
   const std::string_view added = std::string_view(words_).substr(begin);
-  window_.slide(added, [&](uint64_t hash, size_t start) { insert(hash, begin + start, numbers); });
+  window_.slide(added, folder_.has_letters(),
+                [&](uint64_t hash, size_t start, size_t end) { insert(hash, begin + start, begin + end, numbers); });
 }
 
-void Table::insert(uint64_t hash, size_t start, std::vector<int64_t>& numbers) {
+void Table::insert(uint64_t hash, size_t start, size_t end, std::vector<int64_t>& numbers) {
   if (2 * (entries_.size() + 1) > slots_.size()) grow();
-  const size_t slot = find_slot(hash, words_, start);
+  const size_t slot = find_slot(hash, std::string_view(words_).substr(start, end - start));
   if (slots_[slot] == 0) {
     if (entries_.size() == kTagMask - 1) throw std::length_error("more than 2^32 - 2 n-grams");
     entries_.push_back({hash, start});
@@ -78,18 +54,15 @@ void Table::insert(uint64_t hash, size_t start, std::vector<int64_t>& numbers) {
   numbers.push_back(static_cast<int64_t>((slots_[slot] & kTagMask) - 1));
 }
 
-// The slot of the n-gram whose words begin at `at`, or the free one where it belongs.
-size_t Table::find_slot(uint64_t hash, std::string_view words, size_t at) const {
+// The slot of the n-gram, or the free one where it belongs.
+size_t Table::find_slot(uint64_t hash, std::string_view ngram) const {
   const size_t mask = slots_.size() - 1;
   size_t slot = hash & mask;
   for (; slots_[slot] != 0; slot = (slot + 1) & mask) {
-    if (((slots_[slot] ^ hash) & ~kTagMask) == 0 && has_words((slots_[slot] & kTagMask) - 1, words, at)) break;
+    if (((slots_[slot] ^ hash) & ~kTagMask) != 0) continue;
+    if (equal_words(words_.data() + entries_[(slots_[slot] & kTagMask) - 1].start, ngram)) break;
   }
   return slot;
-}
-
-bool Table::has_words(size_t number, std::string_view words, size_t at) const {
-  return equal_words(words_.data() + entries_[number].start, words, at, n_);
 }
 
 std::vector<uint64_t> Table::hashes() const {
@@ -100,7 +73,8 @@ std::vector<uint64_t> Table::hashes() const {
 }
 
 void Hasher::hash(std::string_view text, std::vector<uint64_t>& hashes) {
-  window_.slide(folder_.fold(text), [&](uint64_t hash, size_t) { hashes.push_back(hash); });
+  const std::string_view words = folder_.fold(text);
+  window_.slide(words, folder_.has_letters(), [&](uint64_t hash, size_t, size_t) { hashes.push_back(hash); });
 }
 
 void Table::grow() {
@@ -119,18 +93,18 @@ void Finder::find(std::string_view text, std::vector<int64_t>& numbers) {
   const std::string_view words = folder_.fold(text);
   struct Pending {
     uint64_t hash;
-    size_t start;
+    std::string_view ngram;
   } pending[kAhead];
   size_t n_seen = 0;
-  const auto look_up = [&](const Pending& ngram) {
-    const uint64_t found = table_.slots_[table_.find_slot(ngram.hash, words, ngram.start)];
+  const auto look_up = [&](const Pending& each) {
+    const uint64_t found = table_.slots_[table_.find_slot(each.hash, each.ngram)];
     if (found != 0) numbers.push_back(static_cast<int64_t>((found & kTagMask) - 1));
   };
-  window_.slide(words, [&](uint64_t hash, size_t start) {
+  window_.slide(words, folder_.has_letters(), [&](uint64_t hash, size_t start, size_t end) {
     __builtin_prefetch(&table_.slots_[hash & (table_.slots_.size() - 1)]);
     Pending& oldest = pending[n_seen % kAhead];
     if (n_seen++ >= kAhead) look_up(oldest);
-    oldest = {hash, start};
+    oldest = {hash, words.substr(start, end - start)};
   });
   for (size_t i = n_seen - std::min(n_seen, kAhead); i < n_seen; ++i) look_up(pending[i % kAhead]);
 }

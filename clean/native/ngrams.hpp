@@ -9,23 +9,9 @@
 #include <vector>
 
 #include "minhash.hpp"
+#include "window.hpp"
 
 namespace webtext::ngrams {
-
-// Tells the hash of each n consecutive words of folded text, and where the first of them begins.
-class Window {
- public:
-  explicit Window(size_t n);
-  size_t n() const { return n_; }
-  template <typename Visit>
-  void slide(std::string_view words, Visit visit);
-
- private:
-  size_t n_;
-  uint64_t leaving_factor_;  // what a word's hash was multiplied by when it leaves the window
-  std::vector<uint64_t> hashes_;
-  std::vector<size_t> starts_;
-};
 
 // Distinct n-grams, numbered in the order in which they first came.
 class Table {
@@ -45,14 +31,13 @@ class Table {
     size_t start;  // of its words in words_
   };
 
-  void insert(uint64_t hash, size_t start, std::vector<int64_t>& numbers);
-  size_t find_slot(uint64_t hash, std::string_view words, size_t at) const;
-  bool has_words(size_t number, std::string_view words, size_t at) const;
+  void insert(uint64_t hash, size_t start, size_t end, std::vector<int64_t>& numbers);
+  size_t find_slot(uint64_t hash, std::string_view ngram) const;
   void grow();
 
   size_t n_;
   minhash::Folder folder_;
-  Window window_;
+  minhash::Window window_;
   std::string words_;  // of all texts added, a blank behind each
   std::vector<Entry> entries_;
   std::vector<uint64_t> slots_;  // open addressing by the hash's low half: its high half, number + 1; 0 is free
@@ -68,7 +53,7 @@ class Finder {
  private:
   const Table& table_;
   minhash::Folder folder_;
-  Window window_;
+  minhash::Window window_;
 };
 
 // Appends the hash of each n-gram of the text, in text order, repeats included.
@@ -79,7 +64,7 @@ class Hasher {
 
  private:
   minhash::Folder folder_;
-  Window window_;
+  minhash::Window window_;
 };
 
 }  // namespace webtext::ngrams

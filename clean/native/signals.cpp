@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@ namespace webtext::signals {
 namespace {
 
 constexpr uint8_t kBeyondAscii = 128;
-constexpr size_t kShortLine = 30, kLongestWord = 1000, kFewestWords = 3;  // as in clean/rules/signals.py
+constexpr int64_t kWord = kTableWordWeight;
+constexpr int64_t kShortLine = 30, kSpacedWord = 6, kFewestWords = 3;  // as in clean/rules/signals.py
+constexpr size_t kLongestWord = 1000;
 constexpr size_t kTopSizes = 4, kLargestGram = 10;
 constexpr size_t kKeptMemory = 64 << 20;  // of tables from one text to the next
 constexpr uint32_t kBullet = 0x2022;
@@ -83,7 +86,9 @@ bool is_closer(uint32_t code) {
       return false;
   }
 }
-bool is_wide_stop(uint32_t code) { return code == 0x3002 || code == 0xFF01 || code == 0xFF1F; }
+bool is_wide_stop(uint32_t code) {
+  return code == 0x3002 || code == 0xFF01 || code == 0xFF1F || code == 0x17D4 || code == 0x17D5 || code == 0x104B;
+}
 
 constexpr std::string_view kStopWordList[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
 
@@ -119,7 +124,10 @@ struct Run {
   const char *word_begin, *word_end;  // without the symbols at its ends; equal when there is nothing else
   uint32_t characters, word_characters;
   uint32_t wide_stops;
-  bool has_letter;
+  uint8_t classes, last_class;
+  // Of its words; other values where it has letters of unspaced scripts, which are longer than they look.
+  int64_t weight = kWord, added_length = 0;
+  size_t longest_word = 0;
 };
 
 // Reads the run at `at` when it is a word of ASCII letters and digits alone, as most are; else leaves it for read_run.
@@ -129,15 +137,31 @@ bool read_plain_run(const char* at, const char* end, Run& run) {
   while (at < end && !((kind = class_of_byte(*at)) & (kBlank | kSymbol | kBeyondAscii))) classes |= kind, ++at;
   if (at == begin || (at < end && !(kind & kBlank))) return false;
   const auto size = static_cast<uint32_t>(at - begin);
-  run = {begin, at, begin, at, size, size, 0, (classes & kLetter) != 0};
+  run = {.begin = begin,
+         .end = at,
+         .word_begin = begin,
+         .word_end = at,
+         .characters = size,
+         .word_characters = size,
+         .wide_stops = 0,
+         .classes = classes,
+         .last_class = 0,
+         .longest_word = size};
   return true;
 }
 
 // Reads the run at `at`, which is no blank.
 Run read_run(const char* at, const char* end) {
-  Run run{at, at, nullptr, nullptr, 0, 0, 0, false};
+  Run run{.begin = at,
+          .end = at,
+          .word_begin = nullptr,
+          .word_end = nullptr,
+          .characters = 0,
+          .word_characters = 0,
+          .wide_stops = 0,
+          .classes = 0,
+          .last_class = 0};
   uint32_t beyond = 0, before_word = 0, beyond_at_word_end = 0;  // continuation bytes
-  uint8_t classes = 0;
   while (at < end) {
     uint8_t kind = class_of_byte(*at);
     uint32_t size = 1;
@@ -148,7 +172,8 @@ Run read_run(const char* at, const char* end) {
       run.wide_stops += is_wide_stop(character.code);
     }
     if (kind & kBlank) break;
-    classes |= kind;
+    run.classes |= kind;
+    run.last_class = kind;
     at += size;
     beyond += size - 1;
     if (!(kind & kSymbol)) {
@@ -162,7 +187,7 @@ Run read_run(const char* at, const char* end) {
   }
   run.end = at;
   run.characters = static_cast<uint32_t>(at - run.begin) - beyond;
-  run.has_letter = classes & kLetter;
+  run.longest_word = run.characters;
   if (run.word_begin == nullptr) {
     run.word_begin = run.word_end = at;
   } else {
@@ -171,9 +196,13 @@ Run read_run(const char* at, const char* end) {
   return run;
 }
 
-// Whether a run ends a sentence: 1 by . ! or ? and closing marks, 2 by a wide stop, which is counted where it stands.
+// Whether a run ends a sentence: 1 by . ! or ? and closing marks, or by a letter of Thai or Lao; 2 by a wide stop,
+// which is counted where it stands.
 int sentence_end(const Run& run) {
-  if (run.word_begin < run.word_end && run.word_end == run.end) return 0;
+  const bool ends_in_word = run.word_begin < run.word_end && run.word_end == run.end;
+  if (ends_in_word && (run.last_class & (kUnspaced | kPunctuation)) != kPunctuation) {
+    return (run.last_class & kTerminal) != 0;
+  }
   const char* end = run.end;
   while (end > run.begin) {
     const char* at = last_character(run.begin, end);
@@ -189,7 +218,9 @@ int sentence_end(const Run& run) {
 // What is asked of a line once its runs were read.
 struct Line {
   std::string_view text;
-  size_t characters = 0, runs = 0, longest_run = 0, sentences = 0;
+  size_t characters = 0, runs = 0, longest_word = 0, sentences = 0;
+  int64_t weight = 0, added_length = 0;  // of its words; of unspaced letters, in thousandths of a character
+  bool has_unspaced = false;
   const char *first = nullptr, *last = nullptr;  // of what is no blank
 };
 
@@ -247,6 +278,9 @@ struct Measurer::State {
   std::vector<uint32_t> numbers, occurrences;  // of each word in the text; of each number
   std::vector<int64_t> ends;                   // characters of all words up to each, without blanks
   size_t n_named = 0, n_named_characters = 0, n_alphabetic = 0;
+  size_t n_letters = 0;           // of unspaced scripts
+  int64_t letter_weight = 0;      // of all of them
+  std::vector<uint16_t> weights;  // of the words up to the last such letter
   // lines
   size_t n_bullets = 0, n_ellipses = 0, n_punctuated = 0, n_short = 0;
   bool has_phrases = false;
@@ -257,6 +291,7 @@ struct Measurer::State {
   std::vector<uint64_t> sides;
   std::vector<uint32_t> places, grams, counts;
   std::vector<uint8_t> seen;
+  Pieces unspaced_grams;
 
   void restart(std::string_view text);
   void read_lines(std::string_view text);
@@ -267,7 +302,9 @@ struct Measurer::State {
  private:
   template <bool kTakesWords>
   Line read_line(std::string_view text);
-  void take_words(const Run& run);
+  void take_words(Run& run);
+  void take_unspaced(Run& run);
+  void take_stretch(const char* begin, const char* end, Run& run);
   void take_symbols(const char* begin, const char* end);
   void take_word(std::string_view word, size_t characters);
   void judge_line(const Line& line);
@@ -275,6 +312,7 @@ struct Measurer::State {
   void lengthen();
   double top_characters(size_t n) const;
   double duplicate_characters(size_t n);
+  double unspaced_characters(size_t n);
 };
 
 Measurer::Measurer() : state_(std::make_unique<State>()) {}
@@ -294,20 +332,25 @@ Values Measurer::measure(std::string_view text) {
   }
   auto& counts = state.values.counts;
   counts[kCharacters] = static_cast<int64_t>(characters);
-  counts[kWords] = static_cast<int64_t>(state.n_named);
+  counts[kWords] = static_cast<int64_t>(state.n_named) + state.letter_weight / kWord;
   counts[kStopWords] = std::count_if(state.occurrences.begin(), state.occurrences.begin() + std::size(kStopWordList),
                                      [](uint32_t n) { return n > 0; });
   auto& ratios = state.values.ratios;
-  const auto words = static_cast<double>(state.numbers.size()), lines = static_cast<double>(state.lines.n);
-  ratios[kMeanWordLength] = ratio(static_cast<double>(state.n_named_characters), static_cast<double>(state.n_named));
-  ratios[kHashWords] = ratio(hashes, words);
-  ratios[kEllipsisWords] = ratio(static_cast<double>(ellipses), words);
-  ratios[kAlphabeticWords] = ratio(static_cast<double>(state.n_alphabetic), words);
+  const auto weight = [&](size_t words) { return static_cast<double>(kWord * static_cast<int64_t>(words)); };
+  const auto letters = static_cast<double>(state.letter_weight);
+  const double words = weight(state.numbers.size() - state.n_letters) + letters;
+  const auto lines = static_cast<double>(state.lines.n);
+  ratios[kMeanWordLength] = letters > weight(state.n_named) ? std::numeric_limits<double>::quiet_NaN()
+                                                            : ratio(static_cast<double>(state.n_named_characters),
+                                                                    static_cast<double>(state.n_named));
+  ratios[kHashWords] = ratio(static_cast<double>(kWord) * hashes, words);
+  ratios[kEllipsisWords] = ratio(weight(ellipses), words);
+  ratios[kAlphabeticWords] = ratio(weight(state.n_alphabetic) + letters, words);
   ratios[kBulletLines] = static_cast<double>(state.n_bullets) / (newlines + 1);
   ratios[kEllipsisLines] = static_cast<double>(state.n_ellipses) / (newlines + 1);
   ratios[kPunctuatedLines] = ratio(static_cast<double>(state.n_punctuated), lines);
   ratios[kShortLines] = ratio(static_cast<double>(state.n_short), lines);
-  ratios[kNewlineWords] = ratio(newlines, words);
+  ratios[kNewlineWords] = ratio(static_cast<double>(kWord) * newlines, words);
   const auto repeated = static_cast<double>(state.lines.characters);
   ratios[kDuplicateLines] = ratio(static_cast<double>(state.lines.repeated), lines);
   ratios[kDuplicateLineCharacters] = ratio(repeated, characters);
@@ -332,7 +375,9 @@ void Measurer::State::restart(std::string_view text) {
   ends.assign(1, 0);
   text_end = text.data() + text.size();
   for (const auto word : kStopWordList) words.number(packed(word, word.data() + word.size()));  // 0 to 7
-  n_named = n_named_characters = n_alphabetic = 0;
+  n_named = n_named_characters = n_alphabetic = n_letters = 0;
+  letter_weight = 0;
+  weights.clear();
   n_bullets = n_ellipses = n_punctuated = n_short = 0;
   has_phrases = phrases_in(text) != 0;
 }
@@ -366,7 +411,10 @@ Line Measurer::State::read_line(std::string_view text) {
     line.last = run.end;
     ++line.runs;
     line.characters += run.characters;
-    line.longest_run = std::max<size_t>(line.longest_run, run.characters);
+    line.longest_word = std::max(line.longest_word, run.longest_word);
+    line.weight += run.weight;
+    line.added_length += run.added_length;
+    line.has_unspaced |= (run.classes & kUnspaced) != 0;
     ends_sentence = sentence_end(run);
     line.sentences += run.wide_stops + (ends_sentence == 1);
     at = run.end;
@@ -375,14 +423,78 @@ Line Measurer::State::read_line(std::string_view text) {
   return line;
 }
 
-void Measurer::State::take_words(const Run& run) {
-  n_alphabetic += run.has_letter;
+void Measurer::State::take_words(Run& run) {
+  if (run.classes & kUnspaced) return take_unspaced(run);
+  n_alphabetic += (run.classes & kLetter) != 0;
   take_symbols(run.begin, run.word_begin);
   if (run.word_begin == run.word_end) return;
   ++n_named;
   n_named_characters += run.word_characters;
   take_word({run.word_begin, run.word_end}, run.word_characters);
   take_symbols(run.word_end, run.end);
+}
+
+// Each letter of an unspaced script is a word, with what is attached to it; the stretches between are cut by
+// themselves.
+void Measurer::State::take_unspaced(Run& run) {
+  run.weight = 0;
+  run.longest_word = 0;
+  const char* stretch = run.begin;
+  for (const char* at = run.begin; at < run.end;) {
+    const Character letter = decode(at, run.end);
+    const uint8_t classes = class_of(letter.code);
+    if (!(classes & kUnspaced)) {
+      at += letter.size;
+      continue;
+    }
+    take_stretch(stretch, at, run);
+    const char* begin = at;
+    int64_t characters = 0;
+    uint8_t next = kAttached;
+    for (uint32_t size = letter.size; (next & (kUnspaced | kAttached)) == kAttached;) {
+      at += size;
+      ++characters;
+      if (at == run.end) break;
+      const Character character = decode(at, run.end);
+      next = class_of(character.code);
+      size = character.size;
+    }
+    stretch = at;
+    const uint32_t weight = kLetterWeights[classes / kScript];
+    take_word({begin, at}, static_cast<size_t>(characters));
+    weights.resize(numbers.size() - 1, kWord);
+    weights.push_back(static_cast<uint16_t>(weight));
+    ++n_letters;
+    letter_weight += weight;
+    run.weight += weight;
+    run.added_length += kSpacedWord * weight - kWord * characters;
+  }
+  take_stretch(stretch, run.end, run);
+}
+
+// Takes a stretch between letters of unspaced scripts; all punctuation at its ends is symbols.
+void Measurer::State::take_stretch(const char* begin, const char* end, Run& run) {
+  const char *word_begin = end, *word_end = end;
+  bool has_letter = false;
+  for (const char* at = begin; at < end;) {
+    const Character character = decode(at, end);
+    const uint8_t classes = class_of(character.code);
+    at += character.size;
+    has_letter |= (classes & kLetter) != 0;
+    if (classes & (kSymbol | kPunctuation)) continue;
+    if (word_begin == end) word_begin = at - character.size;
+    word_end = at;
+  }
+  take_symbols(begin, word_begin);
+  if (word_begin == end) return;
+  const size_t characters = n_characters({word_begin, word_end});
+  n_alphabetic += has_letter;
+  ++n_named;
+  n_named_characters += characters;
+  run.weight += kWord;
+  run.longest_word = std::max(run.longest_word, characters);
+  take_word({word_begin, word_end}, characters);
+  take_symbols(word_end, end);
 }
 
 // Each symbol is a word, and so is a run of one symbol.
@@ -418,11 +530,11 @@ void Measurer::State::judge_line(const Line& line) {
   n_bullets += *line.first == '-' || decode(line.first, end).code == kBullet;
   n_ellipses += stripped.ends_with(kDots) || stripped.ends_with(kEllipsis);
   n_punctuated += (class_of(decode(last_character(line.text.data(), end), end).code) & kTerminal) != 0;
-  n_short += line.characters <= kShortLine;
+  n_short += kWord * static_cast<int64_t>(line.characters) + line.added_length <= kWord * kShortLine;
   lines.add(line.text, line.characters);
-  if (line.runs < kFewestWords || line.longest_run > kLongestWord) return;
+  if (line.weight < kWord * kFewestWords || line.longest_word > kLongestWord) return;
   if (stripped.find('[') == stripped.npos) {
-    judge_c4_line({.text = stripped, .sentences = line.sentences});
+    judge_c4_line({.text = stripped, .sentences = line.sentences, .has_unspaced = line.has_unspaced});
   } else {
     without_citations(stripped, cited);
     judge_c4_line(read_line<false>(cited));
@@ -434,8 +546,13 @@ void Measurer::State::judge_c4_line(const Line& line) {
   const bool is_cited = text.data() == cited.data();  // what a citation stood between may have become a phrase
   const uint8_t phrases = has_phrases || is_cited ? phrases_in(text) : 0;
   const bool has_brace = text.find('{') != text.npos;
-  const bool punctuated =
+  bool punctuated =
       !text.empty() && std::string_view(".?!\"'").find(text.back()) != text.npos && !text.ends_with(kDots);
+  if (line.has_unspaced) {
+    const char* end = text.data() + text.size();
+    const uint32_t last = decode(last_character(text.data(), end), end).code;
+    punctuated |= (class_of(last) & kTerminal && !text.ends_with(kDots)) || last == 0x300D || last == 0x300F;
+  }
   for (const size_t first : {kLoremIpsumLines, kPunctuatedLoremIpsumLines}) {
     if (first == kPunctuatedLoremIpsumLines && !punctuated) continue;
     int64_t* counts = values.counts.data() + first;
@@ -471,6 +588,14 @@ void Measurer::State::read_paragraphs(std::string_view text) {
 }
 
 void Measurer::State::read_ngrams(double n_characters) {
+  if (!weights.empty()) {
+    weights.resize(numbers.size(), kWord);
+    for (size_t n = 2; n <= kLargestGram; ++n) {
+      const double share = ratio(unspaced_characters(n), n_characters);
+      values.ratios[n <= kTopSizes ? kTop2gram + n - 2 : kDuplicate5gram + n - 5] = std::min(1.0, share);
+    }
+    return;
+  }
   places.resize(numbers.size() + 1);
   grams.resize(numbers.size() + 1);
   size_t kept = 0;
@@ -545,10 +670,44 @@ double Measurer::State::duplicate_characters(size_t n) {
   return static_cast<double>(characters);
 }
 
+// Either of the above for words that weigh less than one: an n-gram is the fewest words that weigh n.
+double Measurer::State::unspaced_characters(size_t n) {
+  unspaced_grams.restart(numbers.size());
+  counts.clear();
+  places.clear();  // where each n-gram came first
+  const int64_t wanted = static_cast<int64_t>(n) * kWord;
+  int64_t weight = 0, repeated = 0;
+  for (size_t first = 0, end = 0; first < numbers.size();) {
+    while (end < numbers.size() && weight < wanted) weight += weights[end++];
+    if (weight < wanted) break;
+    bool is_new = false;
+    const uint32_t number = unspaced_grams.number(
+        {reinterpret_cast<const char*>(&numbers[first]), (end - first) * sizeof(numbers[0])}, is_new);
+    if (is_new) counts.push_back(0), places.push_back(static_cast<uint32_t>(first));
+    ++counts[number];
+    if (!is_new && n > kTopSizes) {
+      repeated += ends[end] - ends[first];
+      first = end;
+      weight = 0;
+    } else {
+      weight -= weights[first++];
+    }
+  }
+  if (n > kTopSizes || counts.empty()) return static_cast<double>(repeated);
+  const auto most = std::max_element(counts.begin(), counts.end());
+  size_t at = places[static_cast<size_t>(most - counts.begin())];
+  int64_t length = 0;
+  for (weight = weights[at]; weight < wanted; weight += weights[++at]) {
+    length += ends[at + 1] - ends[at] + (weights[at] == kWord);
+  }
+  return static_cast<double>(*most) * static_cast<double>(length + ends[at + 1] - ends[at]);
+}
+
 void Measurer::State::release_memory() {
   const size_t held =
       words.memory() + long_words.memory() + lines.pieces.memory() + paragraphs.pieces.memory() + pairs.memory() +
-      cited.capacity() + seen.capacity() + (ends.capacity() + sides.capacity()) * sizeof(uint64_t) +
+      unspaced_grams.memory() + weights.capacity() * sizeof(uint16_t) + cited.capacity() + seen.capacity() +
+      (ends.capacity() + sides.capacity()) * sizeof(uint64_t) +
       (numbers.capacity() + occurrences.capacity() + places.capacity() + grams.capacity() + counts.capacity()) *
           sizeof(uint32_t);
   if (held > kKeptMemory) *this = State();

@@ -1,11 +1,13 @@
 """Classes of characters that the rules ask for: what splits words, what is no letter of them, what ends a line well.
 
-The native core has them as a table made from this file (`native/make_table.py`), so it imports nothing of ours.
+The native core has them as a table made from this file (`native/make_table.py`).
 """
 
 from __future__ import annotations
 
 import unicodedata
+
+from webtext.clean.unspaced import LAO, THAI, ranges, script_of
 
 UNICODE_VERSION = unicodedata.unidata_version
 
@@ -20,11 +22,10 @@ _TERMINAL = (
 )
 """Code points in hex: Sentence_Terminal of Unicode 15.0 and three Khmer signs, FineWeb's notion of punctuation."""
 
-TERMINAL_PUNCTUATION = frozenset(
-    chr(code)
-    for first, _, last in (entry.partition("-") for entry in _TERMINAL.split())
-    for code in range(int(first, 16), int(last or first, 16) + 1)
-)
+TERMINAL_PUNCTUATION = frozenset(chr(code) for each in ranges(_TERMINAL) for code in each)
+OPEN_SENTENCES = f"{THAI} {LAO} e31 e34-e3a e47-e4e eb1 eb4-ebc ec8-ece"
+"""Letters and marks of Thai and Lao, which have no terminal punctuation: a sentence may end in any of them."""
+LINE_ENDS = TERMINAL_PUNCTUATION.union(chr(code) for each in ranges(OPEN_SENTENCES) for code in each)
 
 _ASCII_SYMBOLS = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _OTHER_SYMBOLS = frozenset("«´»–—’“”„…∶━►、。〈〉《》「」【】！％（），．１：；？～")
@@ -32,17 +33,25 @@ _CONTROLS = frozenset(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
 SYMBOLS = _ASCII_SYMBOLS | _OTHER_SYMBOLS | _CONTROLS | TERMINAL_PUNCTUATION
 """What a word of Gopher's non-symbol words does not consist of alone, as FineWeb's code has it."""
 
-BLANK, SYMBOL, LETTER, TERMINAL = 1, 2, 4, 8
+BLANK, SYMBOL, LETTER, TERMINAL, UNSPACED = 1, 2, 4, 8, 16
+SCRIPT = 32  # of an UNSPACED letter: times its number in unspaced.SCRIPTS
+ATTACHED, PUNCTUATION = 32, 64  # of other characters: part of the unspaced letter before; a symbol near such letters
+_HALFWIDTH_VOICE_MARKS = "ﾞﾟ"
 
 
 def class_of(character: str) -> int:
     """The classes of a character, as bits; a blank is nothing else.
 
-    >>> class_of("\\u3000") == BLANK, class_of(".") == SYMBOL | TERMINAL, class_of("é") == LETTER, class_of("7")
+    >>> class_of("\\u3000") == BLANK, class_of(".") & TERMINAL > 0, class_of("é") == LETTER, class_of("7")
     (True, True, True, 0)
     """
     if character.isspace():
         return BLANK
-    return (
-        SYMBOL * (character in SYMBOLS) | LETTER * character.isalpha() | TERMINAL * (character in TERMINAL_PUNCTUATION)
-    )
+    classes = SYMBOL * (character in SYMBOLS) | TERMINAL * (character in LINE_ENDS)
+    script = script_of(character)
+    if script is not None:
+        return classes | LETTER | UNSPACED | SCRIPT * script
+    category = unicodedata.category(character)
+    is_format = category == "Cf"
+    classes |= ATTACHED * (is_format or category[0] == "M" or character in _HALFWIDTH_VOICE_MARKS)
+    return classes | PUNCTUATION * (is_format or category[0] in "PS") | LETTER * character.isalpha()

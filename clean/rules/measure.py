@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from webtext.base.errors import InputError
@@ -20,7 +21,7 @@ from webtext.clean.inputs import SetName
 from webtext.clean.text import MAX_TEXT_BYTES
 from webtext.clean.text_size import max_text_bytes, shortened
 
-CODE_VERSION = 3  # 3: failed
+CODE_VERSION = 3  # 3: failed; words of scripts without spaces
 COLUMNS = ["id", "text", "language", "language_score"]
 BATCH_ROWS = 256
 
@@ -107,5 +108,8 @@ def signals_table(documents: pa.RecordBatch | pa.Table, max_bytes: int = MAX_TEX
     texts = documents["text"]
     texts, failed = shortened(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts, max_bytes)
     measured = _signals.measure(*texts_of(texts)) | {"failed": failed}
+    is_unspaced = np.isnan(measured["mean_word_length"])
+    for name in ("mean_word_length", "n_stop_words"):
+        measured[name] = pa.array(measured[name], mask=is_unspaced)
     columns = [measured[name] if name in measured else documents[name] for name in SIGNALS.names]
     return pa.table(columns, schema=SIGNALS)

@@ -5,50 +5,89 @@ After Gopher (Rae et al. 2021, Tables A1 and A2), C4 (Raffel et al. 2020, §2.2)
 counted as FineWeb's code counts, so that its decisions are ours wherever words and sentences are cut alike. Ratios lie in
 [0, 1] except `hash_word_ratio`, `ellipsis_word_ratio` and `newline_word_ratio`, and are 0 where there is nothing to
 divide by.
+
+A letter of a script without spaces is a unit that weighs part of a word (`clean/unspaced.py`). Wherever words are counted,
+weights are added; wherever n words in a row are compared, units are that weigh n words.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, takewhile
+from typing import NamedTuple
 
 from webtext.base.schemas import DUPLICATE_NGRAM_SIZES, TOP_NGRAM_SIZES
-from webtext.clean.rules.characters import SYMBOLS, TERMINAL_PUNCTUATION
+from webtext.clean.rules.characters import (
+    ATTACHED,
+    LETTER,
+    LINE_ENDS,
+    OPEN_SENTENCES,
+    PUNCTUATION,
+    SYMBOLS,
+    class_of,
+)
+from webtext.clean.unspaced import SCRIPTS, WORD, ngrams, ranges, weight_of
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))  # Gopher, §A1.1
 BULLETS = ("•", "-")
 ELLIPSES = ("...", "…")
 MAX_SHORT_LINE = 30  # FineWeb: characters
+SPACED_WORD = 6  # characters: English words have some five letters, and a blank
 MAX_C4_WORD = 1000
 MIN_C4_LINE_WORDS = 3
 C4_PUNCTUATION = (".", "?", "!", '"', "'")
+UNSPACED_QUOTES = "」』"
 POLICY_PHRASES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+
+
+def _class_of(code_points: Iterable[range]) -> str:
+    return "".join(f"{chr(each[0])}-{chr(each[-1])}" for each in code_points)
+
 
 _SYMBOL = "".join(map(re.escape, sorted(SYMBOLS)))
 _WORD = re.compile(rf"(?P<word>[^\s{_SYMBOL}](?:\S*[^\s{_SYMBOL}])?)|(?P<symbol>\S)(?P=symbol)*")
-_SENTENCE_END = re.compile(r"[.!?][\"')\]”’」』）]*(?=\s|$)|[。！？][\"')\]”’」』）]*")
+_LETTERS = _class_of(each for script in SCRIPTS for each in script.letters)
+_UNSPACED = re.compile(f"([{_LETTERS}])")
+_SENTENCE_END = re.compile(
+    r"[.!?][\"')\]”’」』）]*(?=\s|$)|[。！？។៕။][\"')\]”’」』）]*"
+    rf"|[{_class_of(ranges(OPEN_SENTENCES))}](?=\s|$)"
+)
 _CITATION = re.compile(r"\[[0-9]*\]|\[edit\]|\[citation needed\]")
 _PARAGRAPH_BREAK = re.compile(r"\n{2,}")
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
-def signals_of(text: str) -> dict[str, float | int]:
+def signals_of(text: str) -> dict[str, float | int | None]:
     """The value of every rule for a text, keyed by the columns of the 'signals' schema.
 
     >>> signals = signals_of("The cat sat.\\nThe cat sat.\\n- and #then...")
     >>> signals["n_words"], round(signals["duplicate_line_ratio"], 2), signals["n_stop_words"]
     (8, 0.33, 1)
     """
-    words = words_of(text)
+    words = list(cut(text))
     lines = [line for line in text.split("\n") if line.strip()]
     return (
         _word_signals(text, words)
-        | _line_signals(text, lines, len(words))
+        | _line_signals(text, lines, _weight(words))
         | _duplicate_signals(text, lines)
         | _ngram_signals(text, words)
         | _c4_signals(lines)
     )
+
+
+class Word(NamedTuple):
+    """A word, or a letter of a script without spaces with the marks that follow it."""
+
+    text: str
+    weight: int = WORD
+    is_symbol: bool = False
+
+    @property
+    def is_unspaced(self) -> bool:
+        """Whether it is such a letter."""
+        return self.weight < WORD
 
 
 def words_of(text: str) -> list[str]:
@@ -56,8 +95,40 @@ def words_of(text: str) -> list[str]:
 
     >>> words_of('"Don\\'t ask (well-known)..." -- he')
     ['"', "Don't", 'ask', '(', 'well-known', ')', '...', '"', '--', 'he']
+    >>> words_of("「GPT-2」とは。")
+    ['「', 'GPT-2', '」', 'と', 'は', '。']
     """
-    return [match[0] for match in _WORD.finditer(text)]
+    return [word.text for word in cut(text)]
+
+
+def cut(text: str) -> Iterator[Word]:
+    """The words of a text and their weights."""
+    for run in text.split():
+        if _UNSPACED.search(run):
+            yield from _cut_unspaced(run)
+        else:
+            yield from (Word(match[0], is_symbol=match[0][0] in SYMBOLS) for match in _WORD.finditer(run))
+
+
+def _cut_unspaced(run: str) -> Iterator[Word]:
+    """Letters of scripts without spaces are words; between them all punctuation at the ends is split off as symbols."""
+    first, *others = _UNSPACED.split(run)
+    yield from _cut_stretch(first)
+    for letter, stretch in zip(others[::2], others[1::2], strict=True):
+        marks = "".join(takewhile(lambda character: class_of(character) & ATTACHED, stretch))
+        yield Word(letter + marks, weight_of(letter))
+        yield from _cut_stretch(stretch[len(marks) :])
+
+
+def _cut_stretch(stretch: str) -> Iterator[Word]:
+    places = [
+        i for i, character in enumerate(stretch) if not (character in SYMBOLS or class_of(character) & PUNCTUATION)
+    ]
+    start, end = (places[0], places[-1] + 1) if places else (len(stretch), len(stretch))
+    yield from (Word("".join(run), is_symbol=True) for _, run in groupby(stretch[:start]))
+    if start < end:
+        yield Word(stretch[start:end])
+    yield from (Word("".join(run), is_symbol=True) for _, run in groupby(stretch[end:]))
 
 
 def n_sentences_of(line: str) -> int:
@@ -70,32 +141,47 @@ def n_sentences_of(line: str) -> int:
     return len(ends) + bool(line[ends[-1] if ends else 0 :].strip())
 
 
-def _word_signals(text: str, words: Sequence[str]) -> dict[str, float | int]:
-    named = [word for word in words if word[0] not in SYMBOLS]
+def _word_signals(text: str, words: Sequence[Word]) -> dict[str, float | int | None]:
+    """Rules about spaced words, English ones even, say nothing of a text most of whose words are none: null."""
+    spaced = [word.text for word in words if not word.is_symbol and not word.is_unspaced]
+    unspaced = _weight(word for word in words if word.is_unspaced)
+    is_unspaced = unspaced > len(spaced) * WORD
+    with_letter = (word for word in words if any(class_of(character) & LETTER for character in word.text))
+    n_ellipses = sum(text.count(ellipsis) for ellipsis in ELLIPSES)
     return {
         "n_characters": len(text),
-        "n_words": len(named),
-        "mean_word_length": _ratio(sum(map(len, named)), len(named)),
-        "hash_word_ratio": _ratio(text.count("#"), len(words)),
-        "ellipsis_word_ratio": _ratio(sum(text.count(ellipsis) for ellipsis in ELLIPSES), len(words)),
-        "alphabetic_word_ratio": _ratio(sum(any(map(str.isalpha, word)) for word in words), len(words)),
-        "n_stop_words": len(STOP_WORDS.intersection(words)),
+        "n_words": len(spaced) + unspaced // WORD,
+        "mean_word_length": None if is_unspaced else _ratio(sum(map(len, spaced)), len(spaced)),
+        "hash_word_ratio": _ratio(text.count("#") * WORD, _weight(words)),
+        "ellipsis_word_ratio": _ratio(n_ellipses * WORD, _weight(words)),
+        "alphabetic_word_ratio": _ratio(_weight(with_letter), _weight(words)),
+        "n_stop_words": None if is_unspaced else len(STOP_WORDS.intersection(spaced)),
     }
 
 
-def _line_signals(text: str, lines: Sequence[str], n_words: int) -> dict[str, float | int]:
+def _weight(words: Iterable[Word]) -> int:
+    return sum(word.weight for word in words)
+
+
+def _line_length(line: str) -> int:
+    """In thousandths of a character; an unspaced letter is as long as the part of a spaced word that it weighs."""
+    letters = [word for word in cut(line) if word.is_unspaced] if _UNSPACED.search(line) else []
+    return (len(line) - sum(len(word.text) for word in letters)) * WORD + _weight(letters) * SPACED_WORD
+
+
+def _line_signals(text: str, lines: Sequence[str], weight: int) -> dict[str, float | int | None]:
     """Gopher's bullets and ellipses are held against all lines, empty ones too; FineWeb's rules against the others."""
     n_newlines = text.count("\n")
     return {
         "bullet_line_ratio": _ratio(sum(line.lstrip().startswith(BULLETS) for line in lines), n_newlines + 1),
         "ellipsis_line_ratio": _ratio(sum(line.rstrip().endswith(ELLIPSES) for line in lines), n_newlines + 1),
-        "punctuated_line_ratio": _ratio(sum(line[-1] in TERMINAL_PUNCTUATION for line in lines), len(lines)),
-        "short_line_ratio": _ratio(sum(len(line) <= MAX_SHORT_LINE for line in lines), len(lines)),
-        "newline_word_ratio": _ratio(n_newlines, n_words),
+        "punctuated_line_ratio": _ratio(sum(line[-1] in LINE_ENDS for line in lines), len(lines)),
+        "short_line_ratio": _ratio(sum(_line_length(line) <= MAX_SHORT_LINE * WORD for line in lines), len(lines)),
+        "newline_word_ratio": _ratio(n_newlines * WORD, weight),
     }
 
 
-def _duplicate_signals(text: str, lines: Sequence[str]) -> dict[str, float | int]:
+def _duplicate_signals(text: str, lines: Sequence[str]) -> dict[str, float | int | None]:
     paragraphs = _PARAGRAPH_BREAK.split(text.strip())
     n_lines, line_characters = _duplicates(lines)
     n_paragraphs, paragraph_characters = _duplicates(paragraphs)
@@ -108,8 +194,8 @@ def _duplicate_signals(text: str, lines: Sequence[str]) -> dict[str, float | int
     }
 
 
-def _ngram_signals(text: str, words: Sequence[str]) -> dict[str, float | int]:
-    top = {
+def _ngram_signals(text: str, words: Sequence[Word]) -> dict[str, float | int | None]:
+    top: dict[str, float | int | None] = {
         f"top_{n}gram_character_ratio": min(1.0, _ratio(_top_ngram_characters(words, n), len(text)))
         for n in TOP_NGRAM_SIZES
     }
@@ -119,7 +205,7 @@ def _ngram_signals(text: str, words: Sequence[str]) -> dict[str, float | int]:
     }
 
 
-def _c4_signals(lines: Sequence[str]) -> dict[str, float | int]:
+def _c4_signals(lines: Sequence[str]) -> dict[str, float | int | None]:
     """C4 drops lines and judges what is left; here the lines stay and only the judgement is taken.
 
     Counted twice: in lines of three words and more, as FineWeb runs C4, and in those that end in punctuation, as C4 does.
@@ -127,15 +213,26 @@ def _c4_signals(lines: Sequence[str]) -> dict[str, float | int]:
     counted = dict.fromkeys(("lorem_ipsum_lines", "curly_brace_lines", "sentences"), 0)
     punctuated = dict(counted)
     for line in map(str.strip, lines):
-        words = line.split()
-        if len(words) < MIN_C4_LINE_WORDS or max(map(len, words)) > MAX_C4_WORD:
+        if not _is_c4_line(line):
             continue
         line = _CITATION.sub("", line)
         ends_well = line.endswith(C4_PUNCTUATION) and not line.endswith("...")
+        if _UNSPACED.search(line):
+            ends_well |= line[-1] in LINE_ENDS and not line.endswith("...") or line[-1] in UNSPACED_QUOTES
         for counts in (counted, punctuated) if ends_well else (counted,):
             _count_c4_line(line, counts)
-    values: dict[str, float | int] = {f"n_{name}": n for name, n in counted.items()}
+    values: dict[str, float | int | None] = {f"n_{name}": n for name, n in counted.items()}
     return values | {f"n_punctuated_{name}": n for name, n in punctuated.items()}
+
+
+def _is_c4_line(line: str) -> bool:
+    """Words are what stands between blanks, but for runs with unspaced letters: those are cut, and symbols left out."""
+    weight = longest = 0
+    for run in line.split():
+        words = [word for word in _cut_unspaced(run) if not word.is_symbol] if _UNSPACED.search(run) else [Word(run)]
+        weight += _weight(words)
+        longest = max(longest, *(len(word.text) for word in words if not word.is_unspaced), 0)
+    return weight >= MIN_C4_LINE_WORDS * WORD and longest <= MAX_C4_WORD
 
 
 def _count_c4_line(line: str, counts: dict[str, int]) -> None:
@@ -160,28 +257,34 @@ def _duplicates(pieces: Sequence[str]) -> tuple[int, int]:
     return n_duplicates, n_characters
 
 
-def _top_ngram_characters(words: Sequence[str], n: int) -> int:
-    """Characters in all occurrences of the most frequent n-gram (of several the first), with blanks between words."""
-    counts = Counter(zip(*(words[i:] for i in range(n)), strict=False))
+def _top_ngram_characters(words: Sequence[Word], n: int) -> int:
+    """Characters in all occurrences of the most frequent n-gram (of several the first), with a blank after a word."""
+    counts = Counter(gram for _, gram in _ngrams(words, n))
     if not counts:
         return 0
     gram, most = max(counts.items(), key=lambda item: item[1])
-    return most * len(" ".join(gram))
+    return most * (sum(map(len, gram)) + sum(weight_of(word) == WORD for word in gram[:-1]))
 
 
-def _duplicate_ngram_characters(words: Sequence[str], n: int) -> int:
+def _duplicate_ngram_characters(words: Sequence[Word], n: int) -> int:
     """Characters of n-grams that occurred before, counted without overlap, left to right."""
     seen: set[tuple[str, ...]] = set()
-    n_characters, i = 0, 0
-    while i <= len(words) - n:
-        gram = tuple(words[i : i + n])
+    n_characters = next_start = 0
+    for start, gram in _ngrams(words, n):
+        if start < next_start:
+            continue
         if gram in seen:
             n_characters += sum(map(len, gram))
-            i += n
+            next_start = start + len(gram)
         else:
             seen.add(gram)
-            i += 1
     return n_characters
+
+
+def _ngrams(words: Sequence[Word], n: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Where each n-gram starts, and its words."""
+    texts = [word.text for word in words]
+    return ((start, tuple(texts[start:end])) for start, end in ngrams([word.weight for word in words], n))
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -30,7 +30,7 @@ from webtext.clean.decontaminate.holding import SHARES_NGRAM
 from webtext.clean.decontaminate.overlap import overlap_rows
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.decontaminate.stage import decontaminate_documents
-from webtext.clean.dedup.key import UNICODE_VERSION
+from webtext.clean.dedup.key import UNICODE_VERSION, ngrams_of
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
@@ -396,7 +396,7 @@ def test_the_shares_are_those_of_a_bloom_filter_of_the_corpus(
     """GPT-2's way: the documents' 8-grams go into a filter, 27 of 39 bits each set (false positives 10^-8), which is asked."""
     documents, against = planted
     texts = [json.loads(line)["text"] for path in documents for line in Path(path).read_text("utf-8").splitlines()]
-    corpus = {ngram for text in texts for ngram in reference.ngrams(text, 8)}
+    corpus = {ngram for text in texts for ngram in ngrams_of(text, 8)}
     n_bits = 39 * len(corpus)
 
     def bits(ngram: str) -> list[int]:
@@ -408,5 +408,5 @@ def test_the_shares_are_those_of_a_bloom_filter_of_the_corpus(
     bloom = {bit for ngram in corpus for bit in bits(ngram)}
     report = decontaminated(planted, tmp_path / "out", run).overlap
     for each, row in zip(evaluation_sets(against), report["sets"], strict=True):
-        ngrams = [ngram for text in each.examples() for ngram in reference.ngrams(text.decode(), 8)]
+        ngrams = [ngram for text in each.examples() for ngram in ngrams_of(text.decode(), 8)]
         assert row["overlap_ratio"] == sum(bloom.issuperset(bits(ngram)) for ngram in ngrams) / len(ngrams)

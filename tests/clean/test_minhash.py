@@ -96,7 +96,7 @@ def test_a_text_is_signed_alike_in_any_batch(texts):
 def test_golden_signature_guards_the_code_version():
     """If this fails, signatures changed: raise CODE_VERSION in clean/dedup/sign.py."""
     row = sign(["The quick brown fox jumps over the lazy dog; l'été dernier, 日本語。"], 8)[0]
-    assert row.tolist() == [128, 184, 135, 139, 227, 34, 218, 153]
+    assert row.tolist() == [128, 184, 212, 139, 72, 34, 218, 153]
 
 
 def test_case_accents_encoding_and_layout_do_not_matter_to_the_key():

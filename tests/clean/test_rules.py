@@ -80,6 +80,9 @@ def test_every_text_has_every_signal_and_ratios_lie_in_their_range(text: str) ->
     signals = signals_of(text)
     assert set(signals) == set(SIGNALS.names) - {"id", "language", "language_score", "failed"}
     for name, value in signals.items():
+        if value is None:
+            assert name in ("mean_word_length", "n_stop_words")
+            continue
         assert np.isfinite(value)
         assert value >= 0
         if name.endswith(("_line_ratio", "character_ratio", "paragraph_ratio", "alphabetic_word_ratio")):
