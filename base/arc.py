@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 ARC_SUFFIXES = (".arc", ".arc.gz")
 ARC_START = b"filedesc:"
 _MAX_LINE_BYTES = _READ_BYTES = 64 << 10
+_MAX_SKIPPED_LINES = 1 << 16  # of a gzip member, which can hold a thousand times its own size
 # The URL may contain spaces. Version 1 has the content type after the date; version 2 also status, checksum, location,
-# offset and file name. The length is the last field of both.
+# offset and file name. The length is the last field of both, and is looked for first: a line of dates without one would
+# take quadratic time.
 _RECORD_LINE = re.compile(
+    rb"(?=.* \d{1,12}\r?\n)"
     rb"(?P<url>[A-Za-z][A-Za-z0-9+.-]*:.*?) [^ ]* (\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d) (?:.* )?(?P<length>\d{1,12})\r?\n"
 )
 
@@ -42,7 +45,7 @@ def read_arc(file: BinaryIO) -> Iterator[Response]:
         last: Response | None = None
         n_records = 0
         try:
-            for response in _records(io.BufferedReader(member, _READ_BYTES)):
+            for response in _records(io.BufferedReader(member, _READ_BYTES), _MAX_SKIPPED_LINES if is_gzip else size):
                 if last is not None and _is_wanted(last):
                     yield last
                 last = response
@@ -64,12 +67,13 @@ def _is_wanted(response: Response) -> bool:
     return not response.url or response.url.startswith(("http:", "https:"))
 
 
-def _records(text: io.BufferedReader) -> Iterator[Response]:
-    """Every record, of any protocol; `offset` and `length` count bytes of the text."""
-    at = 0
+def _records(text: io.BufferedReader, max_skipped_lines: int) -> Iterator[Response]:
+    """Every record, of any protocol, before too many lines in a row that are none; `offset` and `length` are of the text."""
+    at = n_skipped = 0
     in_damage = False
-    while line := text.readline(_MAX_LINE_BYTES):
+    while n_skipped <= max_skipped_lines and (line := text.readline(_MAX_LINE_BYTES)):
         start, at = at, at + len(line)
+        n_skipped += 1
         if not line.strip():
             continue
         fields = _RECORD_LINE.fullmatch(line)
@@ -78,7 +82,7 @@ def _records(text: io.BufferedReader) -> Iterator[Response]:
         in_damage = fields is None
         if fields is None:
             continue
-        length = int(fields["length"])
+        length, n_skipped = int(fields["length"]), 0
         block = text.read(min(length, MAX_RECORD_BYTES))
         at += len(block)
         while at < start + len(line) + length and (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -147,3 +148,30 @@ def test_any_bytes_are_read_or_counted(data: bytes) -> None:
     found = list(read_arc(io.BytesIO(first() + page(0) + data)))
     assert numbers(found[:1]) == ["0"]
     assert len(found) > 1 or not data.strip() or b":" in data
+
+
+HOSTILE = {
+    "lines of dates without a length": (b"a:" + b" x 20170101000000 " * 3000 + b"\n") * 20,
+    "lines of dates that nearly have one": (b"a:b" + b" 1 20170101000000 1" * 3000 + b"x\n") * 20,
+    "lines of blanks": (b"a:" + b" " * 60_000 + b"\n") * 20,
+    "one line of 5 MB": b"x" * 5_000_000 + b"\n",
+    "starts of gzip members": b"\x1f\x8b\x08" * 60_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_lines_take_linear_time_and_the_next_record_is_read(
+    what: str, tmp_path: Path, linear_time: None
+) -> None:
+    """The first two took 1.1 s a line: a hundred of them are more than a minute."""
+    assert numbers(read(tmp_path, first() + HOSTILE[what] * 5 + page(1), "a.arc")) == ["damaged_record", "1"]
+
+
+@pytest.mark.parametrize("line", [b"\n", b"x\n"])
+def test_a_small_member_of_a_hundred_million_lines_is_skipped(line: bytes, tmp_path: Path) -> None:
+    members = [first(), line * (180_000_000 // len(line)), page(1)]
+    data = b"".join(map(gzip.compress, members))
+    assert len(data) < 200_000
+    begun = time.process_time()
+    assert numbers(read(tmp_path, data)) == ["damaged_record", "1"]
+    assert time.process_time() - begun < 10  # 0.04 s on an idle machine, where all lines took 22
