@@ -17,6 +17,7 @@ from typing import Any
 
 from webtext.app.config import BuildConfig, BuildSettings
 from webtext.base.errors import DryRun
+from webtext.base.outcomes import check_kept, check_settled
 from webtext.base.partset import MANIFEST, PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -84,7 +85,8 @@ def build(config: BuildConfig, run: Run) -> Layout:
     pages = _pages(config, layout, run)
     with _stage("clean", layout, run):
         links = PartSet.open(layout.links, "links") if config["build"].links else None
-        clean_pages(pages, layout.root, clean, run, links)
+        cleaned = clean_pages(pages, layout.root, clean, run, links)
+        check_kept(cleaned.documents, cleaned.corpus)
     with _stage("tokenizer", layout, run):
         keeps = not config["build"].retrain_tokenizer
         train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run, keeps=keeps)
@@ -123,12 +125,16 @@ def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
     return layout, said
 
 
-def check_links(layout: Layout) -> None:
-    """RunFailed when a dump of the build could not be read to its end: the rest is built, and nobody may overlook it."""
+def check_failures(layout: Layout, command: str) -> None:
+    """RunFailed when records of the build failed that another run could change: the rest is built, and nobody may overlook it."""
     from webtext.crawl.links.collect import check_dumps
 
-    if Folder(layout.links).exists(MANIFEST):
-        check_dumps(PartSet.open(layout.links, "links"))
+    names = ("links", "pages", "documents", "corpus", "tokens")
+    sets = [PartSet.open(url) for url in (getattr(layout, name) for name in names) if Folder(url).exists(MANIFEST)]
+    for made in sets:
+        if made.kind == "links":
+            check_dumps(made)
+    check_settled(*sets, command=command)
 
 
 def _check(config: BuildConfig, layout: Layout) -> None:
@@ -151,12 +157,14 @@ def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     if settings.pages:
         return list(settings.pages)
     with _stage("links", layout, run):
-        collect_links(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"])
+        check_kept(collect_links(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"]))
     with _stage("pages", layout, run):
         fetched = fetch_pages(
             layout.links, layout.pages, config["crawl.fetch"], run, settings.sample_of(), smaller_sample(config)
         )
-        if fetched is None and not _all_fetched(layout):
+        if fetched is not None:
+            check_kept(fetched)
+        elif not _all_fetched(layout):
             raise DryRun
     return [layout.pages]
 

@@ -40,7 +40,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
             OUT-sample-0.1-percent, and estimate.json: what the whole would be
     """
     from webtext.app.chain import build as run_build
-    from webtext.app.chain import check_links
+    from webtext.app.chain import check_failures
     from webtext.app.config import BuildConfig
     from webtext.app.report import write_report
     from webtext.app.stale import stale_in
@@ -55,7 +55,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
     estimate, estimated = _estimate(config, layout)
     text = "\n".join([*estimated, f"built '{layout.root}'; the report: {path}", *changed])
     run.console.result({"build": layout.root, "report": path, "stale": changed, **estimate}, text)
-    check_links(layout)
+    check_failures(layout, f"webtext build {config_path}")
 
 
 def _sample_override(sample: str | None) -> list[str]:
@@ -86,7 +86,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     Reads:  what `build` reads
     Writes: what `build` writes, and model/ with the export to Hugging Face
     """
-    from webtext.app.chain import check_links
+    from webtext.app.chain import check_failures
     from webtext.app.chain import pretrain as run_pretrain
     from webtext.app.config import BuildConfig
     from webtext.app.report import write_report
@@ -99,7 +99,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     text = "\n".join([*estimated, perplexity_text(dict(evaluation))])
     value = {"build": layout.root, "report": path, "evaluation": dict(evaluation), **estimate}
     run.console.result(value, f"{text}\nbuilt and trained '{layout.root}'; the report: {path}")
-    check_links(layout)
+    check_failures(layout, f"webtext pretrain {config_path}")
 
 
 REPORT_EXAMPLES = """\b

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from webtext.base.config import choices, field_types, from_table, load_config, section_of
+from webtext.base.config import check_section_names, choices, field_types, from_table, load_config, section_of
 from webtext.base.errors import ConfigError, did_you_mean
 
 CONFIG_OPTION = click.option(
@@ -78,9 +78,9 @@ def verb(
             from webtext.base.engine import Limits, LocalEngine
             from webtext.base.run import Run
 
+            flags = {name: {key: arguments.pop(key) for key in field_types(cls)} for name, cls in classes.items()}
+            resolved = {} if config_argument else resolve(read, config_path, overrides, flags)
             if classes:
-                flags = {name: {key: arguments.pop(key) for key in field_types(cls)} for name, cls in classes.items()}
-                resolved = resolve(read, config_path, overrides, flags)
                 arguments["settings"] = resolved if isinstance(settings, Mapping) else resolved[section]
             if config_argument:
                 arguments |= {"config_path": config_path, "overrides": overrides}
@@ -113,6 +113,7 @@ def resolve(
         if named not in classes:
             raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, classes))
     config = load_config(config_path, overrides)
+    check_section_names(config)
     resolved: dict[str, Any] = {}
     for section, cls in classes.items():
         given = {key: value for key, value in flags.get(section, {}).items() if value is not None and value != ()}

@@ -21,6 +21,14 @@ from webtext.base.errors import ConfigError, InputError, did_you_mean
 
 Settings = TypeVar("Settings")
 
+SECTIONS = (
+    "build", "build.prices", "crawl.links", "crawl.api", "crawl.fetch", "crawl.plan", "crawl.refresh", "clean.extract",
+    "clean.remove", "clean.votes", "clean.language", "clean.rules", "clean.dedup", "clean.decontaminate", "clean.card",
+    "tokenizer", "tokenizer.count", "shards", "train", "train.eval", "train.sample", "train.plan", "train.compare",
+    "train.sweep", "train.scale",
+)  # fmt: skip
+"""Sections of a file that every verb accepts: of all verbs, since they share one file."""
+
 
 def setting(default: Any, help: str, *, in_recipe: bool = True, flag: str | None = None) -> Any:
     """A dataclass field with its default and its line of help.
@@ -79,12 +87,18 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
 
 
 def check_sections(config: Mapping[str, Any], known: Mapping[str, type]) -> None:
-    """Refuse a section or key that no component has, naming the nearest known one."""
-    names = set(known)
-    for section, value in _sections(config, names):
+    """Reject a section or key that no component has, naming the nearest known one."""
+    check_section_names(config)
+    for section, value in _sections(config, set(known)):
+        from_table(known[section], value, section)
+
+
+def check_section_names(config: Mapping[str, Any]) -> None:
+    """Reject a section that no component has, naming the nearest known one."""
+    names = set(SECTIONS)
+    for section, _ in _sections(config, names):
         if section not in names:
             raise ConfigError(f"unknown section [{section}]", did_you_mean(section, names))
-        from_table(known[section], value, section)
 
 
 def section_of(config: Mapping[str, Any], section: str) -> dict[str, Any]:

@@ -11,10 +11,14 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from webtext.base.errors import WebtextError
+from webtext.base.outcomes import why_empty
 from webtext.base.progress import Bar, Lines, Progress, Silent
+
+if TYPE_CHECKING:
+    from webtext.base.partset import PartSet
 
 Mode = Literal["human", "json", "quiet"]
 
@@ -33,6 +37,11 @@ class Console:
     def warn(self, text: str) -> None:
         """What the user should know even under json and quiet."""
         print(f"warning: {text}", file=sys.stderr, flush=True)
+
+    def warn_if_empty(self, made: PartSet) -> None:
+        """Warn where a set that was just made kept no record, with the likely cause."""
+        if said := why_empty(made):
+            self.warn("\n  ".join(said))
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
         """The verb's answer, on stdout: the value as JSON under json, the text under human, nothing under quiet."""

@@ -110,12 +110,15 @@ Writes: DIR, a part set of documents in every language
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
     """Turn pages into documents, and judge nothing else."""
     from webtext.base.console import funnel_text
+    from webtext.base.outcomes import check_settled
     from webtext.clean.extract.pages import extract_documents
 
     documents = extract_documents(pages, need_out(out), settings, run)
     counts = documents.counts.to_json()
     answer = {"out": documents.folder.url, "documents": documents.records, "counts": counts}
     run.console.result(answer, f"{funnel_text('pages', counts)}\nwritten to '{documents.folder.url}'")
+    run.console.warn_if_empty(documents)
+    check_settled(documents)
 
 
 FILTER_EXAMPLES = """\b
@@ -266,6 +269,7 @@ def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
     """Print the funnel from documents to corpus, after that of imported rows, or with `pages` that of pages."""
     from webtext.base.console import funnel_text
     from webtext.base.lineage import stale_neighbours
+    from webtext.base.outcomes import check_settled
     from webtext.clean.decontaminate.overlap import overlap_table
 
     counts = result.counts.to_json()
@@ -290,3 +294,5 @@ def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
         answer["overlap"], overlap = result.overlap, overlap_table(result.overlap)
     lines = [first, funnel_text("documents", counts), overlap, f"written to '{result.corpus.folder.url}'", *stale]
     run.console.result(answer, "\n".join(line for line in lines if line))
+    run.console.warn_if_empty(result.documents if not result.documents.records else result.corpus)
+    check_settled(*([result.documents] if unit else []), result.corpus)

@@ -48,14 +48,6 @@ Reads:  told apart by name, or all as --source says; files in xz, bz2, zst, gz o
 Writes: DIR, a part set of links
 """
 
-HINTS = {
-    "null_url": "the links of a list are in its column 'url'",
-    "null_score": "--default-score gives one to rows of lists",
-    "null_created": "--default-created gives a time to rows of lists",
-    "too_late": "--before none takes posts of any time",
-}
-"""What helps where all posts are dropped for one reason."""
-
 
 @verb(group, "links", settings={LINKS: LinkSettings, API: ApiSettings}, epilog=LINKS_EXAMPLES)
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE|FOLDER|API...")
@@ -63,6 +55,7 @@ HINTS = {
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
     """Collect the links that people voted for: one row a URL, with all its posts."""
     from webtext.base.console import funnel_text
+    from webtext.base.outcomes import check_settled
     from webtext.crawl.links.collect import check_dumps, collect_links
     from webtext.crawl.links.score_ages import score_ages
 
@@ -71,12 +64,9 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
     answer["fresh_months"] = score_ages(found).fresh_months()
     run.console.result(answer, f"{funnel_text('votes', counts)}\n{found.records:,} links in '{found.folder.url}'")
-    reasons = counts["dropped"] | counts["failed"]
-    if reasons and not found.records:
-        most = max(reasons, key=lambda reason: reasons[reason])
-        hint = f" ({HINTS[most]})" if most in HINTS else ""
-        run.console.warn(f"no vote became a link; {reasons[most]:,} of {counts['records_in']:,} are '{most}'{hint}")
+    run.console.warn_if_empty(found)
     check_dumps(found)
+    check_settled(found)
 
 
 PLAN_EXAMPLES = """\b
@@ -157,6 +147,7 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> None:
     """Fetch the pages of a link list, politely, from the web or from archives, into WARC files."""
     from webtext.base.console import funnel_text
+    from webtext.base.outcomes import check_settled
     from webtext.crawl.fetch.run import fetch_pages
 
     pages = fetch_pages(links, need_out(out), settings, run)
@@ -165,3 +156,5 @@ def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> Non
     counts = pages.counts.to_json()
     answer = {"out": pages.folder.url, "links": pages.records, "parts": len(pages.parts), "counts": counts}
     run.console.result(answer, f"{funnel_text('links', counts)}\nlogged in '{pages.folder.url}'")
+    run.console.warn_if_empty(pages)
+    check_settled(pages)

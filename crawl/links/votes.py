@@ -6,6 +6,7 @@ its record is there, which is published last and names the very bytes and the re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from webtext.base.engine import Engine, Limits, LocalEngine
 from webtext.base.errors import InputError, RunFailed
 from webtext.base.journal import KILLED_WORKER, Journal
+from webtext.base.outcomes import UNSETTLED
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.crawl.links.inputs import InputFile
@@ -30,6 +32,7 @@ from webtext.crawl.links.reading import (
     source_of,
     spill_dump,
 )
+from webtext.crawl.links.sources import URLS
 from webtext.crawl.links.submission import SiftingSource
 from webtext.crawl.streams.decoders import started_decoder
 from webtext.crawl.streams.decompress import BZIP2, XZ, ZSTANDARD
@@ -72,8 +75,27 @@ def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[
         finished = _finished(replace(job_of[dump.file], dump=dump))
         if finished is None:
             raise InputError(f"'{dump.file.location}' was changed while it was read", "give the command again")
+        _check_readable(dump, finished)
         spills += finished
     return dumps, spills
+
+
+def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
+    """InputError for a file of which no record could be read: it is not what its name or --source says."""
+    failed = Counter[str]()
+    for spill in spills:
+        foreign = {"not_http"} if dump.source == URLS else set()  # any line could be a URL
+        if spill.blocks or spill.dropped.keys() - foreign:
+            return
+        failed.update(spill.failed | spill.dropped)
+    reasons = [reason for reason in failed if reason not in UNSETTLED]
+    if reasons:
+        raise InputError(
+            f"'{dump.file.location}' was read as {dump.source} and holds none: "
+            + ", ".join(f"{failed[reason]:,} {reason}" for reason in sorted(reasons)),
+            "expected Reddit's dumps (RS_*, RC_*) or lists: .csv, .tsv, .jsonl, .parquet, or .txt with one URL per line",
+            "name another file, or say what this one is with --source",
+        )
 
 
 @contextmanager

@@ -187,6 +187,9 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
 
 def test_a_dump_that_gives_no_link_is_said_even_when_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dump = tmp_path / "RS_2017-01"
-    dump.write_text("no json\nno json either\n")
+    post = {"id": "a", "url": "http://127.0.0.1:9/", "score": 1, "created_utc": 1_483_228_800, "is_self": False}
+    dump.write_text(json.dumps(post) + "\n")
     assert run(["crawl", "links", str(dump), "--out", str(tmp_path / "links"), "--quiet"]) == 0
-    assert capsys.readouterr().err == "warning: no vote became a link; 2 of 2 are 'invalid_json'\n"
+    warning = capsys.readouterr().err
+    assert warning.startswith(f"warning: kept 0 of 1 records in '{tmp_path}/links': 1 are 'too_little_karma'")
+    assert "--min-karma" in warning

@@ -251,11 +251,11 @@ def test_plain_urls_need_a_score_and_a_time(tmp_path: Path, run: Run, capfd: pyt
     (tmp_path / "urls.txt").write_text(f"{URL}\nhttp://b.com/\n")
     assert webtext(["crawl", "links", str(tmp_path / "urls.txt"), "--out", str(tmp_path / "none")]) == 0
     error = capfd.readouterr().err
-    assert "2 of 2 are 'null_score'" in error
+    assert "kept 0 of 2 records" in error
     assert "--default-score" in error
     (tmp_path / "links.jsonl").write_text(json.dumps({"link": URL, "score": 5, "created": 1}))
     assert webtext(["crawl", "links", str(tmp_path / "links.jsonl"), "--out", str(tmp_path / "no")]) == 0
-    assert "1 of 1 are 'null_url' (the links of a list are in its column 'url')" in capfd.readouterr().err
+    assert "1 are 'null_url'\n  the links of a list are in its column 'url'" in capfd.readouterr().err
     settings = LinkSettings(default_score=3)
     links = collect_links([str(tmp_path / "urls.txt")], str(tmp_path / "some"), settings, run)
     assert counts_of(links)["dropped"] == {"null_created": 2}

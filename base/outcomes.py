@@ -1,0 +1,95 @@
+"""What the counts of finished sets mean for the exit code, and why a set may be empty.
+
+A failed record is an outcome (a dead link, a page that is nested too deep), which another run finds again, or it is
+unsettled: another run could change it. Only the latter make the exit code 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from webtext.base.errors import InputError, RunFailed
+
+if TYPE_CHECKING:
+    from webtext.base.counts import Counts
+    from webtext.base.partset import PartSet
+
+_COPY = "download the damaged files again, then rerun the same command"
+_HOST = "crawl fetch with another --out asks the hosts again"
+_OURS = "rerun with a newer version, or look at the causes with: webtext inspect set"
+
+UNSETTLED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("truncated_stream", "damaged_stream", "damaged_record", "record_cut_short", "archive_damaged"), _COPY
+    ),
+    **dict.fromkeys(("timed_out", "connection_failed", "dns_unanswered", "robots_unreachable"), _HOST),
+    **dict.fromkeys(("host_kept_failing", "host_asked_to_wait", "archive_unavailable"), _HOST),
+    **dict.fromkeys((f"http_{status}" for status in (408, 429, 500, 502, 503, 504)), _HOST),
+    **dict.fromkeys(("raised", "fetcher_raised", "killed_worker"), _OURS),
+}
+"""Reason of a record that another run could change -> what to do. Lines and rows that hold no record are outcomes."""
+
+LIKELY_CAUSES: Mapping[str, str] = {
+    "null_url": "the links of a list are in its column 'url'",
+    "null_score": "--default-score gives one to rows of lists",
+    "null_created": "--default-created gives a time to rows of lists",
+    "too_late": "--before none ([crawl.links] before) takes posts of any time",
+    "too_little_karma": "--min-karma ([crawl.links] and [clean.votes]) sets the least karma",
+    "too_little_karma_sum": "--min-karma ([crawl.links] min_karma) sets the least karma",
+    "address_not_public": "--allow-address HOST:PORT ([crawl.fetch] allow_address) allows an address of your own network",
+    "contact_missing": "--contact ([crawl.fetch] contact) names whom a site can write to",
+    "robots_disallowed": "the sites' robots.txt forbids it; archives are asked with --from",
+    "dns_failed": "check the network and the name server of this machine",
+    "other_language": "--language ([clean.language] language) names the languages to keep, 'all' for any",
+    "uncertain_language": "--language all ([clean.language] language) keeps every language",
+    "too_few_words": "--rule too_few_words=N ([clean.rules]) sets the least number of words",
+    "not_http": "a list holds one http(s) URL per line",
+    "not_html": "the pages are neither HTML nor text",
+    "duplicate_of_index": "an index named by --index holds all of them already",
+}
+
+
+def unsettled(counts: Counts) -> dict[str, int]:
+    """Reason -> number of the records that another run could change, in order of the reasons."""
+    both = sorted((counts.dropped | counts.failed).items())
+    return {reason: n for reason, n in both if reason in UNSETTLED}
+
+
+def check_settled(*sets: PartSet, command: str = "") -> None:
+    """RunFailed (exit code 1) where records failed that another run could change; what is finished stays."""
+    found = {each: reasons for each in sets if (reasons := unsettled(each.counts))}
+    if not found:
+        return
+    total = sum(sum(reasons.values()) for reasons in found.values())
+    listed = "; ".join(
+        f"'{each.folder.url}': " + ", ".join(f"{n:,} {reason}" for reason, n in reasons.items())
+        for each, reasons in found.items()
+    )
+    remedies = dict.fromkeys(UNSETTLED[reason] for reasons in found.values() for reason in reasons)
+    raise RunFailed(
+        f"{total:,} records failed that another run could change ({listed})",
+        "; ".join(remedies) + (f": {command}" if command else ""),
+        "all else is written",
+    )
+
+
+def why_empty(made: PartSet) -> tuple[str, str] | None:
+    """What to say of a set that kept no record: the most frequent reason and its likely cause; None of any other set."""
+    counts = made.counts
+    if made.records and counts.kept:
+        return None
+    if not counts.records_in:
+        return f"kept 0 records in '{made.folder.url}': the input holds none", "check what was given"
+    reasons = counts.dropped | counts.failed
+    most = max(sorted(reasons), key=lambda reason: reasons[reason])
+    said = f"kept 0 of {counts.records_in:,} records in '{made.folder.url}': {reasons[most]:,} are '{most}'"
+    default = "the settings drop it: its rule is opted out of by name" if most.startswith("opt_out_") else "see --help"
+    return said, LIKELY_CAUSES.get(most, default)
+
+
+def check_kept(*sets: PartSet) -> None:
+    """InputError (exit code 3) for the first set that kept no record: a build cannot go on from it."""
+    for made in sets:
+        if said := why_empty(made):
+            raise InputError(*said)
