@@ -170,8 +170,8 @@ class _Extraction:
     """Why a page that was fetched gave no document."""
 
     def __init__(self, documents: PartSet | None) -> None:
-        parts = documents.parts if documents is not None else ()
-        self._failed = {failure.id.rpartition(" ")[2]: failure.reason for part in parts for failure in part.failures}
+        failures = documents.failures() if documents is not None else ()
+        self._failed = {failure.id.rpartition(" ")[2]: failure.reason for failure in failures}
         dropped = documents.counts.dropped if documents is not None else {}
         self._otherwise = " or ".join(sorted(dropped)) or "no_document"  # what is dropped leaves a count, and no row
 

@@ -168,9 +168,8 @@ def _smallest(rows: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
 
 def _failures(sets: Mapping[str, PartSet]) -> Iterator[dict[str, Any]]:
     for name, opened in sets.items():
-        for part in opened.parts:
-            for failure in part.failures:
-                yield {"stage": name, "id": failure.id, "reason": failure.reason, "cause": failure.cause}
+        for failure in opened.failures():
+            yield {"stage": name, "id": failure.id, "reason": failure.reason, "cause": failure.cause}
 
 
 def _corpus(opened: PartSet | None) -> dict[str, Any] | None:

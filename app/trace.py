@@ -173,13 +173,17 @@ class Tracer:
         decision = ends.decisions.get(document["id"])
         if decision is not None:
             return "dropped", decision["reason"]
-        return ("corpus", None) if document["id"] in ends.kept else ("documents", "not_judged_yet")
+        if document["id"] in ends.kept:
+            return "corpus", None
+        corpus = self._sets["corpus"]
+        failed = (failure.reason for failure in (corpus.failures() if corpus else ()) if failure.id == document["id"])
+        return "documents", next(failed, "not_judged_yet")
 
     def _failure(self, *urls: str) -> str | None:
         """Why the record of a URL could not be processed."""
         documents = self._sets["documents"]
         ends = tuple(f" {url}" for url in urls)
-        failures = (failure for part in (documents.parts if documents else ()) for failure in part.failures)
+        failures = documents.failures() if documents else ()
         return next((failure.reason for failure in failures if failure.id.endswith(ends)), None)
 
     def _why_no_document(self, page: Row) -> str:
@@ -188,10 +192,9 @@ class Tracer:
         if documents is None:
             return "not_extracted_yet"
         place = f"{page['warc_file']}:{page['warc_offset']} "
-        for part in documents.parts:
-            for failure in part.failures:
-                if failure.id.startswith(place):
-                    return failure.reason
+        for failure in documents.failures():
+            if failure.id.startswith(place):
+                return failure.reason
         return " or ".join(sorted(documents.counts.dropped)) or "not_extracted_yet"
 
 

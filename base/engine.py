@@ -128,9 +128,8 @@ class LocalEngine:
                 f"the function '{function.__qualname__}' is in the main script, where workers cannot import it",
                 "put it into a module of its own",
             )
-        calls = [pickle.dumps((function, task), protocol=pickle.HIGHEST_PROTOCOL) for task in tasks]
-        parts = [_Part(index, call, dict((set_aside or {}).get(index, {}))) for index, call in enumerate(calls)]
-        return _Map(self, parts, on_done, on_set_aside, on_begun).run()
+        parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
+        return _Map(self, function, tasks, parts, on_done, on_set_aside, on_begun).run()
 
     def prepare(self, n: int, module: str, files: Sequence[int] = ()) -> None:
         """Have n workers that are idle: those that must be started for it import the module meanwhile, and no one waits.
@@ -183,7 +182,6 @@ class _Part:
     """What is known about one task while its map runs."""
 
     index: int
-    call: bytes
     set_aside: dict[int, str]
     crashed: set[int] = field(default_factory=set)  # records that died once by themselves
     survived_alone: set[int] = field(default_factory=set)
@@ -208,12 +206,15 @@ class _Map:
     def __init__(
         self,
         engine: LocalEngine,
+        function: Callable[[Journal, Any], Any],
+        tasks: Sequence[Any],
         parts: list[_Part],
         on_done: Callable[[int, Any], None],
         on_set_aside: Callable[[int, int, str], None],
         on_begun: Callable[[], None],
     ) -> None:
         self.engine = engine
+        self.function, self.tasks = function, tasks
         self.limits = engine.limits
         self.on_done = on_done
         self.on_set_aside = on_set_aside
@@ -250,7 +251,9 @@ class _Map:
             worker = self.engine.take()
             self.running[worker] = attempt
             part = attempt.part
-            worker.send(Order(list(sys.path), part.call, dict(part.set_aside), attempt.only))
+            # Pickled when it is sent, so that memory never holds all tasks twice.
+            call = pickle.dumps((self.function, self.tasks[part.index]), protocol=pickle.HIGHEST_PROTOCOL)
+            worker.send(Order(list(sys.path), call, dict(part.set_aside), attempt.only))
 
     def _hear(self, worker: WorkerProcess) -> None:
         """A worker has sent something, or has died: both make its socket readable."""

@@ -1,6 +1,7 @@
 """Part sets: what lies between two stages. A folder of numbered, immutable parts and one `manifest.json`.
 
     DIR/part-00000.parquet          records of one kind (base/schemas.py), with attachments beside it (.warc.gz, .tok)
+    DIR/part-00000.failures.jsonl   an attachment too: the records that failed, where any did (`Failure`)
     DIR/_parts/00000.json           the part's entry: it exists if and only if the part is done
     DIR/manifest.json               gathers the entries and seals the set; replaced atomically
     DIR/run.json                    times, hosts, workers: covered by no hash
@@ -12,6 +13,7 @@ Writing is in `base/partwriter.py`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -33,6 +35,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 RUN = "run.json"
 ENTRIES = "_parts"
+FAILURES = ".failures.jsonl"
 QUARANTINE = "quarantine.json"
 
 
@@ -86,7 +89,7 @@ class Part:
     sources: tuple[Source, ...] = ()
     counts: Counts = field(default_factory=Counts)
     attachments: tuple[Attachment, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[Failure, ...] = ()  # in sets of earlier versions; now they are attached
 
     @property
     def index(self) -> int:
@@ -95,10 +98,11 @@ class Part:
 
     def to_json(self) -> dict[str, Any]:
         """The entry as plain JSON values."""
-        return asdict(self) | {
+        entry = asdict(self) | {
             "counts": self.counts.to_json(),
             "attachments": [attachment.to_json() for attachment in self.attachments],
         }
+        return {name: value for name, value in entry.items() if name != "failures" or value}
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Part:
@@ -106,7 +110,7 @@ class Part:
         values = dict(entry)
         values["sources"] = tuple(Source(**source) for source in entry["sources"])
         values["attachments"] = tuple(Attachment(**attachment) for attachment in entry["attachments"])
-        values["failures"] = tuple(Failure(**failure) for failure in entry["failures"])
+        values["failures"] = tuple(Failure(**failure) for failure in entry.get("failures", ()))
         values["counts"] = Counts(**entry["counts"])
         part = cls(**values)
         if any("/" in name or name.startswith(".") for name, _, _ in _files(part)) or part.name != part_name(
@@ -238,6 +242,14 @@ class PartSet:
         with self._parquet(self.part(part)) as file:
             return list(file.schema_arrow.names)
 
+    def failures(self, *parts: Part | int) -> Iterator[Failure]:
+        """The records that failed in these parts, or in all; streamed from verified files."""
+        for part in map(self.part, parts or self.parts):
+            yield from part.failures
+            if any(each.name.endswith(FAILURES) for each in part.attachments):
+                with self.folder.open(self.attachment(part, FAILURES)) as lines:
+                    yield from (Failure(**json.loads(line)) for line in lines)
+
     def check_names(self, names: Iterable[str]) -> None:
         """InputError when one of these files is not in the folder; one look at its list of names, a local matter."""
         there = set(os.listdir(self.folder.local_path()))
@@ -293,6 +305,32 @@ class PartSet:
                 _MEND,
             )
         PartSet._verified.add(proof)
+
+
+@dataclass(frozen=True, slots=True)
+class SetName:
+    """A part set as a task names it: opened in the worker, and only while it is the very set the task was made for."""
+
+    url: str
+    kind: str
+    hash: str
+
+    @classmethod
+    def of(cls, opened: PartSet) -> SetName:
+        """The name of an open set."""
+        return cls(opened.folder.url, opened.kind, opened.hash)
+
+    def open(self) -> PartSet:
+        """The set; InputError when it was replaced since."""
+        return _open(self)
+
+
+@functools.lru_cache(maxsize=8)
+def _open(name: SetName) -> PartSet:
+    opened = PartSet.open(name.url, name.kind)
+    if opened.hash != name.hash:
+        raise InputError(f"the part set '{name.url}' changed while it was read", "rerun the same command")
+    return opened
 
 
 _MEND = "give the command that made the set again: it redoes what is missing or altered"

@@ -10,8 +10,9 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from webtext.base.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_r
 from webtext.base.errors import InputError
 from webtext.base.partset import (
     ENTRIES,
+    FAILURES,
     FORMAT_VERSION,
     MANIFEST,
     RUN,
@@ -58,7 +60,7 @@ class PartWriter:
         self.folder = folder
         self.index = index
         self.counts = Counts()
-        self.failures: list[Failure] = []
+        self._failures: IO[str] | None = None
         self.records = 0
         self._key = key
         self._sources = tuple(sources)
@@ -101,7 +103,18 @@ class PartWriter:
     def fail(self, identifier: str, reason: str, cause: str) -> None:
         """Count a record that could not be processed, and keep its name and the cause."""
         self.counts.fail(reason)
-        self.failures.append(Failure(identifier, reason, cause))
+        self.name_failures([Failure(identifier, reason, cause)])
+
+    def name_failures(self, failures: Iterable[Failure]) -> None:
+        """Keep the names and causes of records that were counted already, in a file beside the part."""
+        for failure in failures:
+            if self._failures is None:
+                self._failures = open(self.attach(self._failures_name), "w", encoding="utf-8")  # noqa: SIM115
+            self._failures.write(json.dumps(asdict(failure)) + "\n")
+
+    @property
+    def _failures_name(self) -> str:
+        return part_name(self.index).removesuffix(".parquet") + FAILURES
 
     def attach(self, name: str, finished: Path | None = None) -> Path:
         """A local path to write a file that is published beside the part under `name`.
@@ -122,6 +135,8 @@ class PartWriter:
         """Make the part and its attachments appear, then its entry. Returns the entry."""
         self._flush(last=True)
         self._file.close()
+        if self._failures is not None:
+            self._failures.close()
         assert self.counts.balanced, f"records in must be kept + dropped + failed: {self.counts}"
         attachments = [
             Attachment(name, *_size_and_sha256(path), self._about.get(name, {}))
@@ -139,9 +154,10 @@ class PartWriter:
             sources=self._sources,
             counts=self.counts if self.counts.records_in else Counts(self.records, self.records),
             attachments=tuple(sorted(attachments, key=lambda attachment: attachment.name)),
-            failures=tuple(self.failures),
         )
         self.folder.child(ENTRIES).remove(entry_name(self.index))  # an older entry must not vouch for the new files
+        if self._failures is None:
+            self.folder.remove(self._failures_name)
         for name, path in self._attached.items():
             self.folder.publish(path, name)
         self.folder.publish(self._path, part.name)
@@ -152,6 +168,8 @@ class PartWriter:
         """Remove what was written and not published."""
         with contextlib.suppress(Exception):
             self._file.close()
+        if self._failures is not None:
+            self._failures.close()
         for path in self._scratch:
             path.unlink(missing_ok=True)
 

@@ -268,7 +268,7 @@ def _remove_others(
 
 
 def _seal(writer: SetWriter, done: Mapping[int, Part], about: Mapping[str, Any]) -> PartSet:
-    killed = any(failure.reason == KILLED_WORKER for part in done.values() for failure in part.failures)
+    killed = any(KILLED_WORKER in part.counts.failed for part in done.values())
     places = {PARENTS: places_of(writer.parents, writer.folder)}
     return writer.seal(list(done.values()), reproducible=not killed, run=dict(about) | places)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
 from webtext.base.partset import ENTRIES, MANIFEST, PartSet
+from webtext.base.partset import SetName as SetName  # also a name of this module
 from webtext.base.storage import Folder
 
 
@@ -29,24 +29,6 @@ class InputFile:
         """SHA-256 of the file's bytes: what a part made from it depends on."""
         with self.folder.open(self.name) as file:
             return file_sha256(file)
-
-
-@dataclass(frozen=True, slots=True)
-class SetName:
-    """A part set as a task names it: opened in the worker, and only while it is the very set the task was made for."""
-
-    url: str
-    kind: str
-    hash: str
-
-    @classmethod
-    def of(cls, opened: PartSet) -> SetName:
-        """The name of an open set."""
-        return cls(opened.folder.url, opened.kind, opened.hash)
-
-    def open(self) -> PartSet:
-        """The set; InputError when it was replaced since."""
-        return _open(self)
 
 
 def find_inputs(
@@ -91,11 +73,3 @@ def _files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
             "name the folder a webtext verb wrote, or files",
         )
     return found
-
-
-@functools.lru_cache(maxsize=8)
-def _open(name: SetName) -> PartSet:
-    opened = PartSet.open(name.url, name.kind)
-    if opened.hash != name.hash:
-        raise InputError(f"the part set '{name.url}' changed while it was read", "give the same command again")
-    return opened

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -259,13 +259,14 @@ def _finish(
         duplicates = find_duplicates(documents, dedup, work, run, passes=None if all_pass else passes)
         Comparison(documents, duplicates, passes, dedup, work).add_clusters(removed, run)
     threshold = dedup.threshold if dedup is not None else None
+    in_tasks = replace(duplicates, digests=()) if duplicates else None  # a task doesn't carry the digests of all parts
     written = run_parts(
         _write_part,
         [
             PartTask(
                 index=part.index,
                 sources=tuple(parent.source(i) for parent in (documents, signals) if parent is not None),
-                payload=WriteTask(i, judges, goes, duplicates, evaluation),
+                payload=WriteTask(i, judges, goes, in_tasks, evaluation),
                 depends=(duplicates.digest(i) if duplicates else "") + digest_of(goes),
             )
             for i, part in enumerate(documents.parts)

@@ -46,4 +46,4 @@ FAILED: Mapping[str, str] = {
     "raised": "the extractor raised an error; the cause is in the manifest",
     "killed_worker": "the record twice made its worker crash, hang or exceed its memory, or was killed three times alone",
 }
-"""The record could not be processed; each is named in the manifest's `failures`, with its cause."""
+"""The record could not be processed; each is named in the part's `.failures.jsonl`, with its cause."""

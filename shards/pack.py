@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.partset import PartSet, SetName
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.stage import Failed, PartContext, PartTask, run_parts
@@ -39,7 +39,7 @@ class Encoder(Vocabulary, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Payload:
-    documents: str
+    documents: SetName
     part: int
     tokenizer: str
     tokenizer_hash: str
@@ -60,12 +60,13 @@ def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings
         settings=recipe_settings(settings)
         | {"tokenizer_hash": encoder.hash, "vocab_size": encoder.vocab_size, "eot_id": need_eot_id(encoder, tokenizer)},
     )
+    name = SetName.of(corpus)
     tasks = [
         PartTask(
             index=part.index,
             sources=(corpus.source(part),),
             payload=_Payload(
-                documents=documents, part=place, tokenizer=tokenizer, tokenizer_hash=encoder.hash, settings=settings
+                documents=name, part=place, tokenizer=tokenizer, tokenizer_hash=encoder.hash, settings=settings
             ),
         )
         for place, part in enumerate(corpus.parts)
@@ -104,7 +105,7 @@ def _pack_part(context: PartContext, task: PartTask) -> None:
     if encoder.hash != payload.tokenizer_hash:
         raise InputError(f"the tokenizer '{payload.tokenizer}' changed during the run", "give the same command again")
     writer = context.output("tokens")
-    corpus = PartSet.open(payload.documents)
+    corpus = payload.documents.open()
     part = corpus.part(payload.part)
 
     def encode(document: dict[str, Any]) -> Tokens:

@@ -118,7 +118,8 @@ def _check_rows(signatures: PartSet, corpus: PartSet) -> None:
     width = int(signatures.recipe["settings"]["permutations"]) * value_bytes(signatures)
     of_corpus = [part.records for part in corpus.parts]
     of_index = [part.records for part in signatures.parts]
-    n_bytes = [sum(file.bytes for file in part.attachments) for part in signatures.parts]
+    files = [[file for file in part.attachments if file.name.endswith(".signatures")] for part in signatures.parts]
+    n_bytes = [sum(file.bytes for file in each) for each in files]
     if of_index != of_corpus or n_bytes != [records * width for records in of_corpus]:
         raise InputError(
             f"the index '{signatures.folder.url}' does not have a signature for each document of its corpus",

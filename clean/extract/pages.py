@@ -143,7 +143,7 @@ def _set_tasks(sets: Sequence[PartSet], settings: ExtractSettings) -> Iterator[t
             )
 
 
-def _linked_votes(sets: Sequence[PartSet]) -> dict[str, tuple[Vote, ...]]:
+def _linked_votes(sets: Sequence[PartSet]) -> dict[str, list[Vote]]:
     """URL -> the links that were redirected there; a few in a hundred links, so they are held in memory."""
     rows: list[tuple[Vote, str]] = []
     forward: dict[str, str] = {}
@@ -155,10 +155,9 @@ def _linked_votes(sets: Sequence[PartSet]) -> dict[str, tuple[Vote, ...]]:
                     if row["final_url"] is not None:
                         rows.append((Vote.of(row), row["final_url"]))
                         forward[row["url"]] = row["final_url"]
-    votes: dict[str, tuple[Vote, ...]] = {}
+    votes: dict[str, list[Vote]] = {}
     for vote, target in rows:
-        target = _end(target, forward)
-        votes[target] = (*votes.get(target, ()), vote)
+        votes.setdefault(_end(target, forward), []).append(vote)
     return votes
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from webtext.base.counts import Counts
 from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
-from webtext.base.partset import Part, PartSet, part_name
+from webtext.base.partset import Part, PartSet, SetName, part_name
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.run import Run
@@ -66,11 +66,12 @@ def refresh_links(links: str, out: str, settings: RefreshSettings, api: ApiSetti
         SetWriter(url, kind, recipe, [parent]).check_place()
     answers = answers_of(parent, Folder(out).child("answers"))
     ask_all(parent, answers, api, STAGE, run)
+    name = SetName.of(parent)
     tasks = [
         PartTask(
             index=part.index,
             sources=(parent.source(part),),
-            payload=_Judging(parent, part, tuple(files.locations), rule),
+            payload=_Judging(name, part, tuple(files.locations), rule),
             depends=_digest(files),
         )
         for part, files in zip(parent.parts, answers, strict=True)
@@ -104,7 +105,7 @@ def _digest(files: HarvestFiles) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Judging:
-    links: PartSet
+    links: SetName
     part: Part
     answers: tuple[str, ...]
     rule: KarmaRule
@@ -116,7 +117,7 @@ def _judge_part(context: PartContext, task: PartTask) -> None:
     links, removals = context.output("links"), context.output("removals")
     judge, ages = Judge(judging.rule), ScoreAges()
     answers = read_answers(judging.answers)
-    for batch in judging.links.batches(judging.part, batch_size=ROWS_AT_A_TIME):
+    for batch in judging.links.open().batches(judging.part, batch_size=ROWS_AT_A_TIME):
         kept, lost = [], []
         for row in batch.to_pylist():
             posts, removed = _reread(row, answers)

@@ -110,7 +110,7 @@ def parts_for(n_bytes: int) -> int:
 def broken_dumps(links: PartSet) -> list[Failure]:
     """The dumps that could not be read to their end, as the set's manifest tells."""
     reasons = ("truncated_stream", "damaged_stream")
-    return [failure for part in links.parts for failure in part.failures if failure.reason in reasons]
+    return [failure for failure in links.failures() if failure.reason in reasons]
 
 
 def check_dumps(links: PartSet) -> None:

@@ -40,7 +40,7 @@ def merge_part(context: PartContext, task: PartTask) -> None:
     payload: MergePayload = task.payload
     writer = context.output("links")
     writer.counts += payload.unlinked
-    writer.failures += payload.failures
+    writer.name_failures(payload.failures)
     ages = ScoreAges()
     for buckets in _batches_of_buckets(payload.blocks):
         identifiers, votes = _votes_of(buckets, payload)

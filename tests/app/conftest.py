@@ -60,7 +60,7 @@ def write_set(
             if index == 0 and counts is not None:
                 later = sum(map(len, parts[1:]))
                 part.counts = Counts(counts.records_in - later, counts.kept - later, counts.dropped, counts.failed)
-                part.failures = list(failures)
+                part.name_failures(failures)
             part.write([_blank(kind) | dict(row) for row in rows])
             for name, documents in (shards or {}).items():
                 with ShardWriter(part.attach(name), vocab_size=257, eot_id=256, tokenizer_hash="ab" * 32) as shard:

@@ -274,6 +274,29 @@ def test_no_tasks_start_no_workers(heard: Heard) -> None:
         assert engine._idle == []
 
 
+class CountedTask:
+    """A task that counts how often one of its kind was pickled; a worker gets a list of one record."""
+
+    n_pickled = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        CountedTask.n_pickled += 1
+        return list, (["a"],)
+
+
+def test_a_task_is_pickled_when_it_is_sent(heard: Heard) -> None:
+    """So memory never holds all tasks a second time: when the first has ended, two at most were pickled for one worker."""
+    pickled_by_then: list[int] = []
+
+    def on_done(index: int, result: Any) -> None:
+        pickled_by_then.append(CountedTask.n_pickled)
+
+    with LocalEngine(1) as engine:
+        engine.map(work.process, [CountedTask() for _ in range(10)], on_done=on_done)
+    assert pickled_by_then[0] <= 2
+    assert pickled_by_then[-1] == 10
+
+
 def test_large_tasks_and_results_pass(heard: Heard) -> None:
     with LocalEngine(1) as engine:
         heard.map(engine, work.process, [["y" * (20 << 20)], ["z"]])

@@ -11,7 +11,7 @@ import pytest
 
 from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.partset import Failure, PartSet
 from webtext.base.partwriter import SetWriter, part_key
 from webtext.base.recipe import Recipe
 
@@ -204,3 +204,49 @@ def test_counts_that_do_not_add_up_are_a_defect() -> None:
     }
     counts.kept += 1
     assert not counts.balanced
+
+
+def test_failures_lie_beside_their_part_and_entry_and_manifest_keep_their_counts_alone(tmp_path: Path) -> None:
+    writer = SetWriter(str(tmp_path / "set"), "dropped", RECIPE)
+    parts = []
+    for index, n_failed in enumerate((0, 1000)):
+        with writer.part(index, key=str(index)) as part:
+            part.write([decision(1)])
+            part.counts.keep()
+            for number in range(n_failed):
+                part.fail(f"record {number}\ud800", "raised", f"cause {number}")
+            parts.append(part.publish())
+    opened = writer.seal(parts)
+    assert opened.counts.failed == {"raised": 1000}
+    assert list(opened.failures()) == [Failure(f"record {i}\ud800", "raised", f"cause {i}") for i in range(1000)]
+    assert list(opened.failures(0)) == []
+    assert (tmp_path / "set" / "manifest.json").stat().st_size < 4000
+    assert [path.name for path in (tmp_path / "set").glob("*.failures.jsonl")] == ["part-00001.failures.jsonl"]
+    opened.verify()
+    side = tmp_path / "set" / "part-00001.failures.jsonl"
+    side.write_text(side.read_text().replace("cause 7", "cause 8", 1))
+    with pytest.raises(InputError, match=r"part-00001.failures.jsonl' was altered"):
+        list(PartSet.open(opened.folder.url).failures())
+
+
+def test_a_part_that_is_made_again_without_failures_loses_the_file_of_the_old_ones(tmp_path: Path) -> None:
+    writer = SetWriter(str(tmp_path / "set"), "dropped", RECIPE)
+    for n_failed in (1, 0):
+        with writer.part(0, key=str(n_failed)) as part:
+            part.write([decision(1)])
+            part.counts.keep()
+            for _ in range(n_failed):
+                part.fail("record", "raised", "cause")
+            made = part.publish()
+    assert list(writer.seal([made]).failures()) == []
+    assert not list((tmp_path / "set").glob("*.failures.jsonl"))
+
+
+def test_failures_in_the_manifest_of_an_earlier_version_are_still_read(tmp_path: Path) -> None:
+    write_set(tmp_path / "set")
+    path = tmp_path / "set" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["parts"][0]["failures"] = [{"id": "a", "reason": "raised", "cause": "b"}]
+    manifest["parts"][1]["failures"] = []
+    path.write_text(json.dumps(manifest))
+    assert list(PartSet.open(str(tmp_path / "set")).failures()) == [Failure("a", "raised", "b")]

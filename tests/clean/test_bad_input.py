@@ -94,7 +94,7 @@ def fates(result: CleanResult) -> dict[str, str]:
     """URL -> 'kept' or the reason, from the corpus, from `dropped`, and of pages that failed, from the manifest."""
     named = {row["url"]: KEPT for row in rows(result.corpus)}
     named |= {row["url"]: row["reason"] for row in rows(result.dropped)}
-    failed = {f.id.split(" ", 1)[1]: f.reason for part in result.documents.parts for f in part.failures}
+    failed = {f.id.split(" ", 1)[1]: f.reason for f in result.documents.failures()}
     return named | failed
 
 
@@ -155,7 +155,7 @@ def test_bad_lines_of_records_have_their_reasons(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("\n".join(lines), encoding="utf-8")
     result = run_with(1, [tmp_path / "bad.jsonl"], tmp_path / "out")
     expected = [fate for _, fate in RECORDS.values()]
-    failures = {failure.id: failure.reason for failure in result.documents.parts[0].failures}
+    failures = {failure.id: failure.reason for failure in result.documents.failures()}
     assert failures == {f"row {i}": fate for i, fate in enumerate(expected) if fate in FAILED}
     assert result.documents.counts.dropped == {EMPTY_TEXT: 1}
     judged = [fate for fate in expected if fate in (KEPT, "too_few_words")]

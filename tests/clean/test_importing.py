@@ -154,7 +154,7 @@ def imported(tmp_path: Path, run: Run, records: list[dict[str, Any]]) -> PartSet
 
 
 def failures(documents: PartSet) -> dict[str, str]:
-    return {failure.id: failure.reason for part in documents.parts for failure in part.failures}
+    return {failure.id: failure.reason for failure in documents.failures()}
 
 
 def test_every_split_but_train_is_held_out(tmp_path: Path, run: Run) -> None:
@@ -183,7 +183,7 @@ def test_whole_floats_are_karma_and_anything_else_is_a_counted_failure(tmp_path:
     documents = imported(tmp_path, run, [{"karma": karma} for karma in [*good, *bad]])
     assert [row["karma"] for row in rows(documents)] == [5, 5, -3, 0, 2**62, -(2**63), None]
     assert failures(documents) == {f"row {i}": "karma_not_integer" for i in range(len(good), len(good) + len(bad))}
-    assert "karma is 1.5" in {failure.cause for failure in documents.parts[0].failures}
+    assert "karma is 1.5" in {failure.cause for failure in documents.failures(0)}
 
 
 def test_a_data_frame_s_floats_in_parquet_are_integers(tmp_path: Path, run: Run) -> None:
@@ -387,4 +387,4 @@ def test_an_id_of_two_files_of_records_is_a_failure_of_the_second(tmp_path: Path
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": 7, "text": article(1)}))
     documents = read_documents([str(tmp_path / "*.jsonl")], str(tmp_path / "out"), run)
     assert documents.counts.to_json() == {"records_in": 2, "kept": 1, "dropped": {}, "failed": {"repeated_id": 1}}
-    assert documents.parts[1].failures[0].cause == "7"
+    assert next(documents.failures(1)).cause == "7"

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from webtext.base.console import Console
@@ -18,6 +21,7 @@ from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
+from webtext.base.schemas import PAGE
 from webtext.base.storage import Folder
 from webtext.base.warc import read_response_at
 from webtext.clean.extract import pages as stage
@@ -252,7 +256,7 @@ def test_pages_that_segfault_hang_eat_memory_or_raise_cost_only_themselves(
         documents = extract_documents([str(tmp_path / "a.warc.gz")], str(tmp_path / "out"), SETTINGS, killed)
     assert [row["url"] for row in rows(documents)] == [f"http://{name}.example/" for name in ("good", "fine", "last")]
     assert documents.counts.failed == {"killed_worker": 3, "raised": 1}
-    causes = {failure.id.split("/")[2]: failure.cause for failure in documents.parts[0].failures}
+    causes = {failure.id.split("/")[2]: failure.cause for failure in documents.failures(0)}
     assert "signal 11" in causes["segfault.example"]
     assert "3 s" in causes["hang.example"]
     assert "memory" in causes["eat.example"]
@@ -351,3 +355,29 @@ def test_no_pages_at_all_give_a_sealed_set_without_documents(tmp_path: Path, run
     documents = extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
     assert (documents.records, documents.counts.records_in) == (0, 0)
     assert Folder(str(tmp_path / "out")).exists("manifest.json")
+
+
+@pytest.mark.usefixtures("linear_time")
+def test_many_links_to_one_page_are_gathered_in_linear_time(tmp_path: Path) -> None:
+    """400,000 links redirect to one URL: to copy their list for each of them would take 640 GB of memory's traffic."""
+    n_links = 400_000
+    columns = {name: pa.nulls(n_links, PAGE.field(name).type) for name in PAGE.names}
+    numbers = pa.array(np.arange(n_links)).cast(pa.string())
+    columns |= {"link_id": numbers, "url": pc.binary_join_element_wise("http://a.example/", numbers, "")}
+    for name, value in (
+        ("final_url", "http://b.example/"),
+        ("outcome", "linked"),
+        ("source", "web"),
+        ("split", "train"),
+    ):
+        columns[name] = pa.repeat(value, n_links)
+    for name in ("voted", "karma", "requests"):
+        columns[name] = pa.repeat(0, n_links).cast(PAGE.field(name).type)
+    for name in ("redirects", "opt_outs", "posts"):
+        columns[name] = pa.nulls(n_links, PAGE.field(name).type).fill_null([])
+    writer = SetWriter(str(tmp_path / "pages"), "pages", Recipe(stage="test", code_version=1, settings={}))
+    with writer.part(0, key="k") as part:
+        part.write_table(pa.table(columns, schema=PAGE))
+        part.counts.keep(n_links)
+        opened = writer.seal([part.publish()])
+    assert {url: len(votes) for url, votes in stage._linked_votes([opened]).items()} == {"http://b.example/": n_links}

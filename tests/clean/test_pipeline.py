@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,9 +27,11 @@ from webtext.clean.rules.thresholds import RuleSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from dedup_sets import document, write_set  # noqa: E402
 from set_contents import contents, rows  # noqa: E402
 from warc_files import article, page, write_pages  # noqa: E402
 
+QUIET = Console("quiet")
 GERMAN = (
     "Der alte Hafen der Stadt wurde aus Granit gebaut, und am Abend gehen die Leute dort noch immer spazieren. " * 9
 )
@@ -295,3 +299,31 @@ def test_an_empty_or_damaged_file_is_named(tmp_path: Path, run: Run) -> None:
     (tmp_path / "flip.parquet").write_bytes(data)
     with pytest.raises(InputError, match="flip.parquet' is a damaged Parquet file"):
         dedup_documents([str(tmp_path / "flip.parquet")], str(tmp_path / "out"), DedupSettings(), run)
+
+
+class WeighingEngine(LocalEngine):
+    """Notes the size of the largest task that each function is given."""
+
+    def map(self, function: Any, tasks: Any, **options: Any) -> Any:
+        name = getattr(tasks[0], "function", function).__qualname__ if tasks else ""
+        self.weights[name] = max([len(pickle.dumps(task)) for task in tasks] + [self.weights.get(name, 0)])
+        return super().map(function, tasks, **options)
+
+    @property
+    def weights(self) -> dict[str, int]:
+        return self.__dict__.setdefault("_weights", {})
+
+
+def test_a_task_does_not_grow_with_the_number_of_parts(tmp_path: Path) -> None:
+    """Part sets and digests of all parts in every task make memory grow with the square of the parts' number."""
+    settings = CleanSettings(language=LanguageSettings(language=("all",)))
+    weights = []
+    for n_parts in (4, 40):
+        documents = [document(f"{i:03d}", article(i // 2, 60) + " again" * (i % 2)) for i in range(40)]
+        opened = write_set(tmp_path / f"{n_parts}" / "documents", documents, n_parts)
+        with WeighingEngine(2) as engine:
+            clean_pages([opened.folder.url], str(tmp_path / f"{n_parts}" / "out"), settings, Run(engine, QUIET))
+            weights.append(engine.weights)
+    few, many = weights
+    assert {"_measure_part", "_sign_part", "_sets_of_part", "_write_part"} <= set(few) & set(many)
+    assert all(many[name] <= few[name] + 64 for name in few), (few, many)

@@ -159,13 +159,13 @@ def test_every_reason_is_counted_and_the_sum_holds(tmp_path: Path, run: Run) -> 
         ),
         "failed": {"invalid_json": 1, "no_post_id": 1, "wrong_type": 2},
     }
-    assert [failure.reason for failure in links.parts[0].failures] == [
+    assert [failure.reason for failure in links.failures(0)] == [
         "invalid_json",
         "wrong_type",
         "wrong_type",
         "no_post_id",
     ]
-    at = links.parts[0].failures[0].id.rpartition(":")
+    at = next(links.failures(0)).id.rpartition(":")
     assert at[0] == "RS_2017-12"
     assert (tmp_path / "RS_2017-12").read_bytes()[int(at[2]) :].startswith(b"not json")
 
@@ -605,7 +605,7 @@ def test_a_line_that_kills_its_worker_costs_that_line_alone(
     quiet.engine.close()  # type: ignore[attr-defined]
     failed = {"killed_worker": 1} if n_lost else {}
     assert counts_of(links) == {"records_in": 3, "kept": 3 - n_lost, "dropped": {}, "failed": failed}
-    assert [failure.cause for failure in links.parts[0].failures] == ["signal 11"] * n_lost
+    assert [failure.cause for failure in links.failures(0)] == ["signal 11"] * n_lost
     assert links.manifest["reproducible"] is (n_lost == 0)
 
 
@@ -684,7 +684,7 @@ def test_bad_lines_are_all_counted_and_the_first_hundred_named(tmp_path: Path, r
     path = dump(tmp_path / "RS_x", *([b"{"] * 250), post("a"))
     links = collect_links([path], str(tmp_path / "links"), LinkSettings(), run)
     assert counts_of(links)["failed"] == {"invalid_json": 250}
-    assert len(links.parts[0].failures) == votes.MAX_NAMED_FAILURES == 100
+    assert len(list(links.failures(0))) == votes.MAX_NAMED_FAILURES == 100
 
 
 def test_a_dump_without_any_link_makes_an_empty_set(tmp_path: Path, run: Run) -> None:

@@ -57,7 +57,7 @@ def test_documents_that_harm_a_core_fail_alone_and_the_others_are_judged_as_with
         "write": "Too short. HARM-write-segfault",
     }
     result = clean(tmp_path / "harmed", harmed | harmless())
-    failed = {failure.id: failure.reason for part in result.corpus.parts for failure in part.failures}
+    failed = {failure.id: failure.reason for failure in result.corpus.failures()}
     assert failed == dict.fromkeys(harmed, "killed_worker") | {"raises": "raised"}
     assert result.counts.records_in == 47
     assert result.counts.kept == undisturbed.counts.kept == 36

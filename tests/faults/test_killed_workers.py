@@ -108,7 +108,7 @@ def test_a_record_that_is_killed_three_times_alone_is_set_aside(tmp_path: Path) 
         made = make(tmp_path / "out", tmp_path / "work", {3: 4})
     assert killer.n_killed == 4
     assert made.counts.failed == {"killed_worker": 1}
-    assert made.parts[0].failures == (Failure("3", "killed_worker", "signal 9, 3 times alone"),)
+    assert list(made.failures()) == [Failure("3", "killed_worker", "signal 9, 3 times alone")]
     assert not made.manifest["reproducible"]
 
 

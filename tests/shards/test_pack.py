@@ -140,7 +140,7 @@ def test_a_document_the_tokenizer_fails_on_is_counted_and_the_others_stay(
     monkeypatch.setattr(byte_tokenizer, "encode_numpy", failing)
     tokens = pack_here(corpus, tmp_path / "tokens")
     assert tokens.counts.failed == {"raised": 1}
-    assert [failure.id for failure in tokens.parts[0].failures] == ["c"]
+    assert [failure.id for failure in tokens.failures(0)] == ["c"]
     assert text_of(TokenShards(tmp_path / "tokens")) == "|one|three"
 
 
