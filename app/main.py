@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,7 +80,16 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with 0 ok, 1 failed parts, 2 usage, 3 broken input or 130 interrupted."""
     _open_closed_streams()
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(run(arguments))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl-C does, even where a shell started us in its background and had us ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def _open_closed_streams() -> None:
@@ -132,7 +143,7 @@ def _run(arguments: list[str] | None, console: Console) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (KeyboardInterrupt, click.Abort):
-        console.error(WebtextError("interrupted", "what is finished stays; give the same command again to go on"))
+        console.error(WebtextError("interrupted", "what is finished is kept; rerun the same command to resume"))
         return INTERRUPTED
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

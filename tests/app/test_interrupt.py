@@ -71,10 +71,16 @@ def session_of(pid: int) -> set[int]:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("whole_group", [True, False], ids=["as a terminal does", "to the command alone"])
+@pytest.mark.parametrize(
+    ("number", "whole_group"),
+    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGTERM, False)],
+    ids=["as a terminal does", "to the command alone", "as a batch system does", "as kill does"],
+)
 @pytest.mark.parametrize("verb", ["links", "clean"])
-def test_ctrl_c_ends_with_130_and_a_message_and_leaves_no_process(verb: str, whole_group: bool, tmp_path: Path) -> None:
-    """Sent while workers are at work: a terminal sends it to every process of the command, `kill -INT` to one."""
+def test_ctrl_c_and_sigterm_end_with_130_and_a_message_and_leave_no_process(
+    verb: str, number: int, whole_group: bool, tmp_path: Path
+) -> None:
+    """Sent while workers are at work: a terminal sends it to every process of the command, `kill` to one."""
     out = tmp_path / "out"
     command = (
         webtext("crawl", "links", str(dump(tmp_path, 400_000)), "--out", str(out))
@@ -89,14 +95,14 @@ def test_ctrl_c_ends_with_130_and_a_message_and_leaves_no_process(verb: str, who
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert len(session_of(process.pid)) > 1
         if whole_group:
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, number)
         else:
-            os.kill(process.pid, signal.SIGINT)
+            os.kill(process.pid, number)
         stdout, stderr = process.communicate(timeout=SECONDS)
         assert process.returncode == 130, stderr
-        assert stderr.endswith(
-            "error: interrupted\n  what is finished stays; give the same command again to go on\n"
-        ), stderr
+        assert stderr.endswith("error: interrupted\n  what is finished is kept; rerun the same command to resume\n"), (
+            stderr
+        )
         assert "Traceback" not in stderr
         assert stdout == ""
         wait_until("the workers to end", lambda: not session_of(process.pid))
@@ -168,7 +174,8 @@ def test_no_room_to_write_is_a_short_error_and_seals_nothing(verb: str, limit: s
     )
     if limit == "a full disk" and may_mount(small):
         answer = run_on_a_disk_of("16k", small, command)
-        assert "no space left" in answer.stderr
+        assert "no space left while writing" in answer.stderr
+        assert f"on the file system at '{small}', " in answer.stderr
     else:
         answer = run_with_files_of(4096, command)
         assert "may not grow" in answer.stderr
