@@ -11,6 +11,7 @@ from typing import Any
 from webtext.base.config import all_settings, check_sections, from_table, load_config, section_of, setting
 from webtext.base.errors import ConfigError
 from webtext.base.sample import Sample
+from webtext.base.storage import Folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,5 @@ class BuildConfig:
 
     def write(self, folder: Path) -> None:
         """Leave the resolved settings beside the output, so that a build can be read years later."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(
-            json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8"
-        )
+        data = json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n"
+        Folder(folder).write_bytes("config.json", data.encode())

@@ -36,7 +36,7 @@ from webtext.base.partset import (
 )
 from webtext.base.recipe import Recipe, sha256_json
 from webtext.base.schemas import SCHEMAS
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, no_space_is_an_error
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
@@ -201,7 +201,8 @@ class PartWriter:
         while n_rows := block_rows(sizes[start:]) or (last and table.num_rows - start):
             block = table.slice(start, n_rows).combine_chunks()
             self._digest.update(block)
-            self._file.write_table(block, row_group_size=DIGEST_ROWS)
+            with no_space_is_an_error(self.folder.location(part_name(self.index)), block.nbytes):
+                self._file.write_table(block, row_group_size=DIGEST_ROWS)
             start += n_rows
         self._pending = [table.slice(start)] if start < table.num_rows else []
         self._n_pending, self._pending_bytes = table.num_rows - start, int(sizes[start:].sum())

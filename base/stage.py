@@ -26,7 +26,7 @@ from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
 from webtext.base.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, disk_error
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -237,6 +237,8 @@ def _make_part(journal: Journal, job: _Job[Any]) -> int:
             for writer in reversed(writers.values()):
                 writer.publish(generation)
         return next(iter(writers.values())).records
+    except OSError as error:
+        raise disk_error(error, next(iter(writers.values())).folder.url) or error from None
     finally:
         for writer in writers.values():
             writer.discard()

@@ -11,17 +11,22 @@ import errno
 import fcntl
 import json
 import os
+import platform
+import re
 import shutil
 import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from webtext.base.errors import EnvironmentError_, InputError, NetworkError, WebtextError, missing_extra
 
 TEMPORARY_SUFFIX = ".tmp"
+MAX_COMMAND_CHARACTERS = 300
 MAX_WHOLE_BYTES = 256 << 20  # of a file that is read at once, on disk: manifests of some thousand parts have a tenth
 
 
@@ -145,8 +150,10 @@ class Folder:
         return json_object(self.read_bytes(name), self.location(name), remedy)
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Publish `data` under `name`: whole or not at all."""
-        with self.scratch(name) as path:
+        """Publish `data` under `name`: whole or not at all. A file that has these bytes already is left as it is."""
+        if self.exists(name) and self.size(name) == len(data) and self.read_bytes(name) == data:
+            return
+        with self.scratch(name) as path, no_space_is_an_error(self.location(name), len(data)):
             path.write_bytes(data)
 
     @contextlib.contextmanager
@@ -199,7 +206,7 @@ class Folder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(
-                    f"another run is writing '{self.url}'", "wait for it, or choose another --out"
+                    f"another run is writing '{self.url}'", _holder(handle), "wait for it, or choose another --out"
                 ) from None
             yield
         finally:
@@ -208,7 +215,10 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove file `name`; a missing one is fine."""
         if self.is_local:
-            (self._path / name).unlink(missing_ok=True)
+            if self.exists(
+                name
+            ):  # on a file system that is mounted read-only, removing what is missing is an error too
+                (self._path / name).unlink(missing_ok=True)
         elif self._remote.exists(self.location(name)):
             self._remote.rm_file(self.location(name))
 
@@ -250,25 +260,54 @@ _NOT_WRITABLE = (
 
 
 @contextlib.contextmanager
-def no_space_is_an_error(location: str) -> Iterator[None]:
-    """Turn 'no space left', 'file too large' and 'not allowed to write' into short errors that name `location`."""
+def no_space_is_an_error(location: str, n_bytes: int | None = None) -> Iterator[None]:
+    """Turn 'no space left', 'file too large' and 'not allowed to write' into short errors that name `location`.
+
+    `n_bytes` is what the write asks for, where that is known.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise EnvironmentError_(
-                f"no space left while writing '{location}'", "free some space and give the same command again"
-            ) from None
-        if error.errno == errno.EFBIG:
-            raise EnvironmentError_(
-                f"'{location}' may not grow so large: {os.strerror(error.errno)}",
-                "raise the limit (ulimit -f), or choose another --out",
-            ) from None
+        if full := disk_error(error, location, n_bytes):
+            raise full from None
         if error.errno in _NOT_WRITABLE:
             raise EnvironmentError_(
                 f"cannot write '{location}': {os.strerror(error.errno)}", "choose another --out"
             ) from None
         raise
+
+
+def disk_error(error: BaseException, location: str, n_bytes: int | None = None) -> EnvironmentError_ | None:
+    """What a full disk, a quota or a limit on files means for writing `location`; None for any other error."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EFBIG:
+        return EnvironmentError_(
+            f"'{location}' may not grow so large: {os.strerror(number)}",
+            "raise the limit (ulimit -f), or choose another --out",
+        )
+    if number not in (errno.ENOSPC, errno.EDQUOT) and not _FULL.search(str(error)):
+        return None
+    path = Path(tempfile.gettempdir() if "://" in location else location).absolute()
+    place = next(each for each in (path, *path.parents) if each.exists())
+    mount = next(each for each in (place, *place.parents) if each.is_mount())
+    disk = os.statvfs(place)
+    asked = "" if n_bytes is None else f"{n_bytes:,} bytes were asked for, "
+    inodes = ", no inode is free" if disk.f_files and not disk.f_favail else ""
+    return EnvironmentError_(
+        f"no space left while writing '{location}'",
+        f"on the file system at '{mount}', {asked}{disk.f_bavail * disk.f_frsize:,} bytes are free{inodes}",
+        "free some space and rerun the same command to resume",
+    )
+
+
+_FULL = re.compile(r"^\d+ requested and \d+ written|No space left on device")
+"""Where libraries in other languages keep no number: numpy's words, and the system's in those of others."""
+
+
+def write_array(file: BinaryIO, array: Any) -> None:
+    """Append a contiguous numpy array. Its own `tofile` fails on a full disk without a number and a path."""
+    with no_space_is_an_error(file.name, array.nbytes):
+        file.write(array)
 
 
 def stopping_error(error: BaseException) -> WebtextError | None:
@@ -278,12 +317,24 @@ def stopping_error(error: BaseException) -> WebtextError | None:
     """
     if isinstance(error, WebtextError):
         return error if error.exit_code in (2, 3) or isinstance(error, EnvironmentError_) else None
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        place = f" for '{error.filename}'" if error.filename else ""
-        if error.errno == errno.EFBIG:
-            return EnvironmentError_(f"a file may not grow so large{place}", "raise the limit (ulimit -f)")
-        return EnvironmentError_(f"no space left on the disk{place}", "free space and give the same command again")
-    return None
+    return (
+        disk_error(error, str(getattr(error, "filename", None) or os.getcwd())) if isinstance(error, OSError) else None
+    )
+
+
+def _holder(folder: int) -> str:
+    """The process that has locked an open folder: Linux lists the locks of this machine."""
+    about, host = os.fstat(folder), platform.node()
+    place = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        locks = map(str.split, Path("/proc/locks").read_text().splitlines())
+        pid = next(fields[4] for fields in locks if fields[1] == "FLOCK" and fields[5] == place)
+        command = " ".join(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").split())
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        seconds = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+        since = datetime.fromtimestamp(time.time() - seconds).isoformat(" ", "seconds")
+        return f"process {pid} on {host} since {since}: {command[:MAX_COMMAND_CHARACTERS]}"
+    return f"it cannot be seen from {host}: it runs on another host, or in another container"
 
 
 def _publish_local(temporary: Path, target: Path) -> None:

@@ -54,11 +54,8 @@ def card_text(facts: Facts, settings: CardSettings) -> str:
 
 
 def write_card(facts: Facts, settings: CardSettings) -> None:
-    """Write the card beside the corpus's parts; one that says the same already is left as it is."""
-    data = card_text(facts, settings).encode()
-    folder = facts.corpus.folder
-    if not (folder.exists(CARD) and folder.read_bytes(CARD) == data):
-        folder.write_bytes(CARD, data)
+    """Write the card beside the corpus's parts."""
+    facts.corpus.folder.write_bytes(CARD, card_text(facts, settings).encode())
 
 
 def size_category(n_documents: int) -> str:

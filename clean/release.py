@@ -121,9 +121,7 @@ def _write_recipe(folder: Folder, recipes: dict[str, Any]) -> None:
     lines = ["# The settings of this corpus: webtext clean run PAGES --out DIR --config recipe.toml"]
     for name, settings in sections.items():
         lines += ["", f"[clean.{name}]", *(f"{key} = {_toml(value)}" for key, value in sorted(settings.items()))]
-    data = ("\n".join(lines) + "\n").encode()
-    if not (folder.exists(RECIPE) and folder.read_bytes(RECIPE) == data):
-        folder.write_bytes(RECIPE, data)
+    folder.write_bytes(RECIPE, ("\n".join(lines) + "\n").encode())
 
 
 def _toml(value: Any) -> str:

@@ -180,6 +180,4 @@ def _named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
 
 
 def _publish(folder: Folder, report: Mapping[str, Any]) -> None:
-    data = (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode()
-    if not (folder.exists(REPORT) and folder.read_bytes(REPORT) == data):
-        folder.write_bytes(REPORT, data)
+    folder.write_bytes(REPORT, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())

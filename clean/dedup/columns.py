@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.partset import PartSet
+from webtext.base.storage import write_array
 from webtext.clean.dedup import spill
 from webtext.clean.dedup.sign import DIGEST_BYTES, fixed_bytes, texts_of
 from webtext.clean.dedup.spill import Array, Spill, blocks, grouped, mapped, range_of_hash, release
@@ -175,7 +176,7 @@ def read_columns(sources: Sequence[Source], permutations: int, folder: Path) -> 
             for batch in source.facts():
                 places = slice(start, start + batch.num_rows)
                 text, offsets = texts_of(batch["id"])
-                text[offsets[0] : offsets[-1]].tofile(ids)
+                write_array(ids, text[offsets[0] : offsets[-1]])
                 columns.id_ends[places] = n_bytes + (offsets[1:] - offsets[0])
                 n_bytes += int(offsets[-1] - offsets[0])
                 columns.flags[places] = _flags(batch, source, start - int(starts[number]))

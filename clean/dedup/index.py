@@ -23,7 +23,7 @@ from webtext.base.partset import PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.stage import Failed, PartContext, PartTask, run_parts
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, write_array
 from webtext.clean.dedup.columns import Source
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
 from webtext.clean.dedup.sign import (
@@ -158,6 +158,6 @@ def _write_part(context: PartContext, task: PartTask) -> None:
             else:
                 signatures, has_words = signed
                 output.counts.keep(batch.num_rows)
-            signatures.tofile(file)
+            write_array(file, signatures)
             columns = {name: batch[name] for name in ("id", "text_digest", "split")}
             output.write_table(pa.table(columns | {"has_words": has_words}))

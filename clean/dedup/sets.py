@@ -16,7 +16,7 @@ from webtext.base.digest import file_sha256
 from webtext.base.errors import RunFailed
 from webtext.base.journal import Failed, Journal
 from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, write_array
 from webtext.clean import _minhash
 from webtext.clean.dedup.columns import CANDIDATE, Columns, Numbers
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, texts_of
@@ -117,7 +117,7 @@ def _sets_of_part(journal: Journal, task: _SetTask) -> tuple[Integers, dict[int,
                 failed[n_sets] = made.reason
                 made = np.empty(0, np.uint64), np.zeros(2, np.int64)
             values, offsets = made
-            values.tofile(file)
+            write_array(file, values)
             sizes.append(np.diff(offsets))
             n_sets += batch.num_rows
         file.flush()

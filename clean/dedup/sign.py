@@ -28,7 +28,7 @@ from webtext.base.journal import Failed, Journal
 from webtext.base.partset import PartSet
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, write_array
 from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
@@ -223,7 +223,7 @@ def _signed(
             failed = pa.array([signed.reason])
             signed = np.zeros((1, task.settings.permutations), np.uint8), np.zeros(1, np.bool_)
         values, has_words = signed
-        values.astype(np.uint8, copy=False).tofile(signatures)
+        write_array(signatures, values.astype(np.uint8, copy=False))
         digests = digest_bytes(batch.column("text_digest"), f"part {task.part} of '{task.documents.url}'")
         columns = [
             batch.column("id"),

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import RunFailed
+from webtext.base.storage import no_space_is_an_error
 
 RECORDS_PER_FILE = 1 << 18
 """So many records of a file are expected, and sorted in memory."""
@@ -83,7 +84,8 @@ def mapped(path: Path, dtype: npt.DTypeLike, size: int) -> Array:
     with open(path, "wb") as file:
         n_bytes = size * np.dtype(dtype).itemsize
         if hasattr(os, "posix_fallocate"):  # a full disk must show here: in mapped memory it would end the process
-            os.posix_fallocate(file.fileno(), 0, n_bytes)
+            with no_space_is_an_error(str(path), n_bytes):
+                os.posix_fallocate(file.fileno(), 0, n_bytes)
         else:
             file.truncate(n_bytes)
     return np.memmap(path, dtype, "r+", shape=(size,))

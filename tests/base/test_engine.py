@@ -228,7 +228,9 @@ def test_an_input_error_stops_the_map_and_keeps_its_lines(engine: LocalEngine, h
 
 
 def test_a_full_disk_stops_the_map_with_the_remedy(engine: LocalEngine, heard: Heard) -> None:
-    with pytest.raises(EnvironmentError_, match="no space left on the disk for '/full/disk'\nfree space and give"):
+    with pytest.raises(
+        EnvironmentError_, match="no space left while writing '/full/disk'\non the file system at '/'.*\nfree some"
+    ):
         heard.map(engine, work.raise_error, ["space"])
 
 

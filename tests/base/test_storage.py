@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import platform
+import re
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -110,9 +113,51 @@ def test_nothing_appears_when_writing_fails(folder: Folder) -> None:
 
 
 def test_a_full_disk_is_a_short_error_with_a_remedy(tmp_path: Path) -> None:
-    message = "no space left while writing 'there'\nfree some space"
+    message = (
+        r"no space left while writing 'there'\non the file system at '/.*', [0-9,]+ bytes are free.*\nfree some space"
+    )
     with pytest.raises(EnvironmentError_, match=message), no_space_is_an_error("there"):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_second_run_learns_who_holds_the_folder_and_since_when(tmp_path: Path) -> None:
+    if not Path("/proc/locks").is_file():
+        pytest.skip("the system does not list its locks in /proc/locks")
+    hold = "import sys\nfrom webtext.base.storage import Folder\nwith Folder(sys.argv[1]).held(): print(); input()"
+    command = [sys.executable, "-c", hold, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(InputError) as caught, Folder(tmp_path).held():
+            pass
+        holder.stdin.close()
+    assert caught.value.lines[0] == f"another run is writing '{tmp_path}'"
+    said = re.fullmatch(r"process (\d+) on (\S+) since (.{19}): (.*)", caught.value.lines[1])
+    assert said is not None
+    assert (int(said[1]), said[2]) == (holder.pid, platform.node())
+    assert abs(datetime.fromisoformat(said[3]).timestamp() - time.time()) < 300
+    assert said[4] == " ".join(" ".join(command).split())
+    with Folder(tmp_path).held():
+        pass
+
+
+def test_a_holder_that_cannot_be_seen_is_said_to_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a lock of another host on a network file system."""
+    with Folder(tmp_path).held():
+        monkeypatch.setattr("webtext.base.storage.Path.read_text", lambda *_: "")
+        with pytest.raises(InputError, match="runs on another host, or in another container"), Folder(tmp_path).held():
+            pass
+
+
+def test_a_file_that_has_the_bytes_already_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write_bytes("a", b"one")
+    first = (tmp_path / "a").stat()
+    folder.write_bytes("a", b"one")
+    assert (tmp_path / "a").stat().st_ino == first.st_ino
+    folder.write_bytes("a", b"two")
+    assert (tmp_path / "a").read_bytes() == b"two"
 
 
 def test_a_full_device_is_met_for_real(tmp_path: Path) -> None:
