@@ -225,12 +225,18 @@ class SetWriter:
         if not self.folder.exists(MANIFEST):
             return
         try:
-            kind = json.loads(self.folder.read_bytes(MANIFEST))["kind"]
+            manifest = json.loads(self.folder.read_bytes(MANIFEST))
+            kind, stage = manifest["kind"], manifest["recipe"]["stage"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return  # damaged: made again
         if kind != self.kind:
             raise InputError(
                 f"'{self.folder.url}' holds {kind}, which {self.kind} would replace",
+                "choose another --out, or remove that folder first",
+            )
+        if stage != self.recipe.stage and kind != "documents":  # which one verb extracts or imports
+            raise InputError(
+                f"'{self.folder.url}' holds the {kind} that '{stage}' wrote, which '{self.recipe.stage}' would replace",
                 "choose another --out, or remove that folder first",
             )
 

@@ -209,6 +209,23 @@ def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(tmp_path: P
     assert contents(out) == before
 
 
+def test_a_corpus_that_another_stage_wrote_is_not_replaced(tmp_path: Path, run: Run) -> None:
+    """The same verb with other settings may replace its own."""
+    pages = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
+    documents, out = [pages.documents.folder.url], str(tmp_path / "filtered")
+    first = filter_documents(documents, out, RuleSettings(), LanguageSettings(), run)
+    manifest = Path(out, "corpus", "manifest.json").read_bytes()
+    message = (
+        r"corpus' holds the corpus that 'clean.filter' wrote, which 'clean.dedup' would replace\nchoose another --out"
+    )
+    with pytest.raises(InputError, match=message):
+        dedup_documents(documents, out, DedupSettings(), run)
+    assert Path(out, "corpus", "manifest.json").read_bytes() == manifest
+    assert not Path(out, "_dedup").exists()
+    again = filter_documents(documents, out, RuleSettings(rule=("too_few_words=10",)), LanguageSettings(), run)
+    assert again.corpus.records == first.corpus.records + 1
+
+
 def test_files_that_hold_no_texts_are_refused_by_name(tmp_path: Path, run: Run) -> None:
     pq.write_table(pa.table({"words": ["x"]}), tmp_path / "a.parquet")
     (tmp_path / "b.parquet").write_bytes(b"not Parquet")
