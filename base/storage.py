@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import json
 import os
 import platform
@@ -229,10 +230,10 @@ class Folder:
         elif self._remote.exists(self.url):
             self._remote.rm(self.url, recursive=True)
 
-    def remove_leftovers(self) -> None:
-        """Remove temporary files of runs that were killed (a local matter: remote puts leave none)."""
+    def remove_leftovers(self, name: str = "") -> None:
+        """Remove temporary files of runs that were killed, of `name` or of all (a local matter: remote puts leave none)."""
         if self.is_local and self._path.is_dir():
-            for path in self._path.glob(f".*{TEMPORARY_SUFFIX}"):
+            for path in self._path.glob(f".{glob.escape(name)}*{TEMPORARY_SUFFIX}"):
                 path.unlink(missing_ok=True)
 
 

@@ -126,6 +126,7 @@ def train_tokenizer(
         raise DryRun
     counts, scale = _count(sources, settings, rule, run, "tokenizer train: text")
     vocabulary = _merged(counts, settings, base, rule, settings.min_frequency * scale, run)
+    output.folder.remove_leftovers(f"{name.partition('.')[0]}.")  # a user's folder may hold other .tmp files
     output.folder.remove(output.manifest)  # from here until it is written again, the file is not done
     tokenizer = Tokenizer(vocabulary)
     tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))

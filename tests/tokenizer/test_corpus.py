@@ -142,6 +142,15 @@ def test_a_run_killed_before_the_manifest_does_not_count(
     assert trained([documents], out, SETTINGS, monkeypatch)
 
 
+def test_temporary_files_of_a_killed_run_are_removed_and_no_others(documents: str, out: str) -> None:
+    folder = Path(out).parent
+    folder.mkdir()
+    for name in (".tokenizer.json.77.tmp", ".tokenizer.manifest.json.77.tmp", ".theirs.tmp"):
+        (folder / name).write_bytes(b"half")
+    train_tokenizer([documents], out, SETTINGS, Run.quiet())
+    assert [path.name for path in folder.glob(".*.tmp")] == [".theirs.tmp"]
+
+
 def test_a_dry_run_writes_nothing(documents: str, out: str) -> None:
     run = Run.quiet()
     run.dry_run = True
