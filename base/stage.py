@@ -18,8 +18,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from webtext.base.errors import DryRun, InputError, RunFailed
-from webtext.base.journal import KILLED_WORKER, Journal
-from webtext.base.journal import Failed as Failed  # also a name of this module
+from webtext.base.journal import KILLED_WORKER, Failed, Journal
 from webtext.base.lean_arrow import keep_pandas_out
 from webtext.base.lineage import PARENTS, places_of
 from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source

@@ -21,11 +21,12 @@ import pyarrow as pa
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
 from webtext.base.identifiers import ID_HEX_DIGITS, split_of, text_digest
+from webtext.base.journal import Failed
 from webtext.base.partset import PartSet, Source
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import POST
-from webtext.base.stage import Failed, PartContext, PartTask
+from webtext.base.stage import PartContext, PartTask
 from webtext.base.urls import canonical_url, library_versions, registrable_domain
 from webtext.clean.extract.body import Dropped, Refused
 from webtext.clean.inputs import InputFile, find_inputs

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
 from webtext.base.partset import ENTRIES, MANIFEST, PartSet
-from webtext.base.partset import SetName as SetName  # also a name of this module
 from webtext.base.storage import Folder
 
 

@@ -25,12 +25,13 @@ from webtext.base.config import recipe_settings
 from webtext.base.counts import Counts
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.hugging_face import PREFIX
-from webtext.base.partset import PartSet
+from webtext.base.journal import Failed
+from webtext.base.partset import PartSet, SetName
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import DECISION, DOCUMENT
-from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.clean.card import write_card
 from webtext.clean.card_facts import gather_facts
@@ -44,7 +45,7 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
 from webtext.clean.importing import find_documents, import_documents
-from webtext.clean.inputs import SetName, find_inputs
+from webtext.clean.inputs import find_inputs
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.record_files import SUFFIXES

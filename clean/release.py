@@ -19,13 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.identifiers import link_id
-from webtext.base.partset import MANIFEST, PartSet
+from webtext.base.journal import Failed
+from webtext.base.partset import MANIFEST, PartSet, SetName
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import RELEASE
-from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
-from webtext.clean.inputs import SetName
 from webtext.clean.release_links import write_links
 
 CODE_VERSION = 1

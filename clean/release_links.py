@@ -17,13 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.identifiers import link_id
-from webtext.base.partset import MANIFEST, PartSet
+from webtext.base.partset import MANIFEST, PartSet, SetName
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.base.urls import canonical_url, registrable_domain
-from webtext.clean.inputs import SetName
 
 CODE_VERSION = 1
 KEY_DIGITS = 16

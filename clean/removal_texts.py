@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.lineage import parents_of
-from webtext.base.partset import PartSet
+from webtext.base.partset import PartSet, SetName
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, sign_batch
-from webtext.clean.inputs import SetName
 from webtext.clean.removal_list import Line
 
 

@@ -25,14 +25,13 @@ import numpy.typing as npt
 from webtext.base.digest import file_sha256
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.journal import Failed, Journal
-from webtext.base.partset import PartSet
+from webtext.base.partset import PartSet, SetName
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import evaluation_sets, examples_of
 from webtext.clean.decontaminate.overlap import overlap_rows
 from webtext.clean.dedup.sign import texts_of
-from webtext.clean.inputs import SetName
 
 MAX_FALSE_POSITIVE = 1e-8
 MAGIC = b"webtext n-gram filter 2\n"

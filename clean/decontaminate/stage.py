@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from webtext.base.errors import ConfigError
+from webtext.base.journal import Failed
+from webtext.base.partset import SetName
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.clean.decontaminate.holding import VERSIONS, Evaluation, holding, write_report
 from webtext.clean.decontaminate.settings import DecontaminationSettings
-from webtext.clean.inputs import SetName
 from webtext.clean.pipeline import CleanResult, read_documents
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.text_size import max_text_bytes, without_too_long

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from webtext.base.errors import InputError
+from webtext.base.journal import Failed
 from webtext.base.lineage import parents_of
-from webtext.base.partset import PartSet
+from webtext.base.partset import PartSet, SetName
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder, write_array
 from webtext.clean.dedup.columns import Source
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
@@ -34,7 +35,6 @@ from webtext.clean.dedup.sign import (
     in_validation,
     sign_batch,
 )
-from webtext.clean.inputs import SetName
 
 KIND = "signatures"
 STAGE = "clean.index"

@@ -15,13 +15,13 @@ import pyarrow as pa
 from webtext.base.digest import file_sha256
 from webtext.base.errors import RunFailed
 from webtext.base.journal import Failed, Journal
+from webtext.base.partset import SetName
 from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
 from webtext.clean import _minhash
 from webtext.clean.dedup.columns import CANDIDATE, Columns, Numbers
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, texts_of
 from webtext.clean.dedup.spill import changed_is_an_error, mapped, release
-from webtext.clean.inputs import SetName
 
 Integers = npt.NDArray[np.int64]
 VALUE_BYTES = 8

@@ -25,14 +25,13 @@ from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError, RunFailed
 from webtext.base.identifiers import ID_HEX_DIGITS
 from webtext.base.journal import Failed, Journal
-from webtext.base.partset import PartSet
+from webtext.base.partset import PartSet, SetName
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
 from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
-from webtext.clean.inputs import SetName
 from webtext.clean.text_size import max_text_bytes, shortened
 
 CODE_VERSION = 3  # raised when signatures, shingles or the files change; guarded by a golden test

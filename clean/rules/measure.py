@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.journal import Failed
+from webtext.base.partset import PartSet, SetName
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.schemas import SIGNALS
-from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.clean import _signals
 from webtext.clean.dedup.sign import texts_of
-from webtext.clean.inputs import SetName
 from webtext.clean.text import MAX_TEXT_BYTES
 from webtext.clean.text_size import max_text_bytes, shortened
 

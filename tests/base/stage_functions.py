@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from webtext.base.errors import InputError, missing_extra
-from webtext.base.journal import Journal
-from webtext.base.stage import Failed, PartContext, PartTask
+from webtext.base.journal import Failed, Journal
+from webtext.base.stage import PartContext, PartTask
 
 
 def judge(number: int) -> int:

@@ -11,11 +11,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 IMPORTS = """
+from webtext.base.journal import Failed
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.stage import Failed, PartContext, PartTask, run_parts
+from webtext.base.stage import PartContext, PartTask, run_parts
 """
 USE = """
 if __name__ == "__main__":

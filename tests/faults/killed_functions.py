@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from webtext.base.stage import Failed, PartContext, PartTask
+from webtext.base.journal import Failed
+from webtext.base.stage import PartContext, PartTask
 
 BETWEEN_RECORDS = -1  # a number that stands for no record
 
