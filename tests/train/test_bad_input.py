@@ -276,7 +276,7 @@ def test_a_model_folder_in_use(model: Path, tokens: str, fails: Fails) -> None:
     before = contents(model)
     with Folder(model).held():
         command = ["train", "run", tokens, "--out", str(model), *FLAGS]
-        fails(command, 3, f"another run is writing '{model}'", "wait for it, or choose another --out")
+        fails(command, 3, f"another run is writing '{model}'", "process ", "wait for it, or choose another --out")
     assert contents(model) == before
 
 
