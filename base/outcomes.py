@@ -57,9 +57,15 @@ def unsettled(counts: Counts) -> dict[str, int]:
 
 
 def check_settled(*sets: PartSet, command: str = "") -> None:
-    """RunFailed (exit code 1) where records failed that another run could change; what is finished stays."""
+    """RunFailed (exit code 1) where another run could change failed records or answer more links; what is finished stays."""
     found = {each: reasons for each in sets if (reasons := unsettled(each.counts))}
     if not found:
+        for each in sets:
+            if not each.complete:
+                raise RunFailed(
+                    f"'{each.folder.url}' is not complete: some links have no row yet",
+                    f"rerun the same command on a later day{f': {command}' if command else ''}",
+                )
         return
     total = sum(sum(reasons.values()) for reasons in found.values())
     listed = "; ".join(
@@ -84,12 +90,12 @@ def why_empty(made: PartSet) -> tuple[str, str] | None:
     reasons = counts.dropped | counts.failed
     most = max(sorted(reasons), key=lambda reason: reasons[reason])
     said = f"kept 0 of {counts.records_in:,} records in '{made.folder.url}': {reasons[most]:,} are '{most}'"
-    default = "the settings drop it: its rule is opted out of by name" if most.startswith("opt_out_") else "see --help"
+    default = "a setting named obey_* turns the rule off" if most.startswith("opt_out_") else "see --help"
     return said, LIKELY_CAUSES.get(most, default)
 
 
 def check_kept(*sets: PartSet) -> None:
-    """InputError (exit code 3) for the first set that kept no record: a build cannot go on from it."""
+    """InputError (exit code 3) for the first set that kept no record: the next stage would have no input."""
     for made in sets:
         if said := why_empty(made):
             raise InputError(*said)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from webtext.base.errors import RunFailed
+from webtext.base.outcomes import check_settled
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import fetch_pages
@@ -164,6 +166,8 @@ def test_links_of_silent_sites_wait_until_enough_runs_over_enough_days_have_aske
     for day in (0.0, 0.1, 0.2, 29.0):  # four runs, and not thirty days
         pages, rows = run_at(day, links, **given)
         assert (list(rows), pages.complete) == ([alive], False), day
+        with pytest.raises(RunFailed, match="is not complete: some links have no row yet"):
+            check_settled(pages)
     pages, rows = run_at(30.5, links, **given)
     assert (rows[dead["connection_failed"]]["source"], pages.complete) == ("warc", True)
     assert pages.counts.records_in == 2
