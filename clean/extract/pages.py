@@ -157,18 +157,25 @@ def _linked_votes(sets: Sequence[PartSet]) -> dict[str, list[Vote]]:
                         rows.append((Vote.of(row), row["final_url"]))
                         forward[row["url"]] = row["final_url"]
     votes: dict[str, list[Vote]] = {}
+    ends: dict[str, str] = {}
     for vote, target in rows:
-        votes.setdefault(_end(target, forward), []).append(vote)
+        votes.setdefault(_end(target, forward, ends), []).append(vote)
     return votes
 
 
-def _end(url: str, forward: Mapping[str, str]) -> str:
-    """Where redirects from link to link end; in a ring, where they start again."""
-    passed = set()
-    while url in forward and url not in passed:
-        passed.add(url)
+def _end(url: str, forward: Mapping[str, str], ends: dict[str, str]) -> str:
+    """Where redirects from link to link end; in a ring, where they start again.
+
+    `ends` remembers the ends of all URLs on the way, so that a long chain is followed once.
+    """
+    passed: dict[str, int] = {}
+    while url in forward and url not in ends and url not in passed:
+        passed[url] = len(passed)
         url = forward[url]
-    return url
+    ring = list(passed)[passed.get(url, len(passed)) :]
+    end = ends.get(url, url)
+    ends.update(dict.fromkeys(passed, end) | {each: each for each in ring})
+    return end
 
 
 def _extract_part(context: PartContext, task: PartTask) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webtext.base.console import Console
 from webtext.base.engine import Limits, LocalEngine
@@ -339,7 +341,7 @@ def test_inputs_that_are_no_pages_are_refused_by_name(tmp_path: Path, run: Run) 
     (tmp_path / "text.warc").write_text("this is no archive\n" * 100)
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
     documents = extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
-    for given, message in (
+    for name, message in (
         (str(tmp_path / "nothing"), "there is no"),
         (str(tmp_path / "*.gz"), "no file is called"),
         (str(tmp_path / "empty"), "is no part set of pages"),
@@ -347,7 +349,7 @@ def test_inputs_that_are_no_pages_are_refused_by_name(tmp_path: Path, run: Run) 
         (documents.folder.url, "holds documents, not pages"),
     ):
         with pytest.raises(InputError, match=message.replace("*", r"\*")):
-            extract_documents([given], str(tmp_path / "other"), SETTINGS, run)
+            extract_documents([name], str(tmp_path / "other"), SETTINGS, run)
 
 
 def test_no_pages_at_all_give_a_sealed_set_without_documents(tmp_path: Path, run: Run) -> None:
@@ -381,3 +383,27 @@ def test_many_links_to_one_page_are_gathered_in_linear_time(tmp_path: Path) -> N
         part.counts.keep(n_links)
         opened = writer.seal([part.publish()])
     assert {url: len(votes) for url, votes in stage._linked_votes([opened]).items()} == {"http://b.example/": n_links}
+
+
+@pytest.mark.usefixtures("linear_time")
+def test_a_long_chain_of_redirects_is_followed_once() -> None:
+    """Each of 300,000 links redirects to the next one: to follow each to the end would be 45 billion steps."""
+    forward = {f"http://a.example/{i}": f"http://a.example/{i + 1}" for i in range(300_000)}
+    ends: dict[str, str] = {}
+    assert {stage._end(url, forward, ends) for url in forward} == {"http://a.example/300000"}
+
+
+@given(st.dictionaries(st.integers(0, 9), st.integers(0, 9)), st.permutations(range(10)))
+def test_redirects_end_where_following_each_alone_ends(forward: dict[int, int], order: list[int]) -> None:
+    """In rings too, whatever was asked before."""
+
+    def plainly(url: int) -> int:
+        passed = set()
+        while url in forward and url not in passed:
+            passed.add(url)
+            url = forward[url]
+        return url
+
+    names = {str(key): str(value) for key, value in forward.items()}
+    ends: dict[str, str] = {}
+    assert [stage._end(str(url), names, ends) for url in order] == [str(plainly(url)) for url in order]
