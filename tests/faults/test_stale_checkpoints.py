@@ -75,14 +75,14 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> str:
     facts = {"vocab_size": 61, "eot_id": 60, "tokenizer_hash": "a" * 64}
     made = SetWriter(str(folder), "tokens", Recipe(stage="shards.pack", code_version=1, settings=facts))
     with made.part(0, key="0") as part:
-        name = "train-00000.tok"
-        with ShardWriter(part.attach(name), **facts) as shard:
-            rows = np.random.default_rng(0).integers(0, 60, (40, 50)).astype(np.uint16)
-            for i, document in enumerate(rows):
-                row = {"shard": name, "start": shard.append(document), "length": 51, "id": str(i)}
-                part.write([{**row, "source_part": "p", "row": i}])
-        part.describe(name, shard.in_manifest())
-        part.counts.keep(len(rows))
+        for name, n_documents in (("train-00000.tok", 40), ("validation-00000.tok", 4)):
+            with ShardWriter(part.attach(name), **facts) as shard:
+                rows = np.random.default_rng(0).integers(0, 60, (n_documents, 50)).astype(np.uint16)
+                for i, document in enumerate(rows):
+                    row = {"shard": name, "start": shard.append(document), "length": 51, "id": f"{name} {i}"}
+                    part.write([{**row, "source_part": "p", "row": i}])
+            part.describe(name, shard.in_manifest())
+            part.counts.keep(n_documents)
         made.seal([part.publish()])
     return str(folder)
 
@@ -147,3 +147,27 @@ def test_a_rank_that_never_sees_the_checkpoint_ends_the_run_with_its_name(
     assert "a file system that all hosts share; then rerun the same command" in done.stderr
     assert [note for rank in (0, 1) for note in notes(tmp_path, rank) if note.startswith("resumes")] == []
     assert not (tmp_path / "real/checkpoints/step-000008").exists()
+
+
+EVALUATE = """
+import os, sys
+from webtext.app.main import run
+
+view, real, tokens = sys.argv[1:]
+sys.exit(run(["train", "eval", view if os.environ["RANK"] == "1" else real, tokens]))
+"""
+
+
+def test_ranks_that_see_different_checkpoints_measure_nothing(stopped: Path, tokens: str, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "stale")
+    shutil.rmtree(tmp_path / "stale/checkpoints/step-000006")
+    (tmp_path / "child.py").write_text(EVALUATE)
+    command = [*TORCHRUN, *LOOPBACK, tmp_path / "child.py", tmp_path / "stale", stopped, tokens]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=GUARD_SECONDS, env=environment
+    )
+    assert done.returncode != 0
+    assert "rank 1 reads step 4 of '" in done.stderr
+    assert "and rank 0 step 6" in done.stderr
+    assert "perplexity" not in done.stdout

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from webtext.base.config import recipe_settings
-from webtext.base.errors import InputError
+from webtext.base.errors import EnvironmentError_, InputError
 from webtext.base.progress import Progress
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
@@ -99,6 +99,7 @@ def evaluate_model(
     if facts.get("document_masks"):
         answer["document_masks"] = True  # measured as it was trained, which an exported folder does not tell
     with join_world(settings.device) as world:
+        check_same_checkpoint(facts, model_path, world)
         judged = {"": model}
         if settings.untrained and "seed" in facts:
             judged["_before"] = GPT2(model.config, facts["seed"]).eval()
@@ -181,6 +182,17 @@ def run_facts(model_path: Path) -> dict[str, Any]:
         "tokenizer_hash": settings["tokenizer"],
         "document_masks": settings["document_masks"],
     }
+
+
+def check_same_checkpoint(facts: Mapping[str, Any], model_path: str, world: World) -> None:
+    """EnvironmentError_ in all processes where one has found another checkpoint in the training folder than process 0."""
+    found = world.gather((facts.get("step"), facts.get("files")))
+    for rank, (step, files) in enumerate(found):
+        if (step, files) != found[0]:
+            raise EnvironmentError_(
+                f"rank {rank} reads step {step} of '{model_path}', and rank 0 step {found[0][0]}",
+                "name one checkpoint folder, or rerun when all hosts see the newest one",
+            )
 
 
 def _not_again(_: str) -> None:

@@ -24,7 +24,7 @@ from webtext.train.checkpoint import load_model
 from webtext.train.distributed import World, join_world
 from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_lambada, read_stop_words, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
-from webtext.train.evaluate.perplexity import check_fits, run_facts, total_loss
+from webtext.train.evaluate.perplexity import check_fits, check_same_checkpoint, run_facts, total_loss
 from webtext.train.evaluate.report import OVERLAPS
 from webtext.train.evaluate.table3 import FILTERED, LAMBADA_UNFILTERED, SIZES, TABLE_3, UNFILTERED
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
@@ -92,6 +92,7 @@ def evaluate_task(
     facts = run_facts(Path(model_path))
     check_fits(model, facts, tokenizer.vocab_size, tokenizer.hash, model_path, path)
     with join_world(settings.device) as world:
+        check_same_checkpoint(facts, model_path, world)
         answer |= judged(_Judge(model.to(world.device), tokenizer, settings, world, run, words))
     answer |= {"step": facts.get("step"), "context": model.config.context}
     answer |= {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
