@@ -45,7 +45,11 @@ def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[]
         part.write([{"link_id": link_id(url), "url": url, "url_raw": url, **base} for url in urls])
         writer.seal([part.publish()])
     settings = FetchSettings(
-        contact="bench@example.org", delay=0.0, concurrency=CONCURRENCY, allow_address=("127.0.0.0/8",)
+        contact="bench@example.org",
+        delay=0.0,
+        concurrency=CONCURRENCY,
+        allow_address=("127.0.0.0/8",),
+        obey_noindex=False,  # some of the real pages say so; they are looked for all the same, and noted
     )
 
     def fetch() -> None:
