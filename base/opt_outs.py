@@ -137,6 +137,8 @@ def _prescan(body: bytes) -> tuple[list[str], bool]:
         if attributes is None:
             has_ended = True
             break
+        if not attributes:  # as most: this cannot be an opt-out
+            continue
         name, content = (_text(attributes.get(key, b"")) for key in (b"name", b"content"))
         if name == "tdm-reservation" and content == "1":
             found.add("tdm_reserved")
