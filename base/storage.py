@@ -216,9 +216,7 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove file `name`; a missing one is fine."""
         if self.is_local:
-            if self.exists(
-                name
-            ):  # on a file system that is mounted read-only, removing what is missing is an error too
+            if self.exists(name):  # a read-only file system rejects removing a missing file too
                 (self._path / name).unlink(missing_ok=True)
         elif self._remote.exists(self.location(name)):
             self._remote.rm_file(self.location(name))

@@ -15,8 +15,8 @@ constexpr uint64_t kTagMask = 0xFFFFFFFFu;
 constexpr size_t kAhead =
     16;  // a slot is fetched so many n-grams before it is looked at: waiting for memory was most of the time
 
-// The words of `known` have one blank behind each, those of `ngram` any number between them. `known` goes on behind its
-// n-gram: none is the beginning of another, so what equals all of `ngram` is equal.
+// One blank follows each word of `known`; any number separates the words of `ngram`. `known` continues after its
+// n-gram: no n-gram is a prefix of another, so what equals all of `ngram` is equal.
 bool equal_words(const char* known, std::string_view ngram) {
   for (size_t at = 0; at < ngram.size();) {
     while (ngram[at] == ' ') ++at;
