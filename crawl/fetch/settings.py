@@ -64,17 +64,19 @@ class FetchSettings(ArchiveSettings):
         "1/1",
         "K/N: fetch the K-th of N shares of the links, one a machine, each with its own --out and all of a domain",
     )
-    part_pages: int = setting(10_000, "links after which a part is published", in_recipe=False)
+    part_pages: int | None = setting(
+        None,
+        "links after which a part is published  [default: a 64th of the links, at least 500, at most 10,000]",
+        in_recipe=False,
+    )
     part_bytes: int = setting(256 * 2**20, "WARC bytes after which a part is published", in_recipe=False)
     part_seconds: float = setting(300.0, "seconds after which a part is published", in_recipe=False)
 
     def __post_init__(self) -> None:
         ArchiveSettings.__post_init__(self)  # a dataclass with slots has no super()
-        for name in ("concurrency", "max_bytes", "max_host_failures", "part_pages", "part_bytes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected at least 1")
-        if self.max_pages_per_host is not None and self.max_pages_per_host < 1:
-            raise ConfigError(f"[crawl.fetch] max_pages_per_host = {self.max_pages_per_host}: expected at least 1")
+        for name in ("concurrency", "max_bytes", "max_host_failures", "max_pages_per_host", "part_pages", "part_bytes"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ConfigError(f"[crawl.fetch] {name} = {value}: expected at least 1")
         for name in ("total_seconds", "connect_seconds", "part_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)}: expected more than 0")

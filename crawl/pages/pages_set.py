@@ -32,6 +32,9 @@ from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_o
 
 KIND = "pages"
 RECIPE = "recipe.json"  # so that a crawl under way can tell what it was begun with
+# A part is what one worker extracts at a time, and what is lost when it is killed: 1,000 pages take it about 20 seconds. So a
+# small crawl gets enough parts for all cores; a large one keeps to parts of 10,000, since every part costs the driver memory.
+N_PARTS, LEAST_PART, LARGEST_PART = 64, 500, 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class PagesSet:
     def __init__(self, url: str, recipe: Recipe, links: PartSet, settings: FetchSettings) -> None:
         self._writer = SetWriter(url, KIND, recipe, [links])
         self._settings = settings
+        self._part_pages = settings.part_pages or min(max(links.records // N_PARTS, LEAST_PART), LARGEST_PART)
         self._writer.check_place()
         check_begun(self._writer.folder, recipe)
         self._entries = self._entry_names()
@@ -100,7 +104,7 @@ class PagesSet:
         if visit.exchange is not None and visit.exchange.url != link.url:
             self.held.add_url(visit.exchange.url)
         if (
-            self._open.n_rows >= self._settings.part_pages
+            self._open.n_rows >= self._part_pages
             or self._open.n_bytes >= self._settings.part_bytes
             or self._open.seconds >= self._settings.part_seconds
         ):

@@ -39,6 +39,14 @@ def test_parts_roll_and_running_again_does_nothing(crawl: Any, web: Any, make_li
     assert (tmp_path / "pages/manifest.json").read_bytes() == manifest
 
 
+def test_a_small_crawl_gets_parts_for_several_workers(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webtext.crawl.pages.pages_set.LEAST_PART", 2)
+    crawl(make_links([web.page(f"/{i}") for i in range(7)]), tmp_path / "pages")
+    assert [part.records for part in PartSet.open(str(tmp_path / "pages"), "pages").parts] == [2, 2, 2, 1]
+
+
 def test_when_the_links_grow_only_the_new_ones_are_fetched(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
