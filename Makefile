@@ -1,5 +1,7 @@
 # make demo   the whole way, from voted links to a trained GPT-2, on this machine alone
 # make test   the tests            make check   style, types, imports
+# make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
+# make test-all   the tests, those of every mesh, and the small proof
 # make venv   only the set-up      make bench   speed, against named peers
 #
 # Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
@@ -11,13 +13,21 @@ STAGES := base crawl clean tokenizer shards train app
 CXX_FILES := $(filter-out build/%,$(wildcard */native/*.cpp */native/*.hpp))
 NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*.py)) clean/dedup/key.py app/_package.py
 
-.PHONY: venv demo test check format bench clean
+SIZE ?= small
+
+.PHONY: venv demo test test-all proof check format bench clean
 
 demo: venv
 	$(BIN)/webtext demo
 
 test: venv
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-all: test proof
+	$(BIN)/python -m pytest -m dist
+
+proof: venv
+	$(BIN)/python tests/proof/proof.py --size $(SIZE) $(if $(NANOGPT),--nanogpt $(NANOGPT))
 
 bench: venv .venv/bench
 	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done

