@@ -43,6 +43,14 @@ TEXTS = {"wikitext-103": r"(?ms)^= [^=\n]+ =\n\n.*?(?=^= [^=\n]+ =\n\n|\Z)", "pt
 MIN_CHARACTERS, MAX_CHARACTERS, MAX_TEXTS, CURVE_TEXTS = 500, 10_000, 300, 30
 MAX_SEEN_RATIO, N_DRAWS, BATCH_SIZE = 0.2, 2_000, 16
 MAX_COMPARED = 30_000  # characters of a document in which duplicates are looked for; it bounds memory
+KINDS = {  # of lines that nobody reads as text; a line counts as the first that it matches
+    "menu": re.compile(
+        r"(Next|Prev(ious)?|Up|Home|Top): |[|\s]*(Top|Home|Prev|Next)?[|\s]*$|(Show|Hide) (Source|table)|Table of Contents"
+    ),
+    "licence": re.compile(r"(?i).{0,40}(copyright|\(c\) \d{4}|licensed under|permission is (hereby )?granted)"),
+    "table": re.compile(r"\|.*\|$"),
+    "source indentation": re.compile(r"\t+[A-Z]\w* \w+ \w+"),
+}
 DIFFERENCES = [("both", "ours-ours", "theirs-theirs")]
 DIFFERENCES += [(f"corpus, {same} as trainer", f"ours-{same}", f"theirs-{same}") for same in CORPORA]
 DIFFERENCES += [(f"trainer, {same} as corpus", f"{same}-ours", f"{same}-theirs") for same in CORPORA]
@@ -222,11 +230,15 @@ def text_facts(folder: Path) -> dict[str, Any]:
         hosts[host := urlsplit(url).netloc] += 1
         having.update({hash((host, line.strip())) for line in text.splitlines()})
         totals.update(documents=1, characters=len(text), pilcrow="¶" in text)
+        for line in filter(None, text.splitlines()):
+            kind = next((kind for kind, pattern in KINDS.items() if pattern.match(line)), "text")
+            totals[kind] += len(line)
     for url, text in documents(folder):
         host = urlsplit(url).netloc
         for line in map(str.strip, text.splitlines()) if hosts[host] >= 10 else ():
             totals.update(compared=len(line), template=len(line) * (having[hash((host, line))] > hosts[host] / 5))
     facts = {name: totals[name] for name in ("documents", "characters")} | {"hosts": len(hosts)}
+    facts["kinds"] = {kind: totals[kind] / max(1, totals["characters"]) for kind in KINDS}
     pairs = {"template_ratio": ("template", "compared"), "pilcrow_ratio": ("pilcrow", "documents")}
     return facts | {name: totals[part] / max(1, totals[whole]) for name, (part, whole) in pairs.items()}
 
