@@ -38,6 +38,7 @@ class HostQueues:
         self._visit = visit
         self._retries = settings.retries
         self._retry_seconds = settings.retry_seconds
+        self._max_pause = settings.max_pause
 
     async def run(self, queues: Iterable[Iterator[Link]], answer: Answer) -> None:
         """Work all queues off, HOSTS_AT_ONCE of them at a time: see `PageSource.run`."""
@@ -84,5 +85,7 @@ class HostQueues:
             return visit
 
     def _wait(self, visit: Visit) -> float:
+        if 0.0 < visit.retry_after <= self._max_pause:
+            return visit.retry_after  # the site knows better than we do
         seconds: float = self._retry_seconds * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)
         return seconds

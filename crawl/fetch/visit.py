@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from webtext.base.opt_outs import body_opt_outs, header_opt_outs, obeyed
-from webtext.crawl.fetch.client import Client, Limits, Reply, lower_headers
+from webtext.crawl.fetch.client import Client, Limits, Reply, lower_headers, retry_after
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_REASONS
 from webtext.crawl.fetch.redirects import is_redirect, redirect_target
@@ -47,6 +47,7 @@ class Visit:
     opt_outs: list[str] = field(default_factory=list)  # wishes that held, obeyed or not
 
     n_tries: int = 0
+    retry_after: float = 0.0  # seconds that the last answer asked to wait
     asked: str = ""  # the URL whose site was asked last for its wishes
     at: str = ""  # the URL that is to be asked next
 
@@ -116,6 +117,7 @@ class Visitor:
         visit = earlier or Visit(url=url, at=url)
         visit.n_tries += 1
         visit.reason = visit.cause = None
+        visit.retry_after = 0.0
         try:
             await self._follow(visit)
         except (Failure, Refused) as error:
@@ -127,6 +129,7 @@ class Visitor:
             reply = await self._request(visit, visit.at)
             visit.final_url, visit.status = visit.at, reply.status
             visit.seconds = (visit.seconds or 0.0) + reply.seconds
+            visit.retry_after = retry_after(reply.header("retry-after"), reply.header("date"))
             if not is_redirect(reply.status):
                 break
             visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)

@@ -114,6 +114,14 @@ def test_the_others_of_a_host_go_on_while_a_link_waits_for_its_retry(
     assert asked[-1].time - stopped_at[0] >= 0.29, "a wait is at least half of what is set"
 
 
+def test_a_link_is_retried_when_its_site_says(outcomes: Any, web: Any) -> None:
+    """Without the answer's Retry-After of a second the retry would come after an hour, and the test would not end."""
+    rows = outcomes({"busy": fails_first(1, "503 Busy", "Retry-After: 1")}, retries=1, retry_seconds=7200.0)
+    assert (rows["busy"]["reason"], rows["busy"]["requests"]) == (None, 2)
+    first, second = (request.time for request in web.requests if request.path == "/link0")
+    assert second - first >= 1.0
+
+
 def test_a_robots_file_that_comes_at_the_second_try_is_obeyed(outcomes: Any, web: Any) -> None:
     asked = itertools.count()
 
