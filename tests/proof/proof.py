@@ -72,6 +72,12 @@ def main() -> None:
 
 def prove(size: str, out: Path, nanogpt: Path | None, data: Path | None) -> dict[str, Any]:
     """Every step of the proof; the figures of all."""
+    if nanogpt is None:
+        print("no --nanogpt: nanoGPT's runs are left out", flush=True)
+    elif not (nanogpt / "train.py").is_file():
+        raise OSError(f"'{nanogpt}' has no train.py\nname a checkout of nanoGPT with --nanogpt")
+    if data is None:
+        print("no --data: WikiText-103 and PTB are left out", flush=True)
     out.mkdir(parents=True, exist_ok=True)
     figures = Figures(out / "run.json")
     site = figures.step("site", lambda: make_site(size, out))
@@ -91,6 +97,7 @@ def prove(size: str, out: Path, nanogpt: Path | None, data: Path | None) -> dict
     figures.step("funnel", lambda: funnel(out, figures.values["ledger"]))
     figures.step("verdict", lambda: verdict.judge(out, data, linked(out, site), os.cpu_count() or 1))
     figures.step("machine", machine)
+    figures.step("versions", lambda: theirs.versions(nanogpt))
     python = theirs.environment(out.parent)
     subprocess.run([python, Path(__file__).with_name("plots.py"), figures.path, out], check=True)
     print(f"figures in '{figures.path}', plots beside it", flush=True)
@@ -104,8 +111,6 @@ def train(size: str, out: Path, port: int, nanogpt: Path | None) -> list[dict[st
         runs.append(lambda corpus=corpus, seed=seed: ours.train(out, port, corpus, seed, size))
         if nanogpt is not None:
             runs.append(lambda corpus=corpus, seed=seed: theirs.nanogpt(out, nanogpt, corpus, seed, size, 1))
-    if nanogpt is None:
-        print("no --nanogpt: its runs are left out", flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return [row for rows in pool.map(lambda run: run(), runs) for row in rows]
 

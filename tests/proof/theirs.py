@@ -36,8 +36,13 @@ def environment(proof_folder: Path) -> Path:
     return python
 
 
-def versions() -> dict[str, str]:
-    return dict(pin.split("==") for pin in PINS.split())
+def versions(nanogpt_path: Path | None) -> dict[str, str]:
+    """Tool -> version; of nanoGPT the commit, where its folder is a checkout."""
+    found = dict(pin.split("==") for pin in PINS.split())
+    if nanogpt_path is not None:
+        head = ["git", "-C", str(nanogpt_path), "rev-parse", "HEAD"]
+        found["nanoGPT"] = subprocess.run(head, capture_output=True, text=True).stdout.strip() or "not a checkout"
+    return found
 
 
 def corpus(out: Path, delay: float, workers: int) -> Rows:
