@@ -59,6 +59,9 @@ decay_ratio = 0.4
 min_learning_rate_ratio = 0.0
 checkpoint_interval = {checkpoint_interval}
 keep_checkpoints = "none"
+
+[train.eval]
+windows = 1000  # an evaluation does not resume: it has to end between two kills
 """
 
 
@@ -79,9 +82,10 @@ def crawl(out: Path, port: int) -> list[dict[str, Any]]:
 def disturbed(out: Path, port: int, size: str, interval: float) -> dict[str, Any]:
     """`webtext pretrain`, a random process of it killed every `interval` seconds and the command given again until it is done."""
     command = [WEBTEXT, "pretrain", str(write_config(out, "disturbed", port, size))]
-    chance, killed = random.Random(0), Counter[str]()
+    noted = out / "ours/killed.json"
+    chance, killed = random.Random(0), Counter[str](json.loads(noted.read_text()) if noted.exists() else {})
     with running(out), open(out / "ours/disturbed.log", "a", encoding="utf-8") as log:
-        for n_runs in range(1, MOST_RUNS):
+        for _ in range(MOST_RUNS):
             process = psutil.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
             while (code := _wait(process, interval)) is None:
                 try:
@@ -90,8 +94,9 @@ def disturbed(out: Path, port: int, size: str, interval: float) -> dict[str, Any
                 except psutil.Error:
                     continue
                 killed["command" if victim.pid == process.pid else "worker"] += 1
+                noted.write_text(json.dumps(killed))
             if code == 0:
-                return {"interval": interval, "runs": n_runs, "killed": dict(killed)}
+                return {"interval": interval, "killed": dict(killed)}
             if code > 1:
                 break
     raise RuntimeError(f"the disturbed run ended with exit code {code}, see '{out / 'ours/disturbed.log'}'")
@@ -214,20 +219,20 @@ def _wait(process: psutil.Popen, seconds: float) -> int | None:
 
 
 def _answers(pages: Path) -> Iterator[tuple[str, str]]:
-    """Link id -> what came of it; a captured page by the hash of its body as sent."""
+    """Link id -> what came of it; a captured page by the digest of its body."""
     from fastwarc.warc import ArchiveIterator, WarcRecordType
     from pyarrow import parquet
 
-    bodies = {}
+    digests = {}
     for archive in sorted(pages.glob("*.warc.gz")):
         with open(archive, "rb") as file:
-            for record in ArchiveIterator(file, record_types=WarcRecordType.response):
-                bodies[archive.name, record.stream_pos] = hashlib.sha256(record.reader.read()).hexdigest()
+            for record in ArchiveIterator(file, record_types=WarcRecordType.response | WarcRecordType.revisit):
+                digests[archive.name, record.stream_pos] = record.headers["WARC-Payload-Digest"]
     columns = ["link_id", "final_url", "outcome", "reason", "status", "warc_file", "warc_offset"]
     for part in sorted(pages.glob("part-*.parquet")):
         for row in parquet.read_table(part, columns=columns).to_pylist():
             place = row.pop("warc_file"), row.pop("warc_offset")
-            yield row["link_id"], json.dumps([*row.values(), bodies.get(place)])
+            yield row["link_id"], json.dumps([*row.values(), digests.get(place)])
 
 
 def _hashes(folder: Path) -> Iterator[tuple[str, str]]:
