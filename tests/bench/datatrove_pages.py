@@ -68,10 +68,13 @@ def main(pages: str, out: str, workers: str = "1") -> None:
         ],
     }
     n_tasks = {"buckets": config.num_buckets, "cluster": 1}
+    usual = (
+        8 * int(workers) if int(workers) > 1 else 1
+    )  # more than workers, so that none idles long; finished ones are skipped
     for name, stage in stages.items():
         LocalPipelineExecutor(
             stage,
-            tasks=n_tasks.get(name, int(workers)),
+            tasks=n_tasks.get(name, usual),
             workers=int(workers),
             logging_dir=f"{out}/logs/{name}",
             start_method="fork",  # the workers get the model's path that is set above

@@ -171,7 +171,10 @@ def train(out: Path, port: int, corpus: str, seed: int, size: str) -> list[dict[
     settings = [f"seed={seed}", "threads=1", f"checkpoint_interval={STEPS[size] // N_CHECKPOINTS}"]
     command = [WEBTEXT, "train", "run", str(token_set), "--out", str(run), "--config", config]
     command += [part for setting in settings for part in ("--set", f"train.{setting}")]
-    rows = run_measured(name, command, out / f"ours/{name}.log", env=os.environ | {"OMP_NUM_THREADS": "1"})
+    figures = out / f"ours/{name}.json"
+    if not figures.exists():
+        rows = run_measured(name, command, figures.with_suffix(".log"), env=os.environ | {"OMP_NUM_THREADS": "1"})
+        figures.write_text(json.dumps(rows))
     for checkpoint in sorted((run / "checkpoints").glob("step-*")):
         seen = int(checkpoint.name.removeprefix("step-")) * BATCH_SIZE * CONTEXT
         folder = out / f"models/{corpus}-ours-{seed}/{seen:09d}"
@@ -179,7 +182,7 @@ def train(out: Path, port: int, corpus: str, seed: int, size: str) -> list[dict[
             partial = folder.with_name(f"{folder.name}.partial")
             load_model(checkpoint).to_huggingface(partial, tokenizer=Tokenizer.load(tokenizer))
             partial.rename(folder)
-    return rows
+    return list(json.loads(figures.read_text()))
 
 
 def _tokens_of(out: Path, corpus: str) -> tuple[Path, Path]:

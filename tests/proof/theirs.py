@@ -98,11 +98,12 @@ def nanogpt(out: Path, nanogpt_path: Path, corpus: str, seed: int, size: str, th
 
 
 def _step(out: Path, name: str, folder: Path, *command: object, **options: Any) -> Rows:
-    """The figures of a command of their Python that fills `folder`, which begins empty."""
+    """The figures of a command of their Python that fills `folder`, which begins empty unless the command resumes."""
     figures = out / f"theirs/figures/{name}.json"
     if not figures.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        if name != "datatrove":  # it skips its finished tasks
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
         whole = [str(environment(out.parent)), *map(str, command)]
         figures.write_text(json.dumps(run_measured(name, whole, figures.with_suffix(".log"), **options)))
     return list(json.loads(figures.read_text()))
