@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import hosts
 import packages
+import theirs
 from packages import Package
 from votes import GONE, OLD, number_of, write_votes
 
@@ -170,3 +171,15 @@ def test_the_hosts_answer_as_the_web_does(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in (tmp_path / "links.tsv").read_text().splitlines()]
     assert {row[1] for row in rows} == {"page", "old", "gone"}
     assert {row[2] for row in rows} == {"3"}  # log2(1 + 7), and no page links to another
+
+
+def test_an_environment_that_pip_cannot_fill_is_an_error_and_not_taken_for_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(theirs, "PINS", "no-such-package-of-the-proof==1\n")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(
+        OSError, match=r"pip cannot install no-such-package-of-the-proof==1 .*\ncheck the access to PyPI"
+    ):
+        theirs.environment(tmp_path)
+    assert not (tmp_path / "their-env/installed.txt").exists()

@@ -31,7 +31,10 @@ def environment(proof_folder: Path) -> Path:
     if not installed.exists() or installed.read_text() != PINS:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         for wanted in (PINS.split()[:1], PINS.split()):  # torch alone first, so that its CPU build is taken
-            subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True)
+            if subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted]).returncode:
+                raise OSError(
+                    f"pip cannot install {wanted[0]} and its like in '{folder}'\ncheck the access to PyPI, then run again"
+                )
         installed.write_text(PINS)
     return python
 
