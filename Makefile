@@ -2,7 +2,7 @@
 # make test   the tests            make check   style, types, imports
 # make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
 # make test-all   the tests, those of every mesh, and the small proof
-# make venv   only the set-up      make bench   speed, against named peers
+# make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
 #
 # Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
 
@@ -15,7 +15,7 @@ NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*
 
 SIZE ?= small
 
-.PHONY: venv demo test test-all proof check format bench clean
+.PHONY: venv demo test test-all proof check size format bench clean
 
 demo: venv
 	$(BIN)/webtext demo
@@ -38,6 +38,9 @@ check: venv build/typing
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	MYPYPATH=build/typing $(BIN)/mypy -p webtext
 	cd build/typing && ../../$(BIN)/lint-imports --config ../../pyproject.toml --no-cache
+
+size:
+	$(PYTHON) .ci/size.py
 
 format: venv
 	$(BIN)/ruff format .
