@@ -1,1 +1,1 @@
-"""The ground floor: errors, schemas, part sets, storage, engine, config, progress. Imports no stage."""
+"""What every stage builds on: errors, schemas, part sets, storage, engine, config, progress. Imports no stage."""

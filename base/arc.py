@@ -1,7 +1,8 @@
-"""Reading ARC files, the Internet Archive's format before WARC: every HTTP response, and every stretch that is damaged.
+"""Reader for ARC, the Internet Archive's format before WARC: yields every HTTP response and every damaged stretch.
 
-A record is a line, `URL IP-address date content-type [more fields in version 2] length`, and that many bytes. Records are
-plain, or each is a gzip member. fastwarc rejects ARC files, and warcio stops at the first damage.
+A record is a line, `URL IP-address date content-type [more fields in version 2] length`, followed by that many bytes.
+Records are either uncompressed or one gzip member each. fastwarc rejects ARC files, and warcio stops at the first
+damage.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 ARC_SUFFIXES = (".arc", ".arc.gz")
 ARC_START = b"filedesc:"
 _MAX_LINE_BYTES = _READ_BYTES = 64 << 10
-_MAX_SKIPPED_LINES = 1 << 16  # of a gzip member, which can hold a thousand times its own size
-# The URL may contain spaces. Version 1 has the content type after the date; version 2 also status, checksum, location,
-# offset and file name. The length is the last field of both, and is looked for first: a line of dates without one would
-# take quadratic time.
+_MAX_SKIPPED_LINES = 1 << 16  # per gzip member, which can decompress to a thousand times its own size
+# The URL may contain spaces. In version 1 the content type follows the date; version 2 adds status, checksum,
+# location, offset and file name. Both end with the length. The lookahead checks for it first, because matching a line
+# of many dates without a length would take quadratic time.
 _RECORD_LINE = re.compile(
     rb"(?=.* \d{1,12}\r?\n)"
     rb"(?P<url>[A-Za-z][A-Za-z0-9+.-]*:.*?) [^ ]* (\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d) (?:.* )?(?P<length>\d{1,12})\r?\n"
@@ -32,9 +33,10 @@ _RECORD_LINE = re.compile(
 
 
 def read_arc(file: BinaryIO) -> Iterator[Response]:
-    """Yield the responses of an ARC file, or of some whole records of one, in order; damage has no body.
+    """Yield the responses of an ARC file in order; a damaged stretch is a `Response` with `damage` and no body.
 
-    Records of other protocols (filedesc, DNS) are skipped. Memory: two records, whatever the file holds.
+    `file` may also contain just some complete records of an ARC file. Records of other protocols (filedesc, DNS) are
+    skipped. Memory: two records, regardless of the file's content.
     """
     file.seek(0)
     is_gzip = file.read(len(GZIP_START)) == GZIP_START
@@ -51,7 +53,7 @@ def read_arc(file: BinaryIO) -> Iterator[Response]:
                 last = response
                 n_records += 1
                 if is_gzip:
-                    last.offset = last.length = None  # unless its member turns out to hold it alone
+                    last.offset = last.length = None  # set below if the member contains only this record
         except zlib.error:
             last = None if n_records == 0 else last
         if last is not None and is_gzip and n_records == 1 and member.ended:
@@ -68,7 +70,10 @@ def _is_wanted(response: Response) -> bool:
 
 
 def _records(text: io.BufferedReader, max_skipped_lines: int) -> Iterator[Response]:
-    """Every record, of any protocol, before too many lines in a row that are none; `offset` and `length` are of the text."""
+    """Yield every record, whatever its protocol; stop after `max_skipped_lines` consecutive lines that start no record.
+
+    `offset` and `length` refer to the decompressed text.
+    """
     at = n_skipped = 0
     in_damage = False
     while n_skipped <= max_skipped_lines and (line := text.readline(_MAX_LINE_BYTES)):
@@ -77,7 +82,7 @@ def _records(text: io.BufferedReader, max_skipped_lines: int) -> Iterator[Respon
         if not line.strip():
             continue
         fields = _RECORD_LINE.fullmatch(line)
-        if fields is None and not in_damage:  # however many lines the damage has
+        if fields is None and not in_damage:  # report a stretch once, however many lines it has
             yield Response(offset=start, length=None, damage="damaged_record")
         in_damage = fields is None
         if fields is None:
@@ -103,7 +108,7 @@ def _records(text: io.BufferedReader, max_skipped_lines: int) -> Iterator[Respon
 
 
 class _Member(io.RawIOBase):
-    """One gzip member of a file, decompressed; or all of a plain file."""
+    """One gzip member of a file, decompressed; or the whole file if it isn't compressed."""
 
     def __init__(self, file: BinaryIO, start: int, is_gzip: bool) -> None:
         file.seek(start)
@@ -112,19 +117,19 @@ class _Member(io.RawIOBase):
 
     @property
     def ended(self) -> bool:
-        """Whether its end was reached: not where damage or the end of the file cuts it short."""
+        """Whether the member was read to its end, so that neither damage nor the end of the file cut it short."""
         return self._inflate is None or self._inflate.eof
 
     @property
     def end(self) -> int:
-        """Where the next member starts, once this one has ended."""
+        """Offset in the file at which the next member starts; valid once this one has ended."""
         return self._read_to - (len(self._inflate.unused_data) if self._inflate else 0)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill what fits; 0 at the end. Raises zlib.error at damage."""
+        """Read into `buffer` and return the number of bytes, 0 at the end; raises zlib.error at damage."""
         room = memoryview(buffer)
         text = b""
         while not text and not (self._inflate and self._inflate.eof):

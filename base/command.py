@@ -1,6 +1,7 @@
-"""What every stage's `command.py` uses: a verb with the global options, its settings as options, and errors as exit codes.
+"""Building block of every stage's `command.py`: registers a verb with the global options and an option per setting.
 
-A setting's value comes from, each over the one before: its default, its section of the TOML file, `--set`, its flag.
+A setting's value comes from its default, its section of the TOML file, `--set` and its flag; each overrides the ones
+before it.
 """
 
 from __future__ import annotations
@@ -16,26 +17,24 @@ import click
 from webtext.base.config import check_section_names, choices, field_types, from_table, load_config, section_of
 from webtext.base.errors import ConfigError, did_you_mean
 
-CONFIG_OPTION = click.option(
-    "--config", "config_path", metavar="FILE", help="TOML file with a section for every stage."
-)
+CONFIG_OPTION = click.option("--config", "config_path", metavar="FILE", help="TOML file with a section for each stage.")
 GLOBAL_OPTIONS = [
     click.option(
         "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting; repeatable."
     ),
-    click.option("--engine", type=click.Choice(["local"]), default="local", help="Where parts are made."),
-    click.option("--workers", type=click.IntRange(1), default=None, help="Worker processes.  [default: one a core]"),
+    click.option("--engine", type=click.Choice(["local"]), default="local", help="Engine that runs the tasks."),
+    click.option("--workers", type=click.IntRange(1), default=None, help="Worker processes.  [default: one per core]"),
     click.option(
         "--worker-memory",
         metavar="MIB",
         type=click.IntRange(128),
         default=2048,
         show_default=True,
-        help="Memory of one worker; what needs more is retried alone, then fails.",
+        help="Memory per worker; a record that needs more is retried alone, then counted as failed.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON on stdout, nothing else."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."),
     click.option("--quiet", is_flag=True, help="Print errors only."),
-    click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+    click.option("--dry-run", is_flag=True, help="Print what the command would do, and write nothing."),
 ]
 
 
@@ -51,11 +50,11 @@ def verb(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Register a function as `webtext STAGE NAME`.
 
-    The function gets `run: Run`, `settings` (an instance of the class, if one was named; of a mapping section -> class,
-    section -> instance), and its own click parameters, whose decorators stand below this one. `also_read` are sections of
-    another verb that the function gets with its own mapping, without options: they come from the file and from `--set`.
-    With `config_argument` the verb is about a whole config file: CONFIG is its argument and the function gets
-    `config_path` and `overrides` as they are.
+    The function receives `run: Run`, `settings`, and its own click parameters, whose decorators go below this one.
+    If `settings` is a class, the function receives an instance of it; if it is a mapping section -> class, a dict
+    section -> instance. `also_read` adds sections of other verbs to that dict. They have no options: their values come
+    from the file and `--set`. With `config_argument` the verb works on an entire config file: CONFIG is its argument,
+    and the function receives `config_path` and `overrides` unresolved.
     """
     classes = _by_section(settings, section)
     read = {**classes, **(also_read or {})}
@@ -107,7 +106,7 @@ def resolve(
     overrides: tuple[str, ...],
     flags: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Section -> settings from default, file, `--set` and flags; a flag that was not given is None or an empty tuple."""
+    """Return section -> settings, from defaults, file, `--set` and flags; an absent flag is None or an empty tuple."""
     for override in overrides:
         named = override.partition("=")[0].rpartition(".")[0]
         if named not in classes:
@@ -143,7 +142,7 @@ def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], An
 
 
 class _Numbers(click.ParamType[Any]):
-    """Numbers with commas between them."""
+    """Comma-separated numbers."""
 
     name = "numbers"
 
@@ -154,11 +153,11 @@ class _Numbers(click.ParamType[Any]):
         try:
             return tuple(float(number) for number in value.split(","))
         except ValueError:
-            self.fail(f"{value!r} is not numbers with commas between them, e.g. 0.7,0.3", param, ctx)
+            self.fail(f"{value!r} is not a list of comma-separated numbers, e.g. 0.7,0.3", param, ctx)
 
 
 class _OrWord(click.ParamType[Any]):
-    """Another type, or a word such as `none`, which turns the setting off; `from_table` reads it."""
+    """A value of another type, or one of some words, e.g. `none` to turn the setting off; `from_table` converts it."""
 
     def __init__(self, inner: type, words: tuple[str, ...]) -> None:
         self._inner = click.types.convert_type(inner)
@@ -181,7 +180,7 @@ def _shown(default: Any) -> str:
 
 
 def need_out(out: str | None) -> str:
-    """The --out folder; ConfigError when it was not given."""
+    """Return the --out folder; raises ConfigError if the option is missing."""
     if not out:
         raise ConfigError("no --out given", "name the folder to write: --out DIR")
     return out

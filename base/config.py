@@ -1,7 +1,7 @@
 """Settings: one frozen dataclass per component, one TOML file for all stages, unknown keys are errors.
 
-A component's settings stand beside it, as `@dataclass(frozen=True, slots=True, kw_only=True)` whose fields are made by
-`setting`; its section of the file is named like its verb, e.g. `[crawl.links]`.
+A component's settings are defined next to it, as `@dataclass(frozen=True, slots=True, kw_only=True)` with fields made
+by `setting`. Its section of the file is named after its verb, e.g. `[crawl.links]`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ SECTIONS = (
     "tokenizer", "tokenizer.count", "shards", "train", "train.eval", "train.sample", "train.plan", "train.compare",
     "train.sweep", "train.scale",
 )  # fmt: skip
-"""Sections of a file that every verb accepts: of all verbs, since they share one file."""
+"""All sections of a config file. Every verb accepts all of them, because the verbs share one file."""
 
 
 def setting(default: Any, help: str, *, in_recipe: bool = True, flag: str | None = None) -> Any:
-    """A dataclass field with its default and its line of help.
+    """Return a dataclass field with its default and its help text.
 
-    `in_recipe=False` marks what cannot change a record: delays, worker counts, how often to report. `flag` names the
-    option where it is not called as the field is: `--from` could be no field.
+    `in_recipe=False` marks a setting that can't change a record: delays, worker counts, how often to report. `flag` is
+    the option's name if it differs from the field's: `--from`, for example, can't be a field.
     """
     return dataclasses.field(default=default, metadata={"help": help, "in_recipe": in_recipe, "flag": flag})
 
 
 def recipe_settings(settings: Any) -> dict[str, Any]:
-    """The settings that can change a record, as plain JSON values."""
+    """Return the settings that can change a record, as plain JSON values."""
     return {
         field.name: _plain(getattr(settings, field.name))
         for field in dataclasses.fields(settings)
@@ -49,14 +49,14 @@ def recipe_settings(settings: Any) -> dict[str, Any]:
 
 
 def all_settings(settings: Any) -> dict[str, Any]:
-    """Every setting as plain JSON values."""
+    """Return all settings as plain JSON values."""
     return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
 
 
 def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Read the TOML file (if any) and lay `section.key=value` overrides over it.
+    """Read the TOML file, if there is one, and apply the `section.key=value` overrides to it.
 
-    A value of an override is read as TOML where it is TOML (`3`, `true`, `["a", "b"]`), else as a string.
+    An override's value is parsed as TOML if it is valid TOML (`3`, `true`, `["a", "b"]`); otherwise it is a string.
     """
     config: dict[str, Any] = {}
     if path is not None:
@@ -68,7 +68,7 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
             raise InputError(f"the config file '{path}' cannot be read: {error.strerror}", "name a TOML file") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"'{path}' is no TOML: {error}", "mend that line; the README shows a whole file"
+                f"'{path}' is not valid TOML: {error}", "fix that line; the README shows a complete file"
             ) from None
     for override in overrides:
         key, separator, value = override.partition("=")
@@ -87,14 +87,14 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
 
 
 def check_sections(config: Mapping[str, Any], known: Mapping[str, type]) -> None:
-    """Reject a section or key that no component has, naming the nearest known one."""
+    """Raise ConfigError for a section or key that no component has; the error names the nearest known one."""
     check_section_names(config)
     for section, value in _sections(config, set(known)):
         from_table(known[section], value, section)
 
 
 def check_section_names(config: Mapping[str, Any]) -> None:
-    """Reject a section that no component has, naming the nearest known one."""
+    """Raise ConfigError for a section that no component has; the error names the nearest known one."""
     names = set(SECTIONS)
     for section, _ in _sections(config, names):
         if section not in names:
@@ -102,7 +102,7 @@ def check_section_names(config: Mapping[str, Any]) -> None:
 
 
 def section_of(config: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """The values of [a.b] in the config, without the sections inside it; empty when it has none."""
+    """Return the values of [section] without its subsections; empty if the config doesn't have the section."""
     table: Any = config
     for name in section.split(".") if section else ():
         table = table.get(name, {})
@@ -112,7 +112,7 @@ def section_of(config: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def from_table(cls: type[Settings], table: Mapping[str, Any], section: str) -> Settings:
-    """Make settings of a mapping; ConfigError names section, key, value and what was expected.
+    """Build settings from a mapping; a ConfigError names the section, key, value and what was expected.
 
     >>> @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
     ... class Example:
@@ -125,7 +125,10 @@ def from_table(cls: type[Settings], table: Mapping[str, Any], section: str) -> S
 
 
 def setting_value(cls: type[Any], key: str, value: Any, section: str) -> Any:
-    """The value of one setting in its own type; ConfigError as of `from_table`. What the class itself checks, it does not."""
+    """Convert the value of one setting to the field's type; raises ConfigError like `from_table`.
+
+    The checks of the class itself (`__post_init__`) are not run.
+    """
     types_ = field_types(cls)
     if key not in types_:
         raise ConfigError(f"unknown key '{key}' in [{section}]", did_you_mean(key, types_))
@@ -133,13 +136,13 @@ def setting_value(cls: type[Any], key: str, value: Any, section: str) -> Any:
 
 
 def field_types(cls: type[Any]) -> dict[str, Any]:
-    """Field name -> resolved type of a settings class."""
+    """Return field name -> resolved type of a settings class."""
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def choices(type_: Any) -> tuple[Any, tuple[str, ...]]:
-    """What a setting takes: values of a type, and words: `none` where it may be None, the strings of a Literal.
+    """Return the type of a setting's values and the words it also accepts: `none` if it may be None, and Literals.
 
     >>> choices(int | None), choices(int | typing.Literal["auto"])
     ((<class 'int'>, ('none',)), (<class 'int'>, ('auto',)))
@@ -163,9 +166,7 @@ def _sections(config: Mapping[str, Any], names: set[str], prefix: str = "") -> I
         name = f"{prefix}{key}"
         if not isinstance(value, dict):
             if not prefix:
-                raise ConfigError(
-                    f"'{key}' stands outside of any section", f"known sections: {', '.join(sorted(names))}"
-                )
+                raise ConfigError(f"'{key}' is outside any section", f"known sections: {', '.join(sorted(names))}")
             continue
         inner = {k: v for k, v in value.items() if not isinstance(v, dict)}
         if inner or name in names or not any(isinstance(v, dict) for v in value.values()):
@@ -178,7 +179,7 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
     if "none" in words and (value is None or value == "none"):
         return None
     if isinstance(value, date) and type_ is str:
-        value = value.isoformat()  # TOML's own dates and times, for settings that are moments
+        value = value.isoformat()  # a TOML date or time for a setting such as `before`
     if isinstance(value, str) and value in words:
         return value
     if typing.get_origin(type_) is tuple:
@@ -193,9 +194,7 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
         names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
         raise ConfigError(f"{place} = {value!r}: expected {' or '.join([names[type_], *map(repr, words)])}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(
-            f"{place} = {value!r}: expected a number that ends", "where there is no limit, 'none' says so"
-        )
+        raise ConfigError(f"{place} = {value!r}: expected a finite number", "use 'none' for no limit")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ConfigError(f"{place} = {value!r}: expected a whole number of at most 64 bits")
     return value
@@ -203,7 +202,9 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
 
 @functools.cache
 def timestamp(moment: str, name: str) -> int:
-    """UTC seconds of an ISO 8601 date or time, the value of `name`; without a zone it is UTC. ConfigError for anything else.
+    """Convert an ISO 8601 date or time, the value of setting `name`, to UTC seconds; without a zone it is UTC.
+
+    Raises ConfigError if it is neither a date nor a time.
 
     >>> timestamp("2018-01-01T00:00:00Z", "before"), timestamp("2018-01-01", "before")
     (1514764800, 1514764800)
@@ -216,7 +217,7 @@ def timestamp(moment: str, name: str) -> int:
 
 
 def several_values(text: str) -> list[Any]:
-    """The values of a comma-separated list, each read as TOML where it is TOML, else as a string.
+    """Split a comma-separated list; each value is parsed as TOML if it is valid TOML, otherwise it is a string.
 
     >>> several_values("1e-3,2e-3"), several_values("adamw, muon"), several_values("[1, 2],[3, 4]")
     ([0.001, 0.002], ['adamw', 'muon'], [[1, 2], [3, 4]])

@@ -1,8 +1,8 @@
-"""What the user sees: talk on stderr, data on stdout, in one of three modes.
+"""All output to the user: messages on stderr, data on stdout, in one of three modes.
 
-human   talk, progress, and the answer as text
-json    the answer as one JSON object on stdout, nothing else
-quiet   errors only
+human   messages, progress, and the result as text
+json    the result as one JSON object on stdout, nothing else
+quiet   errors and warnings only
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ Mode = Literal["human", "json", "quiet"]
 
 
 class Console:
-    """The one place that prints."""
+    """The only object that prints."""
 
     def __init__(self, mode: Mode = "human") -> None:
         self.mode: Mode = mode
 
     def say(self, text: str) -> None:
-        """Talk, on stderr; nothing under json and quiet."""
+        """Print a message on stderr in human mode."""
         if self.mode == "human":
             print(text, file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
-        """What the user should know even under json and quiet."""
+        """Print a warning on stderr, in every mode."""
         print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def warn_if_empty(self, made: PartSet) -> None:
-        """Warn where a set that was just made kept no record, with the likely cause."""
+        """Warn if a set that was just written contains no kept record, and name the likely cause."""
         if said := why_empty(made):
             self.warn("\n  ".join(said))
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
-        """The verb's answer, on stdout: the value as JSON under json, the text under human, nothing under quiet."""
+        """Print the verb's result on stdout: `value` as JSON in json mode, `text` in human mode, nothing in quiet."""
         if self.mode == "json":
             line = json.dumps(value, ensure_ascii=False, sort_keys=True)
             print(line if _printable(line) == line else json.dumps(value, sort_keys=True), flush=True)
@@ -52,7 +52,7 @@ class Console:
             print(_printable(text), flush=True)
 
     def stream(self, pieces: Iterable[str]) -> str:
-        """An answer that comes piece by piece: shown so under human, only gathered under json and quiet; returns it whole."""
+        """Return the joined pieces of a result; human mode also prints each piece as soon as it arrives."""
         whole = []
         for piece in pieces:
             whole.append(piece)
@@ -63,13 +63,13 @@ class Console:
         return "".join(whole)
 
     def error(self, error: WebtextError) -> None:
-        """An error, on stderr in every mode."""
+        """Print an error on stderr, in every mode."""
         first, *rest = error.lines
         print("\n".join([f"error: {first}", *(f"  {line}" for line in rest)]), file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def progress(self, total: int | None, label: str, unit: str) -> Iterator[Progress]:
-        """Progress over `total` units: a bar on a terminal, else a plain line every 30 s, nothing under json and quiet."""
+        """Show progress over `total` units in human mode: a bar on a terminal, otherwise a plain line every 30 s."""
         if self.mode != "human":
             progress: Progress = Silent(total)
         elif sys.stderr.isatty():
@@ -83,13 +83,13 @@ class Console:
 
 
 def _printable(text: str) -> str:
-    """The text with what stdout's encoding cannot say (a file name that is no UTF-8, any letter under ASCII) escaped."""
+    """Escape what stdout's encoding can't represent, e.g. a file name that isn't UTF-8, or non-ASCII under ASCII."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def funnel_text(title: str, counts: Mapping[str, Any]) -> str:
-    """A funnel as aligned lines: in, kept, then each reason; `counts` as `Counts.to_json` gives it."""
+    """Format a funnel as aligned lines: in, kept, then each reason; `counts` is what `Counts.to_json` returns."""
     rows = [("in", counts["records_in"]), ("kept", counts["kept"])]
     rows += [(f"dropped: {reason}", n) for reason, n in counts["dropped"].items()]
     rows += [(f"failed: {reason}", n) for reason, n in counts["failed"].items()]

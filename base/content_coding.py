@@ -1,8 +1,8 @@
-"""From the bytes on the wire to the body: transfer and content coding of HTTP (RFC 9112 §7, RFC 9110 §8.4), bounded.
+"""Decoding of HTTP bodies: transfer coding (RFC 9112 §7) and content coding (RFC 9110 §8.4), with bounded output.
 
-Archives hold what servers sent, and sometimes what a crawler made of it under the server's old headers. So a label that
-the first bytes contradict is ignored, and data that break off give what was decoded before the break. What never
-happens is an output above `max_bytes`: a bomb stops there, whatever it would have become.
+Archives contain what servers sent, and sometimes what a crawler decoded from it under the server's original headers. So
+an encoding header that contradicts the first bytes is ignored, and truncated data yields what was decoded before the
+end. The output never exceeds `max_bytes`: a decompression bomb stops there.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 MAX_CODINGS = 2
 MAX_CHUNKS = 500_000  # half a second of CPU time; 64 MiB in chunks of one byte took ten
-_FEED_BYTES = 16 << 10  # small: after each gzip member zlib copies what is left of the chunk, and there may be many
+_FEED_BYTES = 16 << 10  # small: after each gzip member zlib copies the rest of the chunk, and there may be many members
 _BROTLI_READ_BYTES = 16 << 10
-_ZSTD_WINDOW_BYTES = 8 << 20  # the most that RFC 9659 allows for HTTP
+_ZSTD_WINDOW_BYTES = 8 << 20  # maximum that RFC 9659 allows for HTTP
 _MAX_CHUNK_LINE_BYTES = 4096
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?")
 
@@ -28,7 +28,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class BodyError(ValueError):
-    """A body that cannot be had; `reason` is a stable key, `start` what was decoded of one above a bound."""
+    """Raised if a body can't be decoded; `reason` is a stable key, `start` what was decoded up to an exceeded bound."""
 
     def __init__(self, reason: str, detail: str = "", start: bytes = b"") -> None:
         self.reason = reason
@@ -37,10 +37,10 @@ class BodyError(ValueError):
 
 
 def decode_body(raw: bytes, transfer_encoding: str, content_encoding: str, max_bytes: int) -> bytes:
-    """Undo both codings of `raw`. The encodings are the header values, several headers joined by a comma.
+    """Undo the transfer and content coding of `raw`; the encodings are header values, repeated ones joined by commas.
 
-    BodyError with the reason 'body_too_large', 'too_many_chunks', 'too_many_content_codings', 'unknown_content_coding' or
-    'damaged_body'.
+    Raises BodyError with the reason 'body_too_large', 'too_many_chunks', 'too_many_content_codings',
+    'unknown_content_coding' or 'damaged_body'.
     """
     body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
     codings = [coding for coding in _codings(content_encoding) if coding != "identity"]
@@ -56,7 +56,7 @@ def decode_body(raw: bytes, transfer_encoding: str, content_encoding: str, max_b
 
 
 def decoded_start(raw: bytes, transfer_encoding: str, content_encoding: str, n_bytes: int) -> bytes:
-    """The first `n_bytes` of what `decode_body` returns; empty where the body cannot be decoded."""
+    """Return the first `n_bytes` of what `decode_body` returns; empty if the body can't be decoded."""
     try:
         body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
     except BodyError as error:
@@ -73,9 +73,9 @@ def decoded_start(raw: bytes, transfer_encoding: str, content_encoding: str, n_b
 
 
 def dechunk(raw: bytes) -> bytes:
-    """Join the chunks of a chunked body; one that was never chunked comes back as it is, one cut short as far as it goes.
+    """Join the chunks of a chunked body; a truncated body returns the chunks it has, an unchunked one is unchanged.
 
-    BodyError with the reason 'too_many_chunks' above MAX_CHUNKS.
+    Raises BodyError with the reason 'too_many_chunks' above MAX_CHUNKS.
 
     >>> dechunk(b"5\\r\\nhello\\r\\n6; x=y\\r\\n world\\r\\n0\\r\\n\\r\\n")
     b'hello world'
@@ -109,7 +109,7 @@ def _gunzip(data: bytes, max_bytes: int) -> bytes:
 
 
 def _inflate(data: bytes, max_bytes: int) -> bytes:
-    """'deflate' means zlib's format; some servers have always sent the bare stream, and some send text under its name."""
+    """Decode 'deflate', which means the zlib format; some servers send a raw deflate stream or plain text instead."""
     if not data:
         return data
     for window_bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
@@ -122,7 +122,7 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
 
 
 def _is_zlib(data: bytes) -> bool:
-    """RFC 1950: method 8, and a check that makes the first two bytes a multiple of 31."""
+    """Whether the data has a zlib header (RFC 1950): method 8, and the first two bytes are a multiple of 31."""
     return data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
 
 
@@ -146,7 +146,7 @@ def _unzstd(data: bytes, max_bytes: int) -> bytes:
         while piece := reader.read(_FEED_BYTES):
             n_pieces += 1
             yield piece
-        if not n_pieces and zstandard.frame_content_size(data) != 0:  # the reader does not tell a cut from an end
+        if not n_pieces and zstandard.frame_content_size(data) != 0:  # the reader reports truncation as a normal end
             raise zstandard.ZstdError("cut short")
 
     return _collect(pieces(), max_bytes, zstandard.ZstdError)
@@ -162,9 +162,9 @@ _DECODERS: Mapping[str, Callable[[bytes, int], bytes]] = {
 
 
 def _inflated(data: bytes, window_bits: int, max_bytes: int) -> Iterator[bytes]:
-    """What zlib makes of `data`, over all members of a gzip body; other bytes after a member are ignored.
+    """Yield `data` inflated by zlib, over all members of a gzip body; other bytes after a member are ignored.
 
-    A piece has one byte more than `max_bytes` at most: whoever wants the start of a body pays for no more.
+    A piece has at most `max_bytes` + 1 bytes, so a caller that wants only the start of a body doesn't pay for the rest.
     """
     inflater = zlib.decompressobj(window_bits)
     at = 0
@@ -182,7 +182,7 @@ def _inflated(data: bytes, window_bits: int, max_bytes: int) -> Iterator[bytes]:
 
 
 def _collect(pieces: Iterator[bytes], max_bytes: int, failure: type[Exception] = zlib.error) -> bytes:
-    """Join decoded pieces up to the bound; when the decoder fails, what came before is the body, if anything did."""
+    """Join decoded pieces up to the bound; if the decoder fails, return what it decoded before, if anything."""
     out = bytearray()
     try:
         for piece in pieces:

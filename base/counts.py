@@ -1,4 +1,7 @@
-"""The funnel: what came in, what stayed, what went and why. Imports nothing, so that the bare tokenizer can count too."""
+"""The funnel: how many records came in, were kept, were dropped and failed, by reason.
+
+Imports nothing, so that the tokenizer can use it without the extras.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class Counts:
-    """A funnel: records in = kept + dropped (by reason) + failed (by reason); of these, `reused` found their work done."""
+    """A funnel: records in = kept + dropped (by reason) + failed (by reason).
+
+    `reused` counts the records among them whose result an earlier run had already produced.
+    """
 
     records_in: int = 0
     kept: int = 0
@@ -17,17 +23,17 @@ class Counts:
     reused: int = 0
 
     def keep(self, n: int = 1) -> None:
-        """Count n records that stay."""
+        """Count n kept records."""
         self.records_in += n
         self.kept += n
 
     def drop(self, reason: str, n: int = 1) -> None:
-        """Count n records that a rule takes out."""
+        """Count n records that a rule drops."""
         self.records_in += n
         self.dropped[reason] = self.dropped.get(reason, 0) + n
 
     def fail(self, reason: str, n: int = 1) -> None:
-        """Count n records that could not be processed."""
+        """Count n records that couldn't be processed."""
         self.records_in += n
         self.failed[reason] = self.failed.get(reason, 0) + n
 
@@ -50,7 +56,7 @@ class Counts:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; reasons sorted, and `reused` where there are any."""
+        """Return plain JSON values; reasons are sorted, and `reused` is included if it isn't 0."""
         reused = {"reused": self.reused} if self.reused else {}
         return reused | {
             "records_in": self.records_in,

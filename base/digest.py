@@ -1,7 +1,7 @@
-"""A digest of records that does not depend on how they are stored: equal values give equal digests.
+"""A digest of records that doesn't depend on how they are stored: equal values have equal digests.
 
-File bytes change with library versions and row-group sizes; this digest is over the values alone, so two machines can
-prove that they hold the same records.
+File bytes change with library versions and row-group sizes. This digest covers only the values, so it proves that two
+machines have the same records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 DIGEST_ROWS = 1024
 DIGEST_BYTES = 16 << 20
-"""Rows hashed as one block: so many, or fewer that reach so many bytes (`row_bytes`). Part of the digest's definition."""
+"""A block is DIGEST_ROWS rows, or fewer if they reach DIGEST_BYTES (`row_bytes`). Part of the digest's definition."""
 
 
 HASH_BLOCK_BYTES = 2**20
@@ -28,7 +28,7 @@ class RecordDigest:
         self._hash = hashlib.sha256()
 
     def update(self, block: pa.Table) -> None:
-        """Add one block; every block but the last must be as long as `block_rows` says."""
+        """Add one block; every block except the last must have the length that `block_rows` returns."""
         for name in block.column_names:
             self._hash.update(name.encode() + b"\0")
             self._column(block.column(name).combine_chunks())
@@ -58,13 +58,13 @@ class RecordDigest:
 
 
 def block_rows(n_bytes: np.ndarray) -> int:
-    """How many rows make one block, by the `row_bytes` of those to come; 0 when they do not fill it."""
+    """Return how many rows make up the next block, given the `row_bytes` of pending rows; 0 if they don't fill one."""
     reached = int(np.searchsorted(np.cumsum(n_bytes[:DIGEST_ROWS]), DIGEST_BYTES)) + 1
     return min(reached, DIGEST_ROWS) if min(reached, DIGEST_ROWS) <= len(n_bytes) else 0
 
 
 def row_bytes(table: pa.Table) -> np.ndarray:
-    """The size of each row: its strings in UTF-8, 64 bytes for each item of a list, nothing for numbers."""
+    """Return each row's size (int64): its strings in UTF-8, 64 bytes per list item, nothing for numbers."""
     total = np.zeros(table.num_rows, np.int64)
     for column in table.columns:
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
@@ -75,7 +75,7 @@ def row_bytes(table: pa.Table) -> np.ndarray:
 
 
 def file_sha256(file: BinaryIO) -> str:
-    """SHA-256 of a file's bytes from where it stands, in hex."""
+    """Return the SHA-256 (hex) of a file's bytes from its current position on."""
     digest = hashlib.sha256()
     while block := file.read(HASH_BLOCK_BYTES):
         digest.update(block)
@@ -83,7 +83,7 @@ def file_sha256(file: BinaryIO) -> str:
 
 
 def _text(array: Any) -> memoryview | bytes:
-    """The values one after the other, where they lie; of a null nothing."""
+    """Return the concatenated values without copying them; a null adds nothing."""
     if array.null_count:
         array = pc.fill_null(array, pa.scalar("").cast(array.type))
     _, offsets, values = array.buffers()

@@ -1,16 +1,16 @@
-"""The engine maps a function over tasks in worker processes, and survives what single records do to them.
+"""The engine: maps a function over tasks in worker processes and survives records that crash or hang a worker.
 
-A worker notes the record it is on (`base/journal.py`). When it dies there, makes no progress there or takes too much
-memory there, that record is tried once more alone, in a fresh worker:
+A worker notes the record it is working on (`base/journal.py`). If it dies, stalls or uses too much memory during that
+record, the record is retried alone in a fresh worker:
 
-    it dies alone too          the record is set aside; the part is retried without it
-    it survives alone          the whole part is retried; the record is set aside if the part dies at it a second time
+    it kills the worker again  the record is set aside, and the part is retried without it
+    it survives alone          the entire part is retried; if the record kills the worker again, it is set aside
 
-A death outside any record is the part's own: the part is retried once, then it fails.
+A death outside any record is charged to the part: the part is retried once, then it fails.
 
-SIGKILL and SIGTERM that the engine did not send say nothing about the record: an operator sends them, and so does the
-kernel when the machine runs out of memory. They count only when a record is killed KILLS_ALONE times while it is
-retried alone, with growing pauses between; otherwise the part is retried until MAX_RETRIES_PER_PART.
+SIGKILL and SIGTERM that the engine didn't send say nothing about the record: an operator may have sent them, or the
+kernel when the machine ran out of memory. They count only if a record is killed KILLS_ALONE times while it is retried
+alone, with growing pauses in between. Otherwise the part is retried up to MAX_RETRIES_PER_PART times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.base.errors import ConfigError, MachineError
 from webtext.base.journal import Journal
 from webtext.base.process import Death, WorkerProcess
 from webtext.base.worker import Done, Order, Preparation, Raised
@@ -36,7 +36,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 POLL_SECONDS = 0.05
-MAX_RETRIES_PER_PART = 64  # each record that kills costs two, so a part may hold about thirty of them
+MAX_RETRIES_PER_PART = 64  # each record that kills a worker costs two, so a part may contain about thirty of them
 KILLS_ALONE = 3
 PAUSE_SECONDS, PAUSE_GROWTH, MAX_PAUSE_SECONDS = 1.0, 4.0, 60.0  # before a part that was killed from outside is retried
 MAX_FAILED_STARTS = 3
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one worker may use. `memory_bytes` counts private resident memory: mapped files are not in it."""
+    """Limits of one worker. `memory_bytes` bounds private resident memory, which doesn't include mapped files."""
 
     record_seconds: float = 120.0  # without progress, on a record or a batch of them
     idle_seconds: float = 1800.0  # without progress outside records: reading, sorting, publishing a part
@@ -61,18 +61,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """A part that failed as a whole."""
+    """A part that failed as a whole: the index of its task and the error."""
 
     index: int
     error: str
 
 
 class Engine(Protocol):
-    """What a stage needs from an engine."""
+    """The interface that stages use."""
 
     @property
     def workers(self) -> int:
-        """How many tasks run at a time."""
+        """Number of tasks that run at the same time."""
 
     def map(
         self,
@@ -87,7 +87,7 @@ class Engine(Protocol):
         """Call function(journal, task) for each task; see `LocalEngine.map`."""
 
     def prepare(self, n: int, module: str, files: Sequence[int] = ()) -> None:
-        """Have n workers ready, new ones with the module imported; see `LocalEngine.prepare`."""
+        """Make sure that n workers are idle; new ones import the module. See `LocalEngine.prepare`."""
 
 
 def _ignore(*_: object) -> None:
@@ -115,26 +115,26 @@ class LocalEngine:
         on_set_aside: Callable[[int, int, str], None] = _ignore,
         on_begun: Callable[[], None] = _ignore,
     ) -> list[TaskFailure]:
-        """Call function(journal, task) for each task and return those that failed, in order.
+        """Call function(journal, task) for each task and return the tasks that failed, in order.
 
-        `function` is importable by name. `on_done(index, result)` is called here as tasks finish, in any order.
-        `set_aside` gives for a task index the records known to kill, with their causes; `on_set_aside(index, position,
-        cause)` is called for each new one before its part is tried again. `on_begun()` is called once, when a worker is seen
-        on a record: what it had to import is behind it. A bad input or setting (exit codes 2 and 3)
-        and a machine that lacks something (a full disk) stop the map: that error is raised here.
+        `function` must be importable by name. `on_done(index, result)` is called in this process as tasks finish, in
+        any order. `set_aside` maps a task index to the records known to kill workers and their causes;
+        `on_set_aside(index, position, cause)` is called for each new one before its part is retried. `on_begun()` is
+        called once, when a worker is first seen on a record and has therefore finished its imports. A bad input or
+        setting (exit codes 2 and 3) and a machine that lacks something (a full disk) stop the map and are raised here.
         """
         if getattr(function, "__module__", None) == "__main__":
             raise ConfigError(
                 f"the function '{function.__qualname__}' is in the main script, where workers cannot import it",
-                "put it into a module of its own",
+                "move it to a module of its own",
             )
         parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
         return _Map(self, function, tasks, parts, on_done, on_set_aside, on_begun).run()
 
     def prepare(self, n: int, module: str, files: Sequence[int] = ()) -> None:
-        """Have n workers that are idle: those that must be started for it import the module meanwhile, and no one waits.
+        """Make sure that n workers are idle. New workers import the module in the background; this call doesn't wait.
 
-        They inherit the file descriptors `files`. The next map takes them last, after those that were there before.
+        New workers inherit the file descriptors `files`. The next map uses them last, after the older ones.
         """
         for _ in range(n - len(self._idle)):
             worker = WorkerProcess(self.limits.memory_bytes, quiet=self._quiet, files=files)
@@ -142,7 +142,7 @@ class LocalEngine:
             self._idle.insert(0, worker)
 
     def close(self) -> None:
-        """End all workers."""
+        """Kill all idle workers."""
         for worker in self._idle:
             worker.kill()
         self._idle.clear()
@@ -156,11 +156,11 @@ class LocalEngine:
     def __del__(self) -> None:
         try:
             self.close()
-        except Exception:  # at the interpreter's end, when the modules that closing needs are gone
+        except Exception:  # at interpreter shutdown, when modules that `close` needs are gone
             return
 
     def take(self) -> WorkerProcess:
-        """A living worker without a task."""
+        """Return an idle worker, or start one."""
         while self._idle:
             worker = self._idle.pop()
             if worker.alive:
@@ -169,7 +169,7 @@ class LocalEngine:
         return WorkerProcess(self.limits.memory_bytes, quiet=self._quiet)
 
     def give_back(self, worker: WorkerProcess) -> None:
-        """Keep a worker for the next task, unless it has done its share or holds much memory."""
+        """Keep a worker for the next task, unless it has done `tasks_per_worker` tasks or still uses much memory."""
         used_up = worker.n_tasks >= self.limits.tasks_per_worker
         if used_up or worker.private_bytes() > self.limits.memory_bytes // 2:
             worker.kill()
@@ -179,14 +179,14 @@ class LocalEngine:
 
 @dataclass(slots=True)
 class _Part:
-    """What is known about one task while its map runs."""
+    """The state of one task while its map runs."""
 
     index: int
     set_aside: dict[int, str]
-    crashed: set[int] = field(default_factory=set)  # records that died once by themselves
+    crashed: set[int] = field(default_factory=set)  # records that killed a worker once
     survived_alone: set[int] = field(default_factory=set)
-    kills_alone: Counter[int] = field(default_factory=Counter)  # by record, from outside
-    n_kills: int = 0  # from outside, at any record
+    kills_alone: Counter[int] = field(default_factory=Counter)  # outside kills during a retry alone, by record
+    n_kills: int = 0  # outside kills at any record
     died_outside_records: bool = False
     n_retries: int = 0
 
@@ -201,7 +201,7 @@ class _Attempt:
 
 
 class _Map:
-    """One call of `map`: which parts wait, which run where, which failed."""
+    """One call of `map`: the parts that wait, run and failed."""
 
     def __init__(
         self,
@@ -232,12 +232,12 @@ class _Map:
                 ready = set(wait([worker.connection for worker in self.running], timeout=POLL_SECONDS))
                 for worker in [worker for worker in self.running if worker.connection in ready]:
                     self._hear(worker)
-                # At most a second a look: a run that was suspended (Ctrl-Z) has not stalled.
+                # At most a second per iteration: a run that was suspended (Ctrl-Z) hasn't stalled.
                 elapsed, looked = min(time.monotonic() - looked, 1.0), time.monotonic()
                 for worker in list(self.running):
                     self._watch(worker, elapsed)
             return sorted(self.failures, key=lambda failure: failure.index)
-        finally:  # any error, Ctrl-C too, ends what still runs
+        finally:  # after any error, including Ctrl-C, no worker may keep running
             for worker in self.running:
                 worker.kill()
 
@@ -251,12 +251,12 @@ class _Map:
             worker = self.engine.take()
             self.running[worker] = attempt
             part = attempt.part
-            # Pickled when it is sent, so that memory never holds all tasks twice.
+            # Pickled just before it is sent, so that memory never contains all tasks twice.
             call = pickle.dumps((self.function, self.tasks[part.index]), protocol=pickle.HIGHEST_PROTOCOL)
             worker.send(Order(list(sys.path), call, dict(part.set_aside), attempt.only))
 
     def _hear(self, worker: WorkerProcess) -> None:
-        """A worker has sent something, or has died: both make its socket readable."""
+        """Handle a worker whose socket is readable: it has sent a message, or it has died."""
         try:
             message = worker.connection.recv()
         except (EOFError, OSError):
@@ -269,7 +269,7 @@ class _Map:
         attempt = self.running.pop(worker)
         worker.n_tasks += 1
         self.engine.give_back(worker)
-        if attempt.only is not None:  # whatever it says, the record did not kill it
+        if attempt.only is not None:  # whatever the answer is, the record didn't kill the worker
             attempt.part.survived_alone.add(attempt.only)
             self._retry(attempt.part, None)
         elif isinstance(message, Raised):
@@ -282,7 +282,7 @@ class _Map:
             self.on_done(attempt.part.index, message.result)
 
     def _watch(self, worker: WorkerProcess, elapsed: float) -> None:
-        """Kill a worker that makes no progress or has taken too much memory."""
+        """Kill a worker that makes no progress or uses too much memory."""
         attempt = self.running[worker]
         if worker.private_bytes() > self.limits.memory_bytes:
             self._died(worker, Death(worker.journal.position, worker.memory_cause))
@@ -300,7 +300,7 @@ class _Map:
             self._died(worker, Death(position, f"no progress for {bound:g} s"))
 
     def _died(self, worker: WorkerProcess, death: Death) -> None:
-        """Charge a death to a record or to the part, and decide what is tried next."""
+        """Charge a death to a record or to the part, and schedule the retry."""
         attempt = self.running.pop(worker)
         worker.kill()
         part = attempt.part
@@ -323,7 +323,7 @@ class _Map:
             self._set_aside(part, death.position, death.cause)
 
     def _killed(self, attempt: _Attempt, death: Death) -> None:
-        """Retry what somebody else killed: alone to see whether it is the record's fault, after a pause."""
+        """Retry after a kill from outside: after a pause, and alone to find out whether the record is the cause."""
         part, position = attempt.part, death.position
         part.n_kills += 1
         pause = min(PAUSE_SECONDS * PAUSE_GROWTH ** min(part.n_kills - 1, 8), MAX_PAUSE_SECONDS)
@@ -337,7 +337,7 @@ class _Map:
 
     def _set_aside(self, part: _Part, position: int, cause: str) -> None:
         part.set_aside[position] = cause
-        if position >= 0:  # else a batch, which is now worked on row by row
+        if position >= 0:  # a negative position is a batch, which is now processed row by row
             self.on_set_aside(part.index, position, cause)
         self._retry(part, None)
 
@@ -355,12 +355,12 @@ class _Map:
     def _failed_to_start(self, part: _Part, only: int | None, cause: str) -> None:
         self.n_failed_starts += 1
         if self.n_failed_starts >= MAX_FAILED_STARTS:
-            raise EnvironmentError_(f"worker processes cannot start ({cause})", "their own message is above, on stderr")
+            raise MachineError(f"worker processes cannot start ({cause})", "see their message above, on stderr")
         self.waiting.appendleft(_Attempt(part, only))
 
 
 def available_cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,13 +1,13 @@
-"""Everything webtext raises on purpose, as one small tree.
+"""All errors that webtext raises on purpose, as one small tree.
 
     WebtextError              what was wrong, what was expected, what to do next: at most three lines
     ├── ConfigError           a setting or a command line is wrong                     exit code 2
     ├── InputError            a file or a part set breaks its contract                 exit code 3
-    │   └── ShardCorrupt      a token shard does not hold what its header says         exit code 3
-    ├── NetworkError          a remote service could not be used at all                exit code 1
-    ├── Interrupted           a run was asked to end, and saved what it had            exit code 130
-    ├── RunFailed             some parts failed; the others are done and stay          exit code 1
-    └── EnvironmentError_     this machine lacks something: an extra, disk space       exit code 1
+    │   └── ShardCorrupt      a token shard's content doesn't match its header         exit code 3
+    ├── NetworkError          a remote service couldn't be used at all                 exit code 1
+    ├── Interrupted           a run was asked to stop, and saved its state             exit code 130
+    ├── RunFailed             some parts failed; the finished ones are kept            exit code 1
+    └── MachineError          this machine lacks something: an extra, disk space       exit code 1
 
 Library code raises; only the command line prints and chooses exit codes.
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 
 class WebtextError(Exception):
-    """An error for the user: what was wrong with its value and place, then what was expected or what to do next.
+    """An error for the user: what was wrong, with its value and place; then what was expected or what to do next.
 
     >>> str(ConfigError("unknown key 'min_karm' in [crawl.links]", "did you mean 'min_karma'?"))
     "unknown key 'min_karm' in [crawl.links]\\ndid you mean 'min_karma'?"
@@ -33,7 +33,7 @@ class WebtextError(Exception):
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type[WebtextError], tuple[str, ...]]:
-        """Errors travel from worker processes: rebuild from the lines, not from the joined text."""
+        """Rebuild the error from its lines, not from the joined text: errors are pickled by worker processes."""
         return type(self), self.lines
 
 
@@ -50,44 +50,42 @@ class InputError(WebtextError):
 
 
 class ShardCorrupt(InputError):
-    """A token shard does not hold what its header says."""
+    """A token shard's content doesn't match its header."""
 
 
 class NetworkError(WebtextError):
-    """A remote service could not be used at all (one page that fails is a counted reason instead)."""
+    """A remote service couldn't be used at all (a single page that fails is counted with a reason instead)."""
 
 
 class RunFailed(WebtextError):
-    """Some parts failed; the others are done and stay."""
+    """Some parts failed; the finished ones are kept."""
 
 
 class Interrupted(WebtextError):
-    """A run was asked to end, and saved what it had: the same command goes on."""
+    """A run was asked to stop, and saved its state: rerun the same command to resume."""
 
     exit_code = 130
 
 
-class EnvironmentError_(WebtextError):
+class MachineError(WebtextError):
     """This machine lacks something: an extra, disk space, memory."""
 
 
 class DryRun(Exception):
-    """Ends a dry run at the first stage that has work to do: what follows depends on what it would write."""
+    """Ends a dry run at the first stage that has work to do, because later stages depend on what it would write."""
 
 
-def missing_extra(package: str, extra: str) -> EnvironmentError_:
-    """The error for an absent optional dependency, with the line that installs it.
+def missing_extra(package: str, extra: str) -> MachineError:
+    """Return the error for a missing optional dependency, with the command that installs it.
 
     >>> missing_extra("pyarrow", "build").lines[1]
     "install it with: pip install 'webtext[build]'"
     """
-    return EnvironmentError_(
-        f"the package '{package}' is not installed", f"install it with: pip install 'webtext[{extra}]'"
-    )
+    return MachineError(f"the package '{package}' is not installed", f"install it with: pip install 'webtext[{extra}]'")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint that names the nearest known name, or lists what is known.
+    """Return a hint with the nearest known name, or with all known names.
 
     >>> did_you_mean("min_karm", ["min_karma", "before"])
     "did you mean 'min_karma'?"

@@ -1,6 +1,6 @@
-"""The head of an HTTP/1 response as archives hold it: read with the tolerance of a browser, not with that of a server.
+"""Parser for the head of an archived HTTP/1 response, as tolerant as a browser.
 
-Bare line feeds, folded lines, lines that are no header and Latin-1 bytes occur in every crawl (RFC 9112 §2.2, §5.2).
+Bare line feeds, folded lines, lines that aren't headers and Latin-1 bytes occur in every crawl (RFC 9112 §2.2, §5.2).
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import re
 
 _MAX_HEAD_BYTES = 256 << 10
-_MAX_INTERIM = 16  # answers with a status of 1xx before the one that counts
+_MAX_INTERIM = 16  # responses with a 1xx status before the final one
 _HEAD_END = re.compile(
     rb"\n\r?\n"
-)  # a carriage return before it is cut off later: looking for it takes five times as long
+)  # a carriage return in front is removed later: including it in the pattern takes five times as long
 _STATUS_LINE = re.compile(r"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
 
 
 class Headers:
-    """Header fields in their order; names are compared without case."""
+    """Header fields in their original order; names are case-insensitive."""
 
     __slots__ = ("_first", "fields")
 
     def __init__(self, fields: tuple[tuple[str, str], ...] = ()) -> None:
         self.fields = fields
-        self._first: dict[str, str] | None = None  # by lower-case name; made when first asked for
+        self._first: dict[str, str] | None = None  # by lower-case name; built on first use
 
     @property
     def first(self) -> dict[str, str]:
@@ -32,15 +32,15 @@ class Headers:
         return self._first
 
     def get(self, name: str, default: str = "") -> str:
-        """The first value of `name`."""
+        """Return the first value of `name`."""
         return self.first.get(name.lower(), default)
 
     def get_all(self, name: str) -> list[str]:
-        """All values of `name`."""
+        """Return all values of `name`."""
         return [value for known, value in self.fields if known.lower() == name.lower()]
 
     def joined(self, name: str) -> str:
-        """All values of `name` as one list, as RFC 9110 §5.3 reads repeated fields."""
+        """Return all values of `name` joined by commas, the meaning of repeated fields in RFC 9110 §5.3."""
         return ", ".join(self.get_all(name))
 
     def __repr__(self) -> str:
@@ -48,9 +48,9 @@ class Headers:
 
 
 def split_http(block: bytes) -> tuple[int, Headers, bytes] | None:
-    """Split a response into status, headers and body; None when it has no status line, or no end of a huge head.
+    """Split a response into status, headers and body; None if it has no status line, or if a huge head doesn't end.
 
-    Interim answers (1xx) before the response are skipped; None where there are more than sixteen of them.
+    Interim responses (1xx) before the final one are skipped; the result is None if there are more than sixteen.
 
     >>> split_http(b"HTTP/1.1 200 OK\\r\\nA: b\\r\\n\\r\\nbody")
     (200, Headers((('A', 'b'),)), b'body')
@@ -74,7 +74,7 @@ def split_http(block: bytes) -> tuple[int, Headers, bytes] | None:
 
 
 def _fields(lines: list[str], *, folded: bool) -> Headers:
-    """Lines that are no header are left out; a folded line continues the one before."""
+    """Parse header lines; lines that aren't headers are skipped, and a folded line continues the one before."""
     if not folded:
         split = [line.partition(":") for line in lines]
         return Headers(tuple([(name.strip(), value.strip()) for name, colon, value in split if colon]))

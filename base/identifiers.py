@@ -1,6 +1,6 @@
-"""What records are known by, and which of them are held out: hashes of their content, as lower-case hex.
+"""Ids of records and the train/validation split: hashes of the records' content, as lower-case hex.
 
-Imports nothing but hashes, so that a process may know a link's id long before it needs Arrow.
+Imports only hashlib, so that a process can compute a link's id without loading Arrow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEYED = hashlib.blake2b(key=SPLIT_KEY, digest_size=8)
 
 
 def link_id(url: str) -> str:
-    """The first 32 hex digits of SHA-256 of the canonical URL.
+    """Return the first 32 hex digits of the SHA-256 of the canonical URL.
 
     >>> link_id("https://example.com/")
     '0f115db062b7c0dd030b16878c99dea5'
@@ -25,7 +25,7 @@ def link_id(url: str) -> str:
 
 
 def page_document_id(url: str, date: str, body: bytes) -> str:
-    """The id of a document from a page: 32 hex digits of SHA-256(url "\\n" date "\\n" SHA-256 of the decoded body).
+    """Return a page's document id: 32 hex digits of SHA-256(url "\\n" date "\\n" SHA-256 of the decoded body).
 
     `date` is the WARC-Date header as written, `body` the payload without content and transfer encoding.
     """
@@ -33,14 +33,14 @@ def page_document_id(url: str, date: str, body: bytes) -> str:
 
 
 def text_digest(text: str) -> str:
-    """The first 32 hex digits of SHA-256 of the text in UTF-8."""
+    """Return the first 32 hex digits of the SHA-256 of the text in UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
 
 
 def split_of(identifier: str, validation_ratio: float = VALIDATION_RATIO) -> str:
-    """'train' or 'validation', decided by a keyed hash of a link_id (or of a document id where there is no link).
+    """Return 'train' or 'validation', by a keyed hash of a link_id (or of a document id without a link).
 
-    A function of the identifier alone, so two builds that share links share their held-out set.
+    The split depends only on the identifier, so two builds that share links share their held-out set.
     """
     keyed = _KEYED.copy()
     keyed.update(identifier.encode())

@@ -1,7 +1,7 @@
-"""The journal: which record a worker is on, noted in memory that outlives the worker.
+"""The journal: the record that a worker is processing, noted in memory that outlives the worker.
 
-A worker that segfaults can tell nobody anything; the eight bytes it wrote before it began the record still can.
-The engine reads them to charge a death to one record instead of to the part (`base/engine.py`).
+A worker that segfaults can't report anything, but the eight bytes that it wrote before the record are still there.
+The engine reads them to charge a death to one record instead of the entire part (`base/engine.py`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 KILLED_WORKER = "killed_worker"
-"""Why a record that was set aside has no result."""
+"""Reason of a record that was set aside because it kills workers."""
 RAISED = "raised"
-"""Why a record on which the function raised an error has none."""
+"""Reason of a record for which the function raised an error."""
 
-_POSITION, _STEPS, _OUT_OF_MEMORY = range(3)  # one aligned 64-bit cell each, so a reader never sees half a write
+_POSITION, _STEPS, _OUT_OF_MEMORY = range(3)  # one aligned 64-bit cell each, so that no reader sees half a write
 _NOWHERE = -1
 JOURNAL_BYTES = 3 * 8
 
 
 class JournalPage:
-    """The shared memory itself: written by one worker, read by the engine while and after that worker lives."""
+    """The shared memory, written by one worker and read by the engine during and after that worker's life."""
 
     def __init__(self, file_descriptor: int) -> None:
         os.ftruncate(file_descriptor, JOURNAL_BYTES)
@@ -37,57 +37,60 @@ class JournalPage:
 
     @property
     def position(self) -> int | None:
-        """The record that was begun and not finished."""
+        """Position of the record that was begun and not finished; None if there is none."""
         position = self._cells[_POSITION]
         return None if position == _NOWHERE else position
 
     @property
     def steps(self) -> int:
-        """How often the position was written: unchanged while one record lasts."""
+        """How often the position was written; unchanged while a record is being processed."""
         return self._cells[_STEPS]
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether the worker gave up because an allocation was refused."""
+        """Whether the worker exited because an allocation failed."""
         return bool(self._cells[_OUT_OF_MEMORY])
 
     def reset(self) -> None:
-        """Begin a task: on no record."""
+        """Begin a task, outside any record."""
         self._cells[_OUT_OF_MEMORY] = 0
         self.note(None)
 
     def note(self, position: int | None) -> None:
-        """Write the position."""
+        """Write the position of the record that begins; None means outside any record."""
         self._cells[_POSITION] = _NOWHERE if position is None else position
         self._cells[_STEPS] += 1
 
     def note_out_of_memory(self) -> None:
-        """Leave the cause of the coming end."""
+        """Record that the worker is about to exit because it is out of memory."""
         self._cells[_OUT_OF_MEMORY] = 1
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._cells.release()
         self._map.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The result of a record that could not be processed."""
+    """The result of a record that couldn't be processed."""
 
     reason: str
     cause: str
 
     @classmethod
     def of(cls, error: Exception) -> Failed:
-        """A record on which a function raised; the error itself when it is not the record's fault, or the engine's to judge."""
+        """Return the result of a record for which a function raised `error`.
+
+        Re-raises errors that aren't the record's fault (`stopping_error`), and MemoryError, which the engine handles.
+        """
         if isinstance(error, MemoryError) or stopping_error(error):
             raise error
         return cls(RAISED, f"{type(error).__name__}: {error}"[:200])
 
 
 class Rows(Protocol):
-    """What `apply_to_batches` works on: an Arrow record batch or table."""
+    """The interface that `apply_to_batches` needs: an Arrow record batch or table."""
 
     @property
     def num_rows(self) -> int: ...
@@ -98,10 +101,10 @@ B = TypeVar("B", bound=Rows)
 
 
 class Journal:
-    """One attempt at a task, as its function sees it: what to leave out, and where to note the record at hand.
+    """One attempt at a task, as its function sees it: the records to leave out, and where to note the current record.
 
-    `set_aside` gives the cause for each record that is known to kill its worker. When `only` is a position, this
-    attempt retries that record alone: whatever else the function does, nothing it makes will be used.
+    `set_aside` maps each record that is known to kill its worker to the cause. If `only` is a position, this attempt
+    retries that record alone, and the function's output is discarded.
     """
 
     def __init__(
@@ -112,9 +115,10 @@ class Journal:
         self.only = only
 
     def watch(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """Yield each record of (position, record) after noting its position; between two records the journal is idle.
+        """Yield each (position, record) after noting its position; between two records the journal is idle.
 
-        Records set aside are left out, and with `only` every other record is. Positions are unique in a task.
+        Records that were set aside are skipped; with `only`, all other records are skipped. Positions are unique in a
+        task.
         """
         for position, record in records:
             if position in self.set_aside or (self.only is not None and position != self.only):
@@ -127,11 +131,11 @@ class Journal:
                 return
 
     def apply_to_batches(self, function: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[B, R | Failed]]:
-        """Run `function` on batches of rows; yield (rows, result) in order, and (one row, Failed) for each that fails.
+        """Run `function` on batches of rows; yield (rows, result) in order, and (one row, Failed) for each failed row.
 
-        A batch is noted as a whole, under a number below -1; a row's position is its place in all batches together. A
-        batch in which the worker died or the function raised is worked on row by row, so that it costs only those rows
-        that fail alone. The results must not depend on how rows are cut into batches.
+        A batch is noted as one record, under a number below -1; a row's position is its index over all batches. If the
+        worker died in a batch or the function raised, the batch is processed row by row, so that only the rows that
+        fail alone are lost. The results must not depend on how rows are split into batches.
         """
         start = 0
         for batch in batches:
@@ -164,11 +168,11 @@ class Journal:
             yield rows, result
 
     def note(self, position: int) -> None:
-        """From here on a death is charged to the record at `position`."""
+        """From now on, charge a death to the record at `position`."""
         if self._page:
             self._page.note(position)
 
     def idle(self) -> None:
-        """From here on a death is charged to the part: nothing of a record is being worked on."""
+        """From now on, charge a death to the part: no record is being processed."""
         if self._page:
             self._page.note(None)

@@ -1,4 +1,4 @@
-"""Lines over an axis as SVG, without script: the one drawing of every page that shows losses."""
+"""Line charts as SVG, without scripts: used by every page that shows losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TICKS, LOG_TICKS = 6, 10
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points (x, y) joined by a line of a CSS class; with `dot`, a dot each, whose title `dot` tells."""
+    """Points (x, y) joined by a line with a CSS class. `dot` returns the title of a dot drawn at each point."""
 
     points: Sequence[Sequence[float]]
     css_class: str
@@ -24,9 +24,9 @@ class Line:
 def line_chart(
     lines: Sequence[Line], *, x_label: str, y_label: str, label: str, height: int, log_x: bool = False
 ) -> str:
-    """The lines, on an x axis from 0 and a y axis around all points; at least one point is needed.
+    """Return an SVG of the lines, with an x axis from 0 and a y axis around all points; needs at least one point.
 
-    With `log_x`, where every x is above 0, equal ratios of x are equally far apart, and the axis begins at the points.
+    With `log_x`, the x axis is logarithmic and starts near the first point; every x must be above 0.
     """
     points = [point for line in lines for point in line.points]
     numbers = [x for x, _ in points]
@@ -63,7 +63,7 @@ def line_chart(
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers that enclose low … high, about `count` steps of 1, 2, 2.5 or 5.
+    """Return round numbers that enclose low … high, in about `count` steps of 1, 2, 2.5 or 5 times a power of ten.
 
     >>> ticks(0, 1000), ticks(3.61, 5.6)
     ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [3.5, 4.0, 4.5, 5.0, 5.5, 6.0])
@@ -76,7 +76,9 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Numbers 1, 2 and 5 times a power of ten that enclose low … high, both above 0; powers of ten alone where these are many.
+    """Return numbers 1, 2 and 5 times a power of ten that enclose low … high, both above 0.
+
+    If these would be too many, only powers of ten are returned.
 
     >>> log_ticks(0.0012, 0.008), log_ticks(1e-6, 3)
     ([0.001, 0.002, 0.005, 0.01], [1e-06, 1e-05, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0])
@@ -92,7 +94,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def short(n: float) -> str:
-    """A large number as an axis tells it.
+    """Format a large number for an axis label.
 
     >>> short(0), short(250_000), short(2_500_000), short(10**10)
     ('0', '250k', '2.5M', '10G')

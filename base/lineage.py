@@ -1,8 +1,8 @@
-"""Whether a set is stale: made from another as it was once, while that one has other records now.
+"""Staleness: finds part sets whose parents' records have changed since the sets were made.
 
-A set's parts name the parents' parts they were made from by digest (`Source`), and its `run.json` says where the parents
-lay, as seen from the set, so that a build can be moved as a whole. What lies there no more, or is not sealed, tells nothing.
-A URL in a file is never opened, unless it leads to a store that the user named: else a set could make its readers ask any host.
+A set's parts name their parents' parts by digest (`Source`). Its `run.json` has the parents' locations relative to the
+set, so that a build can be moved as a whole. A parent that is missing or not sealed is ignored. A URL in `run.json` is
+opened only if it is in a store that the user named; otherwise a set could make its readers connect to any host.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOKENS_STAGE = "shards.pack"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stale:
-    """A set of which `parts` parts of its parent, as it is now, are not those it was made from."""
+    """A stale set: `parts` parts of its parent have changed since the set was made."""
 
     set: str
     stage: str
@@ -33,15 +33,15 @@ class Stale:
     def __str__(self) -> str:
         changed = f"{self.parts:,} part{'s' if self.parts > 1 else ''} of '{self.parent}' changed since it was made"
         models = ", and so is each model that was trained on it" if self.stage == TOKENS_STAGE else ""
-        return f"'{self.set}' is stale{models}: {changed}; the same command renews it ({self.stage.replace('.', ' ')})"
+        return f"'{self.set}' is stale{models}: {changed}; rerun '{self.stage.replace('.', ' ')}' to renew it"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
 def stale(opened: PartSet) -> list[Stale]:
-    """What the set was made from that has changed since: one for each kind of parent."""
+    """Return one `Stale` for each kind of parent that has changed since the set was made."""
     parents = list(parents_of(opened))
     found = []
     for kind in dict.fromkeys(parent.kind for parent in parents):
@@ -58,9 +58,9 @@ def stale(opened: PartSet) -> list[Stale]:
 
 
 def parents_of(opened: PartSet, *named: Folder) -> Iterator[PartSet]:
-    """The sets that it was made from, as they are now, where they still lie where they lay.
+    """Yield the set's parents in their current state; parents that were moved or deleted are skipped.
 
-    A parent at a URL is opened only where the set itself, or a folder that the user `named`, lies in the same store.
+    A parent at a URL is opened only if the set itself, or a folder that the user `named`, is in the same store.
     """
     stores = [_store(folder.url) for folder in (opened.folder, *named) if not folder.is_local]
     try:
@@ -79,7 +79,7 @@ def parents_of(opened: PartSet, *named: Folder) -> Iterator[PartSet]:
 
 
 def stale_neighbours(opened: PartSet) -> list[Stale]:
-    """The sets beside this one, in the folder where it lies, that were made from it as it was once."""
+    """Return the stale sets in the same parent folder that were made from an earlier state of this one."""
     if not opened.folder.is_local:
         return []
     here = os.path.realpath(opened.folder.local_path())
@@ -91,23 +91,23 @@ def stale_neighbours(opened: PartSet) -> list[Stale]:
         try:
             found += [each for each in stale(PartSet.open(beside.url)) if os.path.realpath(each.parent) == here]
         except InputError:
-            continue  # its own readers say what is wrong with it
+            continue  # its own readers report what is wrong with it
     return found
 
 
 def warn_if_stale(opened: PartSet, console: Console) -> None:
-    """Tell who is about to use the set."""
+    """Print a warning for each parent that has changed since the set was made."""
     for each in stale(opened):
         console.warn(str(each))
 
 
 def places_of(parents: Sequence[Any], folder: Folder) -> list[str]:
-    """Where the part sets among the parents lie, as seen from the folder: what `run.json` says."""
+    """Return the parent part sets' locations relative to the folder, as stored in `run.json`."""
     return [_seen_from(folder, parent.folder) for parent in parents if isinstance(parent, PartSet)]
 
 
 def _store(url: str) -> list[str]:
-    """Scheme and bucket of a URL."""
+    """Return the scheme and bucket of a URL."""
     return url.split("/", 3)[:3]
 
 

@@ -1,9 +1,8 @@
-"""The ways a site says that its pages must not be used, as one table, and the prescan that finds them in a page.
+"""Opt-outs, the ways in which a site forbids the use of its pages: a table of all, and the prescan that finds them.
 
-What a page says for itself stands in the header fields of its response and in the `<meta>` tags of its head. robots.txt
-is fetched by `crawl`. The prescan works on bytes, reads at most HEAD_BYTES of the body, and takes time linear in them:
-it follows the tokenizer of the HTML standard (section 13.2.5), so comments, scripts, attribute values and the text of
-the body match nothing.
+A page's own opt-outs are in its response's header fields and in the `<meta>` tags of its head; robots.txt is fetched by
+`crawl`. The prescan works on bytes, reads at most HEAD_BYTES of the body, and takes time linear in them. It follows the
+tokenizer of the HTML standard (section 13.2.5), so comments, scripts, attribute values and the body's text don't match.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from webtext.base.content_coding import decoded_start
 
 PRODUCT_TOKEN = "webtext"
 
-# Crawlers whose purpose, in their operators' own words, is training data, or whose corpora are known for it.
+# Crawlers whose operators state that they collect training data, or whose corpora are known to be used for training.
 AI_TRAINING_TOKENS = (
     "anthropic-ai",
     "applebot-extended",
@@ -50,12 +49,12 @@ OPT_OUTS: Mapping[str, tuple[str, str]] = {
     "noindex_header": ("obey_noindex", "header 'X-Robots-Tag: noindex' (or 'none')"),
     "noindex_meta": ("obey_noindex", "meta tag 'robots' with 'noindex' (or 'none')"),
 }
-"""Reason -> (the setting that obeys it, on by default; what is looked at)."""
+"""Reason -> (the setting that obeys it, on by default; what is checked)."""
 PAGE_OPT_OUTS = {reason: each for reason, each in OPT_OUTS.items() if not reason.startswith("robots_")}
-"""Those that the page itself carries."""
+"""The opt-outs that are part of the page itself."""
 
 HEAD_BYTES = 64 << 10
-GLANCED_BYTES = 16 << 10  # hold the head of most pages, at a quarter of the cost of decompressing
+GLANCED_BYTES = 16 << 10  # contain the head of most pages, at a quarter of the decompression cost
 
 _TEXT_TYPES = ("text/plain", "text/markdown", "text/x-markdown")  # a tag in plain text is text
 _USAGES = (
@@ -77,14 +76,14 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 
 
 def obeyed(opt_outs: Iterable[str], settings: Any) -> str | None:
-    """The first of these reasons whose setting is on in `settings`; one that has no such setting obeys nothing there."""
+    """Return the first of these reasons whose setting is on in `settings`; a missing setting counts as off."""
     return next((each for each in opt_outs if each in OPT_OUTS and getattr(settings, OPT_OUTS[each][0], False)), None)
 
 
 def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
-    """The reasons why a response's header fields keep the page from us, in the table's order, whatever the settings say.
+    """Return the opt-outs in a response's header fields, in the table's order, regardless of settings.
 
-    Field names are in lower case.
+    Field names must be in lower case.
     """
     found: set[str] = set()
     for name, value in headers:
@@ -97,12 +96,12 @@ def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
         elif name == "tdm-reservation" and "1" in _SEPARATORS.split(value):
             found.add("tdm_reserved")
         elif name == "x-robots-tag":
-            found |= {f"{wish}_header" for wish in _wishes(robots_tag_rules(value))}
+            found |= {f"{rule}_header" for rule in _known(robots_tag_rules(value))}
     return _in_order(found)
 
 
 def body_opt_outs(raw: bytes, headers: Iterable[tuple[str, str]]) -> list[str]:
-    """The reasons in the `<meta>` tags of a response's body, which is as sent, under the codings that `headers` name."""
+    """Return the opt-outs in the `<meta>` tags of a body as it was sent, with the codings that `headers` name."""
     fields = dict(headers)
     if _is_text(fields.get("content-type", "")):
         return []
@@ -117,7 +116,7 @@ def body_opt_outs(raw: bytes, headers: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def meta_opt_outs(body: bytes, content_type: str = "") -> list[str]:
-    """The reasons in the `<meta>` tags of a decoded body; none where its Content-Type says that it is plain text.
+    """Return the opt-outs in the `<meta>` tags of a decoded body; none if its Content-Type is plain text.
 
     >>> meta_opt_outs(b'<head><META content="noimageai, NoAI" name=robots><!-- <meta name=robots content=noindex> -->')
     ['noai_meta']
@@ -130,25 +129,25 @@ def _is_text(content_type: str) -> bool:
 
 
 def _prescan(body: bytes) -> tuple[list[str], bool]:
-    """The reasons, and whether the head ended within these bytes."""
+    """Return the opt-outs, and whether the head ended within these bytes."""
     found: set[str] = set()
     has_ended = False
     for attributes in _metas(_ascii_compatible(body)):
         if attributes is None:
             has_ended = True
             break
-        if not attributes:  # as most: this cannot be an opt-out
+        if not attributes:  # like most tags, it can't be an opt-out
             continue
         name, content = (_text(attributes.get(key, b"")) for key in (b"name", b"content"))
         if name == "tdm-reservation" and content == "1":
             found.add("tdm_reserved")
         elif name == "robots" or name in KNOWN_TOKENS:
-            found |= {f"{wish}_meta" for wish in _wishes(_SEPARATORS.split(content))}
+            found |= {f"{rule}_meta" for rule in _known(_SEPARATORS.split(content))}
     return _in_order(found), has_ended
 
 
 def _metas(page: bytes) -> Iterator[dict[bytes, bytes] | None]:
-    """The attributes of each meta tag of the head, then None if the head ends before the bytes do."""
+    """Yield the attributes of each meta tag of the head, then None if the head ends before the bytes do."""
     at, in_head = 0, False
     while (at := page.find(b"<", at)) >= 0:
         tag = _TAG.match(page, at)
@@ -180,7 +179,7 @@ def _metas(page: bytes) -> Iterator[dict[bytes, bytes] | None]:
 
 
 def _attributes(tag: bytes) -> dict[bytes, bytes]:
-    """Names and values in the inside of a tag, in lower case; none where it cannot be an opt-out, as most cannot."""
+    """Return names and values of a tag's attributes (in lower case); empty if it can't be an opt-out, as most can't."""
     if not (b"no" in tag or b"tdm" in tag or b"&" in tag):
         return {}
     found = _ATTRIBUTE.findall(tag)
@@ -188,7 +187,7 @@ def _attributes(tag: bytes) -> dict[bytes, bytes]:
 
 
 def _ascii_compatible(body: bytes) -> bytes:
-    """At most HEAD_BYTES of the body; of UTF-16, with or without a byte order mark, the characters as ASCII."""
+    """Return at most HEAD_BYTES of the body; UTF-16, with or without a byte order mark, is converted to ASCII."""
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
         codec = "utf-16"
     elif b"\0" in body[:2]:
@@ -202,7 +201,7 @@ def _text(value: bytes) -> str:
     return html.unescape(value.decode("latin-1")).strip().lower()
 
 
-def _wishes(rules: Iterable[str]) -> set[str]:
+def _known(rules: Iterable[str]) -> set[str]:
     known = {"noai": "noai", "noindex": "noindex", "none": "noindex"}
     return {known[rule] for rule in rules if rule in known}
 
@@ -212,7 +211,7 @@ def _in_order(found: set[str]) -> list[str]:
 
 
 def robots_tag_rules(value: str) -> set[str]:
-    """The rules of one X-Robots-Tag field that hold for us: those for everybody, for `webtext` and for AI crawlers.
+    """Return the rules of one X-Robots-Tag field that apply to everybody, to `webtext` or to AI crawlers.
 
     >>> sorted(robots_tag_rules("noai; nofollow")), sorted(robots_tag_rules("googlebot: noindex, nofollow"))
     (['noai', 'nofollow'], [])
@@ -229,7 +228,7 @@ def robots_tag_rules(value: str) -> set[str]:
 
 
 def content_signal(value: str) -> dict[str, str]:
-    """The signals of a `Content-Signal` line or header.
+    """Parse the signals of a `Content-Signal` line or header.
 
     >>> content_signal("search=yes, ai-train=no")
     {'search': 'yes', 'ai-train': 'no'}

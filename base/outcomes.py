@@ -1,7 +1,7 @@
-"""What the counts of finished sets mean for the exit code, and why a set may be empty.
+"""The exit code that follows from the counts of finished sets, and likely causes of an empty set.
 
-A failed record is an outcome (a dead link, a page that is nested too deep), which another run finds again, or it is
-unsettled: another run could change it. Only the latter make the exit code 1.
+A failed record is either an outcome that another run would only repeat (a dead link, a page nested too deep), or it is
+unsettled: another run could change it. Only unsettled records cause exit code 1.
 """
 
 from __future__ import annotations
@@ -28,36 +28,39 @@ UNSETTLED: Mapping[str, str] = {
     **dict.fromkeys((f"http_{status}" for status in (408, 429, 500, 502, 503, 504)), _HOST),
     **dict.fromkeys(("raised", "fetcher_raised", "killed_worker"), _OURS),
 }
-"""Reason of a record that another run could change -> what to do. Lines and rows that hold no record are outcomes."""
+"""Reason that another run could change -> what to do. Lines and rows that don't contain a record are outcomes."""
 
 LIKELY_CAUSES: Mapping[str, str] = {
-    "null_url": "the links of a list are in its column 'url'",
-    "null_score": "--default-score gives one to rows of lists",
-    "null_created": "--default-created gives a time to rows of lists",
-    "too_late": "--before none ([crawl.links] before) takes posts of any time",
-    "too_little_karma": "--min-karma ([crawl.links] and [clean.votes]) sets the least karma",
-    "too_little_karma_sum": "--min-karma ([crawl.links] min_karma) sets the least karma",
-    "address_not_public": "--allow-address HOST:PORT ([crawl.fetch] allow_address) allows an address of your own network",
-    "contact_missing": "--contact ([crawl.fetch] contact) names whom a site can write to",
-    "robots_disallowed": "the sites' robots.txt forbids it; archives are asked with --from",
+    "null_url": "a list's links must be in its column 'url'",
+    "null_score": "--default-score sets the score of a list's rows",
+    "null_created": "--default-created sets the time of a list's rows",
+    "too_late": "--before none ([crawl.links] before) accepts posts of any time",
+    "too_little_karma": "--min-karma ([crawl.links] and [clean.votes]) sets the minimum karma",
+    "too_little_karma_sum": "--min-karma ([crawl.links] min_karma) sets the minimum karma",
+    "address_not_public": "--allow-address HOST:PORT ([crawl.fetch] allow_address) allows an address in your network",
+    "contact_missing": "--contact ([crawl.fetch] contact) is the address that a site can write to",
+    "robots_disallowed": "the sites' robots.txt forbids it; use --from to get pages from archives",
     "dns_failed": "check the network and the name server of this machine",
     "other_language": "--language ([clean.language] language) names the languages to keep, 'all' for any",
     "uncertain_language": "--language all ([clean.language] language) keeps every language",
-    "too_few_words": "--rule too_few_words=N ([clean.rules]) sets the least number of words",
-    "not_http": "a list holds one http(s) URL per line",
+    "too_few_words": "--rule too_few_words=N ([clean.rules]) sets the minimum number of words",
+    "not_http": "a list contains one http(s) URL per line",
     "not_html": "the pages are neither HTML nor text",
-    "duplicate_of_index": "an index named by --index holds all of them already",
+    "duplicate_of_index": "an index named by --index contains all of them already",
 }
 
 
 def unsettled(counts: Counts) -> dict[str, int]:
-    """Reason -> number of the records that another run could change, in order of the reasons."""
+    """Return reason -> number of records that another run could change, sorted by reason."""
     both = sorted((counts.dropped | counts.failed).items())
     return {reason: n for reason, n in both if reason in UNSETTLED}
 
 
 def check_settled(*sets: PartSet, command: str = "") -> None:
-    """RunFailed (exit code 1) where another run could change failed records or answer more links; what is finished stays."""
+    """Raise RunFailed (exit code 1) if another run could change failed records or fetch more links.
+
+    The finished parts are kept.
+    """
     found = {each: reasons for each in sets if (reasons := unsettled(each.counts))}
     if not found:
         for each in sets:
@@ -74,19 +77,19 @@ def check_settled(*sets: PartSet, command: str = "") -> None:
     )
     remedies = dict.fromkeys(UNSETTLED[reason] for reasons in found.values() for reason in reasons)
     raise RunFailed(
-        f"{total:,} records failed that another run could change ({listed})",
+        f"{total:,} records failed; another run could change their outcome ({listed})",
         "; ".join(remedies) + (f": {command}" if command else ""),
-        "all else is written",
+        "all other records are written",
     )
 
 
 def why_empty(made: PartSet) -> tuple[str, str] | None:
-    """What to say of a set that kept no record: the most frequent reason and its likely cause; None of any other set."""
+    """Return a message for a set that kept no record, with the most frequent reason and its likely cause; else None."""
     counts = made.counts
     if made.records and counts.kept:
         return None
     if not counts.records_in:
-        return f"kept 0 records in '{made.folder.url}': the input holds none", "check what was given"
+        return f"kept 0 records in '{made.folder.url}': the input contains none", "check the input"
     reasons = counts.dropped | counts.failed
     most = max(sorted(reasons), key=lambda reason: reasons[reason])
     said = f"kept 0 of {counts.records_in:,} records in '{made.folder.url}': {reasons[most]:,} are '{most}'"
@@ -95,7 +98,7 @@ def why_empty(made: PartSet) -> tuple[str, str] | None:
 
 
 def check_kept(*sets: PartSet) -> None:
-    """InputError (exit code 3) for the first set that kept no record: the next stage would have no input."""
+    """Raise InputError (exit code 3) for the first set that kept no record: the next stage would have no input."""
     for made in sets:
         if said := why_empty(made):
             raise InputError(*said)

@@ -1,13 +1,13 @@
-"""Part sets: what lies between two stages. A folder of numbered, immutable parts and one `manifest.json`.
+"""Part sets, the files that stages exchange: a folder of numbered, immutable parts and one `manifest.json`.
 
     DIR/part-00000.parquet          records of one kind (base/schemas.py), with attachments beside it (.warc.gz, .tok)
-    DIR/part-00000.failures.jsonl   an attachment too: the records that failed, where any did (`Failure`)
+    DIR/part-00000.failures.jsonl   also an attachment: the records that failed, if there are any (`Failure`)
     DIR/_parts/00000.json           the part's entry: it exists if and only if the part is done
-    DIR/manifest.json               gathers the entries and seals the set; replaced atomically
-    DIR/run.json                    times, hosts, workers: covered by no hash
+    DIR/manifest.json               collects the entries and seals the set; replaced atomically
+    DIR/run.json                    times, hosts, workers: not covered by any hash
 
-Readers pin the manifest they opened and refuse a set that is unsealed, altered or of another kind.
-Writing is in `base/partwriter.py`.
+Readers pin the manifest that they opened and reject a set that is unsealed, altered or of another kind.
+`base/partwriter.py` writes part sets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ QUARANTINE = "quarantine.json"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A parent's part that records were made from."""
+    """A part of a parent set from which records were made."""
 
     set: str
     part: str
@@ -53,7 +53,8 @@ class Source:
 class Attachment:
     """A file that belongs to a part: a WARC, its index, a token shard.
 
-    `about` is what its kind's readers want to know before they open it, so that opening a set reads no file of it.
+    `about` is metadata that readers of this kind need before they open the file (e.g. a token shard's header), so that
+    opening a set doesn't read its files.
     """
 
     name: str
@@ -62,13 +63,13 @@ class Attachment:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As in an entry; without `about` when there is nothing to say."""
+        """Return the attachment as plain JSON values for an entry; an empty `about` is omitted."""
         return {name: value for name, value in asdict(self).items() if name != "about" or value}
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One record that could not be processed; `cause` is for people, `reason` is the counted key."""
+    """One record that couldn't be processed; `reason` is the counted key, `cause` is for people."""
 
     id: str
     reason: str
@@ -77,7 +78,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part as its entry describes it. `key` names what it was made from: recipe, sources and what else it depends on."""
+    """One part, as described by its entry. `key` hashes what it was made from: recipe, sources and dependencies."""
 
     name: str
     generation: int
@@ -89,15 +90,15 @@ class Part:
     sources: tuple[Source, ...] = ()
     counts: Counts = field(default_factory=Counts)
     attachments: tuple[Attachment, ...] = ()
-    failures: tuple[Failure, ...] = ()  # in sets of earlier versions; now they are attached
+    failures: tuple[Failure, ...] = ()  # in sets of earlier versions; now they are in an attachment
 
     @property
     def index(self) -> int:
-        """The part's number."""
+        """Return the part's number."""
         return int(self.name.removeprefix("part-").removesuffix(".parquet"))
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as plain JSON values."""
+        """Return the entry as plain JSON values."""
         entry = asdict(self) | {
             "counts": self.counts.to_json(),
             "attachments": [attachment.to_json() for attachment in self.attachments],
@@ -106,7 +107,7 @@ class Part:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Part:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError when it is no entry."""
+        """Invert `to_json`; raises KeyError, TypeError or ValueError if `entry` is not a valid entry."""
         values = dict(entry)
         values["sources"] = tuple(Source(**source) for source in entry["sources"])
         values["attachments"] = tuple(Attachment(**attachment) for attachment in entry["attachments"])
@@ -116,12 +117,15 @@ class Part:
         if any("/" in name or name.startswith(".") for name, _, _ in _files(part)) or part.name != part_name(
             part.index
         ):
-            raise ValueError(f"'{part.name}' is no part of this folder")
+            raise ValueError(f"'{part.name}' is not a valid part name")
         return part
 
 
 def bounded_batches(file: pq.ParquetFile, columns: Sequence[str] | None, max_rows: int) -> Iterator[pa.RecordBatch]:
-    """A Parquet file in batches of at most max_rows rows and of some BATCH_BYTES, by the mean size of a row group's rows."""
+    """Yield a Parquet file in batches of at most `max_rows` rows and about BATCH_BYTES.
+
+    The size is estimated from the mean row size of each row group.
+    """
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         about = [group.column(i) for i in range(group.num_columns)]
@@ -133,7 +137,7 @@ def bounded_batches(file: pq.ParquetFile, columns: Sequence[str] | None, max_row
 
 
 def part_name(index: int) -> str:
-    """The file name of part `index`.
+    """Return the file name of part `index`.
 
     >>> part_name(7)
     'part-00007.parquet'
@@ -142,14 +146,14 @@ def part_name(index: int) -> str:
 
 
 def entry_name(index: int) -> str:
-    """The name of the entry file of part `index`, in the folder ENTRIES."""
+    """Return the name of part `index`'s entry file in the folder ENTRIES."""
     return f"{index:05d}.json"
 
 
 class PartSet:
-    """A sealed part set, open for reading. The manifest is read once; what it says is what is read."""
+    """A sealed part set, open for reading. The manifest is read once, and files that differ from it are rejected."""
 
-    _verified: ClassVar[set[tuple[str, str, str]]] = set()  # (location, version, sha256) proven in this process
+    _verified: ClassVar[set[tuple[str, str, str]]] = set()  # (location, version, sha256) verified in this process
 
     def __init__(self, folder: Folder, manifest_bytes: bytes) -> None:
         self.folder = folder
@@ -164,10 +168,10 @@ class PartSet:
 
     @classmethod
     def open(cls, url: str, kind: str | tuple[str, ...] = (), *, checks_sizes: bool = True) -> PartSet:
-        """Open the set at `url`, which must hold records of `kind` (or of any kind when none is named).
+        """Open the set at `url`, which must contain records of `kind` (of any kind if `kind` is empty).
 
-        Without `checks_sizes` the manifest is all that is read, for readers that look at each file when they come to it.
-        Raises InputError when there is no set, when it is unsealed, damaged, incomplete, or of another kind.
+        Without `checks_sizes` only the manifest is read, for readers that check each file when they open it.
+        Raises InputError if the set doesn't exist, or is unsealed, damaged, incomplete or of another kind.
         """
         folder = Folder(url)
         try:
@@ -180,7 +184,7 @@ class PartSet:
         kinds = (kind,) if isinstance(kind, str) else kind
         if kinds and opened.kind not in kinds:
             raise InputError(
-                f"'{folder.url}' holds {opened.kind}, not {' or '.join(kinds)}",
+                f"'{folder.url}' contains {opened.kind}, not {' or '.join(kinds)}",
                 f"name a part set of {' or '.join(kinds)}",
             )
         if checks_sizes:
@@ -192,12 +196,12 @@ class PartSet:
 
     @property
     def complete(self) -> bool:
-        """False while the run that writes the set has more to add, as a crawl of weeks has."""
+        """Whether the set is finished; False while its run will add more parts, e.g. during a crawl of weeks."""
         return bool(self.manifest.get("complete", True))
 
     @property
     def records(self) -> int:
-        """Rows in all parts."""
+        """Number of rows in all parts."""
         return sum(part.records for part in self.parts)
 
     @property
@@ -206,16 +210,16 @@ class PartSet:
         return sum((part.counts for part in self.parts), Counts())
 
     def part(self, part: Part | int) -> Part:
-        """The part itself, or the one at that place in `parts`."""
+        """Return `part` itself, or the part at that index of `parts`."""
         return self.parts[part] if isinstance(part, int) else part
 
     def source(self, part: Part | int) -> Source:
-        """How a child's part names this set's part."""
+        """Return the `Source` by which a child's part refers to this set's part."""
         part = self.part(part)
         return Source(self.kind, part.name, part.record_digest, part.generation)
 
     def table(self, part: Part | int, columns: Sequence[str] | None = None) -> pa.Table:
-        """One part as a table; its bytes are verified against the manifest before the first read in this process."""
+        """Return one part as a table; before the first read in this process, its bytes are checked by SHA-256."""
         part = self.part(part)
         with self._parquet(part) as file:
             return file.read(columns=list(columns) if columns is not None else None)
@@ -223,13 +227,13 @@ class PartSet:
     def batches(
         self, part: Part | int, columns: Sequence[str] | None = None, batch_size: int = 1024
     ) -> Iterator[pa.RecordBatch]:
-        """One part as record batches, streaming, of at most batch_size rows (see `bounded_batches`); verified like `table`."""
+        """Yield one part in batches of at most `batch_size` rows (see `bounded_batches`); verified like `table`."""
         part = self.part(part)
         with self._parquet(part) as file:
             yield from bounded_batches(file, columns, batch_size)
 
     def attachment(self, part: Part | int, suffix: str) -> str:
-        """Name of the part's attachment that ends in `suffix`, verified. KeyError when it has none."""
+        """Verify the part's attachment that ends in `suffix` and return its name; raises KeyError if it has none."""
         part = self.part(part)
         for attachment in part.attachments:
             if attachment.name.endswith(suffix):
@@ -238,12 +242,12 @@ class PartSet:
         raise KeyError(f"{part.name} of '{self.folder.url}' has no attachment '*{suffix}'")
 
     def columns(self, part: Part | int) -> list[str]:
-        """The names of the part's columns: of an earlier version's part, those of `OLDER`."""
+        """Return the names of the part's columns; a part of an earlier version has the columns of `OLDER`."""
         with self._parquet(self.part(part)) as file:
             return list(file.schema_arrow.names)
 
     def failures(self, *parts: Part | int) -> Iterator[Failure]:
-        """The records that failed in these parts, or in all; streamed from verified files."""
+        """Yield the records that failed in these parts, or in all parts; streamed from verified files."""
         for part in map(self.part, parts or self.parts):
             yield from part.failures
             if any(each.name.endswith(FAILURES) for each in part.attachments):
@@ -251,14 +255,14 @@ class PartSet:
                     yield from (Failure(**json.loads(line)) for line in lines)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """InputError when one of these files is not in the folder; one look at its list of names, a local matter."""
+        """Raise InputError if one of these files is missing from the (local) folder; lists the folder only once."""
         there = set(os.listdir(self.folder.local_path()))
         for name in names:
             if name not in there:
                 raise InputError(f"'{self.folder.location(name)}' is missing", _MEND)
 
     def verify(self) -> None:
-        """Read every byte of every file of the set; InputError names the first that differs."""
+        """Read every byte of every file of the set; raises InputError that names the first file that differs."""
         for part in self.parts:
             for name, n_bytes, sha256 in _files(part):
                 self._verify_file(name, n_bytes, sha256)
@@ -272,7 +276,7 @@ class PartSet:
             if known and not any(file.schema_arrow.equals(each) for each in known):
                 raise InputError(
                     f"'{self.folder.location(part.name)}' does not have the columns of {self.kind}",
-                    "it was made by another version of webtext: make the set again",
+                    "it was made by another version of webtext: rerun the command that made the set",
                 )
             yield file
 
@@ -288,7 +292,7 @@ class PartSet:
             raise InputError(f"'{self.folder.location(name)}' is missing", _MEND) from None
         if found != n_bytes:
             raise InputError(
-                f"'{self.folder.location(name)}' was altered: {found:,} bytes where the manifest says {n_bytes:,}",
+                f"'{self.folder.location(name)}' was altered: {found:,} bytes, the manifest says {n_bytes:,}",
                 _MEND,
             )
 
@@ -301,7 +305,7 @@ class PartSet:
             found = file_sha256(file)
         if found != sha256:
             raise InputError(
-                f"'{self.folder.location(name)}' was altered: SHA-256 {found[:12]}… where the manifest says {sha256[:12]}…",
+                f"'{self.folder.location(name)}' was altered: SHA-256 {found[:12]}…, the manifest says {sha256[:12]}…",
                 _MEND,
             )
         PartSet._verified.add(proof)
@@ -309,7 +313,7 @@ class PartSet:
 
 @dataclass(frozen=True, slots=True)
 class SetName:
-    """A part set as a task names it: opened in the worker, and only while it is the very set the task was made for."""
+    """A reference to a part set in a task: the worker opens the set, which must not have changed since."""
 
     url: str
     kind: str
@@ -317,11 +321,11 @@ class SetName:
 
     @classmethod
     def of(cls, opened: PartSet) -> SetName:
-        """The name of an open set."""
+        """Return the reference to an open set."""
         return cls(opened.folder.url, opened.kind, opened.hash)
 
     def open(self) -> PartSet:
-        """The set; InputError when it was replaced since."""
+        """Open the set; raises InputError if it has been replaced."""
         return _open(self)
 
 
@@ -333,18 +337,18 @@ def _open(name: SetName) -> PartSet:
     return opened
 
 
-_MEND = "give the command that made the set again: it redoes what is missing or altered"
+_MEND = "rerun the command that made the set: it redoes what is missing or altered"
 
 
 def _no_set(folder: Folder) -> InputError:
     if folder.exists(ENTRIES):
         return InputError(
             f"the part set '{folder.url}' is not sealed: the run that writes it has not finished",
-            "give the command that makes it again; it goes on where it stopped",
+            "rerun the command that writes it; it resumes where it stopped",
         )
     if not folder.exists(""):
-        return InputError(f"there is no part set '{folder.url}': no such folder", "check the path")
-    return InputError(f"'{folder.url}' is no part set: it has no {MANIFEST}", "name the folder a webtext verb wrote")
+        return InputError(f"the part set '{folder.url}' doesn't exist: no such folder", "check the path")
+    return InputError(f"'{folder.url}' is not a part set: it has no {MANIFEST}", "name a folder that webtext wrote")
 
 
 def _files(part: Part) -> Iterator[tuple[str, int, str]]:
@@ -357,10 +361,10 @@ def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:
     try:
         manifest = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"'{folder.location(MANIFEST)}' is no JSON: {error}", _MEND) from None
+        raise InputError(f"'{folder.location(MANIFEST)}' is not valid JSON: {error}", _MEND) from None
     if not isinstance(manifest, dict) or "format" not in manifest or "kind" not in manifest:
         raise InputError(
-            f"'{folder.location(MANIFEST)}' is no manifest of a part set", "name the folder a webtext verb wrote"
+            f"'{folder.location(MANIFEST)}' is not a manifest of a part set", "name a folder that webtext wrote"
         )
     if manifest["format"] != FORMAT_VERSION:
         raise InputError(

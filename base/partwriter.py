@@ -1,7 +1,7 @@
-"""Writing part sets: a part appears whole, its entry after it, and the manifest last.
+"""Writer for part sets: each part appears complete, then its entry, and the manifest last.
 
-Order of publishing: attachments, Parquet, entry. What has no entry does not count, whatever else lies there; an entry
-counts only while the files it names have the bytes it says.
+Files are published in the order attachments, Parquet, entry. Files without an entry don't count. An entry counts only
+while the files that it names have the bytes that it states.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COMPRESSION_LEVEL = 3
 
 
 class Parent(Protocol):
-    """What a set is made from, as its manifest names it: a part set, or a list that somebody wrote."""
+    """What a set is made from, as named in its manifest: a part set, or a list written by a user."""
 
     @property
     def kind(self) -> str: ...
@@ -54,7 +54,7 @@ class Parent(Protocol):
 
 
 class PartWriter:
-    """Writes one part of one set. Use as a context manager: nothing exists until `publish` is called."""
+    """Writer for one part of one set. Use it as a context manager: nothing appears until `publish` is called."""
 
     def __init__(self, folder: Folder, kind: str, index: int, *, key: str, sources: Sequence[Source] = ()) -> None:
         self.folder = folder
@@ -66,9 +66,9 @@ class PartWriter:
         self._sources = tuple(sources)
         self._schema = SCHEMAS[kind]
         self._digest = RecordDigest()
-        self._rows: list[Mapping[str, Any]] = []  # not yet a table: one table of many rows costs a tenth of many of one
+        self._rows: list[Mapping[str, Any]] = []  # collected, because a table per row would cost ten times as much
         self._pending: list[pa.Table] = []
-        self._n_pending = 0  # rows of both
+        self._n_pending = 0  # number of rows in _rows and _pending
         self._pending_bytes = 0
         self._attached: dict[str, Path] = {}
         self._about: dict[str, Mapping[str, Any]] = {}
@@ -89,7 +89,7 @@ class PartWriter:
         self.discard()
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows; each has every column of the set's schema (nullable ones may be absent)."""
+        """Add rows; each has every column of the set's schema (nullable columns may be missing)."""
         self._rows += rows
         strings = (value for row in rows for value in row.values() if isinstance(value, str))
         self._added(len(rows), sum(map(len, strings)))
@@ -101,12 +101,12 @@ class PartWriter:
         self._added(table.num_rows, table.nbytes)
 
     def fail(self, identifier: str, reason: str, cause: str) -> None:
-        """Count a record that could not be processed, and keep its name and the cause."""
+        """Count a record that couldn't be processed, and store its id and the cause."""
         self.counts.fail(reason)
         self.name_failures([Failure(identifier, reason, cause)])
 
     def name_failures(self, failures: Iterable[Failure]) -> None:
-        """Keep the names and causes of records that were counted already, in a file beside the part."""
+        """Store ids and causes of failed records that are already counted, in a file beside the part."""
         for failure in failures:
             if self._failures is None:
                 self._failures = open(self.attach(self._failures_name), "w", encoding="utf-8")  # noqa: SIM115
@@ -117,9 +117,10 @@ class PartWriter:
         return part_name(self.index).removesuffix(".parquet") + FAILURES
 
     def attach(self, name: str, finished: Path | None = None) -> Path:
-        """A local path to write a file that is published beside the part under `name`.
+        """Return a local path for a file that will be published beside the part as `name`.
 
-        A `finished` file of the caller's, on the folder's own disk, is published instead; it stays when the part is not.
+        If the caller already has the `finished` file, on the folder's own disk, that file is published instead. It is
+        left in place if the part isn't published.
         """
         path = finished if finished is not None else self.folder.scratch_path(name)
         self._attached[name] = path
@@ -128,11 +129,11 @@ class PartWriter:
         return path
 
     def describe(self, name: str, about: Mapping[str, Any]) -> None:
-        """What the entry says of an attached file besides its size and hash: plain JSON values."""
+        """Set what the entry states about an attached file besides its size and hash: plain JSON values."""
         self._about[name] = about
 
     def publish(self, generation: int = 1) -> Part:
-        """Make the part and its attachments appear, then its entry. Returns the entry."""
+        """Publish the attachments, the part and its entry, in this order; return the entry."""
         self._flush(last=True)
         self._file.close()
         if self._failures is not None:
@@ -165,7 +166,7 @@ class PartWriter:
         return part
 
     def discard(self) -> None:
-        """Remove what was written and not published."""
+        """Remove everything that was written but not published."""
         with contextlib.suppress(Exception):
             self._file.close()
         if self._failures is not None:
@@ -174,7 +175,7 @@ class PartWriter:
             path.unlink(missing_ok=True)
 
     def _record_digest(self, attachments: Iterable[Attachment]) -> str:
-        """Of the rows, and of the files that hold records themselves (token shards)."""
+        """Return the digest of the rows and of attachments that contain records themselves (token shards)."""
         digest = self._digest.hexdigest()
         tokens = [[a.name, a.sha256] for a in sorted(attachments, key=lambda a: a.name) if a.name.endswith(".tok")]
         return sha256_json([digest, *tokens]) if tokens else digest
@@ -209,7 +210,7 @@ class PartWriter:
 
 
 class SetWriter:
-    """A part set being written: knows which parts are done, and seals them under one manifest."""
+    """Writer for a part set: finds the parts that are done, and seals them under one manifest."""
 
     def __init__(self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = ()) -> None:
         self.folder = Folder(url)
@@ -218,47 +219,47 @@ class SetWriter:
         self.parents = tuple(parents)
 
     def check_place(self) -> None:
-        """InputError when the folder is one that is read, or holds a set of another kind: both would be lost."""
+        """Raise InputError if the folder is also an input or contains another kind of set, which would be destroyed."""
         for parent in self.parents:
             if _same_place(parent.folder, self.folder):
-                raise InputError(f"'{self.folder.url}' would be read and written", "choose another --out")
+                raise InputError(f"'{self.folder.url}' is both input and output", "choose another --out")
         if not self.folder.exists(MANIFEST):
             return
         try:
             manifest = json.loads(self.folder.read_bytes(MANIFEST))
             kind, stage = manifest["kind"], manifest["recipe"]["stage"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            return  # damaged: made again
+            return  # a damaged set is rewritten
         if kind != self.kind:
             raise InputError(
-                f"'{self.folder.url}' holds {kind}, which {self.kind} would replace",
+                f"'{self.folder.url}' contains {kind}, which {self.kind} would replace",
                 "choose another --out, or remove that folder first",
             )
-        if stage != self.recipe.stage and kind != "documents":  # which one verb extracts or imports
+        if stage != self.recipe.stage and kind != "documents":  # clean.extract and clean.import both write documents
             raise InputError(
-                f"'{self.folder.url}' holds the {kind} that '{stage}' wrote, which '{self.recipe.stage}' would replace",
+                f"'{self.folder.url}' contains {kind} written by '{stage}', which '{self.recipe.stage}' would replace",
                 "choose another --out, or remove that folder first",
             )
 
     def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
-        """A writer of part `index`."""
+        """Return a writer for part `index`."""
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
 
     def done(self) -> dict[int, Part]:
-        """The parts whose entry is readable and whose files have the very bytes it says, by index."""
+        """Return index -> part for every readable entry whose files have exactly the bytes that it states."""
         entries = self.folder.child(ENTRIES)
         found = (_read_entry(entries, name) for name in entries.names(".json"))
         return {part.index: part for part in found if part is not None and _files_match(self.folder, part)}
 
     def remove(self, part: Part) -> None:
-        """Take a part away: its entry first."""
+        """Remove a part, starting with its entry."""
         self.folder.child(ENTRIES).remove(entry_name(part.index))
         self.folder.remove(part.name)
         for attachment in part.attachments:
             self.folder.remove(attachment.name)
 
     def generation(self) -> int:
-        """The number of the last sealed generation; 0 when none is."""
+        """Return the number of the last sealed generation, 0 if there is none."""
         try:
             return (
                 int(json.loads(self.folder.read_bytes(MANIFEST))["generation"]) if self.folder.exists(MANIFEST) else 0
@@ -267,11 +268,11 @@ class SetWriter:
             return 0
 
     def unseal(self) -> None:
-        """Remove the manifest before parts are replaced, so that no reader takes a mixture."""
+        """Remove the manifest before parts are replaced, so that no reader sees a mixture of old and new parts."""
         self.folder.remove(MANIFEST)
 
     def remove_leftovers(self) -> None:
-        """Remove the temporary files of runs that were killed, among parts and among entries."""
+        """Remove the temporary files that killed runs left among parts and entries."""
         self.folder.remove_leftovers()
         self.folder.child(ENTRIES).remove_leftovers()
 
@@ -283,9 +284,9 @@ class SetWriter:
         reproducible: bool = True,
         run: Mapping[str, Any] | None = None,
     ) -> PartSet:
-        """Gather the entries of `parts` in one manifest and publish it. The same parts give the same bytes.
+        """Collect the entries of `parts` in one manifest and publish it. The same parts give the same bytes.
 
-        `complete=False` seals a generation of a set that is still growing: it can be read, and says that more is to come.
+        `complete=False` seals a generation of a set that is still growing: it can be read, and is marked incomplete.
         """
         parts = sorted(parts, key=lambda part: part.index)
         manifest = {
@@ -310,7 +311,7 @@ class SetWriter:
 
 
 def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
-    """What a part was made from, as one hash: another recipe, source or dependency means another key."""
+    """Return a hash of what a part is made from; it changes with the recipe, the sources and the dependencies."""
     return sha256_json([recipe.hash, [[s.set, s.part, s.record_digest] for s in sources], depends])
 
 
@@ -329,7 +330,7 @@ def _read_entry(entries: Folder, name: str) -> Part | None:
     try:
         return Part.from_json(json.loads(entries.read_bytes(name)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None  # no entry, no part: it is made again
+        return None  # a part without a valid entry doesn't exist and is made again
 
 
 def _files_match(folder: Folder, part: Part) -> bool:
@@ -344,5 +345,5 @@ def _files_match(folder: Folder, part: Part) -> bool:
 
 
 def _pretty(value: Any) -> bytes:
-    """JSON for people and for hashes: sorted keys, one value a line, equal values are equal bytes."""
+    """Encode as JSON for people and for hashes: sorted keys, one value per line; equal values give equal bytes."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

@@ -1,4 +1,4 @@
-"""One worker process as the engine holds it: start, orders, memory in use, how it ended."""
+"""A worker process as seen by the engine: starting it, sending orders, its memory use and how it ended."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from webtext.base.journal import JournalPage
 from webtext.base.worker import START, Order, Preparation
 
 MEMORY_BACKSTOP_BYTES = 2 << 30
-"""What the kernel allows a worker above twice its limit: libraries reserve writable memory they never touch."""
+"""Added to twice the memory limit for the kernel's own limit: libraries reserve writable memory they never touch."""
 
 WORKER_ENVIRONMENT = {
-    # One thread each, so that workers = cores. Arrow takes its pool size from the first one.
+    # One thread per worker, so that workers = cores. Arrow takes its pool size from OMP_NUM_THREADS.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -30,7 +30,7 @@ WORKER_ENVIRONMENT = {
     "VECLIB_MAXIMUM_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONHASHSEED": "0",  # the order of a set of strings is then the same in every worker of every run
+    "PYTHONHASHSEED": "0",  # makes the order of a set of strings equal in every worker of every run
 }
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -38,7 +38,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a worker ended: at which record (None: outside any), why, and whether by a signal that others send."""
+    """How a worker ended: at which record (None: outside any), why, and whether a signal from outside killed it."""
 
     position: int | None
     cause: str
@@ -46,11 +46,11 @@ class Death:
 
 
 class WorkerProcess:
-    """A started worker."""
+    """A running worker process and the engine's end of its socket."""
 
     def __init__(self, memory_bytes: int, *, quiet: bool, files: Sequence[int] = ()) -> None:
-        """Start it. Of the open files it inherits `files`, under the same numbers."""
-        self.started = False  # it has said so
+        """Start the process. It inherits the file descriptors `files` under the same numbers."""
+        self.started = False  # set when its first message arrives
         self.n_tasks = 0
         self.memory_cause = f"memory above {memory_bytes / 2**20:,.0f} MiB"
         ours, theirs = socket.socketpair()
@@ -65,7 +65,7 @@ class WorkerProcess:
                     env=os.environ | WORKER_ENVIRONMENT,
                     pass_fds=(*passed, *files),
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL if quiet else 2,  # stdout is for data: what libraries print is talk
+                    stdout=subprocess.DEVNULL if quiet else 2,  # what libraries print isn't data, so it goes to stderr
                     stderr=subprocess.DEVNULL if quiet else None,
                 )
         self.connection = Connection(ours.detach())
@@ -77,16 +77,16 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is still running."""
         return self._process.poll() is None
 
     def send(self, order: Order | Preparation) -> None:
-        """Give it a task, or what to import before one; that it has died meanwhile is found when its answer is read."""
+        """Send a task or a preparation. If the worker has died, that is noticed when its answer is read."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL))
 
     def private_bytes(self) -> int:
-        """Resident memory that is its own; 0 where the system does not tell, or when it has ended."""
+        """Return the process's private resident memory; 0 if the system doesn't report it or the process has ended."""
         try:
             with open(f"/proc/{self._process.pid}/statm", "rb") as file:
                 _, resident, shared, *_ = file.read().split()
@@ -95,7 +95,7 @@ class WorkerProcess:
         return (int(resident) - int(shared)) * _PAGE_BYTES
 
     def death(self) -> Death:
-        """How it ended. Called when its end of the socket is closed."""
+        """Return how the process ended. Call this when its end of the socket is closed."""
         stuck = False
         try:
             status = self._process.wait(timeout=10)
@@ -109,14 +109,14 @@ class WorkerProcess:
         return Death(self.journal.position, cause, not stuck and -status in (signal.SIGKILL, signal.SIGTERM))
 
     def kill(self) -> None:
-        """End it at once: between tasks it holds nothing that would be missed."""
+        """Kill the process at once: between tasks it has no state that would be lost."""
         self._process.kill()
         self._process.wait()
         self.connection.close()
 
 
 def _unnamed_file() -> IO[bytes]:
-    """In memory where the system can: a full disk must not matter here."""
+    """Open an unnamed file, in memory if the system supports it, so that a full disk doesn't matter."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("webtext-journal"), "r+b")
     return tempfile.TemporaryFile()
@@ -124,7 +124,7 @@ def _unnamed_file() -> IO[bytes]:
 
 @contextlib.contextmanager
 def _sigint_held() -> Iterator[None]:
-    """Keep Ctrl-C pending: a child inherits the blocked signal, so none can hit it before it ignores them."""
+    """Block SIGINT: a child inherits the blocked signal, so Ctrl-C can't hit it before it ignores the signal."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Progress that suits where it is shown: a bar on a terminal, plain lines in a log, silence when asked."""
+"""Progress display: a bar on a terminal, plain lines in a log, or nothing."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class Progress(Protocol):
-    """Counts finished units; `note` is a short text that stands behind them."""
+    """Counter of finished units; `note` is a short text shown after the count."""
 
     done: int
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        """n more units are finished."""
+        """Count n more finished units."""
 
     def close(self) -> None:
-        """No more will come."""
+        """End the display."""
 
 
 class Silent:
-    """Counts and shows nothing."""
+    """Progress that counts but shows nothing."""
 
     def __init__(self, total: int | None) -> None:
         self.total = total
         self.done = 0
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        """n more units are finished."""
+        """Count n more finished units."""
         self.done += n
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: nothing is displayed."""
 
 
 class Lines(Silent):
-    """One plain line every 30 seconds, so that a log stays readable and yet can be watched."""
+    """Progress as one plain line every 30 seconds, so that a log stays readable but can still be watched."""
 
     def __init__(self, total: int | None, label: str, unit: str) -> None:
         super().__init__(total)
@@ -46,7 +46,7 @@ class Lines(Silent):
         self._start = self._last = time.monotonic()
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        """n more units are finished; prints when 30 seconds have passed since the last line."""
+        """Count n more finished units; print a line if 30 seconds have passed since the last one."""
         self.done += n
         now = time.monotonic()
         if now - self._last >= SECONDS_BETWEEN_LINES:
@@ -63,7 +63,7 @@ class Lines(Silent):
 
 
 class Bar(Silent):
-    """A live bar; rich is imported here, where it is drawn, and nowhere else."""
+    """Progress as a live bar. rich is imported only here."""
 
     def __init__(self, total: int | None, label: str, unit: str) -> None:
         super().__init__(total)
@@ -78,12 +78,12 @@ class Bar(Silent):
         self._task = self._bar.add_task(label, total=total, note="")
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        """n more units are finished."""
+        """Count n more finished units."""
         self.done += n
         self._bar.update(self._task, advance=n, note=note)
 
     def close(self) -> None:
-        """Leave the finished bar on the screen."""
+        """Stop updating; the finished bar stays on the screen."""
         self._bar.stop()
 
 

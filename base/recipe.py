@@ -1,4 +1,7 @@
-"""A recipe: all that can change a stage's records, and nothing else. Equal recipes over equal inputs give equal records."""
+"""Recipes: everything that can change a stage's records, and nothing else.
+
+Equal recipes and equal inputs give equal records.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What defines a stage's output: its settings, its own code version and the libraries that decide content.
+    """What determines a stage's output: its settings, its code version and the libraries that affect content.
 
-    `code_version` is a constant beside the stage function, raised by hand whenever its output changes.
-    Times, hosts, worker counts and engines are no part of a recipe; they go to `run.json`.
+    `code_version` is a constant next to the stage function, raised by hand whenever its output changes.
+    Times, hosts, worker counts and engines aren't part of a recipe; they are stored in `run.json`.
     """
 
     stage: str
@@ -23,7 +26,7 @@ class Recipe:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The recipe as plain JSON values."""
+        """Return the recipe as plain JSON values."""
         return {
             "stage": self.stage,
             "code_version": self.code_version,
@@ -38,7 +41,7 @@ class Recipe:
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys and no blanks, so that equal values are equal bytes.
+    """Encode as JSON with sorted keys and without spaces, so that equal values give equal bytes.
 
     >>> canonical_json({"b": 1, "a": [True, None]})
     b'{"a":[true,null],"b":1}'
@@ -47,5 +50,5 @@ def canonical_json(value: Any) -> bytes:
 
 
 def sha256_json(value: Any) -> str:
-    """SHA-256 (hex) of `canonical_json(value)`."""
+    """Return the SHA-256 (hex) of `canonical_json(value)`."""
     return hashlib.sha256(canonical_json(value)).hexdigest()

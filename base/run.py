@@ -1,4 +1,4 @@
-"""What a stage runs with: an engine, a console, and whether to do it or only to say what would be done."""
+"""The environment of a stage's run: an engine, a console, and whether it is a dry run."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Run:
-    """Handed to every stage function; nothing in it can change a record."""
+    """Engine, console and dry-run flag, passed to every stage function; nothing in it can change a record."""
 
     engine: Engine
     console: Console
     dry_run: bool = False
 
     def would_write(self, location: str) -> None:
-        """Under a dry run, say so and end it; to be called before a verb writes its one output."""
+        """In a dry run, print the location and raise DryRun; called before a verb writes its only output."""
         if self.dry_run:
             self.console.say(f"would write '{location}'")
             raise DryRun
 
     @classmethod
     def quiet(cls, workers: int = 1) -> Run:
-        """A run that shows nothing, for library use and tests."""
+        """Return a run that prints nothing, for library use and tests."""
         from webtext.base.engine import LocalEngine
 
         return cls(LocalEngine(workers=workers), Console("quiet"))

@@ -1,4 +1,4 @@
-"""A sample of links: a slice by a keyed hash of link_id, the same one on every machine, a smaller one inside a larger."""
+"""Samples of links by a keyed hash of link_id: equal on every machine; a smaller sample is a subset of a larger one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from webtext.base.errors import ConfigError
 
-SAMPLE_KEY = b"webtext sample 1"  # not that of the split, so that a sample has its share of validation links
+SAMPLE_KEY = b"webtext sample 1"  # differs from SPLIT_KEY, so that a sample has its share of validation links
 _KEYED = hashlib.blake2b(key=SAMPLE_KEY, digest_size=8)
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?) ?%")
 
@@ -27,11 +27,11 @@ class Sample:
 
     @classmethod
     def parse(cls, text: str, name: str) -> Sample:
-        """Read '0.1%'; ConfigError, with the setting's name, where it is no share."""
+        """Parse a text such as '0.1%'; raises ConfigError with the setting's name if it is not a percentage."""
         match = _PERCENT.fullmatch(text.strip())
         if match is None:
             hint = " (a percent sign is missing)" if re.fullmatch(r"[0-9.]+", text.strip()) else ""
-            raise ConfigError(f"{name} = {text!r}: no share in percent{hint}", "write it as 0.1% or 5%")
+            raise ConfigError(f"{name} = {text!r}: not a percentage{hint}", "write it as 0.1% or 5%")
         percent = float(match[1])
         if not 0 < percent <= 100:
             raise ConfigError(f"{name} = {text!r}: expected more than 0% and at most 100%")
@@ -46,7 +46,7 @@ class Sample:
 
 
 def smallest_with_a_link(link_ids: Iterable[str]) -> Sample:
-    """The smallest sample that holds one of these links, rounded up to three digits."""
+    """Return the smallest sample that contains one of these links, rounded up to three digits."""
     needed = (min(map(_place, link_ids), default=2**64) + 1) / 2**64 * 100
     step = 10.0 ** (math.floor(math.log10(needed)) - 2)
     return Sample(min(100.0, math.ceil(needed / step) * step))

@@ -1,6 +1,6 @@
-"""What lies between the stages: the columns of every record kind, as Arrow schemas with the meaning of each.
+"""The columns of every record kind that stages exchange, as Arrow schemas with the meaning of each column.
 
-A column is required unless `nullable=True`. Readers refuse a part whose schema differs (`base/partset.py`).
+A column is required unless `nullable=True`. Readers reject a part whose schema differs (`base/partset.py`).
 Times are UTC seconds since 1970; hashes and ids are lower-case hex.
 """
 
@@ -20,7 +20,7 @@ POST = pa.struct(
         pa.field("subreddit", pa.string()),
         pa.field("score", pa.int64(), nullable=False),
         pa.field("created", pa.int64(), nullable=False),
-        pa.field("retrieved", pa.int64()),  # when the score was read, where the source tells
+        pa.field("retrieved", pa.int64()),  # when the score was read, if the source states it
     ]
 )
 
@@ -30,10 +30,10 @@ LINK = pa.schema(
     [
         _column("link_id", pa.string(), "first 32 hex digits of SHA-256 of url"),
         _column("url", pa.string(), "canonical URL (WHATWG, no fragment), without tracking parameters"),
-        _column("url_raw", pa.string(), "the URL as the source gave it, HTML-unescaped once"),
+        _column("url_raw", pa.string(), "the URL as it appears in the source, HTML-unescaped once"),
         _column("domain", pa.string(), "registrable domain by the public suffix list, or the host"),
         _column("karma", pa.int64(), "highest score among posts"),
-        _column("karma_sum", pa.int64(), "sum of the scores of posts"),
+        _column("karma_sum", pa.int64(), "sum of the posts' scores"),
         _column("first_created", pa.int64(), "when the earliest post was made"),
         _column("posts", _POSTS, "all posts that voted for url, earliest first"),
         _column("split", pa.string(), "'train' or 'validation', by a keyed hash of link_id"),
@@ -42,21 +42,21 @@ LINK = pa.schema(
 
 PAGE = pa.schema(
     [
-        _column("link_id", pa.string(), "the link this row answers for"),
+        _column("link_id", pa.string(), "the link that this row is about"),
         _column("url", pa.string(), "the link's URL"),
         _column("final_url", pa.string(), "URL of the last response, after redirects", nullable=True),
         _column("redirects", pa.list_(pa.field("item", pa.string(), nullable=False)), "URLs passed through, in order"),
         _column(
             "outcome",
             pa.string(),
-            "'fetched' (a WARC record holds the body), 'linked' (redirects to another link's URL), 'failed' or 'refused'",
+            "'fetched' (a WARC record has the body), 'linked' (redirects to another link's URL), 'failed' or 'refused'",
         ),
-        _column("reason", pa.string(), "why the page was not fetched; null when it was", nullable=True),
+        _column("reason", pa.string(), "why the page was not fetched; null if it was fetched", nullable=True),
         _column("status", pa.int32(), "HTTP status of the last response", nullable=True),
         _column(
             "source",
             pa.string(),
-            "where the page came from, or what was asked last: 'web', 'common-crawl', 'wayback' or 'warc'",
+            "where the page came from, or the last source that was tried: 'web', 'common-crawl', 'wayback' or 'warc'",
         ),
         _column("captured", pa.int64(), "when the response was captured", nullable=True),
         _column("voted", pa.int64(), "when the link's earliest post was made; the page's age is captured - voted"),
@@ -68,19 +68,19 @@ PAGE = pa.schema(
         _column("warc_offset", pa.int64(), "offset of that record's gzip member", nullable=True),
         _column("warc_length", pa.int64(), "length of that gzip member", nullable=True),
         _column("milliseconds", pa.int64(), "from the first connection to the last byte", nullable=True),
-        _column("requests", pa.int32(), "requests made for the link: redirects and retries, not robots.txt"),
+        _column("requests", pa.int32(), "requests made for the link, with redirects and retries, without robots.txt"),
         _column("cause", pa.string(), "what happened, for people; at most 200 characters", nullable=True),
         _column(
             "opt_outs",
             pa.list_(pa.field("item", pa.string(), nullable=False)),
-            "wishes of the sites that held, obeyed or not; a page that was fetched has those that settings overrule",
+            "the sites' opt-outs, obeyed or not; a fetched page has only those that settings overruled",
         ),
-        _column("posts", _POSTS, "the link's posts, like voted and karma as they were when the page was fetched"),
+        _column("posts", _POSTS, "the link's posts; like voted and karma, in their state when the page was fetched"),
     ]
 )
 
 OLDER = {"pages": pa.schema([column for column in PAGE if column.name != "posts"])}
-"""Record kind -> the schema of parts that an earlier version wrote and that can still be read; the column is missing there."""
+"""Record kind -> schema of parts written by an earlier version, which can still be read; they lack a column."""
 
 REMOVAL = pa.schema(
     [
@@ -104,13 +104,13 @@ REMOVAL = pa.schema(
             ),
             "the posts that were removed: 'deleted_by_user', 'removed_by_moderator' or 'missing_from_answer'",
         ),
-        _column("posts_left", pa.int64(), "posts of the link that still stand; at 0 its documents are to go"),
+        _column("posts_left", pa.int64(), "the link's remaining posts; if 0, its documents must be removed"),
     ]
 )
 
 DOCUMENT = pa.schema(
     [
-        _column("id", pa.string(), "names the record, unique in a set; see `page_document_id`"),
+        _column("id", pa.string(), "identifies the record, unique in a set; see `page_document_id`"),
         _column(
             "link_ids",
             pa.list_(pa.field("item", pa.string(), nullable=False)),
@@ -123,9 +123,9 @@ DOCUMENT = pa.schema(
             "clean text: `\\n` line ends, no controls but `\\n` and `\\t`, at most two `\\n` in a row",
         ),
         _column("text_digest", pa.string(), "first 32 hex digits of SHA-256 of text in UTF-8"),
-        _column("title", pa.string(), "what the page states", nullable=True),
-        _column("author", pa.string(), "what the page states; several names are joined by '; '", nullable=True),
-        _column("published", pa.int64(), "what the page states; midnight where it gives a day", nullable=True),
+        _column("title", pa.string(), "as the page states it", nullable=True),
+        _column("author", pa.string(), "as the page states it; several names are joined by '; '", nullable=True),
+        _column("published", pa.int64(), "as the page states it; midnight if it states only a day", nullable=True),
         _column("date", pa.int64(), "when the page was captured", nullable=True),
         _column("domain", pa.string(), "registrable domain of url", nullable=True),
         _column("language", pa.string(), "ISO 639-1 code", nullable=True),
@@ -138,17 +138,17 @@ DOCUMENT = pa.schema(
         _column(
             "n_scrubbed",
             pa.int64(),
-            "addresses that placeholders stand for; null when none were looked for",
+            "email and IP addresses replaced by placeholders; null if they were not looked for",
             nullable=True,
         ),
-        _column("posts", _POSTS, "all posts of the links that led here, each once, by source and post_id"),
+        _column("posts", _POSTS, "all posts of the links that led here, without repeats, by source and post_id"),
     ]
 )
 
 RELEASE = pa.schema([column for column in DOCUMENT if column.name not in ("text", "title", "author")])
-"""A document without its author's words: what may be published where the texts may not.
+"""A document without its author's words, for publication where the texts may not be published.
 
-It keeps `posts`: ids, communities, scores and times of votes are facts about the page, and `release/links` has them too.
+It keeps `posts`: ids, communities, scores and times of votes are facts about the page, also in `release/links`.
 """
 
 DECISION = pa.schema(
@@ -158,15 +158,15 @@ DECISION = pa.schema(
         _column("stage", pa.string(), "'remove', 'votes', 'filter', 'dedup' or 'decontaminate'"),
         _column("reason", pa.string(), "a statement of fact: 'too_few_words', 'near_duplicate', ..."),
         _column("value", pa.float64(), "what was measured", nullable=True),
-        _column("threshold", pa.float64(), "what it was held against", nullable=True),
+        _column("threshold", pa.float64(), "the threshold that value was compared with", nullable=True),
         _column(
             "duplicate_of",
             pa.string(),
-            "id of the document that stays; for 'mirror_of_removed', of the one with which it goes",
+            "id of the document that was kept; for 'mirror_of_removed', of the removed document that it mirrors",
             nullable=True,
         ),
-        _column("request", pa.string(), "the line of a removal list for which it went", nullable=True),
-        _column("text_start", pa.string(), "the first 200 characters of the text; none of what was to be removed"),
+        _column("request", pa.string(), "the line of a removal list that removed it", nullable=True),
+        _column("text_start", pa.string(), "the first 200 characters of the text; empty if it was removed on request"),
     ]
 )
 
@@ -176,56 +176,56 @@ _RATIO = pa.float64()
 
 SIGNALS = pa.schema(
     [
-        _column("id", pa.string(), "the document's id; rows stand as in the documents part"),
+        _column("id", pa.string(), "the document's id; rows are in the order of the documents part"),
         _column("language", pa.string(), "the document's language", nullable=True),
         _column("language_score", pa.float64(), "its probability", nullable=True),
         _column("n_characters", pa.int64(), "characters of the text"),
         _column(
-            "n_words", pa.int64(), "words that are more than symbols; a part of one per letter of an unspaced script"
+            "n_words", pa.int64(), "words other than symbols; a letter of an unspaced script counts as a part of one"
         ),
         _column(
             "mean_word_length",
             pa.float64(),
-            "characters of a spaced word; null if most words are of unspaced scripts",
+            "characters per word of spaced scripts; null if most words are of unspaced scripts",
             nullable=True,
         ),
         _column("hash_word_ratio", pa.float64(), "'#' per word, symbols counted as words"),
-        _column("ellipsis_word_ratio", pa.float64(), "ellipses per word, likewise"),
-        _column("alphabetic_word_ratio", _RATIO, "words with a letter, of all, likewise"),
+        _column("ellipsis_word_ratio", pa.float64(), "ellipses per word, symbols counted as words"),
+        _column("alphabetic_word_ratio", _RATIO, "share of words with a letter, symbols counted as words"),
         _column(
             "n_stop_words",
             pa.int64(),
-            "how many of Gopher's eight English stop words occur; null likewise",
+            "how many of Gopher's eight English stop words occur; null if most words are of unspaced scripts",
             nullable=True,
         ),
-        _column("bullet_line_ratio", _RATIO, "lines that start with a bullet, of all"),
-        _column("ellipsis_line_ratio", _RATIO, "lines that end in an ellipsis, of all"),
-        _column("punctuated_line_ratio", _RATIO, "lines that end in terminal punctuation, of those that are not blank"),
-        _column("short_line_ratio", _RATIO, "lines as long as 30 characters or shorter, of those that are not blank"),
+        _column("bullet_line_ratio", _RATIO, "share of lines that start with a bullet"),
+        _column("ellipsis_line_ratio", _RATIO, "share of lines that end in an ellipsis"),
+        _column("punctuated_line_ratio", _RATIO, "share of non-blank lines that end in terminal punctuation"),
+        _column("short_line_ratio", _RATIO, "share of non-blank lines of at most 30 characters"),
         _column("newline_word_ratio", pa.float64(), "line ends per word, symbols counted as words"),
-        _column("duplicate_line_ratio", _RATIO, "lines that occurred before, of those that are not blank"),
-        _column("duplicate_line_character_ratio", _RATIO, "characters in lines that occurred before, of the text's"),
-        _column("duplicate_character_ratio", _RATIO, "the same, of the text's characters without its line ends"),
-        _column("duplicate_paragraph_ratio", _RATIO, "paragraphs that occurred before"),
-        _column("duplicate_paragraph_character_ratio", _RATIO, "characters in paragraphs that occurred before"),
+        _column("duplicate_line_ratio", _RATIO, "share of non-blank lines that occurred before"),
+        _column("duplicate_line_character_ratio", _RATIO, "share of characters in lines that occurred before"),
+        _column("duplicate_character_ratio", _RATIO, "the same, as a share of the characters without line ends"),
+        _column("duplicate_paragraph_ratio", _RATIO, "share of paragraphs that occurred before"),
+        _column("duplicate_paragraph_character_ratio", _RATIO, "share of characters in repeated paragraphs"),
         *(
-            _column(f"top_{n}gram_character_ratio", _RATIO, f"characters in the most frequent {n}-gram of words")
+            _column(f"top_{n}gram_character_ratio", _RATIO, f"share of characters in the most frequent word {n}-gram")
             for n in TOP_NGRAM_SIZES
         ),
         *(
-            _column(f"duplicate_{n}gram_character_ratio", _RATIO, f"characters in {n}-grams that occurred before")
+            _column(f"duplicate_{n}gram_character_ratio", _RATIO, f"share of characters in repeated {n}-grams of words")
             for n in DUPLICATE_NGRAM_SIZES
         ),
-        _column("n_lorem_ipsum_lines", pa.int64(), "lines of three words and more with 'lorem ipsum'"),
+        _column("n_lorem_ipsum_lines", pa.int64(), "lines of at least three words with 'lorem ipsum'"),
         _column("n_curly_brace_lines", pa.int64(), "such lines with '{' and without 'javascript'"),
         _column("n_sentences", pa.int64(), "sentences in such lines without 'javascript' and policy phrases"),
         _column(
             "n_punctuated_lorem_ipsum_lines", pa.int64(), "the same in lines that end in . ? ! or a quotation mark"
         ),
-        _column("n_punctuated_curly_brace_lines", pa.int64(), "likewise"),
-        _column("n_punctuated_sentences", pa.int64(), "likewise"),
+        _column("n_punctuated_curly_brace_lines", pa.int64(), "the same in lines that end in such punctuation"),
+        _column("n_punctuated_sentences", pa.int64(), "the same in lines that end in such punctuation"),
         _column(
-            "failed", pa.string(), "why nothing was measured, and all values are 0: 'killed_worker', ...", nullable=True
+            "failed", pa.string(), "why nothing was measured and all values are 0: 'killed_worker', ...", nullable=True
         ),
     ]
 )
@@ -234,7 +234,7 @@ TOKEN_INDEX = pa.schema(
     [
         _column("shard", pa.string(), "token file, e.g. 'train-00000.tok'"),
         _column("start", pa.int64(), "index in the shard of the <|endoftext|> that opens the document"),
-        _column("length", pa.int64(), "number of tokens, the opening <|endoftext|> included"),
+        _column("length", pa.int64(), "number of tokens, including the opening <|endoftext|>"),
         _column("id", pa.string(), "the document's id"),
         _column("source_part", pa.string(), "part of the corpus it came from"),
         _column("row", pa.int64(), "row in that part"),
@@ -244,10 +244,10 @@ TOKEN_INDEX = pa.schema(
 DEDUP_INDEX = pa.schema(
     [
         *(DOCUMENT.field(name) for name in ("id", "text_digest", "split")),
-        _column("has_words", pa.bool_(), "whether the text has shingles; the signature of one without says nothing"),
+        _column("has_words", pa.bool_(), "whether the text has shingles; without them the signature is meaningless"),
     ]
 )
-"""Row for row with the corpus; the part's attachment `.signatures` has a signature for each."""
+"""One row per corpus row, in the same order; the part's attachment `.signatures` has a signature for each."""
 
 SCHEMAS = {
     "links": LINK,

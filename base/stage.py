@@ -1,8 +1,8 @@
-"""How a stage runs: a pure function from parents' parts to parts, resumable, published part by part.
+"""Runs a stage: applies a pure function to its parents' parts, publishes the output part by part, and resumes.
 
-`run_parts` compares what should be there with the entries that are, gives the rest to the engine, and seals the sets.
-A part is done when all its outputs have matching entries; its key says what it was made from, so a changed recipe or
-a changed source redoes that part and nothing else.
+`run_parts` compares the parts that should exist with the entries that do, makes the missing ones through the engine,
+and seals the sets. A part is done when all its outputs have matching entries. Its key is a hash of what it was made
+from, so a changed recipe or source redoes that part and nothing else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartTask:
-    """One part to be made. `payload` is what the function needs; `depends` digests what else the output depends on."""
+    """One part to make. `payload` is the function's input; `depends` is a digest of anything else the output needs."""
 
     index: int
     sources: tuple[Source, ...]
@@ -42,36 +42,36 @@ class PartTask:
 
 
 class PartContext:
-    """Given to the part function inside the worker: its outputs, and the journal that guards each record."""
+    """The part function's access to its outputs and to the journal that guards each record, inside the worker."""
 
     def __init__(self, journal: Journal, writers: Mapping[str, PartWriter]) -> None:
         self._journal = journal
         self._writers = writers
 
     def output(self, name: str) -> PartWriter:
-        """The writer of this task's part in the output set `name`."""
+        """Return the writer of this task's part in the output set `name`."""
         return self._writers[name]
 
     @property
     def main(self) -> PartWriter:
-        """The writer of the first output, whose counts are the task's funnel."""
+        """Return the writer of the first output, whose counts are the task's funnel."""
         return next(iter(self._writers.values()))
 
     def apply(
         self, function: Callable[[T], R], records: Iterable[tuple[int, T]], *, identify: Callable[[T], str]
     ) -> Iterator[tuple[int, T, R | Failed]]:
-        """Run `function` on each record; what crashes, hangs, eats memory or raises costs that record alone.
+        """Run `function` on each record; a crash, a hang, excessive memory use or an error costs only that record.
 
-        `records` are (position, record), positions unique within the task. Yields (position, record, result or Failed)
-        in order; a Failed record is counted and named in the first output here, the caller counts the others.
-        A broken input, a bad setting or a full disk is not the record's fault and propagates.
+        `records` are (position, record), with positions unique within the task. Yields (position, record, result or
+        Failed) in order. A Failed record is counted and listed in the first output here; the caller counts the others.
+        A broken input, a bad setting or a full disk isn't the record's fault and propagates.
         """
         for position, record in self._with_set_aside(records):
             cause = self._journal.set_aside.get(position)
             if cause is not None:
                 failed = Failed(KILLED_WORKER, cause)
             else:
-                self._journal.note(position)  # a record set aside may just have been told of in between
+                self._journal.note(position)  # again, because a record that was set aside may have been yielded before
                 try:
                     result = function(record)
                 except Exception as error:
@@ -89,7 +89,7 @@ class PartContext:
     ) -> Iterator[tuple[pa.RecordBatch, R | Failed]]:
         """Run `function` on batches of rows that have an id; see `Journal.apply_to_batches`.
 
-        A row that fails is counted and named in the first output here, the caller counts the others.
+        A row that fails is counted and listed in the first output here; the caller counts the others.
         """
         for rows, result in self._journal.apply_to_batches(function, batches):
             if isinstance(result, Failed):
@@ -97,7 +97,7 @@ class PartContext:
             yield rows, result
 
     def _with_set_aside(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """The journal leaves out the records set aside; put them back in their places, to be counted."""
+        """Yield the journal's records and, in their places, the ones that were set aside, so that they are counted."""
         set_aside = self._journal.set_aside
 
         def remembering() -> Iterator[tuple[int, T]]:
@@ -119,7 +119,7 @@ class PartContext:
 
 @dataclass(frozen=True, slots=True)
 class _Job(Generic[T]):
-    """What the engine sends to a worker."""
+    """The task that the engine sends to a worker."""
 
     function: Callable[[PartContext, PartTask], None]
     task: PartTask
@@ -137,11 +137,11 @@ def run_parts(
     run: Run,
     label: str = "",
 ) -> dict[str, PartSet]:
-    """Make the parts of `tasks` in each set of `outputs` (name -> (url, kind); the first is the main one) and seal them.
+    """Make the parts of `tasks` in each set of `outputs` (name -> (url, kind); the first is the main one), and seal it.
 
-    `function` is a module-level function. Finished parts are not redone; parts that no task asks for are removed.
-    Raises RunFailed when parts failed as a whole (the finished ones stay), and whatever breaks an input's contract.
-    With `run.dry_run` nothing is written: DryRun is raised where there is work to do.
+    `function` must be a module-level function. Finished parts aren't redone; parts without a task are removed.
+    Raises RunFailed if parts failed as a whole (the finished ones are kept), and the errors of a broken input.
+    With `run.dry_run` nothing is written, and DryRun is raised if there is work to do.
     """
     keep_pandas_out()
     writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
@@ -177,11 +177,11 @@ def _run_parts(
             writer.unseal()
             writer.remove_leftovers()
     if 0 < len(missing) < len(tasks):
-        run.console.say(f"{label}: going on, {len(tasks) - len(missing):,} of {len(tasks):,} parts are done")
+        run.console.say(f"{label}: resuming, {len(tasks) - len(missing):,} of {len(tasks):,} parts are done")
     _remove_others(writers, done, keys)
     _make(function, missing, keys, writers, run, label)
     if missing:
-        for writer in writers.values():  # of workers that died in this run
+        for writer in writers.values():  # files of workers that died during this run
             writer.remove_leftovers()
     done = {name: _still_valid(writer, keys) if missing else done[name] for name, writer in writers.items()}
     about = {
@@ -223,7 +223,7 @@ def _make(
 
 
 def _make_part(journal: Journal, job: _Job[Any]) -> int:
-    """Runs in the worker: make one part in every output, then publish, the main output last."""
+    """Make one part in every output, then publish them, the main output last. Runs in the worker."""
     keep_pandas_out()
     writers = {
         name: PartWriter(Folder(url), kind, job.task.index, key=job.key, sources=job.task.sources)
@@ -248,7 +248,7 @@ def _still_valid(writer: SetWriter, keys: Mapping[int, str]) -> dict[int, Part]:
 
 
 def _sealed(writer: SetWriter, done: Mapping[int, Part]) -> bool:
-    """Whether the manifest that is there gathers exactly these parts, so that sealing again would change nothing."""
+    """Whether the existing manifest lists exactly these parts, so that sealing again would change nothing."""
     if not writer.folder.exists(MANIFEST):
         return False
     try:
@@ -261,7 +261,7 @@ def _sealed(writer: SetWriter, done: Mapping[int, Part]) -> bool:
 def _remove_others(
     writers: Mapping[str, SetWriter], done: Mapping[str, Mapping[int, Part]], keys: Mapping[int, str]
 ) -> None:
-    """Parts of another recipe, or of tasks that are no more, must neither count nor lie about."""
+    """Remove parts whose task no longer exists."""
     for name, writer in writers.items():
         for index, part in writer.done().items():
             if index not in done[name] and index not in keys:
@@ -275,7 +275,7 @@ def _seal(writer: SetWriter, done: Mapping[int, Part], about: Mapping[str, Any])
 
 
 class _Quarantine:
-    """Records that kill workers, by part key: kept beside the set, so that a resumed run need not be killed again."""
+    """Records that kill workers, by part key; stored beside the set, so that they don't kill a resumed run again."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -286,7 +286,7 @@ class _Quarantine:
                 self._records = {key: {int(p): str(c) for p, c in records.items()} for key, records in stored.items()}
             except (ValueError, AttributeError, RecursionError):
                 raise InputError(
-                    f"'{folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then tried again"
+                    f"'{folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then retried"
                 ) from None
 
     def of(self, key: str) -> Mapping[int, str]:

@@ -1,7 +1,7 @@
-"""A folder on disk or at any fsspec URL (`s3://...`), with atomic publishing.
+"""Folders on disk or at any fsspec URL (`s3://...`), with atomic publishing.
 
-On disk a file appears by write-to-temporary, fsync, rename. An object store has no rename: there one put publishes one
-object whole, and the entry files of a part set are the markers that say which objects count (`base/partset.py`).
+On disk a file is written under a temporary name, fsynced and renamed. An object store has no rename: there one put
+publishes one complete object, and a part set's entry files mark which objects count (`base/partset.py`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from webtext.base.errors import EnvironmentError_, InputError, NetworkError, WebtextError, missing_extra
+from webtext.base.errors import InputError, MachineError, NetworkError, WebtextError, missing_extra
 
 TEMPORARY_SUFFIX = ".tmp"
 MAX_COMMAND_CHARACTERS = 300
-MAX_WHOLE_BYTES = 256 << 20  # of a file that is read at once, on disk: manifests of some thousand parts have a tenth
+MAX_WHOLE_BYTES = 256 << 20  # of a local file that is read at once; a manifest of some thousand parts has a tenth of it
 
 
 class Folder:
-    """One folder, named by a local path or a URL; nothing is created until something is written."""
+    """One folder, given by a local path or a URL; nothing is created until something is written."""
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.url = os.fspath(url).rstrip("/") or "/"
@@ -52,27 +52,27 @@ class Folder:
         return f"Folder({self.url!r})"
 
     def child(self, name: str) -> Folder:
-        """The folder `name` inside this one."""
+        """Return the folder `name` inside this one."""
         return Folder(self.location(name))
 
     def location(self, name: str = "") -> str:
-        """Full path or URL of `name`, for messages."""
+        """Return the full path or URL of `name`."""
         return f"{self.url}/{name}" if name else self.url
 
     def local_path(self, name: str = "") -> Path:
-        """The path of `name` on this machine; InputError when the folder is remote."""
+        """Return the path of `name` on this machine; raises InputError if the folder is remote."""
         if not self.is_local:
             raise InputError(f"'{self.location(name)}' is not on this machine", "copy the folder to a local disk first")
         return self._path / name if name else self._path
 
     def exists(self, name: str) -> bool:
-        """Whether the file or folder `name` is there."""
+        """Whether the file or folder `name` exists."""
         if self.is_local:
             return (self._path / name).exists()
         return bool(self._remote.exists(self.location(name)))
 
     def size(self, name: str) -> int:
-        """Bytes of file `name`; InputError when it is a device or a pipe, which have no size and may never end."""
+        """Return the size of file `name`; raises InputError for a device or a pipe, which may never end."""
         if self.is_local:
             status = (self._path / name).stat()
             if not stat.S_ISREG(status.st_mode):
@@ -81,14 +81,14 @@ class Folder:
         return int(self._remote.size(self.location(name)))
 
     def version(self, name: str) -> str:
-        """Changes when file `name` does: its time of change on disk, its entity tag at an object store."""
+        """Return a string that changes with file `name`: its modification time on disk, its entity tag in a store."""
         if self.is_local:
             return str((self._path / name).stat().st_mtime_ns)
         self._remote.invalidate_cache()
         return str(self._remote.ukey(self.location(name)))
 
     def names(self, suffix: str = "") -> list[str]:
-        """Names of the files directly in this folder that end in `suffix`, sorted; empty when there is no folder."""
+        """Return the sorted names of this folder's files that end in `suffix`; empty if the folder doesn't exist."""
         if self.is_local:
             found = [entry.name for entry in os.scandir(self._path) if entry.is_file()] if self._path.is_dir() else []
         else:
@@ -98,7 +98,7 @@ class Folder:
         return sorted(name for name in found if name.endswith(suffix) and not name.endswith(TEMPORARY_SUFFIX))
 
     def open(self, name: str) -> BinaryIO:
-        """Open file `name` for reading; seekable."""
+        """Open file `name` for reading; the file is seekable."""
         try:
             if self.is_local:
                 return open(self._path / name, "rb")
@@ -108,16 +108,16 @@ class Folder:
         except (IsADirectoryError, PermissionError) as error:
             raise InputError(
                 f"'{self.location(name)}' cannot be read: {os.strerror(error.errno or errno.EIO)}",
-                "name a file you may read",
+                "name a file that you may read",
             ) from None
 
     def read_bytes(self, name: str) -> bytes:
-        """All bytes of file `name`: one request of a remote folder. InputError above MAX_WHOLE_BYTES on disk."""
+        """Return all bytes of file `name`, in one request if remote; a local file above MAX_WHOLE_BYTES is rejected."""
         if self.is_local:
-            with contextlib.suppress(OSError):  # `open` says what is wrong
+            with contextlib.suppress(OSError):  # `open` below reports what is wrong
                 if self.size(name) > MAX_WHOLE_BYTES:
                     raise InputError(
-                        f"'{self.location(name)}' has {self.size(name):,} bytes; files that are read whole have at most "
+                        f"'{self.location(name)}' has {self.size(name):,} bytes; the limit for files read at once is "
                         f"{MAX_WHOLE_BYTES:,}",
                         "check whether it is the right file",
                     )
@@ -129,7 +129,7 @@ class Folder:
             raise InputError(f"no file '{self.location(name)}'", "check the path") from None
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Bytes start … stop-1 of file `name`: one request of a remote folder. InputError when it ends before."""
+        """Return bytes start … stop-1 of file `name`, in one request if remote; InputError if the file is shorter."""
         if self.is_local:
             with self.open(name) as file:
                 file.seek(start)
@@ -141,17 +141,17 @@ class Folder:
                 raise InputError(f"no file '{self.location(name)}'", "check the path") from None
         if len(data) != stop - start:
             raise InputError(
-                f"'{self.location(name)}' gave {len(data):,} bytes where {stop - start:,} were asked for, from {start:,} on",
-                "the file is shorter than it was, or its server does not serve ranges",
+                f"'{self.location(name)}' returned {len(data):,} bytes, not {stop - start:,}, from offset {start:,} on",
+                "either the file has become shorter, or its server doesn't support range requests",
             )
         return data
 
     def read_object(self, name: str, remedy: str = "make it again") -> dict[str, Any]:
-        """The JSON object that file `name` holds; InputError with the remedy when it holds none."""
+        """Return the JSON object in file `name`; raises InputError with the remedy if there is none."""
         return json_object(self.read_bytes(name), self.location(name), remedy)
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Publish `data` under `name`: whole or not at all. A file that has these bytes already is left as it is."""
+        """Publish `data` under `name`, completely or not at all. A file that already has these bytes isn't touched."""
         if self.exists(name) and self.size(name) == len(data) and self.read_bytes(name) == data:
             return
         with self.scratch(name) as path, no_space_is_an_error(self.location(name), len(data)):
@@ -159,7 +159,7 @@ class Folder:
 
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
-        """A local path to write; on a clean exit it is fsynced and published as `name`, else removed."""
+        """Yield a local path to write to; on a clean exit it is fsynced and published as `name`, otherwise removed."""
         with no_space_is_an_error(self.location(name)):
             path = self.scratch_path(name)
             try:
@@ -169,7 +169,7 @@ class Folder:
                 path.unlink(missing_ok=True)
 
     def scratch_path(self, name: str) -> Path:
-        """A local path to write what will be `name`; on this folder's own disk, so that publishing is a rename."""
+        """Return a temporary path for a future file `name`, on this folder's disk, so that publishing renames it."""
         with no_space_is_an_error(self.location(name)):
             if not self.is_local:
                 return Path(tempfile.gettempdir()) / f"webtext-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
@@ -178,7 +178,7 @@ class Folder:
             return target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
 
     def publish(self, path: Path, name: str) -> None:
-        """Make the finished local file `path` appear as `name`: whole, synced, and gone from `path`."""
+        """Move the finished local file `path` to `name`; it appears complete and synced."""
         with no_space_is_an_error(self.location(name)):
             if self.is_local:
                 _publish_local(path, self._path / name)
@@ -188,9 +188,10 @@ class Folder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder against other runs on this machine (nobody guards a remote one); InputError when one has it.
+        """Lock the folder against other runs on this machine; raises InputError if another run has the lock.
 
-        The folder itself is locked: no lock file is left behind, and the lock dies with its process.
+        The folder itself is locked, so no lock file is left behind, and the lock ends with its process. A remote folder
+        isn't locked.
         """
         if not self.is_local:
             yield
@@ -198,7 +199,7 @@ class Folder:
         try:
             self.url.encode()
         except UnicodeEncodeError:
-            raise InputError(f"the name of the folder {self.url!r} is no UTF-8", "choose another --out") from None
+            raise InputError(f"the folder's name {self.url!r} is not valid UTF-8", "choose another --out") from None
         with no_space_is_an_error(self.url):
             self._path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._path, os.O_RDONLY)
@@ -214,35 +215,35 @@ class Folder:
             os.close(handle)
 
     def remove(self, name: str) -> None:
-        """Remove file `name`; a missing one is fine."""
+        """Remove file `name` if it exists."""
         if self.is_local:
-            if self.exists(name):  # a read-only file system rejects removing a missing file too
+            if self.exists(name):  # on a read-only file system, removing a missing file is an error, too
                 (self._path / name).unlink(missing_ok=True)
         elif self._remote.exists(self.location(name)):
             self._remote.rm_file(self.location(name))
 
     def remove_all(self) -> None:
-        """Remove this folder and all in it; a missing one is fine."""
+        """Remove this folder and everything in it, if it exists."""
         if self.is_local:
             shutil.rmtree(self._path, ignore_errors=True)
         elif self._remote.exists(self.url):
             self._remote.rm(self.url, recursive=True)
 
     def remove_leftovers(self, name: str = "") -> None:
-        """Remove temporary files of runs that were killed, of `name` or of all (a local matter: remote puts leave none)."""
+        """Remove the temporary files of `name`, or of all files, that killed runs left; remote puts leave none."""
         if self.is_local and self._path.is_dir():
             for path in self._path.glob(f".{glob.escape(name)}*{TEMPORARY_SUFFIX}"):
                 path.unlink(missing_ok=True)
 
 
 def json_object(data: bytes, location: str, remedy: str) -> dict[str, Any]:
-    """The JSON object in `data`, which was read at `location`; InputError with the remedy when there is none."""
+    """Return the JSON object in `data`, which was read from `location`; InputError with the remedy if there is none."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"'{location}' is no JSON: {error}", remedy) from None
+        raise InputError(f"'{location}' is not valid JSON: {error}", remedy) from None
     if not isinstance(value, dict):
-        raise InputError(f"'{location}' holds no JSON object", remedy)
+        raise InputError(f"'{location}' is not a JSON object", remedy)
     return value
 
 
@@ -262,7 +263,7 @@ _NOT_WRITABLE = (
 def no_space_is_an_error(location: str, n_bytes: int | None = None) -> Iterator[None]:
     """Turn 'no space left', 'file too large' and 'not allowed to write' into short errors that name `location`.
 
-    `n_bytes` is what the write asks for, where that is known.
+    `n_bytes` is the size of the write, if known.
     """
     try:
         yield
@@ -270,18 +271,18 @@ def no_space_is_an_error(location: str, n_bytes: int | None = None) -> Iterator[
         if full := disk_error(error, location, n_bytes):
             raise full from None
         if error.errno in _NOT_WRITABLE:
-            raise EnvironmentError_(
+            raise MachineError(
                 f"cannot write '{location}': {os.strerror(error.errno)}", "choose another --out"
             ) from None
         raise
 
 
-def disk_error(error: BaseException, location: str, n_bytes: int | None = None) -> EnvironmentError_ | None:
-    """What a full disk, a quota or a limit on files means for writing `location`; None for any other error."""
+def disk_error(error: BaseException, location: str, n_bytes: int | None = None) -> MachineError | None:
+    """Return the error for a full disk, a quota or a file-size limit at `location`; None for any other error."""
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EFBIG:
-        return EnvironmentError_(
-            f"'{location}' may not grow so large: {os.strerror(number)}",
+        return MachineError(
+            f"'{location}' exceeds the limit on file sizes: {os.strerror(number)}",
             "raise the limit (ulimit -f), or choose another --out",
         )
     if number not in (errno.ENOSPC, errno.EDQUOT) and not _FULL.search(str(error)):
@@ -290,9 +291,9 @@ def disk_error(error: BaseException, location: str, n_bytes: int | None = None) 
     place = next(each for each in (path, *path.parents) if each.exists())
     mount = next(each for each in (place, *place.parents) if each.is_mount())
     disk = os.statvfs(place)
-    asked = "" if n_bytes is None else f"{n_bytes:,} bytes were asked for, "
+    asked = "" if n_bytes is None else f"{n_bytes:,} bytes were needed, "
     inodes = ", no inode is free" if disk.f_files and not disk.f_favail else ""
-    return EnvironmentError_(
+    return MachineError(
         f"no space left while writing '{location}'",
         f"on the file system at '{mount}', {asked}{disk.f_bavail * disk.f_frsize:,} bytes are free{inodes}",
         "free some space and rerun the same command to resume",
@@ -300,29 +301,29 @@ def disk_error(error: BaseException, location: str, n_bytes: int | None = None) 
 
 
 _FULL = re.compile(r"^\d+ requested and \d+ written|No space left on device")
-"""Where libraries in other languages keep no number: numpy's words, and the system's in those of others."""
+"""Matches messages without an errno: numpy's own text, and the system's text inside errors of other libraries."""
 
 
 def write_array(file: BinaryIO, array: Any) -> None:
-    """Append a contiguous numpy array. Its own `tofile` fails on a full disk without a number and a path."""
+    """Append a contiguous numpy array. Its own `tofile` reports neither errno nor path when the disk is full."""
     with no_space_is_an_error(file.name, array.nbytes):
         file.write(array)
 
 
 def stopping_error(error: BaseException) -> WebtextError | None:
-    """The error that every other part and record would meet as well, None for an error of this one alone.
+    """Return the error if every other part and record would hit it as well; None if it concerns only this one.
 
-    That is a bad input or setting, or a machine that lacks something: an extra, or disk space.
+    Such errors are a bad input or setting, or a machine that lacks something: an extra, or disk space.
     """
     if isinstance(error, WebtextError):
-        return error if error.exit_code in (2, 3) or isinstance(error, EnvironmentError_) else None
+        return error if error.exit_code in (2, 3) or isinstance(error, MachineError) else None
     return (
         disk_error(error, str(getattr(error, "filename", None) or os.getcwd())) if isinstance(error, OSError) else None
     )
 
 
 def _holder(folder: int) -> str:
-    """The process that has locked an open folder: Linux lists the locks of this machine."""
+    """Describe the process that has locked an open folder; Linux lists this machine's locks in /proc/locks."""
     about, host = os.fstat(folder), platform.node()
     place = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
     with contextlib.suppress(OSError, ValueError, StopIteration):
@@ -333,7 +334,7 @@ def _holder(folder: int) -> str:
         seconds = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
         since = datetime.fromtimestamp(time.time() - seconds).isoformat(" ", "seconds")
         return f"process {pid} on {host} since {since}: {command[:MAX_COMMAND_CHARACTERS]}"
-    return f"it cannot be seen from {host}: it runs on another host, or in another container"
+    return f"it isn't visible from {host}: it runs on another host or in another container"
 
 
 def _publish_local(temporary: Path, target: Path) -> None:
@@ -348,7 +349,7 @@ def _publish_local(temporary: Path, target: Path) -> None:
 
 
 class _Remote:
-    """A remote file system whose every failure names the address: no two kinds fail with the same exceptions."""
+    """A remote file system whose every failure is a NetworkError with the address; libraries' exceptions vary."""
 
     def __init__(self, system: Any, url: str) -> None:
         self._system = system
@@ -364,8 +365,8 @@ class _Remote:
                 raise
             except Exception as error:
                 raise NetworkError(
-                    f"'{self._url}' gives no answer: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
-                    "check the address, the credentials and the network, and give the same command again",
+                    f"'{self._url}' doesn't respond: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+                    "check the address, the credentials and the network, then rerun the same command",
                 ) from None
 
         return call

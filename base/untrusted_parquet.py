@@ -1,7 +1,7 @@
-"""Parquet files that somebody else wrote: rows in bounded memory, where a bad string costs its row alone.
+"""Reader for untrusted Parquet files: bounded memory, and a bad string costs only its own row.
 
-A dictionary page holds a long value once, however many rows refer to it, so 188 KB can decode to gigabytes. The size of
-the decoded rows is therefore measured first, with dictionaries left as they are, and decides how many rows a batch has.
+A dictionary page stores a long value once, however many rows refer to it, so 188 KB can decode to gigabytes. The size
+of the decoded rows is therefore measured first, without expanding dictionaries, and determines the rows per batch.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 MAX_EXPANSION = 128
-"""How many times its own size a file may decode to."""
-MIN_LIMIT_BYTES = 16 << 20  # what even the smallest file may decode to
+"""Maximum ratio of decoded size to file size."""
+MIN_LIMIT_BYTES = 16 << 20  # decoded size that is allowed even for the smallest file
 BATCH_BYTES = 16 << 20
 BATCH_ROWS = 256
-BUFFER_BYTES = 1 << 20  # of a column that are read ahead; otherwise Arrow holds all of a row group's
+BUFFER_BYTES = 1 << 20  # read ahead per column; otherwise Arrow keeps the entire row group in memory
 _LONG_BYTES = 16 << 10
-_MEASURED_ROWS = 4096  # every batch copies its dictionary, so fewer and larger ones
+_MEASURED_ROWS = 4096  # every batch copies its dictionary, so use few large batches
 
 
 class Expands(ValueError):
-    """The rows of a file decode to more bytes than its size allows."""
+    """Raised if the rows of a file decode to more bytes than its size allows."""
 
 
 def parquet_batches(opened: BinaryIO, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns in batches of at most BATCH_BYTES or one row. Expands is raised before the first batch.
+    """Return an iterator over `columns` in batches of at most BATCH_BYTES, or of one row if that is larger.
 
-    Other errors are Arrow's (damaged files). Memory: a few times the largest of BATCH_BYTES, a row and a dictionary.
+    Raises Expands before the first batch; a damaged file raises Arrow's errors. Memory: a few times the largest of
+    BATCH_BYTES, a row and a dictionary.
     """
     largest = _largest_row(opened, columns)
     n_rows = min(BATCH_ROWS, max(BATCH_BYTES // max(largest, 1), 1))
-    # Arrow would check the strings of columns that were written as dictionaries, and reject the whole batch.
+    # Otherwise Arrow checks the strings of columns written as dictionaries and rejects the entire batch.
     written = [field.name for field in pq.ParquetFile(opened).schema_arrow if pa.types.is_dictionary(field.type)]
     as_written = [name for name in written if name in columns]
     file = pq.ParquetFile(opened, read_dictionary=as_written, pre_buffer=False, buffer_size=BUFFER_BYTES)
@@ -46,9 +47,10 @@ def parquet_batches(opened: BinaryIO, columns: Sequence[str]) -> Iterator[pa.Rec
 
 
 def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any] | Exception]:
-    """Each row's values. A row that Python cannot hold is an error instead.
+    """Return each row's values, or an exception for a row that can't be converted to Python.
 
-    It is a UnicodeDecodeError for a string that is not UTF-8, however nested, and another one for a time out of range.
+    A string that isn't UTF-8, however deeply nested, gives a UnicodeDecodeError; a time that is out of range gives a
+    ValueError or OverflowError.
     """
     try:
         return list(batch.to_pylist())
@@ -59,7 +61,7 @@ def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any] | Exception
 
 
 def _largest_row(opened: BinaryIO, columns: Sequence[str]) -> int:
-    """Bytes of the largest row; Expands when all rows together have too many."""
+    """Return the bytes of the largest row; raises Expands if all rows together have too many."""
     limit = max(opened.seek(0, 2) * MAX_EXPANSION, MIN_LIMIT_BYTES)
     file = pq.ParquetFile(opened)
     as_dictionary = {field.name for field in file.schema_arrow if field.name in columns and _is_text(field.type)}
@@ -70,17 +72,17 @@ def _largest_row(opened: BinaryIO, columns: Sequence[str]) -> int:
     for name, chunk in read:
         if chunk.total_uncompressed_size > limit:
             raise Expands(f"column '{name}' takes {chunk.total_uncompressed_size:,} bytes, more than {limit:,}")
-        # Arrow makes a dictionary of what was written without one: of long values that takes a row group's memory.
+        # Arrow builds a dictionary for data written without one; for long values that takes a row group's memory.
         is_long = chunk.total_uncompressed_size > _LONG_BYTES * chunk.num_values
         if "DELTA_BYTE_ARRAY" in chunk.encodings or is_long:
             as_dictionary.discard(name)
-    # Of a chunk that is read without its dictionary any row may hold all bytes.
+    # In a chunk that is read without its dictionary, a single row may have all the bytes.
     divided = {name for name, chunk in read if name in as_dictionary or not chunk.physical_type.endswith("BYTE_ARRAY")}
     undivided = max((chunk.total_uncompressed_size for name, chunk in read if name not in divided), default=0)
     n_rows = min(_MEASURED_ROWS, max(BATCH_BYTES // max(undivided, 1), 1))
     total = largest = 0
     file = pq.ParquetFile(opened, read_dictionary=sorted(as_dictionary), pre_buffer=False, buffer_size=BUFFER_BYTES)
-    with contextlib.suppress(OSError, pa.ArrowException):  # damage: whoever reads the batches meets it again
+    with contextlib.suppress(OSError, pa.ArrowException):  # damage: reported when the batches are read
         for batch in file.iter_batches(n_rows, columns=list(columns)):
             sizes = sum(map(_sizes, batch.columns), np.zeros(batch.num_rows, np.int64))
             total, largest = total + int(sizes.sum()), max(largest, int(sizes.max(initial=0)))
@@ -90,7 +92,7 @@ def _largest_row(opened: BinaryIO, columns: Sequence[str]) -> int:
 
 
 def _sizes(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each value; those of a nested column all count as the first row's."""
+    """Return the bytes of each value (int64); for a nested column, all bytes count for the first row."""
     if not _is_text(column.type):
         return np.array([column.nbytes] + [0] * (len(column) - 1), np.int64)[: len(column)]
     if pa.types.is_dictionary(column.type):

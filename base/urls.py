@@ -1,8 +1,8 @@
 """URLs: one canonical form by the WHATWG URL standard, and the registrable domain by the public suffix list.
 
-Both answers depend on the input and on two pinned libraries only (`VERSIONS_FROM`); nothing is ever fetched.
-Parsing is ada-url's, which agrees with all 891 of the web platform's vectors; can_ada 3.0.0, a faster binding of an older
-version of the same parser, with 876 (it leaves `^` in paths as it is).
+Both depend only on the input and on two pinned libraries (`VERSIONS_FROM`); nothing is ever fetched. ada-url does the
+parsing, because it passes all 891 of the web platform's test vectors. can_ada 3.0.0, a faster binding of an older
+version of the same parser, passes 876 (it leaves `^` in paths unchanged).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ VERSIONS_FROM = ("ada-url", "tldextract")
 
 
 def canonical_url(raw: str) -> str | None:
-    """The URL as WHATWG serialises it, without fragment and credentials; None when it is no http(s) URL.
+    """Return the URL as serialised by WHATWG, without fragment and credentials; None if it isn't an http(s) URL.
 
-    Blanks and control characters around it, and tabs and line ends inside it, go as the standard says. Idempotent.
+    As in the standard, spaces and control characters around the URL, and tabs and line ends inside it, are removed.
+    Idempotent.
 
     >>> canonical_url(" HTTP://user@Example.COM:80/a/../b?x=\\u00e9#top ")
     'http://example.com/b?x=%C3%A9'
@@ -37,15 +38,15 @@ def canonical_url(raw: str) -> str | None:
 
 
 _IS_CANONICAL = re.compile(
-    # No number for a host (the last label begins with a letter), no punycode that might be wrong, no segment that might
-    # be a dot or two, nothing that is encoded. Most URLs are so, and a parser takes six times as long to say it.
+    # A URL that certainly is canonical: the host isn't a number (its last label begins with a letter), and there is no
+    # punycode, no segment that starts with a dot and nothing encoded. Most URLs match; parsing takes six times as long.
     r"https?://(?![^/]*xn--)(?:[a-z0-9_-]+\.)+[a-z][a-z0-9-]*"
     r"(?:/(?!\.)[A-Za-z0-9_~!$&()*+,;=:@.-]*)+(?:\?[A-Za-z0-9_~!$&()*+,;=:@/?.%-]*)?"
 ).fullmatch
 
 
 def join_url(base: str, reference: str) -> str | None:
-    """The canonical URL that `reference` names on the page `base`; None when that is no http(s) URL.
+    """Resolve `reference` on the page `base` to a canonical URL; None if the result isn't an http(s) URL.
 
     >>> join_url("http://example.com/a/b", "../c?d")
     'http://example.com/c?d'
@@ -57,7 +58,7 @@ def join_url(base: str, reference: str) -> str | None:
 
 
 def is_fetchable(url: str) -> bool:
-    """Whether a URL has what a request needs, as every canonical one has: http(s), a host and a path.
+    """Whether a URL has everything that a request needs: http(s), a host and a path. Every canonical URL does.
 
     >>> is_fetchable("http://example.com/"), is_fetchable(""), is_fetchable("example.com/")
     (True, False, False)
@@ -69,7 +70,7 @@ _FETCHABLE = re.compile(r"https?://[^/]+/").match
 
 
 def host_of(url: str) -> str:
-    """The host of a canonical URL, without port; an IPv6 address keeps its brackets. Empty where a URL has none.
+    """Return the host of a canonical URL, without port; an IPv6 address keeps its brackets. Empty without a host.
 
     >>> host_of("http://example.com:8080/"), host_of("http://[::1]/")
     ('example.com', '[::1]')
@@ -80,7 +81,7 @@ def host_of(url: str) -> str:
 
 
 def port_of(url: str) -> int:
-    """The port of a canonical URL, which names it only when it is not its scheme's own.
+    """Return the port of a canonical URL, which contains it only if it isn't the scheme's default.
 
     >>> port_of("https://example.com/"), port_of("http://[::1]:8080/")
     (443, 8080)
@@ -91,7 +92,7 @@ def port_of(url: str) -> int:
 
 
 def target_of(url: str) -> str:
-    """Path and query of a canonical URL: what a request asks its host for.
+    """Return path and query of a canonical URL: the target of its request.
 
     >>> target_of("http://example.com/a/b?c")
     '/a/b?c'
@@ -100,7 +101,7 @@ def target_of(url: str) -> str:
 
 
 def path_of(url: str) -> str:
-    """The path of a canonical URL.
+    """Return the path of a canonical URL.
 
     >>> path_of("http://example.com/a/b?c")
     '/a/b'
@@ -109,9 +110,9 @@ def path_of(url: str) -> str:
 
 
 def registrable_domain(url: str) -> str:
-    """The domain under a public suffix that somebody registered, or the host when there is none.
+    """Return the registered domain under a public suffix, or the host if there is none.
 
-    Only suffixes of registries count: `name.blogspot.com` belongs to `blogspot.com`.
+    Only the list's registry suffixes count: `name.blogspot.com` belongs to `blogspot.com`.
 
     >>> registrable_domain("https://news.bbc.co.uk/page")
     'bbc.co.uk'
@@ -122,12 +123,12 @@ def registrable_domain(url: str) -> str:
 
 
 def library_versions() -> dict[str, str]:
-    """The versions of the libraries that decide these answers, for recipes."""
+    """Return the versions of the libraries that decide these results, for recipes."""
     return {name: importlib.metadata.version(name) for name in VERSIONS_FROM}
 
 
 def _bare(url: str) -> str | None:
-    """A serialised URL without fragment and credentials: in it `#` begins nothing else, and `@` ends nothing else."""
+    """Remove fragment and credentials from a serialised URL, in which `#` and the host's `@` occur for nothing else."""
     if not url.startswith(SCHEMES):
         return None
     if "#" in url:
@@ -144,7 +145,7 @@ def _registrable_domain(host: str) -> str:
 
 @functools.cache
 def _suffix_list() -> Callable[[str], str]:
-    """The list that tldextract carries; imported here because the library brings an HTTP client along."""
+    """Return a look-up in tldextract's bundled list; imported here because the library loads an HTTP client."""
     import tldextract
 
     extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, fallback_to_snapshot=True)

@@ -1,8 +1,9 @@
-"""Reading WARC files (ISO 28500) with fastwarc, and ARC files: every HTTP response, and every stretch that is damaged.
+"""Reader for WARC files (ISO 28500), with fastwarc, and for ARC files: yields every HTTP response and damaged stretch.
 
-Files with a compressed member per record (.warc.gz, .zst, .lz4), with one member around all records, and plain files are
-read. After damage, reading resumes where the next record starts, and the damage itself is yielded as a `Response` whose
-`body` raises: whoever counts responses has counted it. A revisit, whose body another record holds, is a response, too.
+A file may have one compressed member per record (.warc.gz, .zst, .lz4), one member around all records, or no
+compression. After damage, reading resumes at the next record. The damage itself is yielded as a `Response` whose `body`
+raises, so that code that counts responses also counts damage. A revisit, whose body is in another record, is a
+response, too.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ NOT_MODIFIED = 304
 
 
 def read_responses(folder: Folder, name: str, *, follow_revisits: bool = True) -> Iterator[Response]:
-    """Yield the responses of the WARC or ARC file `name`, in order; InputError when it holds no record at all.
+    """Yield the responses of the WARC or ARC file `name`, in order; raises InputError if it contains no record at all.
 
-    Requests, metadata and responses of other protocols (DNS) are skipped. A revisit is a response with the body of its
-    original, which is found at the place that the revisit names in this folder, or earlier in this file by URL and date.
-    Where it isn't, a revisit of the same URL is UNCHANGED and one of another URL is 'original_not_found'. Without
-    `follow_revisits` all revisits are yielded without bodies. Memory: two records, and 100 bytes per response.
+    Requests, metadata and responses of other protocols (DNS) are skipped. A revisit gets the body of its original,
+    which is looked up in this folder at the location that the revisit names, or earlier in this file by URL and date.
+    If it isn't there, a revisit of the same URL has `damage` UNCHANGED, and one of another URL 'original_not_found'.
+    Without `follow_revisits`, all revisits are yielded without bodies. Memory: two records, and 100 bytes per response.
     """
     with folder.open(name) as file:
         if not file.read(1):
-            return  # what a writer with nothing to write leaves
+            return  # an empty file: its writer had nothing to write
         if _text_start(file).startswith(ARC_START):
             yield from read_arc(file)
             return
@@ -61,12 +62,12 @@ def read_responses(folder: Folder, name: str, *, follow_revisits: bool = True) -
         if waiting and not holds_records:
             raise InputError(
                 f"'{folder.location(name)}' has no WARC or ARC record",
-                "give a .warc, .warc.gz, .warc.zst, .warc.lz4, .arc or .arc.gz file",
+                "name a .warc, .warc.gz, .warc.zst, .warc.lz4, .arc or .arc.gz file",
             )
 
 
 def read_response_at(folder: Folder, name: str, offset: int, length: int) -> Response:
-    """The response in the `length` bytes from `offset` of file `name`; InputError when there is none."""
+    """Return the response in the `length` bytes from `offset` of file `name`; raises InputError if there is none."""
     with folder.open(name) as file:
         file.seek(offset)
         part = io.BytesIO(file.read(length))
@@ -77,15 +78,17 @@ def read_response_at(folder: Folder, name: str, offset: int, length: int) -> Res
             if response.is_revisit:
                 _follow(response, folder, name, {})
             return response
-    raise InputError(f"no response record at offset {offset} of '{folder.location(name)}'", "was the file changed?")
+    raise InputError(
+        f"no response record at offset {offset} of '{folder.location(name)}'", "check whether the file was changed"
+    )
 
 
 def _follow(response: Response, folder: Folder, name: str, places: Mapping[int, int]) -> None:
-    """Give a revisit the body of its original, or say in `damage` that it was not found.
+    """Set the body of a revisit to its original's, or set `damage` if the original isn't found.
 
-    The place of the original is read from `WARC-Refers-To-Filename` and `-File-Offset`; a file that was renamed may still
-    refer to itself. Most crawlers write no place: then `places` may have one. What is there has to be what the revisit
-    refers to: URL, date and digest are compared.
+    The original's location is in `WARC-Refers-To-Filename` and `-File-Offset`; a renamed file may still refer to itself
+    by its old name. Most crawlers write no location, and then `places` is used. URL, date and digest of the record that
+    is found must match the revisit.
     """
     if response.damage:
         return
@@ -98,12 +101,12 @@ def _follow(response: Response, folder: Folder, name: str, places: Mapping[int, 
     elif (known := places.get(hash((url, date)))) is not None:
         candidates = [(name, known)]
     for file_name, at in candidates:
-        is_plain_name = file_name == PurePosixPath(file_name).name  # never out of the folder
+        is_plain_name = file_name == PurePosixPath(file_name).name  # never leaves the folder
         if is_plain_name and (file_name == name or folder.exists(file_name)):
             original = _response_from(folder, file_name, at)
             if original is not None and _is_original(original, response):
                 response.raw = original.raw
-                if response.status in (None, NOT_MODIFIED):  # the head of the page is the original's
+                if response.status in (None, NOT_MODIFIED):  # the original has the page's own head
                     response.status, response.http_headers = original.status, original.http_headers
                 return
     response.damage = UNCHANGED if url in ("", response.url) else "original_not_found"
@@ -115,7 +118,7 @@ def _refers_to(revisit: Response) -> tuple[str, str]:
 
 
 def _response_from(folder: Folder, name: str, offset: int) -> Response | None:
-    """The response whose record starts at `offset`; None when none does."""
+    """Return the response whose record starts at `offset`; None if there is none."""
     with folder.open(name) as file:
         file.seek(offset)
         try:
@@ -134,7 +137,7 @@ def _is_original(found: Response, revisit: Response) -> bool:
 
 
 def _text_start(file: BinaryIO) -> bytes:
-    """How the file starts, gzip decompressed."""
+    """Return the file's first bytes, decompressed if they are gzip."""
     file.seek(0)
     start = file.read(START_BYTES)
     if start.startswith(GZIP_START):

@@ -1,4 +1,4 @@
-"""An HTTP response as an archive holds it, and how a WARC record is read into one."""
+"""Archived HTTP responses, and the conversion of a WARC record into one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 MAX_RECORD_BYTES = 64 << 20  # a record above this is 'record_too_large'; Common Crawl cuts a body at a few MiB
 LENGTH_IS_WRONG = ("damaged_record", "record_cut_short")
-UNCHANGED = "unchanged_revisit"  # not damage: a page that had not changed, whose earlier capture is not in the input
+UNCHANGED = "unchanged_revisit"  # not damage: the page hadn't changed, and its earlier capture isn't in the input
 _NO_HEADERS = Headers()
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: it is filled step by step, and copies were a tenth of the reading
+@dataclass(slots=True, kw_only=True)  # not frozen: it is filled step by step, and copies took a tenth of the read time
 class Response:
-    """An HTTP response as it was archived, or a damaged stretch of the file (`damage` says what, `url` may be empty).
+    """An archived HTTP response, or a damaged stretch of the file (`damage` is the reason, `url` may be empty).
 
-    `offset` and `length` name the part of the file to read for this record alone, None where it shares a compressed
-    member with others. `raw` is the body as sent, codings and all; that of a revisit is the body of its original.
+    `offset` and `length` are the bytes of the file that contain only this record; they are None if it shares a
+    compressed member with others. `raw` is the body as sent, with its codings; a revisit has its original's body.
     """
 
     offset: int | None
@@ -40,12 +40,12 @@ class Response:
 
     @property
     def content_type(self) -> str:
-        """The media type in lower case, without parameters; empty when the server gave none."""
+        """The media type in lower case, without parameters; empty if the server sent none."""
         return self.http_headers.get("Content-Type").partition(";")[0].strip().lower()
 
     @property
     def captured(self) -> int | None:
-        """`date` as UTC seconds, None when it is no date."""
+        """`date` as UTC seconds; None if it is not a valid date."""
         try:
             moment = datetime.fromisoformat(self.date.strip())
         except ValueError:
@@ -53,7 +53,7 @@ class Response:
         return calendar.timegm(moment.utctimetuple())
 
     def body(self, max_bytes: int) -> bytes:
-        """The body without transfer and content coding; BodyError with a reason when it cannot be had."""
+        """Return the body without transfer and content coding; raises BodyError with a reason if that fails."""
         if self.damage:
             raise BodyError(self.damage)
         headers = self.http_headers
@@ -61,10 +61,10 @@ class Response:
 
 
 def read_record(record: WarcRecord, start: int) -> Response | None:
-    """The response of the record at `start`; None where it is a whole record of another kind."""
-    headers = Headers(tuple(record.headers.items()))  # UTF-8; what is none becomes U+FFFD
-    # One byte more than there is: so damage that follows is met here, as OSError; fastwarc panics when it meets it later.
-    # (Not simply MAX_RECORD_BYTES + 1: fastwarc makes room for as many bytes as it is asked for, which costs 30 µs.)
+    """Return the response of the record at `start`; None if it is an undamaged record of another kind."""
+    headers = Headers(tuple(record.headers.items()))  # decoded as UTF-8; invalid bytes become U+FFFD
+    # Reading one byte more than the record has makes damage after it raise OSError here; fastwarc panics if it finds
+    # the damage later. (Not simply MAX_RECORD_BYTES + 1: fastwarc allocates all requested bytes, which costs 30 µs.)
     block = record.reader.read(min(record.content_length, MAX_RECORD_BYTES) + 1)
     length, get = record.content_length, headers.first.get
     kind = get("warc-type", "").strip().lower()
@@ -76,7 +76,7 @@ def read_record(record: WarcRecord, start: int) -> Response | None:
     elif len(block) < length:
         damage = "record_cut_short"
     url = plain_url(get("warc-target-uri", ""))
-    # A revisit may come without a block, and then says nothing of HTTP.
+    # A revisit may have no block, and then no header says that it is HTTP.
     is_revisit = kind == "revisit" and (record.is_http or (not block and url.startswith(("http:", "https:"))))
     is_response = is_revisit or (kind == "response" and record.is_http)
     if not is_response and damage not in LENGTH_IS_WRONG:
@@ -95,12 +95,12 @@ def read_record(record: WarcRecord, start: int) -> Response | None:
 
 
 def plain_url(value: str) -> str:
-    """A URL without the angle brackets that WARC 1.0 files put around it."""
+    """Return a URL without the angle brackets that WARC 1.0 files put around it."""
     return value.strip().removeprefix("<").removesuffix(">")
 
 
 def with_http(response: Response, block: bytes) -> Response:
-    """The response with what its block says: status, headers, body; 'damaged_http' where it has no HTTP head."""
+    """Set the response's status, headers and body from its block; `damage` is 'damaged_http' if it has no HTTP head."""
     head = split_http(block)
     if head is None:
         response.damage = "damaged_http"

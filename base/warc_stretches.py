@@ -1,6 +1,6 @@
-"""A WARC file record by record, and every stretch of it that is damaged.
+"""Iterator over a WARC file's records and damaged stretches.
 
-fastwarc stops at the first damage; here reading goes on where the next record starts.
+fastwarc stops at the first damage; this module resumes at the next record.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
 
 GZIP_START = b"\x1f\x8b\x08"
-START_BYTES = 512  # enough of a gzip member to see what it starts with
+START_BYTES = 512  # enough of a gzip member to decompress its first bytes
 _LZ4_START = b"\x04\x22\x4d\x18"
 _PLAIN_START = b"WARC/"
 _STARTS = (GZIP_START, b"\x28\xb5\x2f\xfd", _LZ4_START, _PLAIN_START)  # gzip, zstd, lz4, not compressed
 _SEARCH_BYTES = 1 << 20
 
-# A gzip member as all who write WARC files begin it: no flags, any time, a usual level, a usual system. That these 45 bits
-# stand by chance where a record might start, which is at one place a record, is too rare to be looked into.
+# The start of a gzip member as every WARC writer makes it: no flags, any time, a usual level and a usual system. These
+# 45 bits are tested at one place per record; that they occur there by chance is too rare to be checked further.
 _USUAL_MEMBER = re.compile(rb"\x1f\x8b\x08\x00....[\x00\x02\x04][\x00\x03\xff]", re.DOTALL)
 
-_END_ID = uuid.uuid4().urn  # of this process, so that no archive can hold it
+_END_ID = uuid.uuid4().urn  # new in each process, so that no archive can contain it
 _END = f"WARC/1.1\r\nWARC-Record-ID: {_END_ID}\r\nContent-Length: 0\r\n\r\n\r\n\r\n".encode()
 _END_MEMBERS = {
     GZIP_START: gzip.compress(_END, mtime=0),
@@ -41,7 +41,7 @@ _END_MEMBERS = {
 
 @dataclass(slots=True)
 class Stretch:
-    """A record of any type (`response` is None for those passed over), or damage between two records."""
+    """A record of any type (`response` is None if it isn't an HTTP response), or damage between two records."""
 
     start: int
     starts_member: bool
@@ -50,11 +50,11 @@ class Stretch:
 
 
 def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
-    """The whole file. fastwarc stops at the first damage; this begins anew where the next record starts."""
+    """Yield all records and damaged stretches of a file; fastwarc is restarted at the next record after each damage."""
     file.seek(0)
     kind = file.read(START_BYTES)
     start: int | None = 0
-    unreported: int | None = None  # damage was met at or after this place
+    unreported: int | None = None  # there is damage at or after this offset
     while start is not None:
         file.seek(start)
         tail = Tail(file)
@@ -71,15 +71,15 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
                 n_read += 1
                 yield stretch
                 if stretch.response and stretch.response.damage in LENGTH_IS_WRONG:
-                    break  # it may have swallowed the records after it
+                    break  # it may have consumed the records after it
             else:
                 return
         except OSError:
-            if tail.failure:  # of the disk or the network: it says nothing about the data
+            if tail.failure:  # an error of the disk or the network says nothing about the data
                 raise tail.failure from None
             if n_read:
                 unreported = reached
-            else:  # so this is where it is
+            else:  # nothing was read, so the damage is right here
                 yield _damage(start, before=start)
                 unreported = None
         start = next_start(file, reached + 1, kind)
@@ -88,18 +88,19 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
 
 
 def records_of(tail: Tail) -> Iterator[WarcRecord]:
-    """The records up to the end of the file; OSError at the first damage.
+    """Yield the records up to the end of the file; raises OSError at the first damage.
 
-    fastwarc takes a gzip member or LZ4 frame that breaks off before its text for the end of the file. It need not be
-    the file that breaks off: a flipped bit says that a name or an extra field stands before the text, and that swallows
-    all that follows. So one more record is put after the file's last byte; where it is not met, something is lost.
+    fastwarc treats a gzip member or LZ4 frame that breaks off before its data as the end of the file. But the file need
+    not be truncated: a flipped bit may announce a name or an extra field before the data, and that field consumes
+    everything that follows. So one more record is appended after the file's last byte; if it isn't found, something was
+    lost.
     """
     from fastwarc.warc import ArchiveIterator
 
     for record in ArchiveIterator(tail, parse_http=False):
         if record.record_id == _END_ID:
             return
-        tail.is_in_record = True  # a body that the file's end cuts short has to stay short
+        tail.is_in_record = True  # a body that is cut short at the file's end must stay short
         yield record
         tail.is_in_record = False
     if tail.marks_end:
@@ -107,13 +108,13 @@ def records_of(tail: Tail) -> Iterator[WarcRecord]:
 
 
 def _damage(offset: int, *, before: int) -> Stretch:
-    """Damage somewhere from `offset` on; whatever was read before it ends at `before` at the latest."""
+    """Return a stretch for damage at or after `offset`; records read before it end at `before` at the latest."""
     response = Response(offset=offset, length=None, damage="damaged_record")
     return Stretch(before, starts_member=True, response=response, is_record=False)
 
 
 def with_lengths(stretches: Iterator[Stretch], file: BinaryIO) -> Iterator[Stretch]:
-    """Give each response that has a compressed member to itself its offset and length."""
+    """Set offset and length of each response that has a compressed member of its own."""
     before: Stretch | None = None
     for stretch in stretches:
         if before:
@@ -134,10 +135,10 @@ def _placed(stretch: Stretch, end: int) -> Stretch:
 
 
 class Tail:
-    """A file as fastwarc reads it, that remembers the end of what was read.
+    """A file for fastwarc that remembers the last bytes that were read.
 
-    fastwarc's position of a record is exact where a member starts with it; inside a larger member it is only how far
-    the file was read. The bytes at that position tell which.
+    The position that fastwarc reports for a record is exact if a member starts with the record; inside a larger member
+    it is only how far the file was read. The bytes at that position show which case it is.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -152,7 +153,7 @@ class Tail:
         self.failure: OSError | None = None
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read on; after the file, once, the member that marks its end."""
+        """Read the next bytes; after the end of the file, return the member that marks its end, once."""
         try:
             data = self._file.read(size)
         except OSError as error:
@@ -165,18 +166,18 @@ class Tail:
         return data
 
     def tell(self) -> int:
-        """How far the file was read."""
+        """Return how far the file was read."""
         return self._read_to
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Never called: fastwarc reads straight on."""
+        """Raise UnsupportedOperation: fastwarc never seeks."""
         raise io.UnsupportedOperation
 
     def close(self) -> None:
-        """The file belongs to the caller."""
+        """Do nothing: the file belongs to the caller."""
 
     def shows_start(self, position: int) -> bool:
-        """Whether a record is seen to start at `position`."""
+        """Whether the bytes at `position` look like the start of a record."""
         at = position - (self._read_to - len(self._newer))
         if at >= 0:
             return _starts_record(self._newer[at : at + START_BYTES])
@@ -185,7 +186,7 @@ class Tail:
             return _starts_record(
                 self._older[at : at + START_BYTES] + self._newer[: max(0, at + START_BYTES - len(self._older))]
             )
-        try:  # a large member that is stored, not compressed, is read far ahead
+        try:  # a large member that is stored uncompressed is read far ahead
             here = self._file.tell()
             self._file.seek(position)
             piece = self._file.read(START_BYTES)
@@ -209,7 +210,7 @@ def _starts_record(piece: bytes) -> bool:
 
 
 def next_start(file: BinaryIO, position: int, kind: bytes) -> int | None:
-    """Where the next record starts, at or after `position`, in a file whose first bytes are `kind`."""
+    """Return the offset of the next record at or after `position`, in a file whose first bytes are `kind`."""
     wanted = [start for start in _STARTS if kind.startswith(start)] or list(_STARTS)
     pattern = re.compile(b"|".join(map(re.escape, wanted)))
     while True:

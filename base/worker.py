@@ -1,13 +1,13 @@
-"""The worker process: reads tasks from a socket, runs them, sends back results. Started by `base/engine.py`.
+"""The worker process: reads tasks from a socket, runs them and sends back results. `base/engine.py` starts it.
 
-It is a plain `python -c` child rather than a multiprocessing one, so the user's main module is never imported again:
-no `if __name__ == "__main__"` guard is needed, and scripts from standard input or `python -c` work.
+It is a plain `python -c` child instead of a multiprocessing one, so the user's main module isn't imported again: no
+`if __name__ == "__main__"` guard is needed, and scripts from standard input or `python -c` work.
 
-    engine -> worker    Preparation what to import while there is no task; no answer
+    engine -> worker    Preparation a module to import before the next task; no answer
                         Order       one task
     worker -> engine    None        started and ready
-                        Done        what the function returned
-                        Raised      what it raised
+                        Done        the function's result
+                        Raised      the function's error
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt at a task. `call`, the pickled (function, task), is read once `path` lets its modules be found."""
+    """One attempt at a task. `call` is the pickled (function, task), unpickled after `sys.path` is set to `path`."""
 
     path: list[str]
     call: bytes
@@ -47,7 +47,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What a task to come will import."""
+    """A module that a later task will import."""
 
     path: list[str]
     module: str
@@ -62,7 +62,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The function raised; `stops` is the error that must end the whole map, if it is one of those."""
+    """The function raised an error; `stops` is set if the error must end the entire map."""
 
     error: str
     traceback: str
@@ -72,7 +72,7 @@ class Raised:
 def main() -> None:
     """Serve orders until the engine closes its end of the socket.
 
-    Arguments: the files of socket and journal, the parent's process id, RLIMIT_DATA in bytes.
+    Arguments in `sys.argv`: file descriptors of socket and journal, the parent's process id, RLIMIT_DATA in bytes.
     """
     socket, journal_file, parent, data_bytes = map(int, sys.argv[1:5])
     _die_with(parent)
@@ -87,7 +87,7 @@ def main() -> None:
             order: Order | Preparation = pickle.loads(connection.recv_bytes())
             if isinstance(order, Preparation):
                 sys.path[:] = order.path
-                with contextlib.suppress(Exception):  # the task itself will say what is wrong
+                with contextlib.suppress(Exception):  # the task itself will report what is wrong
                     importlib.import_module(order.module)
                 continue
             page.reset()
@@ -97,10 +97,10 @@ def main() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that ends."""
+    """Make the kernel kill this process when its parent ends for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the line above
+    if os.getppid() != parent:  # the parent ended before the line above
         os._exit(1)
 
 
@@ -110,7 +110,7 @@ def _answer(order: Order, page: JournalPage) -> bytes:
         function, task = pickle.loads(order.call)
         journal = Journal(page, set_aside=order.set_aside, only=order.only)
         return pickle.dumps(Done(function(journal, task)), protocol=pickle.HIGHEST_PROTOCOL)
-    except MemoryError:  # the backstop held: the same cause as when the engine sees the limit passed
+    except MemoryError:  # the kernel's limit was hit: reported like a limit that the engine sees exceeded
         page.note_out_of_memory()
         os._exit(1)
     except BaseException as error:  # the worker boundary; panics of Rust libraries are BaseExceptions

@@ -14,7 +14,7 @@ from webtext.base.stage import PartContext, PartTask
 
 
 def judge(number: int) -> int:
-    """A record's work; some records are planted to go wrong."""
+    """Process a record; some records are planted to fail."""
     if number == 1000:
         ctypes.string_at(0)
     if number == 1001:
@@ -29,7 +29,7 @@ def judge(number: int) -> int:
 
 
 def double(context: PartContext, task: PartTask) -> None:
-    """Even numbers stay, odd ones are dropped."""
+    """Keep even numbers and drop odd ones."""
     kept, dropped = context.output("kept"), context.output("dropped")
     for _, number, result in context.apply(judge, enumerate(task.payload["numbers"]), identify=str):
         if isinstance(result, Failed):
@@ -48,7 +48,7 @@ def double(context: PartContext, task: PartTask) -> None:
 
 
 def decision(number: int, value: float) -> dict[str, Any]:
-    """A row of the kind 'dropped', which is the simplest."""
+    """Return a row of the kind 'dropped', which is the simplest one."""
     return {"id": str(number), "stage": "filter", "reason": "planted", "value": float(value), "text_start": ""}
 
 

@@ -136,7 +136,7 @@ def test_a_file_cut_short_loses_its_last_record_and_says_so(packing: str, tmp_pa
 
 
 def test_a_record_above_the_bound_is_counted_not_loaded_nor_searched_for_records() -> None:
-    """A page may be written to look like records: what is behind the bound is skipped by its length."""
+    """A page may contain text that looks like records: everything behind the bound is skipped by its length."""
     room = MAX_RECORD_BYTES + 10
     block = (HEAD + page(7) * (room // len(page(7)) + 1))[:room]
     found = list(read_arc(io.BytesIO(b"".join([first(), record("http://example.com/x", block), page(1)]))))
@@ -163,7 +163,7 @@ HOSTILE = {
 def test_hostile_lines_take_linear_time_and_the_next_record_is_read(
     what: str, tmp_path: Path, linear_time: None
 ) -> None:
-    """The first two took 1.1 s a line: a hundred of them are more than a minute."""
+    """The first two took 1.1 s for one line: a hundred of them would take more than a minute."""
     assert numbers(read(tmp_path, first() + HOSTILE[what] * 5 + page(1), "a.arc")) == ["damaged_record", "1"]
 
 
@@ -174,4 +174,4 @@ def test_a_small_member_of_a_hundred_million_lines_is_skipped(line: bytes, tmp_p
     assert len(data) < 200_000
     begun = time.process_time()
     assert numbers(read(tmp_path, data)) == ["damaged_record", "1"]
-    assert time.process_time() - begun < 10  # 0.04 s on an idle machine, where all lines took 22
+    assert time.process_time() - begun < 10  # 0.04 s on an idle machine; reading all lines took 22 s

@@ -1,4 +1,4 @@
-"""A verb: where a setting's value comes from, which options it has, and what its function is given."""
+"""Verbs: where a setting's value comes from, which options a verb has, and what its function receives."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def seen() -> dict[str, Any]:
 
 @pytest.fixture
 def call(seen: dict[str, Any]) -> Call:
-    """Runs `webtext ARGUMENTS` over three verbs that note what they were given."""
+    """Runs `webtext ARGUMENTS` over three verbs that record what they receive."""
     group = click.Group("webtext")
 
     @verb(group, "links", settings=Settings, section="crawl.links")
@@ -81,7 +81,7 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_default_stands_under_the_file_under_set_under_the_flag(
+def test_a_flag_overrides_set_which_overrides_the_file_which_overrides_the_default(
     call: Call, seen: dict[str, Any], config: str
 ) -> None:
     def value_after(*arguments: str) -> int:
@@ -93,8 +93,8 @@ def test_the_default_stands_under_the_file_under_set_under_the_flag(
     assert value_after("--config", config) == 10
     assert value_after("--config", config, *override) == 20
     assert value_after("--config", config, *override, *flag) == 30
-    assert value_after(*flag, *override) == 30  # wherever it stands
-    assert seen["settings"].delay == 1.5  # what nobody named stays
+    assert value_after(*flag, *override) == 30  # in any order
+    assert seen["settings"].delay == 1.5  # the default of a setting that nobody named
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_the_mode_decides_what_is_shown(call: Call, flags: list[str], out: str, 
     assert (answer.stdout, answer.stderr) == (out, err)
 
 
-def test_the_help_tells_each_setting_with_its_default(call: Call) -> None:
+def test_the_help_lists_each_setting_with_its_default(call: Call) -> None:
     text = " ".join(call("links", "--help").output.split())
     for line in (
         "--min-karma INTEGER keep posts with at least this score [default: 3]",
@@ -209,7 +209,7 @@ def test_the_help_tells_each_setting_with_its_default(call: Call) -> None:
         assert line in text
 
 
-def test_no_out_is_an_error_that_says_what_to_give() -> None:
+def test_a_missing_out_is_an_error_that_says_what_to_add() -> None:
     assert need_out("x") == "x"
     for nothing in (None, ""):
         with pytest.raises(ConfigError, match="no --out given\nname the folder to write: --out DIR"):

@@ -1,4 +1,4 @@
-"""Settings: unknown keys are errors with a did-you-mean, values have the type that was asked for."""
+"""Settings: unknown keys are errors with a did-you-mean, values must have the setting's type."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
         ({"trian": {"min_karma": 3}}, r"unknown section \[trian\]\ndid you mean 'train'\?"),
         ({"train": {"inner": {"x": 1}}}, r"unknown section \[train.inner\]"),
         ({"crawl": {"min_karma": 3, "links": {}}}, r"unknown section \[crawl\]"),
-        ({"min_karma": 3}, "stands outside of any section"),
+        ({"min_karma": 3}, "is outside any section"),
         ({"train": {"min_karma": "3"}}, "min_karma = '3': expected a whole number"),
         ({"train": {"min_karma": True}}, "min_karma = True: expected a whole number"),
         ({"train": {"min_karma": 3.5}}, "min_karma = 3.5: expected a whole number"),
@@ -95,14 +95,14 @@ def test_a_wrong_key_or_value_is_named_with_its_place(table: dict[str, object], 
         check_sections(table, KNOWN)
 
 
-def test_a_file_that_is_missing_or_no_toml_is_a_short_error(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_toml_is_a_short_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no config file"):
         load_config(str(tmp_path / "missing.toml"))
     (tmp_path / "bad.toml").write_text("[a\n")
-    with pytest.raises(ConfigError, match="is no TOML"):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
         load_config(str(tmp_path / "bad.toml"))
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="is no TOML"):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
         load_config(str(tmp_path / "bytes.toml"))
 
 
@@ -120,12 +120,12 @@ def test_a_folder_in_place_of_a_config_file_is_a_short_error(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("ratio", float("nan"), "a number that ends"),
+        ("ratio", float("nan"), "a finite number"),
         ("ratio", 10**400, "a number"),
         ("count", 2**63, "at most 64 bits"),
     ],
 )
-def test_numbers_that_nothing_can_work_with_are_refused(key: str, value: object, said: str) -> None:
+def test_infinite_and_huge_numbers_are_rejected(key: str, value: object, said: str) -> None:
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Numbers:
         ratio: float = setting(0.5, "a ratio")

@@ -1,4 +1,4 @@
-"""Talk on stderr, data on stdout."""
+"""Messages go to stderr, data goes to stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies from the wire: both codings undone, wrong labels ignored, bombs stopped at the bound."""
+"""HTTP bodies: both codings are undone, wrong labels ignored, and bombs stopped at the bound."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_three_codings_are_refused() -> None:
     assert caught.value.reason == "too_many_content_codings"
 
 
-def test_an_unknown_coding_is_refused_by_name() -> None:
+def test_an_unknown_coding_is_rejected_with_its_name() -> None:
     with pytest.raises(BodyError, match="'compress'") as caught:
         decode_body(TEXT, "", "compress", MIB)
     assert caught.value.reason == "unknown_content_coding"
@@ -145,7 +145,7 @@ def test_an_empty_body_is_empty_under_any_label() -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
 def test_a_bomb_stops_at_the_bound(coding: str) -> None:
-    """64 MiB of zeros in at most 64 KiB; the bound is 1 MiB, so 16 MiB of memory are plenty."""
+    """64 MiB of zeros in at most 64 KiB; the bound is 1 MiB, so 16 MiB of memory are more than enough."""
     sent = b"\0" * (64 * MIB)
     for one in coding.split(", "):
         sent = PACKERS[one](sent)
@@ -173,12 +173,12 @@ def test_gzip_members_are_joined_and_what_follows_them_is_ignored() -> None:
 
 
 def test_a_hundred_thousand_empty_members_take_no_time() -> None:
-    """Each member costs a copy of what is left of one chunk, not of the whole body: no quadratic time."""
+    """Each member copies only the rest of one chunk instead of the entire body: the time isn't quadratic."""
     assert decode_body(gzip.compress(b"") * 100_000 + gzip.compress(b"end"), "", "gzip", MIB) == b"end"
 
 
 def test_a_zstd_window_above_8_mib_is_damaged() -> None:
-    """RFC 9659: a frame that asks for more must not make us reserve it."""
+    """RFC 9659: a frame that asks for more must not make us allocate it."""
     parameters = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
     packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     sent = packer.compress(TEXT * 2000) + packer.flush()

@@ -1,4 +1,4 @@
-"""The digest of records: a function of the values alone, and of every one of them."""
+"""The digest of records depends on every value, and on nothing but the values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GOLDEN = "a611998720d5eee986e19fa10ec723e13b35c15413622652fa6924e048feeedd"
 
 
 def test_the_digest_stays_what_it_is_from_version_to_version() -> None:
-    """A golden value: manifests hold it, so it may change only together with the format."""
+    """A golden value: manifests contain it, so it may change only together with the format."""
     assert digest([ROW, dict.fromkeys(SCHEMA.names)]) == GOLDEN
 
 
@@ -121,8 +121,8 @@ def test_it_does_not_depend_on_how_a_block_is_stored(rows: list[dict[str, Any]],
     assert len(digests) == 1
 
 
-def test_what_lies_under_a_null_and_beside_a_slice_counts_for_nothing() -> None:
-    """Arrow lets a null cover bytes; here three do, and a value before and one behind belong to the whole array only."""
+def test_bytes_under_a_null_and_outside_a_slice_are_not_digested() -> None:
+    """In Arrow a null may cover bytes, here three; the slice leaves out the first and the last value of the array."""
     buffers = [
         pa.py_buffer(bytes([0b11011])),
         pa.array([0, 1, 2, 5, 6, 7], pa.int32()).buffers()[1],
@@ -157,7 +157,7 @@ def test_every_kind_of_record_can_be_digested(kind: str) -> None:
 
 
 @given(data=st.binary(max_size=200), start=st.integers(0, 20))
-def test_a_file_is_digested_from_where_it_stands(data: bytes, start: int) -> None:
+def test_a_file_is_digested_from_its_current_position(data: bytes, start: int) -> None:
     file = io.BytesIO(data)
     file.seek(start)
     assert file_sha256(file) == hashlib.sha256(data[start:]).hexdigest()

@@ -1,4 +1,4 @@
-"""The local engine: what dies, hangs or eats memory costs one record; nothing is done twice, nothing is left behind."""
+"""The local engine: a crash, a hang or excessive memory costs one record; no work is repeated, no process is left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from webtext.base.engine import Limits, LocalEngine, TaskFailure
-from webtext.base.errors import ConfigError, EnvironmentError_, InputError
+from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.journal import Journal
 
 HERE = str(Path(__file__).parent)
@@ -25,7 +25,7 @@ sys.path.append(HERE)
 import worker_functions as work  # noqa: E402
 
 SMALL = Limits(record_seconds=60, memory_bytes=300 << 20)  # no record is a minute of work on any machine
-PATIENCE = 120.0  # a guard, no measure
+PATIENCE = 120.0  # a guard against hanging; nothing is measured by it
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +62,14 @@ def heard() -> Heard:
 
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], float]], None]:
-    """Gives the engine another clock, in seconds: so a test says itself how long a record lasts, and no busy machine does."""
+    """Replaces the engine's clock (seconds), so that a test decides how long a record lasts, not a busy machine."""
     return lambda clock: monkeypatch.setattr("webtext.base.engine.time", SimpleNamespace(monotonic=clock))
 
 
 def test_three_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
     heard: Heard, tmp_path: Path, set_clock: Callable[[Callable[[], float]], None]
 ) -> None:
-    """The clock goes while the record that hangs is at hand, a second a reading, and stands still otherwise."""
+    """The clock advances a second per reading while the hanging record is being processed, and is stopped otherwise."""
     hangs, seconds = tmp_path / "hangs", itertools.count(1.0)
     now = [0.0]
 
@@ -123,7 +123,7 @@ def test_a_record_that_survives_alone_but_kills_its_part_twice_is_set_aside(engi
 
 
 def test_kill_9_of_a_worker_from_outside_costs_nothing(heard: Heard, tmp_path: Path) -> None:
-    """Killed while it is on a record, which would last for ever, had it not been begun before."""
+    """The worker is killed during a record, which lasts forever at the first attempt and finishes at the second."""
     begun = tmp_path / "begun"
     with LocalEngine(1) as engine:
         heard.map(engine, work.pid_of_worker, [None])
@@ -162,7 +162,7 @@ def test_a_death_outside_records_is_retried_once_and_then_fails_the_part(
 def test_a_worker_that_stalls_outside_records_is_ended_and_its_part_fails_after_one_retry(
     heard: Heard, tmp_path: Path, set_clock: Callable[[Callable[[], float]], None]
 ) -> None:
-    """The clock goes, a second a reading, once the worker has begun to stall."""
+    """Once the worker has begun to stall, the clock advances a second per reading."""
     seconds = itertools.count(1.0)
     set_clock(lambda: next(seconds) if (tmp_path / "begun").exists() else 0.0)
     with LocalEngine(1, Limits(idle_seconds=3, record_seconds=1000)) as engine:
@@ -172,7 +172,7 @@ def test_a_worker_that_stalls_outside_records_is_ended_and_its_part_fails_after_
 
 
 def test_a_batch_is_worked_on_row_by_row_only_after_a_death(heard: Heard) -> None:
-    """Of two batches of four rows the second holds two rows that crash; the first is never taken apart."""
+    """The second of two batches of four rows has two rows that crash; the first is never processed row by row."""
     with LocalEngine(1, SMALL) as engine:
         assert heard.map(engine, work.process_batches, [["a", "b", "c", "d", "segfault", "e", "exit", "f"]]) == []
     assert heard.results == {0: ["abcd", "(signal 11)", "e", "(exit status 3)", "f"]}
@@ -183,7 +183,7 @@ def test_retries_of_a_part_are_bounded(heard: Heard, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("webtext.base.engine.MAX_RETRIES_PER_PART", 5)
     with LocalEngine(1) as engine:
         failures = heard.map(engine, work.die_at_every_record, [100])
-    # Each record takes two retries, one alone and one without it: the sixth is refused, after the third record's.
+    # Each record takes two retries, one alone and one without it: the sixth, after the third record, is not allowed.
     assert failures == [TaskFailure(0, "given up after 5 retries: 3 records set aside")]
     assert len(heard.set_aside) == 3
 
@@ -191,7 +191,7 @@ def test_retries_of_a_part_are_bounded(heard: Heard, monkeypatch: pytest.MonkeyP
 def test_time_is_counted_for_one_record_not_for_the_part(
     heard: Heard, tmp_path: Path, set_clock: Callable[[Callable[[], float]], None]
 ) -> None:
-    """The clock gives each of five records a second and a half at most, and waits for the next where they are used up."""
+    """The clock allows each of five records at most a second and a half, then waits for the next record."""
     now = [0.0]
 
     def clock() -> float:
@@ -229,13 +229,13 @@ def test_an_input_error_stops_the_map_and_keeps_its_lines(engine: LocalEngine, h
 
 def test_a_full_disk_stops_the_map_with_the_remedy(engine: LocalEngine, heard: Heard) -> None:
     with pytest.raises(
-        EnvironmentError_, match="no space left while writing '/full/disk'\non the file system at '/'.*\nfree some"
+        MachineError, match="no space left while writing '/full/disk'\non the file system at '/'.*\nfree some"
     ):
         heard.map(engine, work.raise_error, ["space"])
 
 
 def children_of(parent: int) -> list[int]:
-    """Workers among the children of a process that still run."""
+    """Return the workers among a process's running children."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -277,7 +277,7 @@ def test_no_tasks_start_no_workers(heard: Heard) -> None:
 
 
 class CountedTask:
-    """A task that counts how often one of its kind was pickled; a worker gets a list of one record."""
+    """A task that counts how often any CountedTask was pickled; a worker receives a list of one record."""
 
     n_pickled = 0
 
@@ -287,7 +287,7 @@ class CountedTask:
 
 
 def test_a_task_is_pickled_when_it_is_sent(heard: Heard) -> None:
-    """So memory never holds all tasks a second time: when the first has ended, two at most were pickled for one worker."""
+    """So memory never contains all tasks twice: when the first has ended, at most two were pickled for one worker."""
     pickled_by_then: list[int] = []
 
     def on_done(index: int, result: Any) -> None:
@@ -323,11 +323,11 @@ def test_a_prepared_worker_has_imported_what_its_task_needs_and_is_taken_last(tm
             assert not heard.map(engine, work.process_id, [None])
             engine.prepare(2, "no_such_module")
             engine.prepare(3, "prepared_module")
-            engine.prepare(3, "prepared_module")  # there are as many
+            engine.prepare(3, "prepared_module")  # does nothing: three workers are idle already
             (first, *others) = [worker.id for worker in engine._idle][::-1]
             assert heard.results == {0: first}
             assert len(others) == 2
-            for worker in others:  # ends the one that was taken, so that the next one is
+            for worker in others:  # kill the worker that was used, so that the next one is used
                 engine._idle.pop().kill()
                 answers = Heard()
                 assert not answers.map(engine, work.imported, ["prepared_module"])
@@ -344,12 +344,12 @@ def test_a_prepared_worker_inherits_files_and_nobody_else_has_them(heard: Heard)
         engine.prepare(2, "json")
         assert not heard.map(engine, work.write_to, [write])
         engine._idle.pop().kill()
-        assert file.read() == b"inherited"  # to the end: the other worker does not hold it open
+        assert file.read() == b"inherited"  # up to its end, so the other worker doesn't have it open
     assert heard.results == {0: len(b"inherited")}
 
 
-def test_who_maps_is_told_once_that_a_worker_is_on_a_record(tmp_path: Path, heard: Heard) -> None:
-    """The record waits for what is written then."""
+def test_on_begun_is_called_once_when_a_worker_is_on_a_record(tmp_path: Path, heard: Heard) -> None:
+    """The record waits for what `on_begun` writes."""
     pipe, file = tmp_path / "pipe", tmp_path / "file"
     os.mkfifo(pipe)
     file.write_bytes(b"there")
@@ -389,7 +389,7 @@ def test_workers_are_single_threaded_deterministic_and_leave_stdout_alone(
     assert "printed by a library" in err
 
 
-def test_quiet_workers_say_nothing(heard: Heard, capfd: pytest.CaptureFixture[str]) -> None:
+def test_quiet_workers_print_nothing(heard: Heard, capfd: pytest.CaptureFixture[str]) -> None:
     with LocalEngine(1, quiet=True) as engine:
         heard.map(engine, work.surroundings, [None])
     assert capfd.readouterr() == ("", "")
@@ -397,7 +397,7 @@ def test_quiet_workers_say_nothing(heard: Heard, capfd: pytest.CaptureFixture[st
 
 def test_workers_that_cannot_start_are_an_error(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.base.process.START", "raise SystemExit(9)")
-    with LocalEngine(1) as engine, pytest.raises(EnvironmentError_, match=r"cannot start \(exit status 9\)"):
+    with LocalEngine(1) as engine, pytest.raises(MachineError, match=r"cannot start \(exit status 9\)"):
         heard.map(engine, work.process, [["a"]])
 
 
@@ -414,7 +414,7 @@ def test_journal_watch_notes_nothing_without_an_engine() -> None:
     assert list(Journal(only=2).watch(enumerate("abc"))) == [(2, "c")]
 
 
-# A script without `if __name__ == "__main__"`: workers must not run it again.
+# A script without `if __name__ == "__main__"`, which workers must not run again.
 SCRIPT = f"""
 import sys
 sys.path.append({HERE!r})
@@ -441,7 +441,7 @@ def test_a_script_needs_no_main_guard(how: str, tmp_path: Path) -> None:
 def test_a_function_of_the_main_script_is_refused_with_the_remedy() -> None:
     text = "from webtext.base.engine import LocalEngine\ndef f(journal, task): pass\nLocalEngine(1).map(f, [1], on_done=print)"
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE)
-    assert "put it into a module of its own" in ran.stderr
+    assert "move it to a module of its own" in ran.stderr
 
 
 def start_sleepers(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
@@ -483,7 +483,7 @@ def test_kill_9_of_the_parent_leaves_no_worker(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_the_workers_and_only_the_parent_speaks(tmp_path: Path) -> None:
     parent, workers = start_sleepers(tmp_path)
-    os.killpg(parent.pid, signal.SIGINT)  # as a terminal does it: to the whole group
+    os.killpg(parent.pid, signal.SIGINT)  # to the entire group, as a terminal does
     _, err = parent.communicate(timeout=PATIENCE)
     assert_gone(workers)
     assert parent.returncode == -signal.SIGINT

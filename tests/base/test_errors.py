@@ -1,4 +1,4 @@
-"""Errors are for the user and travel between processes."""
+"""Errors keep their lines and exit code when they are pickled between processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webtext.base import errors
         (errors.ShardCorrupt, 3),
         (errors.NetworkError, 1),
         (errors.RunFailed, 1),
-        (errors.EnvironmentError_, 1),
+        (errors.MachineError, 1),
     ],
 )
 def test_an_error_keeps_its_lines_and_exit_code_through_a_pickle(

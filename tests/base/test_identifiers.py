@@ -1,4 +1,4 @@
-"""Ids and splits: golden values that must never change, since builds of different years share them."""
+"""Ids and splits: golden values that must never change, because builds of different years share them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ N = 20_000
 
 
 def test_ids_are_what_their_definition_says() -> None:
-    """Derived here by hashlib alone, after the words of their docstrings."""
+    """Computed here with hashlib only, from the definitions in the docstrings."""
     url, date, body = "https://example.com/ü", "2017-01-01T00:00:00Z", b"<p>hello"
     assert link_id(url) == hashlib.sha256(url.encode()).hexdigest()[:32]
     inner = hashlib.sha256(body).hexdigest()
@@ -35,22 +35,22 @@ GOLDEN_HELD_OUT = [4, 20, 30, 32, 58, 64, 65, 86]
 
 
 def test_one_link_in_twenty_is_held_out() -> None:
-    """Of 20,000, 1,000 are expected; the binomial's standard deviation is 30.8, so 5 of them are 154."""
+    """1,000 of 20,000 are expected; the binomial's standard deviation is 30.8, and five of them are 154."""
     n = sum(split_of(link_id(f"http://host-{i % 97}.example/{i}")) == "validation" for i in range(N))
     assert VALIDATION_RATIO == 0.05
     assert abs(n - N * VALIDATION_RATIO) < 154
 
 
 @given(identifier=st.text(max_size=40), low=st.floats(0, 1), high=st.floats(0, 1))
-def test_a_larger_share_holds_out_what_a_smaller_one_does(identifier: str, low: float, high: float) -> None:
-    """So a build may hold out more and still share the held-out set of one that held out less."""
+def test_a_larger_ratio_also_holds_out_what_a_smaller_one_does(identifier: str, low: float, high: float) -> None:
+    """So a build can hold out more and still contain the held-out set of a build that holds out less."""
     low, high = sorted((low, high))
     assert not (split_of(identifier, low) == "validation" and split_of(identifier, high) == "train")
     assert split_of(identifier, 0.0) == "train"
     assert split_of(identifier, 1.0) == "validation"
 
 
-def test_the_split_is_keyed_so_that_it_is_no_function_of_the_id_s_own_order() -> None:
+def test_the_split_is_keyed_and_so_independent_of_the_order_of_ids() -> None:
     smallest = sorted(link_id(f"http://example.com/{i}") for i in range(N))[: N // 20]
     n = sum(split_of(identifier) == "validation" for identifier in smallest)
     assert 10 < n < 100  # 50 expected among a thousand, not all of them

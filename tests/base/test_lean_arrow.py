@@ -1,4 +1,4 @@
-"""pyarrow without pandas, and with it as soon as somebody asks for a data frame."""
+"""pyarrow without pandas, until a data frame is needed."""
 
 from __future__ import annotations
 

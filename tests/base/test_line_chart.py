@@ -1,4 +1,4 @@
-"""The drawing that pages share: every point inside, more is further right, a lower value lower; dots tell themselves."""
+"""Line charts: every point is inside the chart, larger x are further right, smaller y lower, and dots have titles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS, LOSSES = st.integers(0, 10**11), st.integers(-(10**6), 10**6).map(lambda 
 
 
 @given(st.lists(st.tuples(STEPS, LOSSES), min_size=1, max_size=20))
-def test_every_point_lies_inside_and_keeps_its_order(points: list[tuple[float, float]]) -> None:
+def test_every_point_is_inside_and_keeps_its_order(points: list[tuple[float, float]]) -> None:
     svg = ElementTree.fromstring(
         line_chart([Line(points, "held-out", "#000")], x_label="tokens", y_label="loss", label="losses", height=300)
     )
@@ -64,7 +64,7 @@ def test_equal_ratios_are_equally_far_apart_on_a_logarithmic_axis() -> None:
     assert abs((two - one) - (three - two)) < 0.2
 
 
-def test_a_dot_tells_its_point_and_text_is_escaped() -> None:
+def test_a_dot_has_a_title_and_text_is_escaped() -> None:
     drawn = line_chart(
         [Line([(1, 2.0)], "held", dot=lambda x, y: f"<{x} {y}>")], x_label="step", y_label="loss", label="l", height=300
     )

@@ -1,4 +1,4 @@
-"""Staleness: a set knows by digest what it was made from, and finds where that lies, also after both were moved."""
+"""Staleness: a set knows its parents' parts by digest, and finds its parents even after all were moved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run() -> Iterator[Run]:
 
 
 def write(folder: Path, *reasons: str, recipe: str = "first") -> PartSet:
-    """A set of decisions, one part for each reason."""
+    """Write a set of decisions with one part for each reason."""
     writer = SetWriter(str(folder), "dropped", Recipe(stage="test.write", code_version=1, settings={"as": recipe}))
     parts = []
     for index, reason in enumerate(reasons):
@@ -62,7 +62,7 @@ def test_a_set_is_stale_when_a_part_it_was_made_from_has_other_records(
     assert stale(copied(parent, tmp_path / "child", run)) == []
 
 
-def test_a_part_more_or_less_is_a_change_and_another_recipe_with_the_same_records_is_none(
+def test_an_added_or_removed_part_is_a_change_but_another_recipe_with_equal_records_is_not(
     tmp_path: Path, run: Run
 ) -> None:
     child = copied(write(tmp_path / "parent", "a", "b"), tmp_path / "child", run)
@@ -74,7 +74,7 @@ def test_a_part_more_or_less_is_a_change_and_another_recipe_with_the_same_record
     assert [each.parts for each in stale(child)] == [1]
 
 
-def test_a_build_that_was_moved_as_a_whole_still_tells(
+def test_staleness_is_found_after_a_build_was_moved_as_a_whole(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied(write(tmp_path / "old" / "parent", "a"), tmp_path / "old" / "child", run)
@@ -87,7 +87,7 @@ def test_a_build_that_was_moved_as_a_whole_still_tells(
 
 
 @pytest.mark.parametrize("run_json", [None, b"", b"[]", b"{}", b'{"parents": 5}', b'{"parents": ["nowhere", 7]}'])
-def test_what_lies_there_no_more_tells_nothing(tmp_path: Path, run: Run, run_json: bytes | None) -> None:
+def test_a_missing_parent_is_ignored(tmp_path: Path, run: Run, run_json: bytes | None) -> None:
     child = copied(write(tmp_path / "parent", "a"), tmp_path / "child", run)
     write(tmp_path / "parent", "b")
     assert stale(child)
@@ -97,7 +97,7 @@ def test_what_lies_there_no_more_tells_nothing(tmp_path: Path, run: Run, run_jso
     assert stale(child) == []
 
 
-def test_a_parent_that_is_being_written_tells_nothing(tmp_path: Path, run: Run) -> None:
+def test_a_parent_that_is_being_written_is_ignored(tmp_path: Path, run: Run) -> None:
     parent = write(tmp_path / "parent", "a")
     child = copied(parent, tmp_path / "child", run)
     (tmp_path / "parent" / "manifest.json").unlink()

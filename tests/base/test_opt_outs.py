@@ -1,4 +1,4 @@
-"""Opt-outs in header fields and meta tags: every spelling that sites use, and all that only looks like one."""
+"""Opt-outs in header fields and meta tags: every spelling that sites use, and texts that only look like one."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ HOSTILE = {
 @pytest.mark.parametrize("page", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.usefixtures("linear_time")
 def test_hostile_pages_take_linear_time(page: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also without the bound on bytes, which alone would make any of them cheap."""
+    """This holds even without the bound on bytes, which by itself would make any of them cheap."""
     meta_opt_outs(page)
     monkeypatch.setattr("webtext.base.opt_outs.HEAD_BYTES", len(page))
     meta_opt_outs(page)

@@ -1,4 +1,4 @@
-"""Part sets: published whole, sealed, verified on reading."""
+"""Part sets: parts appear complete, sets are sealed, and files are verified when they are read."""
 
 from __future__ import annotations
 
@@ -85,23 +85,23 @@ def test_a_pickled_set_is_the_same_set(tmp_path: Path) -> None:
     assert (copy.hash, copy.parts) == (opened.hash, opened.parts)
 
 
-def test_a_folder_that_is_no_part_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no part set: it has no manifest.json"):
+def test_a_folder_that_is_not_a_part_set_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a part set: it has no manifest.json"):
         PartSet.open(str(tmp_path))
     with pytest.raises(InputError, match="no such folder"):
         PartSet.open(str(tmp_path / "missing"))
 
 
-def test_an_unsealed_set_is_refused_with_the_way_to_go_on(tmp_path: Path) -> None:
+def test_an_unsealed_set_is_rejected_with_the_way_to_resume(tmp_path: Path) -> None:
     write_set(tmp_path / "set")
     (tmp_path / "set" / "manifest.json").unlink()
-    with pytest.raises(InputError, match="not sealed.*\n.*goes on where it stopped"):
+    with pytest.raises(InputError, match="not sealed.*\n.*resumes where it stopped"):
         PartSet.open(str(tmp_path / "set"))
 
 
-def test_a_set_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_set_of_another_kind_is_rejected_with_both_kinds(tmp_path: Path) -> None:
     write_set(tmp_path / "set")
-    with pytest.raises(InputError, match="holds dropped, not links or pages"):
+    with pytest.raises(InputError, match="contains dropped, not links or pages"):
         PartSet.open(str(tmp_path / "set"), ("links", "pages"))
 
 
@@ -113,7 +113,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
         PartSet.open(str(tmp_path / "set"))
 
 
-def test_what_readers_want_to_know_of_a_file_stands_in_the_manifest(tmp_path: Path) -> None:
+def test_metadata_of_an_attachment_is_in_the_manifest(tmp_path: Path) -> None:
     writer = SetWriter(str(tmp_path), "dropped", RECIPE)
     with writer.part(0, key="0") as part:
         for name in ("a.note", "b.note"):
@@ -135,7 +135,7 @@ def test_a_part_of_another_size_is_refused_on_opening(tmp_path: Path) -> None:
     write_set(tmp_path / "set")
     with open(tmp_path / "set" / "part-00000.parquet", "ab") as file:
         file.write(b"x")
-    with pytest.raises(InputError, match="part-00000.parquet' was altered.*bytes where the manifest says"):
+    with pytest.raises(InputError, match="part-00000.parquet' was altered.*bytes, the manifest says"):
         PartSet.open(str(tmp_path / "set"))
 
 
@@ -153,8 +153,8 @@ def test_one_flipped_bit_is_found_on_reading_even_after_a_first_good_read(tmp_pa
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        (b"{", "is no JSON"),
-        (b"[]", "is no manifest"),
+        (b"{", "is not valid JSON"),
+        (b"[]", "is not a manifest"),
         (b'{"format": 99, "kind": "links"}', "has format 99"),
         (b'{"format": 1, "kind": "dropped", "recipe": {}, "parts": [{"name": 1}]}', "is damaged"),
     ],
@@ -174,7 +174,7 @@ def test_columns_that_are_not_the_kinds_columns_are_refused(tmp_path: Path) -> N
         PartSet.open(str(tmp_path / "set")).table(0)
 
 
-def test_nothing_exists_of_a_part_that_was_not_published(tmp_path: Path) -> None:
+def test_a_part_that_was_not_published_leaves_no_file(tmp_path: Path) -> None:
     with SetWriter(str(tmp_path / "set"), "dropped", RECIPE).part(0, key="k") as part:
         part.write([decision(1)])
         part.attach("part-00000.note").write_text("beside it")
@@ -206,7 +206,7 @@ def test_counts_that_do_not_add_up_are_a_defect() -> None:
     assert not counts.balanced
 
 
-def test_failures_lie_beside_their_part_and_entry_and_manifest_keep_their_counts_alone(tmp_path: Path) -> None:
+def test_failures_are_in_a_file_beside_their_part_and_only_their_counts_in_entry_and_manifest(tmp_path: Path) -> None:
     writer = SetWriter(str(tmp_path / "set"), "dropped", RECIPE)
     parts = []
     for index, n_failed in enumerate((0, 1000)):

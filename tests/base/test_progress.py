@@ -1,4 +1,4 @@
-"""A live bar on a terminal; totals known and unknown; silence that still counts."""
+"""Progress: a live bar on a terminal, known and unknown totals, and silent progress that still counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ console.result({{"links": 3}}, "3 links")
 
 
 def on_a_terminal(code: str) -> tuple[str, str]:
-    """(what the terminal on stderr was sent, stdout) of a Python that believes it talks to a person."""
+    """Run code in a Python whose stderr is a terminal; return what the terminal received, and stdout."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}
     process = subprocess.Popen(
@@ -68,7 +68,7 @@ def test_under_json_and_quiet_a_terminal_is_sent_nothing(mode: str) -> None:
     assert stdout == ('{"links": 3}\n' if mode == "json" else "")
 
 
-def test_a_line_without_a_total_makes_no_promise(
+def test_a_line_without_a_total_shows_no_remaining_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
@@ -79,7 +79,7 @@ def test_a_line_without_a_total_makes_no_promise(
     assert capsys.readouterr().err == "read: 1,500 posts after 0:30\n"
 
 
-def test_more_than_the_total_makes_no_promise_either(
+def test_a_count_above_the_total_shows_no_remaining_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]

@@ -1,4 +1,4 @@
-"""The example stage of base/README.md runs as it stands there, and the table names every file."""
+"""The example stage in base/README.md runs unchanged, and the table names every file."""
 
 from __future__ import annotations
 

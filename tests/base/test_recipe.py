@@ -1,4 +1,4 @@
-"""A recipe's hash: equal for equal recipes however they are written, another for any other."""
+"""A recipe's hash: equal for equal recipes, however they are written, and different for different ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_hash_is_the_sha256_of_sorted_json_without_blanks() -> None:
     assert Recipe(**RECIPE).hash == hashlib.sha256(expected.encode()).hexdigest()
 
 
-def test_the_order_in_which_settings_are_named_is_nothing() -> None:
+def test_the_order_of_settings_does_not_change_the_hash() -> None:
     turned = RECIPE | {"settings": dict(reversed(RECIPE["settings"].items()))}
     assert Recipe(**turned).hash == Recipe(**RECIPE).hash
 
@@ -50,7 +50,7 @@ def test_whatever_can_change_a_record_changes_the_hash(change: dict[str, Any]) -
     assert Recipe(**RECIPE | change).hash != Recipe(**RECIPE).hash
 
 
-def test_what_is_no_json_is_refused_instead_of_hashed_in_some_way() -> None:
+def test_values_that_json_cannot_represent_are_rejected_instead_of_hashed() -> None:
     with pytest.raises(ValueError):
         sha256_json(float("nan"))
     with pytest.raises(TypeError):

@@ -10,7 +10,7 @@ from webtext.base.schemas import SCHEMAS
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_every_column_tells_its_meaning_and_whether_it_may_be_null(kind: str) -> None:
+def test_every_column_has_a_meaning_and_states_whether_it_may_be_null(kind: str) -> None:
     for field in SCHEMAS[kind]:
         assert field.metadata[b"meaning"]
         assert field.nullable in (True, False)

@@ -1,4 +1,4 @@
-"""How a stage runs: part by part, resumable, every record accounted for."""
+"""Stages run part by part, resume, and account for every record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from webtext.base.console import Console
 from webtext.base.counts import Counts
 from webtext.base.engine import LocalEngine
-from webtext.base.errors import DryRun, EnvironmentError_, InputError, RunFailed
+from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
 from webtext.base.partset import Failure, PartSet
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
@@ -134,8 +134,8 @@ def test_a_broken_input_stops_the_run_with_its_own_error(tmp_path: Path, run: Ru
 
 
 @pytest.mark.parametrize(("number", "words"), [(1003, "no space left"), (1004, "is not installed")])
-def test_what_this_machine_lacks_is_no_fault_of_the_record(number: int, words: str, tmp_path: Path, run: Run) -> None:
-    with pytest.raises(EnvironmentError_, match=words):
+def test_a_lack_of_this_machine_is_not_charged_to_the_record(number: int, words: str, tmp_path: Path, run: Run) -> None:
+    with pytest.raises(MachineError, match=words):
         double(tmp_path, tasks([[2, number, 4]]), run)
 
 
@@ -175,7 +175,7 @@ double(Path({folder!r}), tasks([range(i, i + 10) for i in range(0, 80, 10)], end
 
 @pytest.mark.parametrize("parts_before_kill", [1, 3, 6])
 def test_killed_with_9_and_run_again_gives_the_same_bytes(tmp_path: Path, parts_before_kill: int, run: Run) -> None:
-    """The parts after the first ones do not end by themselves, so the run is killed in their midst, however fast it is."""
+    """The later parts never end by themselves, so the run is always killed during them, however fast it is."""
     endless = list(range(parts_before_kill, 8))
     script = SCRIPT.format(here=str(HERE), folder=str(tmp_path / "killed"), endless=endless)
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
@@ -191,7 +191,7 @@ def test_killed_with_9_and_run_again_gives_the_same_bytes(tmp_path: Path, parts_
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
-def test_what_a_killed_run_left_half_written_is_cleared(tmp_path: Path, run: Run) -> None:
+def test_half_written_files_of_a_killed_run_are_removed(tmp_path: Path, run: Run) -> None:
     entries = tmp_path / "kept" / "_parts"
     entries.mkdir(parents=True)
     leftovers = [entries / ".00000.json.1.tmp", tmp_path / "kept" / ".part-00000.parquet.1.tmp"]
@@ -204,7 +204,7 @@ def test_what_a_killed_run_left_half_written_is_cleared(tmp_path: Path, run: Run
 def test_a_folder_that_holds_another_kind_is_left_alone(tmp_path: Path, run: Run) -> None:
     double(tmp_path, tasks([[1, 2]]), run)
     before = files(tmp_path)
-    with pytest.raises(InputError, match="holds dropped, which corpus would replace"):
+    with pytest.raises(InputError, match="contains dropped, which corpus would replace"):
         run_parts(
             stage_functions.double,
             tasks([[3]]),
@@ -219,7 +219,7 @@ def test_a_folder_that_holds_another_kind_is_left_alone(tmp_path: Path, run: Run
 def test_a_set_is_never_written_over_while_it_is_read(tmp_path: Path, run: Run) -> None:
     parent = double(tmp_path, tasks([[1, 2]]), run)["kept"]
     before = files(tmp_path)
-    with pytest.raises(InputError, match="would be read and written"):
+    with pytest.raises(InputError, match="is both input and output"):
         run_parts(
             stage_functions.double,
             tasks([[3]]),
@@ -239,7 +239,7 @@ def test_a_second_run_on_the_same_folder_is_refused_and_disturbs_nothing(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["../part-00000.parquet", "sub/part-00000.parquet", "nonsense", ".."])
-def test_an_entry_that_names_files_elsewhere_is_no_entry(name: str, tmp_path: Path, run: Run) -> None:
+def test_an_entry_that_names_files_elsewhere_is_not_valid(name: str, tmp_path: Path, run: Run) -> None:
     made = double(tmp_path, tasks([[1, 2]]), run)
     before = files(tmp_path)
     entry = tmp_path / "kept" / "_parts" / "00000.json"

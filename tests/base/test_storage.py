@@ -1,4 +1,4 @@
-"""Folders on disk and at URLs: what is published is whole."""
+"""Folders on disk and at URLs: published files are complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from webtext.base.errors import EnvironmentError_, InputError, NetworkError
+from webtext.base.errors import InputError, MachineError, NetworkError
 from webtext.base.partset import PartSet
 from webtext.base.partwriter import SetWriter
 from webtext.base.recipe import Recipe
@@ -116,7 +116,7 @@ def test_a_full_disk_is_a_short_error_with_a_remedy(tmp_path: Path) -> None:
     message = (
         r"no space left while writing 'there'\non the file system at '/.*', [0-9,]+ bytes are free.*\nfree some space"
     )
-    with pytest.raises(EnvironmentError_, match=message), no_space_is_an_error("there"):
+    with pytest.raises(MachineError, match=message), no_space_is_an_error("there"):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -143,10 +143,10 @@ def test_a_second_run_learns_who_holds_the_folder_and_since_when(tmp_path: Path)
 
 
 def test_a_holder_that_cannot_be_seen_is_said_to_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a lock of another host on a network file system."""
+    """Like a lock of another host on a network file system."""
     with Folder(tmp_path).held():
         monkeypatch.setattr("webtext.base.storage.Path.read_text", lambda *_: "")
-        with pytest.raises(InputError, match="runs on another host, or in another container"), Folder(tmp_path).held():
+        with pytest.raises(InputError, match="runs on another host or in another container"), Folder(tmp_path).held():
             pass
 
 
@@ -160,12 +160,12 @@ def test_a_file_that_has_the_bytes_already_is_left_as_it_is(tmp_path: Path) -> N
     assert (tmp_path / "a").read_bytes() == b"two"
 
 
-def test_a_full_device_is_met_for_real(tmp_path: Path) -> None:
+def test_a_full_device_raises_the_same_error(tmp_path: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
     folder = Folder(tmp_path)
     with (
-        pytest.raises(EnvironmentError_, match="no space left"),
+        pytest.raises(MachineError, match="no space left"),
         folder.scratch("a.bin"),
         open("/dev/full", "wb") as full,
     ):
@@ -175,7 +175,7 @@ def test_a_full_device_is_met_for_real(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_folder_is_a_short_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises((EnvironmentError_, FileExistsError, NotADirectoryError)):
+    with pytest.raises((MachineError, FileExistsError, NotADirectoryError)):
         Folder(tmp_path / "file" / "inner").write_bytes("a", b"")
 
 
@@ -205,20 +205,20 @@ def test_a_remote_that_fails_is_a_short_error_that_names_it(monkeypatch: pytest.
         raise ValueError("no\ncredentials")
 
     monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.exists", refuse)
-    with pytest.raises(NetworkError, match="'memory://bucket/deep' gives no answer: ValueError: no credentials"):
+    with pytest.raises(NetworkError, match="'memory://bucket/deep' doesn't respond: ValueError: no credentials"):
         folder.exists("x")
 
 
-def test_a_folder_whose_name_is_no_utf8_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_utf8_is_rejected_before_anything_is_written(tmp_path: Path) -> None:
     folder = Folder(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
-    with pytest.raises(InputError, match=r"udcff' is no UTF-8"), folder.held():
+    with pytest.raises(InputError, match=r"udcff' is not valid UTF-8"), folder.held():
         pass
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("data", [b"", b"[1]", b"null", b"{", b"[" * 100_000, b"\xff", b"{}\n{}"])
-def test_a_file_that_holds_no_json_object_is_a_short_error(data: bytes, tmp_path: Path) -> None:
+def test_a_file_without_a_json_object_is_a_short_error(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(data)
-    with pytest.raises(InputError, match=r"x\.json' (is no JSON|holds no JSON object)") as error:
+    with pytest.raises(InputError, match=r"x\.json' (is not valid JSON|is not a JSON object)") as error:
         Folder(tmp_path).read_object("x.json", "mend it")
     assert error.value.lines[1] == "mend it"

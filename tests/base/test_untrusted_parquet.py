@@ -1,4 +1,4 @@
-"""Parquet files of others: rows that are not UTF-8, and small files that decode to gigabytes."""
+"""Untrusted Parquet files: rows that aren't UTF-8, and small files that decode to gigabytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webtext.base.untrusted_parquet import BATCH_BYTES, Expands, parquet_batches
 
 
 def strings(values: Sequence[bytes | None]) -> pa.Array:
-    """A string column that holds these bytes, UTF-8 or not."""
+    """Return a string column with these bytes, UTF-8 or not."""
     raw = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
 

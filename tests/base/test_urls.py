@@ -1,4 +1,4 @@
-"""Canonical URLs against the standard's own vectors, then as properties, then the ugly ones."""
+"""Canonical URLs: the standard's own vectors, then properties, then ugly inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _agrees(case: dict[str, Any]) -> bool:
 
 
 def test_all_891_web_platform_vectors_agree(shared_data: Path) -> None:
-    """Parsing is the library's; this is why it was chosen, and guards its version."""
+    """The library does the parsing; this is why it was chosen, and checks each new version."""
     cases = json.loads((shared_data / "crawl/url/wpt_urltestdata.json").read_text())
     cases = [case for case in cases if isinstance(case, dict)]
     assert len(cases) == 891
@@ -114,12 +114,12 @@ def test_canonical_form_is_what_the_standard_says(raw: str, expected: str) -> No
         *("http://a.com/\ud800", "http://exa\0mple.com/", "http://[::1", "http://1.2.3.4.5/"),
     ],
 )
-def test_what_is_no_web_address_has_no_canonical_form(raw: str) -> None:
+def test_only_web_addresses_have_a_canonical_form(raw: str) -> None:
     assert canonical_url(raw) is None
 
 
 def test_hosts_and_paths_of_urlcanon_vectors_are_as_they_say_where_they_follow_the_standard(shared_data: Path) -> None:
-    """Not where they treat a backslash as no slash, or dots as an address; nor '0000xa', which ends in no number."""
+    """The vectors differ from the standard for backslashes, for dots as an address, and for '0000xa'."""
 
     def read(name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((shared_data / f"crawl/url/urlcanon_{name}.json").read_text())
@@ -209,9 +209,7 @@ REST = st.text("aA1/.?&=%2e#'\"|^;:@+~-\\ \t\u00e9", max_size=12)
 @example("http://", "a.com", "/..")
 @example("http://", "a.com", "/a/.b/%2e")
 @settings(max_examples=1500)
-def test_urls_that_are_told_as_canonical_at_a_glance_are_what_the_parser_makes_of_them(
-    scheme: str, host: str, rest: str
-) -> None:
+def test_urls_that_match_the_canonical_pattern_are_unchanged_by_the_parser(scheme: str, host: str, rest: str) -> None:
     for url in (scheme + host + "/" + rest, scheme + host + rest):
         if urls._IS_CANONICAL(url):
             assert ada_url.normalize_url(url) == url

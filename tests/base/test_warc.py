@@ -43,12 +43,12 @@ def read(folder: Path, data: bytes, name: str = "a.warc.gz") -> list[Response]:
 
 
 def numbers(responses: list[Response]) -> list[str]:
-    """The page number of each response, 'damage' for what has none."""
+    """Return the page number of each response, or its damage."""
     return [found.damage or found.url.rpartition("/")[2] for found in responses]
 
 
 def lz4(data: bytes) -> bytes:
-    """An LZ4 frame of one block that is stored."""
+    """Return an LZ4 frame with one block, stored uncompressed."""
     return b"\x04\x22\x4d\x18\x60\x40\x82" + (len(data) | 1 << 31).to_bytes(4, "little") + data + bytes(4)
 
 
@@ -125,7 +125,7 @@ def test_a_body_above_the_bound_has_a_reason(tmp_path: Path) -> None:
     ("middle", "expected"),
     [
         (response(1, length=50_000), ["0", "record_cut_short", "2"]),  # too long: it runs into the next record
-        (response(1, length=60), ["0", "1", "damaged_record", "2"]),  # too short: the rest of it is no record
+        (response(1, length=60), ["0", "1", "damaged_record", "2"]),  # too short: the rest of it isn't a record
         (response(1).replace(b"Content-Length", b"Content-Width", 1), ["0", "damaged_record", "2"]),
         (response(1).replace(b"WARC-Type", b"WARC-Tope", 1), ["0", "damaged_record", "2"]),
         (response(1, length=-5), ["0", "damaged_record", "2"]),
@@ -146,7 +146,7 @@ def test_a_malformed_record_is_counted_and_the_next_one_is_read(
 
 
 @pytest.mark.parametrize("packing", ["plain", "gzip per record"])
-def test_bytes_that_are_no_record_are_counted_once(packing: str, tmp_path: Path) -> None:
+def test_bytes_that_are_not_a_record_are_counted_once(packing: str, tmp_path: Path) -> None:
     pack = PACKINGS[packing]
     found = read(tmp_path, pack([response(0)]) + b"no record\n" * 1000 + pack([response(1)]))
     assert numbers(found) == ["0", "damaged_record", "1"]
@@ -184,7 +184,7 @@ def test_a_file_that_begins_with_damage_is_read_from_its_first_record(tmp_path: 
 def test_a_flipped_gzip_flag_costs_no_other_record(
     flag: int, victims: list[int], expected: list[str], tmp_path: Path
 ) -> None:
-    """RFC 1952: flags 4, 8, 16 say that an extra field, a name, a comment stands before the compressed text."""
+    """RFC 1952: flags 4, 8, 16 announce an extra field, a name or a comment before the compressed data."""
     members = [bytearray(gzip.compress(response(number))) for number in range(4)]
     for victim in victims:
         members[victim][3] ^= flag
@@ -202,7 +202,7 @@ def test_a_file_cut_short_at_any_byte_says_so(packing: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("size", [0, 65_000, 65_200, 65_300, 65_400, 65_536, 130_900, 131_072, 200_000])
 def test_a_good_file_of_any_size_has_no_damage(size: int, tmp_path: Path) -> None:
-    """fastwarc reads 64 KiB at a time; what is stored, not compressed, ends near that many bytes of the file."""
+    """fastwarc reads 64 KiB at a time; the file, stored uncompressed, ends near a multiple of that."""
     for pack in (lambda data: gzip.compress(data, compresslevel=0), gzip.compress):
         assert numbers(read(tmp_path, pack(response(0)) + pack(response(1, b"x" * size)))) == ["0", "1"]
 
@@ -254,7 +254,7 @@ def test_a_head_without_end_is_damage_and_a_head_without_body_is_none(tmp_path: 
 
 
 def test_members_that_are_stored_read_like_compressed_ones(tmp_path: Path) -> None:
-    """Our own writer stores: the text of a record stands in the file as it is, and must not pass for a plain record."""
+    """Our own writer stores without compression: a record's text is in the file as it is, and isn't a plain record."""
     members = [gzip.compress(response(number), compresslevel=0) for number in range(3)]
     found = read(tmp_path, b"".join(members))
     assert [(one.offset, one.length) for one in found] == [
@@ -266,7 +266,7 @@ def test_members_that_are_stored_read_like_compressed_ones(tmp_path: Path) -> No
 
 
 def test_large_members_that_are_stored_have_their_places(tmp_path: Path) -> None:
-    """fastwarc reads such a member far ahead, beyond the place where it starts."""
+    """fastwarc reads such a member far ahead, beyond the start of the next one."""
     bodies = [bytes([number]) * (number * 61_000 + 7) for number in range(6)]
     members = [gzip.compress(response(number, body), compresslevel=0) for number, body in enumerate(bodies)]
     found = read(tmp_path, b"".join(members))
@@ -276,13 +276,13 @@ def test_large_members_that_are_stored_have_their_places(tmp_path: Path) -> None
     assert [each.raw for each in found] == bodies
 
 
-def test_a_date_that_is_none_is_no_time(tmp_path: Path) -> None:
+def test_an_invalid_date_has_no_time(tmp_path: Path) -> None:
     good = response(0)
     assert read(tmp_path, good.replace(b"2020-02-03T04:05:06Z", b"2009-03-65T08:43:19"))[0].captured is None
     assert read(tmp_path, good.replace(b"04:05:06Z", b"04:05:06.789Z"))[0].captured == 1580702706
 
 
-def test_a_disk_that_fails_is_an_error_and_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_an_error_and_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class FailingFile(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             if self.tell() > 100_000:
@@ -302,8 +302,8 @@ def test_an_empty_file_has_no_responses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"<html>no archive</html>", b"\0" * 1000, gzip.compress(b"no archive", mtime=0), b"\x1f\x8b"]
 )
-def test_a_file_that_is_no_warc_is_an_error_with_a_remedy(data: bytes, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.warc\.gz' has no WARC or ARC record\ngive a \.warc"):
+def test_a_file_that_is_not_warc_is_an_error_with_a_remedy(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.warc\.gz' has no WARC or ARC record\nname a \.warc"):
         read(tmp_path, data)
 
 
@@ -316,11 +316,11 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 @example(
     victim=3, place=3, flip=4
 )  # the flag of an extra field, which fastwarc then looks for past the end of the file
-@example(victim=0, place=3, flip=4)  # … and with it goes every record
+@example(victim=0, place=3, flip=4)  # the same flag in the first record, which loses every record
 @example(victim=3, place=3, flip=8)  # the flag of a file name, which ends at the next zero byte
 @settings(max_examples=80, deadline=None)
 def test_no_damage_is_silent(tmp_path_factory: pytest.TempPathFactory, victim: int, place: int, flip: int) -> None:
-    """One byte of one gzip member changes: the other responses are all there, and this one is read or counted."""
+    """If one byte of a gzip member changes, all other responses are read, and this one is read or counted."""
     members = [bytearray(gzip.compress(response(number))) for number in range(4)]
     members[victim][place % len(members[victim])] ^= flip
     found = numbers(read(tmp_path_factory.mktemp("warc"), b"".join(members)))
@@ -337,7 +337,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
 
 
 VERDICTS = {
-    # file: number of responses whose body can be had, damage
+    # file: number of responses with a readable body, damage
     "bubing_misc.warc": (3, []),
     "bubing_request.warc": (0, []),
     "bubing_response.warc": (1, []),
@@ -367,8 +367,9 @@ VERDICTS = {
 }
 
 
-# Where warcio 1.8 gives something else: it doesn't know LZ4, rejects records that share a gzip member, takes a body that was
-# cut off for a whole one, stops at what is not a record, finds nothing in broken chunks, and doesn't resolve revisits.
+# Files that warcio 1.8 reads differently: it doesn't know LZ4, rejects records that share a gzip member, accepts a
+# truncated body as complete, stops at bytes that aren't a record, finds nothing in broken chunks, and doesn't resolve
+# revisits.
 WARCIO_DIFFERS = {
     "fastwarc_block-sized-records.warc.lz4",
     "fastwarc_clipped.warc.gz",
@@ -385,7 +386,7 @@ WARCIO_DIFFERS = {
 
 
 def bodies_by_warcio(path: Path) -> list[tuple[str, bytes]]:
-    """URL and decoded body of each HTTP response."""
+    """Return URL and decoded body of each HTTP response."""
     with open(path, "rb") as file:
         return [
             (one.rec_headers.get_header("WARC-Target-URI"), one.content_stream().read())

@@ -18,7 +18,7 @@ from webtext.base.journal import Failed, Journal
 
 
 def process(journal: Journal, records: Sequence[str]) -> list[str]:
-    """Answer with each record processed; some records do harm instead."""
+    """Return each processed record; some records do harm instead."""
     answers = []
     for _, record in journal.watch(enumerate(records)):
         harm(record)
@@ -68,7 +68,7 @@ def stall_between_records(journal: Journal, begun: str) -> None:
 
 
 def process_batches(journal: Journal, records: Sequence[str]) -> list[str]:
-    """What the function returned for each stretch of rows, or in brackets why a row failed; four rows a batch."""
+    """Return the result for each range of rows, or in brackets why a row failed; a batch has four rows."""
     rows = pa.RecordBatch.from_pydict({"record": records})
     batches = [rows.slice(start, 4) for start in range(0, rows.num_rows, 4)]
     answers = []
@@ -85,7 +85,7 @@ def joined(rows: pa.RecordBatch) -> str:
 
 
 def die_alone_never(journal: Journal, record: int) -> int:
-    """The record at position 1 kills only in company of the others."""
+    """Die at position 1, unless that record is retried alone."""
     for position, _ in journal.watch(enumerate("abc")):
         if position == 1 and journal.only is None:
             os._exit(3)
@@ -98,7 +98,7 @@ def die_at_every_record(journal: Journal, n_records: int) -> None:
 
 
 def work_under_the_engine_s_eyes(journal: Journal, folder: str) -> int:
-    """Five records, each noted in `folder`, and each lasting until the engine has read its clock six times."""
+    """Note five records in `folder`, each of which lasts until the engine has read its clock six times."""
     with open(Path(folder) / "begun", "ab") as begun:
         begun.write(b".")
     n_done = 0
@@ -139,7 +139,7 @@ def hold_memory(journal: Journal, n_bytes: int) -> int:
 
 
 def meet(journal: Journal, own_and_other: tuple[str, str]) -> bool:
-    """True if the other task was running at the same time."""
+    """Return whether the other task was running at the same time."""
     own, other = map(Path, own_and_other)
     own.touch()
     deadline = time.monotonic() + 120
@@ -169,17 +169,17 @@ def surroundings(journal: Journal, task: object) -> dict[str, object]:
 
 
 def imported(_: Journal, module: str) -> tuple[int, bool]:
-    """Which process this is, and whether it has imported the module."""
+    """Return the process id, and whether the module is imported."""
     return os.getpid(), module in sys.modules
 
 
 def process_id(_: Journal, __: None) -> int:
-    """Which process this is."""
+    """Return the process id."""
     return os.getpid()
 
 
 def read_in_a_record(journal: Journal, path: str) -> bytes:
-    """What a file holds, read while a record is at hand: of a pipe that is when somebody writes to it."""
+    """Return a file's content, read during a record; reading a pipe waits until somebody writes to it."""
     for _, name in journal.watch([(0, path)]):
         with open(name, "rb") as file:
             return file.read()
@@ -187,5 +187,5 @@ def read_in_a_record(journal: Journal, path: str) -> bytes:
 
 
 def write_to(_: Journal, file: int) -> int:
-    """Write to an inherited file; how many bytes it took."""
+    """Write to an inherited file; return the number of bytes written."""
     return os.write(file, b"inherited")

@@ -1,4 +1,4 @@
-"""A release is enough to build from: the commands of clean's README, on a web of this machine, give every text again."""
+"""A release is enough for a build: the commands of clean's README, on a local web, reproduce every text."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ README = (HERE.parents[1] / "clean" / "README.md").read_text(encoding="utf-8")
 
 
 def commands() -> list[list[str]]:
-    """Those of the section on releases."""
-    section = README.partition("## Release without text")[2].partition("\n## ")[0]
+    """Return the commands of the section on releases."""
+    section = README.partition("## Release without text")[2].partition("\n## ")[0].replace("\\\n", "")
     return [shlex.split(line)[1:] for line in re.findall(r"^    (webtext .*)$", section, re.M)]
 
 
 def test_the_readmes_commands_release_a_build_and_build_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pages of all kinds: one behind a redirect, one that left since, one that changed, mirrors, one too short for the rule."""
+    """Pages of all kinds: behind a redirect, deleted since, changed since, mirrors, and too short for the rule."""
     monkeypatch.chdir(tmp_path)
     web = LocalWeb()
     try:
@@ -71,7 +71,7 @@ def test_the_readmes_commands_release_a_build_and_build_it_again(
         )
         assert made == again
 
-        # Some time later one page changed and one is gone.
+        # Since then one page has changed and one was deleted.
         web.page("/1.html", page(article(21, 40)), host=2)
         web.plant("/2.html", b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", host=3)
         later = [["rebuilt/pages", "later/pages"], ["rebuilt", "later"]]

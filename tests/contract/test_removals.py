@@ -1,4 +1,4 @@
-"""From a vote that was taken back to a document that goes: what `crawl refresh` writes, `clean run` takes."""
+"""From a deleted post to a removed document: `clean run` reads what `crawl refresh` writes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def rows(records: PartSet) -> list[dict[str, Any]]:
     return [row for part in records.parts for row in records.table(part).to_pylist()]
 
 
-def test_documents_go_whose_last_vote_was_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three links one loses its only post, one loses one of two, and one falls below 3: only the first one's page goes."""
+def test_documents_without_any_post_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of three links loses its only post, one loses one of two, one falls below 3: only the first is removed."""
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_ID", CLIENT_ID)
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", SECRET)
     posts = [post(1), post(2), post(3, url="https://site2.example.org/"), post(4)]

@@ -1,6 +1,6 @@
-"""What every stage must pass, through its command line: repeated, killed, resumed, two workers, altered, foreign.
+"""Tests for every stage through its command line: rerun, killed, resumed, two workers, altered or foreign input.
 
-The stages read one small build that a demo made; each test writes to a folder of its own.
+The stages read one small build that a demo made; each test writes to its own folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webtext.base.partset import PartSet
 
 MAIN = [sys.executable, "-m", "webtext.app.main"]
 TIMES_AND_HOSTS = {"run.json", "metrics.jsonl", "state.json"}
-"""Files that tell when and where and how long; everything else must be equal byte for byte."""
+"""Files with times and paths; everything else must be equal byte for byte."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def refused(command: Sequence[str]) -> list[str]:
-    """The lines of the error with which a command is refused; run in this process, which saves the start of another."""
+    """Return the lines of the error that a command ends with; runs in this process, which is faster."""
     said, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(error):
         assert run_here([*command[3:]]) == 3, error.getvalue()
@@ -102,7 +102,7 @@ def build(small_demo: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(build: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, float]]:
-    """Each stage's output of one quiet run with one worker, and how long it took; made when first asked for."""
+    """Each stage's output of one undisturbed run with one worker, and how long it took; made on first use."""
     made: dict[str, tuple[Path, float]] = {}
 
     class Made(dict[str, tuple[Path, float]]):
@@ -138,7 +138,7 @@ def test_the_same_command_again_changes_nothing(
 
 
 @pytest.mark.parametrize("stage", STAGES, **ids)
-def test_killed_with_9_it_goes_on_to_the_same_bytes_with_two_workers(
+def test_killed_with_9_it_resumes_to_the_same_bytes_with_two_workers(
     stage: Stage, build: Path, tmp_path: Path, undisturbed: dict[str, tuple[Path, float]]
 ) -> None:
     whole, seconds = undisturbed[stage.name]
@@ -170,7 +170,7 @@ def test_an_altered_part_of_the_output_is_refused_and_made_again(
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.kinds], **ids)
-def test_an_altered_part_of_the_input_is_refused_by_name(stage: Stage, build: Path, tmp_path: Path) -> None:
+def test_an_altered_part_of_the_input_is_rejected_with_its_name(stage: Stage, build: Path, tmp_path: Path) -> None:
     copy = tmp_path / "build"
     shutil.copytree(build / stage.input, copy / stage.input)
     shutil.copytree(build / "tokenizer", copy / "tokenizer")
@@ -189,19 +189,19 @@ def test_a_set_of_a_foreign_kind_is_refused(stage: Stage, build: Path, tmp_path:
     shutil.copytree(build / "tokenizer", foreign / "tokenizer")
     shutil.copytree(build / "dropped", foreign / "dropped")
     shutil.copytree(build / "links", foreign / stage.input)
-    assert "holds links, not " in "".join(refused(stage.command(foreign, tmp_path / "out", "--quiet")))
+    assert "contains links, not " in "".join(refused(stage.command(foreign, tmp_path / "out", "--quiet")))
     assert not list((tmp_path / "out").rglob("manifest.json"))
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.kinds], **ids)
-def test_a_folder_that_is_no_part_set_and_an_unsealed_one_are_refused(
+def test_a_folder_that_is_not_a_part_set_and_an_unsealed_one_are_rejected(
     stage: Stage, build: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "build"
     shutil.copytree(build / "tokenizer", copy / "tokenizer")
     shutil.copytree(build / "dropped", copy / "dropped")
     (copy / stage.input).mkdir()
-    assert "is no part set" in "".join(refused(stage.command(copy, tmp_path / "out", "--quiet")))
+    assert "is not a part set" in "".join(refused(stage.command(copy, tmp_path / "out", "--quiet")))
     shutil.copytree(build / stage.input, copy / stage.input, dirs_exist_ok=True)
     (copy / stage.input / "manifest.json").unlink()
     assert "is not sealed" in "".join(refused(stage.command(copy, tmp_path / "out", "--quiet")))

@@ -1,4 +1,4 @@
-"""What drills need to take a disk away: a mount namespace of their own."""
+"""A mount namespace for tests that fill a disk or mount it read-only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MountNamespace = Callable[[str], subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def in_a_mount_namespace() -> MountNamespace:
-    """Run a bash script that may mount file systems; nobody else sees them, and they end with the script."""
+    """Run a bash script that may mount file systems; they are visible only to the script and end with it."""
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
 
     def run(script: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Cores that crash, hang or raise on planted documents: patched in the worker, before the part function runs there."""
+"""Native cores that crash, hang or raise on planted documents; patched in the worker before the part function runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webtext.clean import _minhash, _signals, pipeline
 
 
 class PlantingEngine(LocalEngine):
-    """Workers whose cores do what a document's text says: `HARM-where-how` in the text."""
+    """An engine with patched cores, which do what a document's text says: `HARM-where-how`."""
 
     deaths: Path
 
@@ -24,7 +24,7 @@ class PlantingEngine(LocalEngine):
 
 
 def planted(function: Callable[..., Any], deaths: str, journal: Journal, task: Any) -> Any:
-    """Runs in the worker: patch the cores once, then do the task."""
+    """Patch the cores once, then do the task; runs in the worker."""
     if not hasattr(_signals, "planted"):
         _signals.planted = True  # type: ignore[attr-defined]
         for module, name, where in (
@@ -38,7 +38,7 @@ def planted(function: Callable[..., Any], deaths: str, journal: Journal, task: A
 
 
 def harmful(core: Callable[..., Any], where: str, deaths: str, texts: Any, *more: Any) -> Any:
-    """The core itself, unless a text holds harm for it."""
+    """Call the core, unless a text contains harm for it."""
     if where == "write":
         data = "\n".join(texts["text"].to_pylist()).encode()
     else:

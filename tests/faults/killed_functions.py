@@ -1,4 +1,4 @@
-"""Part functions for the drills of killed workers; workers import them by name."""
+"""Part functions for the tests of killed workers; workers import them by name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from webtext.base.journal import Failed
 from webtext.base.stage import PartContext, PartTask
 
-BETWEEN_RECORDS = -1  # a number that stands for no record
+BETWEEN_RECORDS = -1  # not the number of any record
 
 
 def wait_to_be_killed(context: PartContext, task: PartTask) -> None:
-    """Write a row per number; each is begun in `folder`, and waits for its kill while `kills` says that one is due."""
+    """Write a row per number; each is marked as begun in `folder` and waits for the kills that `kills` has left."""
     folder, kills = Path(task.payload["folder"]), task.payload["kills"]
 
     def begin(number: int) -> int:
@@ -35,5 +35,5 @@ def wait_to_be_killed(context: PartContext, task: PartTask) -> None:
 
 
 def row(number: int, value: float) -> dict[str, Any]:
-    """A row of the kind 'dropped', which is the simplest."""
+    """Return a row of the kind 'dropped', which is the simplest one."""
     return {"id": str(number), "stage": "filter", "reason": "planted", "value": float(value), "text_start": ""}

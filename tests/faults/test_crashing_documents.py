@@ -1,4 +1,4 @@
-"""Documents on which a native core crashes, hangs or raises: each costs itself, wherever in the build it happens."""
+"""Documents on which a native core crashes, hangs or raises: each costs only itself, in every stage of the build."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = CleanSettings(language=LanguageSettings(language=("all",)))
 
 
 def clean(folder: Path, documents: dict[str, str]) -> CleanResult:
-    """Clean the documents (id -> text), in two files; `deaths` in the folder lists what the planted cores did."""
+    """Clean the documents (id -> text) in two files; `deaths` in the folder lists what the planted cores did."""
     folder.mkdir(exist_ok=True)
     lines = [json.dumps({"id": name, "text": text}) for name, text in documents.items()]
     half = len(lines) // 2
@@ -38,14 +38,14 @@ def clean(folder: Path, documents: dict[str, str]) -> CleanResult:
 
 
 def harmless() -> dict[str, str]:
-    """Forty documents: three that are too short, one near duplicate, the others are kept."""
+    """Return forty documents: three are too short, one is a near duplicate, and the others are kept."""
     documents = {f"kept-{i:02d}": article(i, 60) for i in range(36)}
     documents |= {f"short-{i}": f"Only a few words of {i}." for i in range(3)}
     return documents | {"near": article(0, 60).replace("harbour", "haven", 1)}
 
 
 def test_documents_that_harm_a_core_fail_alone_and_the_others_are_judged_as_without_them(tmp_path: Path) -> None:
-    """Five crash, one hangs, one raises; the near duplicate of a document that has no shingle set has none either."""
+    """Five crash, one hangs, one raises; the near duplicate of a document without shingle set is also left without."""
     undisturbed = clean(tmp_path / "undisturbed", harmless())
     harmed = {
         "signals": f"{article(50, 60)} HARM-signals-segfault",

@@ -1,4 +1,4 @@
-"""Scratch files of dedup that are not what was written: every one is made again, and the corpus stays the same."""
+"""Damaged scratch files of dedup: each is made again, and the corpus stays the same."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> PartSet:
 
 @pytest.fixture(scope="module")
 def clean_build(documents: PartSet, run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished `clean dedup`, and what other settings leave beside it, which only this test has."""
+    """A finished `clean dedup`, and the scratch files of other settings beside it, which only this test has."""
     out = tmp_path_factory.mktemp("build")
     dedup_documents([documents.folder.url], str(out), SETTINGS, run)
     find_duplicates(documents, OTHERS, Folder(out / "others"), run)
@@ -134,10 +134,10 @@ def test_a_result_with_another_number_in_it_is_made_again(
         assert (found.threshold, list(found.digests)) == (stored["threshold"], stored["digests"])
 
 
-def test_a_crash_between_the_two_files_of_a_part_leaves_nothing_that_counts(
+def test_a_crash_between_the_two_files_of_a_part_leaves_no_valid_part(
     clean_build: Path, documents: PartSet, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other settings publish their signatures, and the process dies before the rest; then the first settings come back."""
+    """A run with other settings dies after publishing signatures; then a run with the first settings follows."""
     work = Folder(shutil.copytree(clean_build / WORK, tmp_path / "work"))
     expected = by_id(documents, find_duplicates(documents, SETTINGS, work, run))
     publish = Folder.publish
@@ -157,7 +157,7 @@ def test_a_crash_between_the_two_files_of_a_part_leaves_nothing_that_counts(
     assert by_id(documents, find_duplicates(documents, SETTINGS, work, run)) == expected
 
 
-def test_what_a_killed_run_left_among_sets_and_candidates_is_not_read(
+def test_leftovers_of_a_killed_run_among_sets_and_candidates_are_not_read(
     clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
@@ -173,7 +173,7 @@ def test_what_a_killed_run_left_among_sets_and_candidates_is_not_read(
 
 
 class Damaging:
-    """An engine after which a file is damaged."""
+    """An engine that damages a file after its map."""
 
     def __init__(self, engine: LocalEngine, path: Path, damage: Damage) -> None:
         self._engine, self._path, self._damage = engine, path, damage

@@ -1,4 +1,4 @@
-"""A disk that is full for real: the error names its file system and the bytes, and a rerun gives an undisturbed run's bytes."""
+"""A really full disk: the error names its file system and the bytes, and a rerun gives an undisturbed run's bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from webtext.base.errors import EnvironmentError_
+from webtext.base.errors import MachineError
 from webtext.base.storage import no_space_is_an_error
 
 WORDS = Path(__file__).read_text().split()
@@ -41,7 +41,7 @@ def texts(path: Path) -> Path:
 def test_a_build_on_a_full_disk_says_what_is_missing_and_resumes_once_there_is_room(
     size: str, tmp_path: Path, in_a_mount_namespace: Callable[[str], subprocess.CompletedProcess[str]]
 ) -> None:
-    """The sizes end in different writers: Arrow's, those of signatures, those of scratch files."""
+    """At these sizes different writers fail: Arrow's, the signatures' and the scratch files'."""
     source, small = texts(tmp_path / "texts.jsonl"), tmp_path / "small"
     small.mkdir()
     dedup = ["-m", "webtext.app.main", "clean", "dedup", str(source), "--quiet", "--out"]
@@ -61,7 +61,7 @@ def test_a_build_on_a_full_disk_says_what_is_missing_and_resumes_once_there_is_r
     assert len(lines) == 3, answer.stderr
     assert re.fullmatch(rf"error: no space left while writing '{small}/out.*'", lines[0])
     assert re.fullmatch(
-        rf"  on the file system at '{small}', ([\d,]+ bytes were asked for, )?[\d,]+ bytes are free", lines[1]
+        rf"  on the file system at '{small}', ([\d,]+ bytes were needed, )?[\d,]+ bytes are free", lines[1]
     )
     assert lines[2] == "  free some space and rerun the same command to resume"
     assert answer.stdout == manifest
@@ -76,7 +76,7 @@ def test_an_array_on_a_full_disk_says_how_many_bytes_it_has(
     """)
     assert f"no space left while writing '{tmp_path}/values'" in answer.stderr
     assert re.search(
-        rf"on the file system at '{tmp_path}', 4,194,304 bytes were asked for, [\d,]+ bytes are free", answer.stderr
+        rf"on the file system at '{tmp_path}', 4,194,304 bytes were needed, [\d,]+ bytes are free", answer.stderr
     )
 
 
@@ -89,7 +89,7 @@ def test_an_array_on_a_full_disk_says_how_many_bytes_it_has(
         OSError(errno.EDQUOT, "Disk quota exceeded"),
     ],
 )
-def test_every_library_s_way_to_say_that_a_disk_is_full_is_understood(error: OSError, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentError_, match=r"no space left while writing .*\n.*7 bytes were asked for"):  # noqa: SIM117
+def test_every_library_s_error_for_a_full_disk_is_recognised(error: OSError, tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"no space left while writing .*\n.*7 bytes were needed"):  # noqa: SIM117
         with no_space_is_an_error(str(tmp_path / "set" / "part"), 7):
             raise error

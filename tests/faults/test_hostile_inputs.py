@@ -1,4 +1,4 @@
-"""Files that are there to hurt: side files of part sets that never end, and URLs in them that nobody named."""
+"""Hostile files in part sets: side files that never end, and URLs that the user didn't name."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ except SystemExit as exit:
 
 
 def outcome(*arguments: str) -> tuple[int, float, str]:
-    """Exit code, megabytes above those of the imports, and what a verb prints to stderr; it has two minutes."""
+    """Run a verb for at most two minutes; return exit code, megabytes used beyond the imports, and stderr."""
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True, timeout=120, check=True
     )
@@ -98,7 +98,7 @@ def test_an_output_folder_with_a_side_file_that_never_ends_is_rejected_or_writte
     path = tmp_path / "out/corpus" / name
     path.unlink(missing_ok=True)
     ruin(path)
-    (tmp_path / "out/corpus/part-00000.parquet").write_bytes(b"")  # so that there is something to do
+    (tmp_path / "out/corpus/part-00000.parquet").write_bytes(b"")  # so that the run has work to do
     code, megabytes, said = outcome("clean", "dedup", documents.folder.url, "--out", str(tmp_path / "out"))
     assert code in (0, 3), said
     assert code == 0 or f"{name}'" in said
@@ -130,7 +130,7 @@ def test_a_manifest_without_what_readers_need_is_damaged(lacks: str, tmp_path: P
 
 @pytest.fixture
 def asked() -> Iterator[tuple[str, list[str]]]:
-    """A server on loopback: its URL, and the paths that it was asked for."""
+    """A server on loopback: its URL, and the requested paths."""
     paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Workers that somebody else kills: an operator, a batch system, the kernel when the machine runs out of memory."""
+"""Workers killed from outside: by an operator, a batch system, or the kernel when the machine runs out of memory."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PARTS = [range(0, 6), range(6, 12)]
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause decides nothing but when: without it, the drill is the hardest one."""
+    """Remove the pauses, which only delay retries: this makes the test harder."""
     monkeypatch.setattr("webtext.base.engine.PAUSE_SECONDS", 0.0, raising=False)
 
 
 class Killer:
-    """Kills the worker on a record whenever one is begun that waits for it."""
+    """Kills the worker whenever it has begun a record that waits for a kill."""
 
     def __init__(self, folder: Path, kills: Mapping[int, int], signals: Sequence[int]) -> None:
         self.folder, self.kills, self.n_killed = folder, kills, 0
@@ -103,7 +103,7 @@ def test_eighteen_kills_from_outside_quarantine_nothing(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_killed_three_times_alone_is_set_aside(tmp_path: Path) -> None:
-    """The kernel ends whoever takes the machine's last memory with the same signal, so it cannot be retried for ever."""
+    """The kernel uses the same signal when memory runs out, so the record can't be retried forever."""
     with Killer(tmp_path / "work", {3: 4}, [signal.SIGKILL]) as killer:
         made = make(tmp_path / "out", tmp_path / "work", {3: 4})
     assert killer.n_killed == 4
@@ -115,7 +115,7 @@ def test_a_record_that_is_killed_three_times_alone_is_set_aside(tmp_path: Path) 
 def test_a_part_that_is_killed_too_often_fails_and_the_next_run_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records 6 and 7 are killed again after each survived alone: nothing is learned of them, so the part gives up."""
+    """Records 6 and 7 are killed again after each survived alone; that proves nothing about them, so the part fails."""
     monkeypatch.setattr("webtext.base.engine.MAX_RETRIES_PER_PART", 7)
     kills = {6: 3, 7: 3, 8: 3}
     with (
@@ -131,7 +131,7 @@ def test_a_part_that_is_killed_too_often_fails_and_the_next_run_makes_it(
 
 
 def test_a_part_that_is_killed_between_records_is_retried_more_than_once(tmp_path: Path) -> None:
-    """A crash there fails the part the second time; a kill from outside is nothing of the part's."""
+    """A second crash there fails the part; a kill from outside isn't charged to the part."""
     kills = {killed_functions.BETWEEN_RECORDS: 4}
     with Killer(tmp_path / "work", kills, [signal.SIGKILL]) as killer:
         made = make(tmp_path / "out", tmp_path / "work", kills)

@@ -1,4 +1,4 @@
-"""Documents that are large, one by one or together: buffers are bounded by bytes, so that memory does not run out."""
+"""Large documents, single or many: buffers are bounded in bytes, so that memory doesn't run out."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ ANY_LANGUAGE = CleanSettings(language=LanguageSettings(language=("all",)))
 
 @pytest.fixture
 def small_workers() -> Iterator[Run]:
-    """A worker that has imported all it needs takes some 150 MiB."""
+    """A run with small workers; a worker that has imported everything takes some 150 MiB."""
     with LocalEngine(1, Limits(memory_bytes=340 << 20)) as engine:
         yield Run(engine, Console("quiet"))
 
 
 def text_of(seed: int, n_bytes: int) -> str:
-    """Words by chance in lines; no two seeds give near duplicates."""
+    """Return lines of random words; no two seeds give near duplicates."""
     chosen = np.random.default_rng(seed)
     words = np.array(["".join(letters) for letters in chosen.choice(list("abcdefghijklmnop"), (4000, 6))])
     lines = chosen.choice(words, (n_bytes // 84, 12)).tolist()
@@ -54,7 +54,7 @@ def text_of(seed: int, n_bytes: int) -> str:
 
 
 def write_parquet(path: Path, texts: Sequence[str]) -> None:
-    """All rows in one row group, as pyarrow writes up to a million by default; pages of 16 rows, which are read whole."""
+    """Write all rows to one row group, like pyarrow up to a million rows; pages of 16 rows are read at once."""
     table = pa.table({"id": [str(i) for i in range(len(texts))], "text": list(texts)})
     pq.write_table(table, path, row_group_size=len(texts), write_batch_size=16)
 
@@ -70,7 +70,7 @@ def write_lines(path: Path, texts: Sequence[str]) -> None:
 def test_many_documents_of_600_kb_are_cleaned_by_a_worker_that_holds_a_few(
     write: object, tmp_path: Path, small_workers: Run
 ) -> None:
-    """128 of them, half of the rows that are read at a time, take a quarter of the worker's memory as text alone."""
+    """The text of 128 of them, half of the rows read at a time, takes a quarter of the worker's memory."""
     name = tmp_path / ("in.parquet" if write is write_parquet else "in.jsonl")
     write(name, [text_of(i, 600_000) for i in range(128)])  # type: ignore[operator]
     result = clean_pages([str(name)], str(tmp_path / "out"), ANY_LANGUAGE, small_workers)
@@ -81,7 +81,7 @@ def test_many_documents_of_600_kb_are_cleaned_by_a_worker_that_holds_a_few(
 
 
 def group_bytes(opened: PartSet) -> list[int]:
-    """Bytes of text in each row group."""
+    """Return the bytes of text in each row group."""
     with pq.ParquetFile(opened.folder.local_path(opened.parts[0].name)) as file:
         groups = [file.read_row_group(number, ["text"]) for number in range(file.num_row_groups)]
     return [sum(len(text.as_buffer()) for text in group["text"]) for group in groups]
@@ -89,7 +89,7 @@ def group_bytes(opened: PartSet) -> list[int]:
 
 @pytest.mark.slow
 def test_documents_just_below_the_limit_are_kept_and_those_above_are_dropped(tmp_path: Path) -> None:
-    """By `clean run --worker-memory` on JSON lines: four of 9.9 MB, which no worker may hold together, and two above 10 MB."""
+    """`clean run --worker-memory` on JSON lines: four of 9.9 MB, too much for a worker, and two above 10 MB."""
     texts = [text_of(i, 9_990_000)[:9_990_000] for i in range(4)] + [text_of(i, 11_000_000) for i in range(2)]
     write_lines(tmp_path / "in.jsonl", texts)
     arguments = [str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out"), "--language", "all", "--workers", "1"]
@@ -116,7 +116,7 @@ def test_max_text_bytes_is_a_setting_counted_in_utf_8(tmp_path: Path, small_work
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> PartSet:
-    """A documents set that webtext did not make: its fourth document is too long, and its text has a copy."""
+    """A set of documents that webtext didn't make: its fourth document is too long, and its text has a copy."""
     long = text_of(9, 10_100_000)
     texts = [text_of(i, 5_000) for i in range(3)]
     return write_set(
@@ -150,7 +150,7 @@ def test_every_verb_that_reads_a_foreign_set_drops_what_is_too_long(
 
 
 def test_blocks_do_not_depend_on_how_rows_come_in(tmp_path: Path) -> None:
-    """Blocks end where rows reach 16 MiB, so file bytes and digests are equal, row by row or all at once."""
+    """A block ends when its rows reach 16 MiB, so rows written one by one or at once give equal bytes and digests."""
     texts = [text_of(i, 3_000_000) for i in range(14)]
     made = pa.Table.from_pylist([document(str(i), text) for i, text in enumerate(texts)], schema=DOCUMENT)
     parts = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
-    """Name -> time of change and inode of every file and folder."""
+    """Return name -> modification time and inode of every file and folder."""
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_ino) for path in [folder, *folder.rglob("*")]}
 
 
@@ -26,6 +26,6 @@ def test_a_rerun_over_a_finished_build_writes_nothing(
         )
         answer = in_a_mount_namespace(f"mount --bind {place} {place} && mount -o remount,bind,ro {place} && {rerun}")
         assert answer.returncode == 0, answer.stderr
-        answer = in_a_mount_namespace(rerun)  # nor where it could write
+        answer = in_a_mount_namespace(rerun)  # not even where it could write
         assert answer.returncode == 0, answer.stderr
     assert snapshot(build) == before

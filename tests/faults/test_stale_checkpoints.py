@@ -1,4 +1,4 @@
-"""A rank whose file system shows the newest checkpoint late, or never: all ranks resume from the one that rank 0 chose."""
+"""A rank whose file system shows the newest checkpoint late or never: all ranks resume from the one rank 0 chose."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --threads 1 --steps 8 "
     "--warmup-steps 2 --checkpoint-interval 2 --eval-interval none --keep-checkpoints none --dtype float32"
 )
-GUARD_SECONDS = 300  # no measure: a run that hangs is ended
+GUARD_SECONDS = 300  # only to end a run that hangs
 CHILD = '''
-"""One rank. Rank 1 sees VIEW, a link to a stale copy of the folder that rank 0 sees; its file system catches up as it waits."""
+"""One rank. Rank 1 sees VIEW, a link to a stale copy of rank 0's folder; its file system catches up as it waits."""
 import os, sys, time
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,7 +89,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def stopped(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of eight steps that stopped after six, with checkpoints of 2, 4 and 6."""
+    """A run of eight steps that stopped after six, with checkpoints of steps 2, 4 and 6."""
     import dataclasses
 
     out = tmp_path_factory.mktemp("stopped") / "model"
@@ -98,7 +98,7 @@ def stopped(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def resume(stopped: Path, folder: Path, tokens: str, polls_until_visible: int) -> subprocess.CompletedProcess[str]:
-    """The same run on two ranks; rank 1 sees no checkpoint of step 6 before so many polls. A negative number hides nothing."""
+    """Resume on two ranks; rank 1 doesn't see step 6's checkpoint before that many polls; below 0 hides none."""
     shutil.copytree(stopped, folder / "real")
     shutil.copytree(folder / "real", folder / "stale")
     shutil.rmtree(folder / "stale/checkpoints/step-000006")
@@ -120,7 +120,7 @@ def notes(folder: Path, rank: int) -> list[str]:
 def test_a_rank_that_sees_the_newest_checkpoint_late_waits_for_it_and_leaves_the_same_bytes(
     stopped: Path, tokens: str, tmp_path: Path
 ) -> None:
-    """Files are hashed once, by rank 0, whatever the number of ranks."""
+    """Files are hashed once, by rank 0, for any number of ranks."""
     left = []
     for polls in (-1, 3):
         folder = tmp_path / str(polls)
