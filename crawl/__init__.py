@@ -1,1 +1,1 @@
-"""Votes to links to pages: link sources, the karma rule, polite fetching, WARC."""
+"""From votes to links to pages: link sources, the karma rule, polite fetching, WARC."""

@@ -1,8 +1,8 @@
-"""Which addresses may be connected to: only public ones of other machines, on ports where a web server may live.
+"""Which addresses may be connected to: only public addresses of other machines, on ports that web servers use.
 
-Python's `ipaddress.is_global` lets NAT64, 6to4, IPv4-compatible, multicast and site-local addresses through, so the
-forbidden networks are spelled out here, after IANA's special-purpose registries (RFC 6890) and the registries of
-deprecated transition prefixes. What is denied can be opened one by one: `--allow-address 127.0.0.1:8080`.
+Python's `ipaddress.is_global` accepts NAT64, 6to4, IPv4-compatible, multicast and site-local addresses. So the
+forbidden networks are listed here, following IANA's special-purpose registries (RFC 6890) and the registries of
+deprecated transition prefixes. The user can open denied addresses one by one: `--allow-address 127.0.0.1:8080`.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ DENIED_NETWORKS: tuple[IPNetwork, ...] = tuple(
 
 WEB_PORTS_BELOW_1024 = frozenset({80, 443})
 SERVICE_PORTS = frozenset(
-    # From 1024 on: WHATWG Fetch, "port blocking"; then databases, caches, queues and daemons that act on plain text.
+    # From 1024 on: WHATWG Fetch, "port blocking"; then databases, caches, queues and daemons that obey plain text.
     [1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080]
     + [1433, 1521, 2375, 2379, 3306, 3389, 5432, 5672, 5900, 5984, 6379, 9042, 9200, 9300, 11211, 27017]
 )
 
-# Why a connection is refused, as counted in the fetch log (`crawl/fetch/reasons.py`).
+# Reasons for refusing a connection, as counted in the fetch log (`crawl/fetch/reasons.py`).
 ADDRESS_NOT_PUBLIC = "address_not_public"
 PORT_NOT_WEB = "port_not_web"
 CONTACT_MISSING = "contact_missing"
@@ -71,14 +71,14 @@ _ALLOWED = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<plain>[^\[\]]+?))(?::(?P<port>
 
 @dataclass(frozen=True, slots=True)
 class AllowedAddress:
-    """An address or network (and, if named, one port of it) that the user opened."""
+    """An address or network that the user opened, on all ports or on one."""
 
     network: IPNetwork
     port: int | None
 
     @classmethod
     def parse(cls, text: str) -> AllowedAddress:
-        """Read `ADDRESS[/BITS][:PORT]`; an IPv6 address with a port stands in brackets, its bits inside of them.
+        """Parse `ADDRESS[/BITS][:PORT]`; an IPv6 address with a port is in brackets, together with its bits.
 
         >>> AllowedAddress.parse("127.0.0.0/8:8080")
         AllowedAddress(network=IPv4Network('127.0.0.0/8'), port=8080)
@@ -94,7 +94,7 @@ class AllowedAddress:
             network = ipaddress.ip_network(address)
         except ValueError:
             raise ConfigError(
-                f"--allow-address '{text}' is no ADDRESS[/BITS][:PORT]", "e.g. 127.0.0.1:8080, 10.1.0.0/16, [::1]:80"
+                f"--allow-address '{text}' is not ADDRESS[/BITS][:PORT]", "e.g. 127.0.0.1:8080, 10.1.0.0/16, [::1]:80"
             ) from None
         if port is not None and not 0 < port < 65536:
             raise ConfigError(f"--allow-address '{text}': there is no port {port}")
@@ -106,7 +106,7 @@ class AllowedAddress:
 
 
 class AddressRule:
-    """Decides about one address and port. With no contact for the User-Agent, public addresses are closed too."""
+    """Decides whether one address and port may be used. Without a contact, only opened loopback addresses may."""
 
     def __init__(self, allowed: tuple[AllowedAddress, ...] = (), *, has_contact: bool = True) -> None:
         self._allowed = allowed
@@ -114,7 +114,7 @@ class AddressRule:
         self.refusal = functools.lru_cache(maxsize=65536)(self._refusal)
 
     def _refusal(self, address: str, port: int) -> str | None:
-        """The reason why `address` (as getaddrinfo gives it) is not connected to on `port`; None when it may be.
+        """Return why `port` of `address` (as returned by getaddrinfo) is refused; None if it is allowed.
 
         >>> AddressRule().refusal("64:ff9b::a00:1", 80), AddressRule().refusal("8.8.8.8", 443)
         ('address_not_public', None)
@@ -136,21 +136,21 @@ class AddressRule:
 
 
 def is_own_address(address: IPAddress) -> bool:
-    """Whether the address is one of this machine's, on any interface: its firewall sees such connections as its own.
+    """Whether the address belongs to an interface of this machine, whose firewall treats such connections as local.
 
-    The system is asked which of its addresses a datagram to there would carry; none is sent.
+    The system is asked for the source address of a datagram to that address; none is sent.
     """
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((str(address), 9))
             return ipaddress.ip_address(probe.getsockname()[0]) == address
-    except OSError:  # no way leads there
+    except OSError:  # no route to the address
         return False
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a URL's host (no brackets) names this machine: no contact is asked for when all links stay here.
+    """Whether a URL's host (without brackets) is this machine; links that stay on it need no contact.
 
     >>> [is_loopback_host(host) for host in ("127.0.0.8", "::1", "localhost", "a.localhost", "example.com")]
     [True, True, True, True, False]

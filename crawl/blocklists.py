@@ -1,14 +1,14 @@
-"""Blocklists that the user gives: domains or subreddits, one a line, in plain text.
+"""The user's blocklists: domains or subreddits, one per line, in plain text.
 
     # name: sites that sell links
     # licence: CC0
-    example.org             # stands for its subdomains too
+    example.org             # with its subdomains
     bücher.example
 
-Text from `#` on is a comment. Two comments have a meaning, wherever they stand: `name:` (else the file's name is taken)
-and `licence:` (else none is stated). Both go into recipes with the file's SHA-256 and its number of entries, where a
-list lay does not. A domain is a host name of two labels or more, or an IP address, without scheme, port and path; a
-subreddit may be written `books`, `r/books` or `/r/books`, in any case. A line that is neither is an error.
+Text from `#` on is a comment. Two comments have a meaning, on any line: `name:` (by default the file's name) and
+`licence:` (by default none). Recipes record both, the file's SHA-256 and its number of entries, but not its path. A
+domain is a host name of at least two labels, or an IP address, without scheme, port or path. A subreddit may be written
+`books`, `r/books` or `/r/books`, in any case. Any other line is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webtext.base.urls import canonical_url, host_of
 
 @dataclass(frozen=True, slots=True)
 class Blocklist:
-    """One list as it was read. `entries` are in the form in which they are looked up."""
+    """One list. `entries` are normalized for look-ups: canonical host names, or subreddits in lower case."""
 
     name: str
     licence: str | None
@@ -34,28 +34,28 @@ class Blocklist:
     entries: frozenset[str]
 
     def about(self) -> dict[str, Any]:
-        """What a recipe says of it."""
+        """Return the recipe's entry for the list."""
         return {"name": self.name, "licence": self.licence, "sha256": self.sha256, "entries": len(self.entries)}
 
 
 class _Blocklists:
-    """Several lists of one kind; memory is about 100 bytes an entry."""
+    """Several lists of one kind; memory is about 100 bytes per entry."""
 
     def __init__(self, lists: Sequence[Blocklist] = ()) -> None:
         self.lists = tuple(sorted(lists, key=lambda each: each.sha256))
         self.entries = frozenset[str]().union(*(each.entries for each in self.lists))
 
     def about(self) -> list[dict[str, Any]]:
-        """What a recipe says of the lists, in an order that is theirs and not the command line's."""
+        """Return the recipe's entries for the lists, in an order that does not depend on the command line."""
         return [each.about() for each in self.lists]
 
 
 class DomainBlocklists(_Blocklists):
-    """Domains that are kept off, each with its subdomains."""
+    """Blocked domains, each with its subdomains."""
 
     @classmethod
     def read(cls, locations: Iterable[str]) -> DomainBlocklists:
-        """The lists at these paths or fsspec URLs. InputError names the file and the line that is no domain."""
+        """Read the lists at these paths or fsspec URLs. Raises InputError for a line that is not a domain."""
         return cls([_read(location, _domain, "domain", "example.org") for location in dict.fromkeys(locations)])
 
     def blocks(self, host: str) -> bool:
@@ -74,15 +74,15 @@ class DomainBlocklists(_Blocklists):
 
 
 class SubredditBlocklists(_Blocklists):
-    """Subreddits whose posts do not count."""
+    """Blocked subreddits, whose posts do not count."""
 
     @classmethod
     def read(cls, locations: Iterable[str]) -> SubredditBlocklists:
-        """The lists at these paths or fsspec URLs. InputError names the file and the line that is no subreddit."""
+        """Read the lists at these paths or fsspec URLs. Raises InputError for a line that is not a subreddit."""
         return cls([_read(location, _subreddit, "subreddit", "books") for location in dict.fromkeys(locations)])
 
     def blocks(self, subreddit: str | None) -> bool:
-        """Whether the subreddit is on a list; a post without one never is.
+        """Whether the subreddit is on a list; False for a post without one.
 
         >>> lists = SubredditBlocklists([Blocklist("made", None, "", frozenset({"books"}))])
         >>> lists.blocks("Books"), lists.blocks("bookshelf"), lists.blocks(None)
@@ -97,7 +97,7 @@ def _read(location: str, parse: Callable[[str], str | None], what: str, example:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"'{location}' is no UTF-8: byte {error.start:,}", "save the list as UTF-8") from None
+        raise InputError(f"'{location}' is not UTF-8: byte {error.start:,}", "save the list as UTF-8") from None
     about: dict[str, str] = {}
     entries = set()
     for number, line in enumerate(text.splitlines(), 1):
@@ -110,12 +110,12 @@ def _read(location: str, parse: Callable[[str], str | None], what: str, example:
         entry = parse(written.strip())
         if entry is None:
             raise InputError(
-                f"'{location}' line {number:,}: {written.strip()[:80]!r} is no {what}",
-                f"write one {what} a line, as {example}; text from '#' on is a comment",
+                f"'{location}' line {number:,}: {written.strip()[:80]!r} is not a {what}",
+                f"write one {what} per line, e.g. {example}; text from '#' on is a comment",
             )
         entries.add(entry)
     if not entries:
-        raise InputError(f"'{location}' names no {what}", f"write one {what} a line, as {example}, or leave it out")
+        raise InputError(f"'{location}' contains no {what}", f"write one {what} per line, e.g. {example}, or omit it")
     return Blocklist(
         about.get("name", name), about.get("licence"), hashlib.sha256(data).hexdigest(), frozenset(entries)
     )
@@ -127,7 +127,7 @@ _SUBREDDIT = re.compile(r"(?:/?r/)?([A-Za-z0-9_][A-Za-z0-9_.:-]{0,49})/?")
 
 
 def _domain(written: str) -> str | None:
-    """The host in its canonical form (lower case, IDNA), or None."""
+    """Return the canonical host (lower case, IDNA), or None if it is not a domain."""
     url = canonical_url(f"http://{written}/") if _HOST.fullmatch(written) else None
     return host_of(url).removesuffix(".") if url else None
 

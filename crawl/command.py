@@ -1,4 +1,4 @@
-"""The verbs of `webtext crawl`: votes to links, links to pages."""
+"""The verbs of `webtext crawl`: from votes to links, from links to pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINKS, API, REFRESH, PLAN, FETCH = "crawl.links", "crawl.api", "crawl.refresh", 
 
 @click.group(name="crawl")
 def group() -> None:
-    """Votes to links, links to pages."""
+    """Collect voted links and fetch their pages."""
 
 
 LINKS_EXAMPLES = """\b
@@ -36,15 +36,15 @@ Examples:
   webtext crawl links hackernews:2016-01-01..2016-02-01 --contact you@example.org --out build/links
 
 \b
-Reads:  told apart by name, or all as --source says; files in xz, bz2, zst, gz or plain
+Reads:  files, by the format that their names or --source imply; plain or in xz, bz2, zst or gz
   RS_*, *_submissions         Reddit's submissions
   RC_*, *_comments            Reddit's comments: the links in them, with the comment's score
   *.csv, *.tsv, *.jsonl,      columns by name: url; score, karma, points or ups; created_utc,
   *.parquet                   created or date; subreddit, over_18, is_self, name, id, source
-  *.txt                       one URL a line, # begins a comment
-  FOLDER                      its RS_* files, or those that --source reads
+  *.txt                       one URL per line; # begins a comment
+  FOLDER                      its RS_* files, or those of --source
   huggingface:NAME[:CONFIG]:COLUMN[@REVISION]   a dataset's column, or a folder's
-  reddit:..., hackernews:...  their APIs; the answers are kept in 'harvest' beside DIR and asked for once
+  reddit:..., hackernews:...  APIs, asked once; the answers are kept in 'harvest' beside DIR
 Writes: DIR, a part set of links
 """
 
@@ -53,7 +53,7 @@ Writes: DIR, a part set of links
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE|FOLDER|API...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
-    """Collect the links that people voted for: one row a URL, with all its posts."""
+    """Collect the links that people voted for: one row per URL, with all its posts."""
     from webtext.base.console import funnel_text
     from webtext.base.outcomes import check_settled
     from webtext.crawl.links.collect import check_dumps, collect_links
@@ -76,16 +76,16 @@ Examples:
   webtext crawl plan build/links --config build.toml
 
 \b
-Reads:  a part set of links; with --pages, what a part set of pages measured
+Reads:  a part set of links; with --pages, the sizes and times in a part set of pages
 Writes: nothing
 """
 
 
 @verb(group, "plan", settings={PLAN: PlanSettings}, also_read={FETCH: FetchSettings}, epilog=PLAN_EXAMPLES)
 @click.argument("links", metavar="LINKS")
-@click.option("--pages", metavar="DIR", help="Measure sizes and times in this part set of pages, instead of assuming.")
+@click.option("--pages", metavar="DIR", help="Take sizes and times from this part set of pages instead of assumptions.")
 def plan(run: Run, settings: dict[str, Any], links: str, pages: str | None) -> None:
-    """Say how long fetching a link list would take, what it would bring, and what caps per host would give."""
+    """Estimate how long fetching a link list takes, how much it brings, and what caps per host would change."""
     from webtext.base.partset import PartSet
     from webtext.crawl.plan.plan import make_plan, plan_text
 
@@ -110,7 +110,7 @@ Writes: DIR/links, the links that still count, and DIR/removals, those that lost
 @click.argument("links", metavar="LINKS")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def refresh(run: Run, settings: dict[str, Any], links: str, out: str | None) -> None:
-    """Ask Reddit for today's scores of a link list, and for what was removed since."""
+    """Ask Reddit for today's scores of a link list, and which posts were removed since."""
     from webtext.base.console import funnel_text
     from webtext.crawl.apis.refresh import refresh_links
 
@@ -136,7 +136,7 @@ Examples:
   webtext crawl fetch build/links --out build/pages --contact you@example.org --from warc --warc old/
 
 \b
-Reads:  a part set of links; of archives, an index of Parquet files or WARC files
+Reads:  a part set of links; for archives also an index of Parquet files, or WARC files
 Writes: DIR, a part set of pages: WARC files, and a row with the outcome for every link
 """
 

@@ -1,8 +1,8 @@
-"""From a host name to one vetted address: looked up once, all answers judged, the connection pinned to one of them.
+"""Resolve a host name to one vetted address: one look-up, a check of all answers, a connection pinned to one of them.
 
-aiohttp is given both halves. `PinnedResolver.resolve` hands it the address that was vetted, so there is no second look-up
-that could answer differently (DNS rebinding). `guarded_socket` is asked for every socket, also where aiohttp skips the
-resolver (hosts that are IP literals): nothing is sent to an address that the rule refuses.
+aiohttp gets both halves. `PinnedResolver.resolve` returns the vetted address, so there is no second look-up that could
+answer differently (DNS rebinding). `guarded_socket` makes every socket, also for IP literals, for which aiohttp skips
+the resolver. So nothing is sent to an address that the rule refuses.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from webtext.crawl.addresses import AddressRule
 
 LOOKUP_SECONDS = 20.0
-LOOKUP_THREADS = 32  # getaddrinfo blocks; asyncio's own pool has as few as five threads
+LOOKUP_THREADS = 32  # getaddrinfo blocks; asyncio's own pool can have only five threads
 CACHE_HOSTS = 50_000
 CACHE_SECONDS = 600.0
-RETRY_WAITS = (1.0, 2.0)  # seconds before a look-up that no name server answered is tried again
+RETRY_WAITS = (1.0, 2.0)  # seconds before retrying a look-up that no name server answered
 
-RECEIVE_BYTES = 96 * 1024  # asked of the kernel for a socket, which doubles it: what one read can bring
+RECEIVE_BYTES = 96 * 1024  # a socket's receive buffer, which the kernel doubles: the most that one read returns
 
 Lookup = Callable[[str], list[str]]
 
 
 class Refused(Exception):
-    """A connection that was not made, or an answer that is not kept; `reason` is the fetch log's, `cause` for people."""
+    """A refused connection, or an answer that is not kept; `reason` is the fetch log's, `cause` for people."""
 
     def __init__(self, reason: str, cause: str = "") -> None:
         super().__init__(f"{reason}: {cause}" if cause else reason)
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 class PinnedResolver(AbstractResolver):
-    """Names to vetted addresses. The first address of a host is the one connections are made to."""
+    """Resolves names to vetted addresses. Connections to a host use its first address."""
 
     def __init__(self, rule: AddressRule, lookup: Lookup | None = None) -> None:
         self._rule = rule
@@ -54,9 +54,9 @@ class PinnedResolver(AbstractResolver):
         self._once: OrderedDict[str, asyncio.Future[list[str]]] = OrderedDict()
 
     async def address(self, host: str, port: int, *, once: bool = False) -> str:
-        """The address that `host` is pinned to. Raises Refused when any of its answers is forbidden, OSError when it has none.
+        """Return the address that `host` is pinned to. `once` keeps the first look-up's result for the entire run.
 
-        With `once`, what the first look-up found, or that it found nothing, holds for the whole run.
+        Raises Refused if any of its addresses is forbidden, and OSError if it has none.
         """
         if _is_literal(host):
             answers = [host]
@@ -69,7 +69,7 @@ class PinnedResolver(AbstractResolver):
         return answers[0]
 
     def next_address(self, host: str) -> bool:
-        """Pin `host` to its next answer, after the first could not be reached; False when there is no other."""
+        """Pin `host` to its next address after the first could not be reached; return False if there is no other."""
         known = self._answers.get(host)
         if known is None or len(known[1]) < 2:
             return False
@@ -79,7 +79,7 @@ class PinnedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """What aiohttp asks: exactly one address, the pinned one."""
+        """Return exactly one address to aiohttp, the pinned one."""
         address = await self.address(host, port)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         return [
@@ -87,7 +87,7 @@ class PinnedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Let go of the look-up threads; a look-up that hangs is not waited for."""
+        """Shut the look-up threads down, without waiting for a look-up that hangs."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _look_up(self, host: str) -> list[str]:
@@ -130,9 +130,9 @@ class PinnedResolver(AbstractResolver):
 
 
 def system_lookup(host: str) -> list[str]:
-    """All addresses of `host` by the system's resolver, in its order (RFC 6724: reachable ones first).
+    """Return all addresses of `host` from the system's resolver, in its order (RFC 6724: reachable ones first).
 
-    Raises OSError when the name is unknown, too long or no name at all.
+    Raises OSError if the name is unknown, too long or not a host name.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -145,12 +145,12 @@ def system_lookup(host: str) -> list[str]:
 
 
 def is_unanswered(error: OSError) -> bool:
-    """Whether no name server said that the name has no address: none answered, or not in time, or it failed itself."""
+    """Whether the look-up itself failed (no answer, server failure), so that the name may still have an address."""
     return error.errno not in (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:
-    """A socket factory for aiohttp's connector that makes no socket for an address `rule` refuses."""
+    """Return a socket factory for aiohttp's connector that raises Refused for addresses `rule` refuses."""
 
     def make(address_info: Any) -> socket.socket:
         family, kind, protocol, _, address = address_info
@@ -165,7 +165,7 @@ def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:
 
 
 def _heard(answers: asyncio.Future[list[str]]) -> None:
-    """An answer that came after all who asked had left is no news."""
+    """Retrieve the exception of a look-up that nobody awaits any more, so that asyncio doesn't report it."""
     if not answers.cancelled():
         answers.exception()
 

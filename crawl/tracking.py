@@ -1,10 +1,10 @@
-"""Parameters of a URL that say where a reader came from, and nothing of what is read: links are collected without them.
+"""Tracking parameters: parts of a URL that say where a reader came from, not what is read. They are removed from links.
 
-One page that was shared in a mail and in an advertisement would otherwise be two links, each with part of the karma, and
-be fetched twice. Only parameters whose makers document them as marks for analytics are in the table; `ref`, `source`,
-`cid` and the like mean something else on other sites, and stay. Names are told as they are written, case and all.
+Otherwise a page that was shared in a mail and in an advertisement would be two links, each with part of the karma, and
+would be fetched twice. The table contains only parameters that their makers document as analytics marks. `ref`,
+`source`, `cid` and the like mean something else on other sites, so they are kept. Names are case-sensitive.
 
-Only links lose them: while fetching, a redirect is followed to the very URL that it names.
+Only links lose them: while fetching, a redirect is followed to exactly the URL that it names.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ NAMES = frozenset(
 
 
 def without_tracking(url: str) -> str:
-    """A canonical URL without its tracking parameters; a query that is empty goes with its `?`.
+    """Return a canonical URL without its tracking parameters; a query that becomes empty is removed with its `?`.
 
-    Whole parameters go, between `&` and `&`; the order and the encoding of all others stay. Idempotent.
+    Only complete parameters between `&` are removed; the others keep their order and encoding. Idempotent.
 
     >>> without_tracking("http://example.com/a?utm_source=mail&id=%41;x&gclid=7")
     'http://example.com/a?id=%41;x'

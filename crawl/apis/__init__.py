@@ -1,1 +1,1 @@
-"""Reddit's and Hacker News' APIs: harvested to files, asked again for what became of posts."""
+"""Reddit's and Hacker News' APIs: links harvested to files, and posts refreshed with today's scores."""

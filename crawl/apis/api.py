@@ -1,6 +1,6 @@
-"""Asking a JSON API: one bounded answer at a time, in its own pace, with patience, and never at a forbidden address.
+"""A client for JSON APIs: answers of bounded size, rate limits, retries, and no connection to a forbidden address.
 
-Redirects are not followed: a token goes to the host it is for, and nowhere else.
+Redirects are not followed, so that a token is sent only to the host that it is for.
 """
 
 from __future__ import annotations
@@ -29,17 +29,15 @@ from webtext.crawl.fetch.failures import Failure, NotConnected, failure_of
 from webtext.crawl.fetch.session import guarded_session
 from webtext.crawl.resolver import PinnedResolver, Refused
 
-MAX_ANSWER_BYTES = (
-    8 << 20
-)  # as sent and decoded; a hundred posts of Reddit are about half a MiB, a thousand of Algolia one
-MAX_WAIT_SECONDS = 3600.0  # for what is asked to wait longer, the run ends and says so
+MAX_ANSWER_BYTES = 8 << 20  # as sent and decoded; 100 posts of Reddit are about half a MiB, 1,000 of Algolia's one
+MAX_WAIT_SECONDS = 3600.0  # if a service asks for a longer pause, the run ends with an error
 MAX_BACKOFF_SECONDS = 60.0
 HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: the HTTP status, the JSON value (None where the status is no success) and when it was read."""
+    """An answer: the HTTP status, the JSON value (None unless the status is 2xx) and the UTC second of reading."""
 
     status: int
     value: Any
@@ -47,7 +45,7 @@ class Answer:
 
 
 class Pace:
-    """When the next request may be sent: so many a minute, fewer when the answers say that less is left.
+    """The rate limit: a number of requests per minute, or fewer if the answers' headers leave fewer.
 
     `X-Ratelimit-Remaining` requests may be sent in the next `X-Ratelimit-Reset` seconds; they are spread evenly.
     """
@@ -68,18 +66,18 @@ class Pace:
         self._free_at = time.monotonic() + self._interval
 
     def heard(self, headers: Mapping[str, str]) -> None:
-        """Obey the rate-limit headers of an answer; what is no number in them is passed over."""
+        """Obey the rate-limit headers of an answer; values that are not numbers are ignored."""
         remaining, reset = _number(headers.get("X-Ratelimit-Remaining")), _number(headers.get("X-Ratelimit-Reset"))
         if remaining is not None and reset is not None:
             self.pause(reset / remaining if remaining >= 1 else reset)
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for so long."""
+        """Send nothing for this long."""
         self._free_at = max(self._free_at, time.monotonic() + seconds)
 
 
 class Api:
-    """The one way to an API. Use as an async context manager; several requests may be under way at once."""
+    """A connection to one API. Use it as an async context manager; requests may run concurrently."""
 
     def __init__(self, user_agent: str, settings: ApiSettings, requests_per_minute: float | None) -> None:
         rule = AddressRule(tuple(AllowedAddress.parse(text) for text in settings.allow_address))
@@ -98,20 +96,20 @@ class Api:
         await self._resolver.close()
 
     async def get(self, url: str, query: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Answer:
-        """GET `url?query`. An answer of 429 or 5xx is asked for again, as is one that breaks off or is no JSON.
+        """Send GET `url?query` and return the answer. Status 429 or 5xx, broken answers and invalid JSON are retried.
 
-        Raises NetworkError when no usable answer came in max_tries, or the address is forbidden.
+        Raises NetworkError if no usable answer came in max_tries attempts, or if the address is forbidden.
         """
         return await self._ask("GET", f"{url}?{urlencode(query)}" if query else url, headers or {}, None)
 
     async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
-        """POST a form; else as `get`."""
+        """Send a form by POST; retries and errors are those of `get`."""
         form_type = {"Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask("POST", url, {**headers, **form_type}, urlencode(form).encode())
 
     async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         host, _ = host_and_port(url)
-        cause = f"it is not to be asked for {self._pace.wait:,.0f} s"
+        cause = f"its rate limit asks for a pause of {self._pace.wait:,.0f} s"
         for attempt in range(1, self._settings.max_tries + 1):
             if self._pace.wait > MAX_WAIT_SECONDS:
                 break
@@ -120,7 +118,7 @@ class Api:
                 return await self._exchange(method, url, headers, body)
             except Refused as error:
                 raise NetworkError(
-                    f"'{host}' is not asked: {error.reason}", "--allow-address opens an address that is not public"
+                    f"no connection to '{host}': {error.reason}", "--allow-address opens an address that is not public"
                 ) from None
             except _Patience as patience:
                 cause, wait = str(patience), patience.seconds
@@ -131,8 +129,8 @@ class Api:
             if attempt < self._settings.max_tries or wait:
                 self._pace.pause(wait or _backoff(attempt))
         raise NetworkError(
-            f"'{host}' gives no usable answer: {cause}",
-            "what was answered stays; give the same command again later, and it goes on",
+            f"no usable answer from '{host}': {cause}",
+            "earlier answers are kept; rerun the same command later to resume",
         )
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
@@ -162,10 +160,10 @@ class Api:
 
 
 class _Patience(Exception):
-    """The service has enough; `seconds` is how long it asks to be left alone, 0 when it does not say."""
+    """The service asks for a pause of `seconds`; 0 if it does not say how long."""
 
     def __init__(self, cause: str, seconds: float) -> None:
-        super().__init__(f"{cause}, to be asked again in {seconds:,.0f} s" if seconds else cause)
+        super().__init__(f"{cause}, retry after {seconds:,.0f} s" if seconds else cause)
         self.seconds = seconds
 
 
@@ -173,11 +171,11 @@ def _json(raw: bytes, content_coding: str) -> Any:
     try:
         return json.loads(decode_body(raw, "", content_coding, MAX_ANSWER_BYTES), parse_constant=_refuse)
     except (BodyError, ValueError, RecursionError) as error:
-        raise Failure("bad_response", f"no JSON: {error}"[:200]) from None
+        raise Failure("bad_response", f"invalid JSON: {error}"[:200]) from None
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _number(value: str | None) -> float | None:
@@ -189,5 +187,5 @@ def _number(value: str | None) -> float | None:
 
 
 def _backoff(attempt: int) -> float:
-    """Seconds before the next try: doubled each time, spread so that many askers do not come back at once."""
+    """Return seconds before the next attempt: doubled each time, with jitter so that clients don't retry in step."""
     return float(min(2 ** (attempt - 1), MAX_BACKOFF_SECONDS)) * random.uniform(0.5, 1.5)

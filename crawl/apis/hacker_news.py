@@ -1,9 +1,9 @@
 """Hacker News: stories by time from Algolia's index, items by number from Firebase.
 
-Algolia answers a query with at most 1,000 hits, so time is cut into slices that halve until their stories fit. Its index
-cannot filter by points any more; the karma rule does that when the links are collected.
-Firebase has every item there is, one request each: comments, deleted, dead and missing ones too (`null`).
-Documented at hn.algolia.com/api and github.com/HackerNews/API.
+Algolia returns at most 1,000 hits per query, so a slice of time is halved until its stories fit. Its index can no
+longer filter by points; the karma rule does that when the links are collected. Firebase has every item, one request
+each, including comments and deleted, dead or missing items (`null`).
+Documentation: hn.algolia.com/api and github.com/HackerNews/API.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ITEMS_UNDER_WAY = 16
 
 
 class StoriesByTime:
-    """The stories made from `start` to before `end`, in UTC seconds. A cursor is where the next slice begins."""
+    """The stories created in [`start`, `end`), UTC seconds. A cursor is the start of the next slice."""
 
     api = "algolia"
 
@@ -36,7 +36,7 @@ class StoriesByTime:
         self.first = str(start)
 
     async def ask(self, cursor: str) -> Step:
-        """The stories of one slice."""
+        """Return the stories of one slice."""
         start = int(cursor)
         while True:
             end = min(start + self._slice_seconds, self._end)
@@ -45,8 +45,8 @@ class StoriesByTime:
                 break
             if end - start <= 1:
                 raise NetworkError(
-                    f"Algolia holds stories back: it gives {len(hits):,} of the second {start}, and has more",
-                    "leave that second out, or ask for items by number: hackernews:8863..10000",
+                    f"Algolia returns only {len(hits):,} stories of second {start}, and has more",
+                    "leave that second out, or request items by number: hackernews:8863..10000",
                 )
             self._slice_seconds = (end - start) // 2
         if len(hits) < FEW_HITS:
@@ -65,13 +65,13 @@ class StoriesByTime:
         n_found = answer.value.get("nbHits") if isinstance(answer.value, dict) else None
         if not isinstance(hits, list) or not isinstance(n_found, int):
             raise NetworkError(
-                f"Algolia refuses to list stories: status {answer.status}", "give the same command again later"
+                f"Algolia refused to list stories: status {answer.status}", "rerun the same command later"
             )
         return answer, hits, len(hits) < MAX_HITS and len(hits) >= n_found
 
 
 class ItemsByNumber:
-    """The items from `start` to before `end`. A cursor is the number of the next item."""
+    """The items with numbers in [`start`, `end`). A cursor is the number of the next item."""
 
     api = "firebase"
 
@@ -83,7 +83,7 @@ class ItemsByNumber:
         self.first = str(start)
 
     async def ask(self, cursor: str) -> Step:
-        """The next items, in their order."""
+        """Return the next items in order."""
         start = int(cursor)
         end = min(start + ITEMS_AT_A_TIME, self._end)
         try:
@@ -100,16 +100,16 @@ class ItemsByNumber:
             answer = await self._api.get(f"{self._url}/item/{number}.json", {})
         if not 200 <= answer.status < 300:
             raise NetworkError(
-                f"Hacker News refuses item {number}: status {answer.status}", "give the same command again later"
+                f"Hacker News refused item {number}: status {answer.status}", "rerun the same command later"
             )
         return answer
 
 
 async def newest_item(api: Api, settings: ApiSettings) -> int:
-    """The number of the newest item."""
+    """Return the number of the newest item."""
     answer = await api.get(settings.hacker_news_url.rstrip("/") + "/maxitem.json", {})
     if not isinstance(answer.value, int) or isinstance(answer.value, bool) or answer.value < 1:
         raise NetworkError(
-            f"Hacker News does not tell its newest item: status {answer.status}", "give the same command again later"
+            f"Hacker News did not return its newest item: status {answer.status}", "rerun the same command later"
         )
     return answer.value

@@ -1,11 +1,12 @@
-"""Answers of an API as files: what was asked once lies on disk and is read as often as one likes, like a dump.
+"""Answers of an API as files: they are requested once, stored on disk and then read like a dump.
 
-    HARVEST/harvest.json                     what is asked: written first, never changed
-    HARVEST/00000.t3_88.harvest.jsonl.zst    answers; the name says where the next file goes on
-    HARVEST/00001.end.harvest.jsonl.zst      the last
+    HARVEST/harvest.json                     the request: written first, never changed
+    HARVEST/00000.t3_88.harvest.jsonl.zst    answers; the name contains the cursor of the next file
+    HARVEST/00001.end.harvest.jsonl.zst      the last file
 
-Each line is `{"api": which, "retrieved": UTC seconds, "data": the object as the API gave it}`. A file appears whole, by
-rename: a harvest that was killed asks again only for what no file holds. `crawl/apis/harvested.py` reads them.
+Each line is `{"api": name, "retrieved": UTC seconds, "data": the object as the API returned it}`. A file is published
+by rename, so a harvest that was killed only repeats requests whose answers are in no file. `crawl/apis/harvested.py`
+reads the files.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PART = re.compile(r"(\d{5,9})\.([0-9A-Za-z_]{1,64})" + re.escape(SUFFIX))
 
 
 class Step(NamedTuple):
-    """What one request, or a few, brought: objects as they came, when, and the cursor that comes next; None at the end."""
+    """The result of one or a few requests: objects as received, the UTC second of reading, the next cursor or None."""
 
     records: list[Any]
     read: int
@@ -39,17 +40,17 @@ class Step(NamedTuple):
 
 
 class Asker(Protocol):
-    """Something that is asked step by step, from the cursor `first` on. A cursor is letters, digits and `_`, and not `end`."""
+    """An API that is read step by step, from the cursor `first`. A cursor is letters, digits and `_`, but not `end`."""
 
     api: str
     first: str
 
     async def ask(self, cursor: str) -> Step:
-        """The step at `cursor`. Raises NetworkError when there is no answer to be had."""
+        """Return the step at `cursor`. Raises NetworkError if there is no answer."""
 
 
 class HarvestFiles:
-    """The files of one harvest: which are there, where the next goes on."""
+    """The files of one harvest, and the cursor at which the next one continues."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -57,32 +58,32 @@ class HarvestFiles:
 
     @property
     def locations(self) -> list[str]:
-        """The files of answers, in the order they were asked for."""
+        """The files of answers in the order of the requests."""
         return [self.folder.location(name) for name, _ in self._parts]
 
     @property
     def cursors(self) -> list[str]:
-        """Where each file says that the next goes on; END is the last when all is there."""
+        """The cursor after each file; the last one is END if the harvest is complete."""
         return [cursor for _, cursor in self._parts]
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is nothing left to ask."""
+        """Whether there is nothing left to request."""
         return self.cursors[-1:] == [END]
 
     def about(self) -> dict[str, Any] | None:
-        """What the harvest is of, as it was written at its beginning; None before."""
+        """Return the request that was recorded when the harvest began; None before."""
         if not self.folder.exists(ABOUT):
             return None
-        return self.folder.read_object(ABOUT, "remove the folder to ask again")
+        return self.folder.read_object(ABOUT, "remove the folder to harvest again")
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        """Write what the harvest is of."""
+        """Record the request."""
         text = json.dumps({"format": FORMAT_VERSION, **about}, indent=1, sort_keys=True)
         self.folder.write_bytes(ABOUT, (text + "\n").encode())
 
     def publish(self, lines: list[bytes], cursor: str) -> None:
-        """Make a file of these lines appear; the next goes on at `cursor`."""
+        """Publish a file with these lines; the next file continues at `cursor`."""
         name = f"{len(self._parts):05d}.{cursor}{SUFFIX}"
         data = zstandard.ZstdCompressor(level=10, write_checksum=True).compress(b"".join(lines))
         self.folder.write_bytes(name, data)
@@ -94,14 +95,17 @@ class HarvestFiles:
         numbers = [number for number, _, _ in found]
         if numbers != list(range(len(found))) or any(cursor == END for _, _, cursor in found[:-1]):
             raise InputError(
-                f"files are missing in '{self.folder.url}': it holds numbers {numbers[:20]}",
-                "remove the folder to ask again",
+                f"files are missing in '{self.folder.url}': it contains numbers {numbers[:20]}",
+                "remove the folder to harvest again",
             )
         return [(name, cursor) for _, name, cursor in found]
 
 
 async def harvest(asker: Asker, files: HarvestFiles, part_seconds: float, progress: Progress) -> None:
-    """Ask from where the files end to the end, and publish as it goes: after an error or Ctrl-C too, what was answered."""
+    """Continue the harvest from its last file to the end, and publish files on the way.
+
+    After an error or Ctrl-C the answers received so far are published, too.
+    """
     cursor = (files.cursors or [asker.first])[-1]
     seen = {asker.first, *files.cursors}
     lines: list[bytes] = []
@@ -110,7 +114,7 @@ async def harvest(asker: Asker, files: HarvestFiles, part_seconds: float, progre
         while cursor != END:
             step = await asker.ask(cursor)
             lines += [_line(asker.api, step.read, record) for record in step.records]
-            cursor = END if step.next is None or step.next in seen else step.next  # a listing may lead in a circle
+            cursor = END if step.next is None or step.next in seen else step.next  # a listing may be circular
             seen.add(cursor)
             progress.advance(len(step.records))
             if len(lines) >= PART_RECORDS or time.monotonic() - began >= part_seconds:
@@ -122,5 +126,5 @@ async def harvest(asker: Asker, files: HarvestFiles, part_seconds: float, progre
 
 
 def _line(api: str, read: int, record: Any) -> bytes:
-    """ASCII, so that half a character (`\\ud83d`), which JSON can write and UTF-8 cannot, stays what it was."""
+    """Return one line in ASCII, which preserves a lone surrogate (`\\ud83d`): JSON can contain it, UTF-8 cannot."""
     return json.dumps({"api": api, "retrieved": read, "data": record}, separators=(",", ":")).encode() + b"\n"

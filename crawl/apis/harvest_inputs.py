@@ -1,6 +1,7 @@
-"""From an input that names an API to the files of its answers, which are asked for once and then read like any other.
+"""Replace inputs that name an API by files of its answers, which are requested once and read like other files.
 
-Answers lie in `harvest/` beside the links set, in a folder for each input: `crawl links` stays a function of files.
+The answers are kept in `harvest/` beside the links set, in one folder per input, so `crawl links` stays a function of
+files.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ FOLDER = "harvest"
 
 
 def harvest_inputs(inputs: Sequence[str], out: str, settings: ApiSettings, run: Run) -> list[str]:
-    """The inputs, with each API among them replaced by the files of its answers; what lacks is asked for.
+    """Return the inputs with each API replaced by the files of its answers; missing answers are requested.
 
-    `out` is the links set that they are for. Raises ConfigError when an API cannot be asked as the settings are,
-    NetworkError when it does not answer: what it answered stays.
+    `out` is the links set to be written. Raises ConfigError if the settings do not allow the requests, and NetworkError
+    if the API does not answer; earlier answers are kept.
     """
     asked = {text: spec for text in dict.fromkeys(inputs) if (spec := parse_input(text)) is not None}
     files = {text: HarvestFiles(_folder(out, text)) for text in asked}
@@ -47,7 +48,7 @@ def harvest_inputs(inputs: Sequence[str], out: str, settings: ApiSettings, run: 
     _check([asked[text] for text in missing], settings)
     for text in missing:
         if run.dry_run:
-            run.console.say(f"{text}: to be asked for, into '{files[text].folder.url}'")
+            run.console.say(f"{text}: to be harvested into '{files[text].folder.url}'")
             continue
         with files[text].folder.held(), run.console.progress(None, text, "records") as progress:
             files[text].folder.remove_leftovers()
@@ -58,7 +59,7 @@ def harvest_inputs(inputs: Sequence[str], out: str, settings: ApiSettings, run: 
 
 
 def _folder(out: str, text: str) -> Folder:
-    """Beside `out`; named so that people know it, and by a hash so that no two inputs share it."""
+    """Return the folder for an input, beside `out`: its name is readable, and has a hash to keep inputs apart."""
     folder = Folder(out)
     beside = Folder(Path(folder.url).resolve().parent) if folder.is_local else Folder(folder.url.rpartition("/")[0])
     name = re.sub("[^0-9A-Za-z]+", "-", text).strip("-")[:60]
@@ -66,7 +67,7 @@ def _folder(out: str, text: str) -> Folder:
 
 
 def _check(specs: Iterable[ApiInput], settings: ApiSettings) -> None:
-    """ConfigError before anything is sent."""
+    """Raise ConfigError for wrong settings before anything is sent."""
     for spec in specs:
         if isinstance(spec, Listing):
             assert settings.reddit_name
@@ -75,11 +76,11 @@ def _check(specs: Iterable[ApiInput], settings: ApiSettings) -> None:
         url = settings.algolia_url if isinstance(spec, Stories) else settings.hacker_news_url
         if settings.contact is None and not is_loopback_host(host_and_port(url)[0]):
             raise ConfigError(
-                "no contact: Hacker News' hosts could not reach you",
-                "give --contact with an e-mail address or a URL; it is sent in the User-Agent",
+                "no contact for Hacker News' hosts",
+                "set --contact to an e-mail address or a URL; it is sent in the User-Agent",
             )
         if isinstance(spec, Stories) and spec.end > time.time():
-            raise ConfigError("stories of the future are asked of Hacker News", "end the time before now")
+            raise ConfigError("the requested stories of Hacker News end in the future", "choose an end before now")
 
 
 async def _harvest(text: str, spec: ApiInput, files: HarvestFiles, settings: ApiSettings, progress: Progress) -> None:
@@ -91,7 +92,7 @@ async def _harvest(text: str, spec: ApiInput, files: HarvestFiles, settings: Api
 
 @asynccontextmanager
 async def _asker(spec: ApiInput, files: HarvestFiles, settings: ApiSettings) -> AsyncIterator[tuple[Asker, int | None]]:
-    """Who is asked, and where the harvest ends: an open end is settled once, at its beginning."""
+    """Open the API of an input. An open end is fixed once, when the harvest begins."""
     if isinstance(spec, Listing):
         async with open_reddit(settings) as reddit:
             yield _Posts(reddit, spec), None
@@ -105,7 +106,7 @@ async def _asker(spec: ApiInput, files: HarvestFiles, settings: ApiSettings) -> 
 
 
 class _Posts:
-    """A listing of Reddit's, a hundred posts at a step."""
+    """A listing on Reddit, a hundred posts per step."""
 
     api = "reddit"
     first = "first"
@@ -121,5 +122,5 @@ class _Posts:
 
 
 def _post(thing: Any) -> Any:
-    """The post in a thing; a thing of another kind stays as it is, for the source to count."""
+    """Return the post in a thing; a thing of another kind is returned as it is, for the link source to count."""
     return thing["data"] if isinstance(thing, dict) and thing.get("kind") == "t3" and "data" in thing else thing

@@ -1,7 +1,7 @@
-"""The link source of harvested files: what Reddit's and Hacker News' APIs answered, line by line (`crawl/apis/harvest.py`).
+"""The link source for harvested files: answers of Reddit's and Hacker News' APIs by line (`crawl/apis/harvest.py`).
 
-Nothing is unescaped here: Reddit was asked for raw strings, and Hacker News escapes titles and texts, not URLs.
-A story of Hacker News without a URL, or with one of its own site, is a self post.
+Nothing is unescaped here: Reddit was asked for raw strings, and Hacker News escapes titles and texts, but not URLs. A
+story without a URL, or with one on Hacker News itself, is a self post.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HACKER_NEWS = "hackernews"
 _BY_USER = (
     "deleted",
     "author",
-)  # of Reddit's removed_by_category; the others are moderators, its filters, its staff, the law
+)  # values of Reddit's removed_by_category; all others are moderators, filters, Reddit's staff or legal removals
 _OWN_SITE = re.compile(r"https?://news\.ycombinator\.com(?:[/?#:]|$)", re.IGNORECASE)
 _LINE = re.compile(rb'\{"api":"([a-z]+)","retrieved":(\d{1,15}),"data":(.*)\}')
 
@@ -38,7 +38,7 @@ class _Post(Row):
 
 
 class _Item(msgspec.Struct):
-    """Of Firebase: a story, comment, job, poll or part of a poll."""
+    """An item from Firebase: a story, comment, job, poll or part of a poll."""
 
     id: int
     type: str | None = None
@@ -50,7 +50,7 @@ class _Item(msgspec.Struct):
 
 
 class _Hit(msgspec.Struct):
-    """Of Algolia: a story."""
+    """A story from Algolia."""
 
     object_id: str = msgspec.field(name="objectID")
     url: str | None = None
@@ -59,14 +59,14 @@ class _Hit(msgspec.Struct):
 
 
 class Harvested:
-    """The link source of `*.harvest.jsonl.zst` files."""
+    """The link source for `*.harvest.jsonl.zst` files."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        """Lines with their positions."""
+        """Yield lines with their positions."""
         return read_lines(file)
 
     def parse(self, record: bytes) -> Votes:
-        """The vote in one line, as the API that answered writes it.
+        """Return the vote in one line, in the format of the API that it came from.
 
         >>> line = b'{"api":"firebase","retrieved":9,"data":{"id":7,"type":"story","url":"http://a.com/?x&amp;","score":3,"time":1}}'
         >>> Harvested().parse(line)[0].url
@@ -74,7 +74,7 @@ class Harvested:
         """
         match = _LINE.fullmatch(record)
         if match is None or match[1] not in _PARSERS:
-            return Unreadable("wrong_type", "no line of a harvest")
+            return Unreadable("wrong_type", "not a line of a harvest")
         try:
             return _PARSERS[match[1]](match[3], int(match[2]))
         except msgspec.ValidationError as error:
@@ -82,9 +82,9 @@ class Harvested:
 
 
 def reddit_removal(author: str | None, selftext: str | None, removed_by_category: str | None) -> str | None:
-    """Why a post of Reddit's is not its author's any more; None while it stands.
+    """Return why a post on Reddit was deleted or removed; None if it was not.
 
-    `removed_by_category` tells since 2019; before, and for accounts that are gone, the author or the text does.
+    Since 2019 `removed_by_category` says so. For older posts, and for deleted accounts, author or text show it.
 
     >>> reddit_removal("[deleted]", "", None), reddit_removal("someone", "", "automod_filtered")
     ('deleted_by_user', 'removed_by_moderator')

@@ -1,10 +1,10 @@
 """Inputs that name an API instead of a file.
 
-reddit:r/programming/top?t=year      a listing: hot, new, top, rising or controversial; of subreddits (r/a+b),
-reddit:domain/example.org/new        of a site, or (reddit:top?t=all) of all of Reddit
-hackernews:2016-01-01..2016-02-01    Hacker News' stories by time, the end not included
-hackernews:8863..10000               its items by number, the end not included
-hackernews:8863..                    ... up to the newest one
+reddit:r/programming/top?t=year      a listing (hot, new, top, rising or controversial) of subreddits (r/a+b),
+reddit:domain/example.org/new        of posts that link to a site, or of all of Reddit (reddit:top?t=all)
+hackernews:2016-01-01..2016-02-01    Hacker News' stories by time; the end is exclusive
+hackernews:8863..10000               its items by number; the end is exclusive
+hackernews:8863..                    its items up to the newest
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LISTING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A listing of Reddit's posts; `period` is what `top` and `controversial` look back on."""
+    """A listing of Reddit's posts; `period` is the time that `top` and `controversial` cover."""
 
     path: str
     period: str | None
@@ -33,7 +33,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Stories:
-    """Hacker News' stories made in [start, end), UTC seconds."""
+    """Hacker News' stories created in [start, end), UTC seconds."""
 
     start: int
     end: int
@@ -41,7 +41,7 @@ class Stories:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Hacker News' items with numbers in [start, end); no end is the newest at the time of asking."""
+    """Hacker News' items with numbers in [start, end); without an end, up to the newest when the harvest begins."""
 
     start: int
     end: int | None
@@ -51,7 +51,7 @@ ApiInput = Listing | Stories | Items
 
 
 def parse_input(text: str) -> ApiInput | None:
-    """What an input asks of an API; None when it names none. ConfigError when the API has no such thing.
+    """Return the request in an input, or None if it names no API. Raises ConfigError for an unknown request.
 
     >>> parse_input("reddit:r/programming/top?t=year")
     Listing(path='r/programming/top', period='year')
@@ -73,14 +73,14 @@ def _listing(text: str, rest: str) -> Listing:
     path = path.strip("/")
     if not _LISTING.fullmatch(path):
         raise ConfigError(
-            f"'{text}' is no listing of Reddit",
+            f"'{text}' is not a listing of Reddit",
             "write reddit:r/NAME/SORT, reddit:domain/SITE/SORT or reddit:SORT, e.g. reddit:r/programming/top?t=year",
             f"SORT is one of {', '.join(SORTS)}",
         )
     given = parse_qsl(query, keep_blank_values=True)
     period = dict(given).get("t")
     if query and (len(given) != 1 or period not in PERIODS):
-        raise ConfigError(f"'{text}': '?{query}' is no period", f"one of {', '.join('?t=' + each for each in PERIODS)}")
+        raise ConfigError(f"'{text}': '?{query}' is not a period", f"use {', '.join('?t=' + each for each in PERIODS)}")
     return Listing(path, period)
 
 
@@ -95,7 +95,7 @@ def _hacker_news(text: str, rest: str) -> Stories | Items:
         if 0 <= stories.start < stories.end:
             return stories
     raise ConfigError(
-        f"'{text}' names no stories of Hacker News",
+        f"'{text}' is not a range of Hacker News",
         "write hackernews:2016-01-01..2016-02-01 for stories by time, or hackernews:8863..10000 for items by number",
-        "the end is not included; hackernews:8863.. goes to the newest item",
+        "the end is exclusive; hackernews:8863.. ends at the newest item",
     )

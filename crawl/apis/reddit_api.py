@@ -1,8 +1,8 @@
-"""Reddit's API: the application's own token, listings page by page, and posts by name in hundreds.
+"""Reddit's API: the application's own token, listings page by page, and posts by name, a hundred per request.
 
-The grant is application-only (OAuth 2.0, RFC 6749 section 4.4): no user is asked for anything. `raw_json=1` asks for strings
-as they are; without it Reddit escapes `&`, `<` and `>` as HTML, as it does in the dumps. The User-Agent has the form that
-Reddit's API rules ask for: `<platform>:<app ID>:<version> (by /u/<name>)`.
+The grant is application-only (OAuth 2.0, RFC 6749 section 4.4), so no user has to log in. `raw_json=1` requests strings
+without HTML escapes; by default Reddit escapes `&`, `<` and `>`, as in the dumps. The User-Agent has the form that
+Reddit's API rules require: `<platform>:<app ID>:<version> (by /u/<name>)`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from webtext.crawl.apis.settings import ApiSettings
 
 APP_ID = "webtext"
 CLIENT_ID, CLIENT_SECRET = "WEBTEXT_REDDIT_CLIENT_ID", "WEBTEXT_REDDIT_CLIENT_SECRET"
-NAMES_AT_A_TIME = 100  # of api/info, and of one page of a listing
-RENEW_SECONDS = 60.0  # a token is renewed that long before it ends
+NAMES_AT_A_TIME = 100  # the limit of api/info and of one page of a listing
+RENEW_SECONDS = 60.0  # a token is renewed this long before it expires
 MAX_TOKEN_SECONDS = 86400.0
 _FULLNAME = re.compile(r"t\d_[0-9a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What Reddit gave the application (reddit.com/prefs/apps). The secret shows in no message."""
+    """The application's id and secret (reddit.com/prefs/apps). The secret appears in no message."""
 
     client_id: str
     client_secret: str = field(repr=False)
 
     @classmethod
     def read(cls, file: str | None) -> Credentials:
-        """From the TOML file, or from the environment. ConfigError when there are none."""
+        """Read them from the TOML file, or from the environment. Raises ConfigError if there are none."""
         if file is not None:
             found = _from_file(file)
         else:
@@ -53,12 +53,12 @@ class Credentials:
             raise ConfigError(
                 f"no credentials for Reddit's API: {place}",
                 "get them at reddit.com/prefs/apps, and set these variables,",
-                "or name a TOML file that holds client_id and client_secret: --reddit-credentials FILE",
+                "or name a TOML file with client_id and client_secret: --reddit-credentials FILE",
             )
         return cls(*map(str, values))
 
     def header(self) -> str:
-        """The value of an Authorization header (RFC 7617)."""
+        """Return the value of an Authorization header (RFC 7617)."""
         pair = f"{self.client_id}:{self.client_secret}"
         return "Basic " + base64.b64encode(pair.encode()).decode()
 
@@ -68,29 +68,29 @@ def _from_file(file: str) -> dict[str, Any]:
         return tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"the credentials file '{file}' cannot be read: {error.strerror}", "check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):  # its message might show a line, and in it the secret
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):  # its message might show a line with the secret
         raise ConfigError(
-            f"the credentials file '{file}' is no TOML", 'write client_id = "..." and client_secret = "..."'
+            f"the credentials file '{file}' is not valid TOML", 'write client_id = "..." and client_secret = "..."'
         ) from None
 
 
 @asynccontextmanager
 async def open_reddit(settings: ApiSettings) -> AsyncIterator[Reddit]:
-    """Reddit's API, ready to be asked. ConfigError when there is no name for the User-Agent, or no credentials."""
+    """Open Reddit's API. Raises ConfigError without a name for the User-Agent, or without credentials."""
     credentials = Credentials.read(settings.reddit_credentials)
     async with Api(_user_agent(settings.reddit_name), settings, settings.requests_per_minute) as api:
         yield Reddit(api, settings, credentials)
 
 
 def _user_agent(name: str) -> str:
-    """The User-Agent that Reddit asks for, with our true platform, application and version."""
+    """Return the User-Agent that Reddit requires, with the real platform, application and version."""
     from webtext import __version__
 
     return f"{platform.system().lower()}:{APP_ID}:{__version__} (by /u/{name})"
 
 
 class Page(NamedTuple):
-    """One answer of a listing: things as they came (`{"kind": ..., "data": ...}`), and the name that the next begins after."""
+    """One page of a listing: things as received (`{"kind": ..., "data": ...}`), and the cursor of the next page."""
 
     things: list[Any]
     after: str | None
@@ -108,18 +108,18 @@ class Reddit:
         self._token_ends = 0.0
 
     async def listing(self, path: str, query: Mapping[str, str], after: str | None) -> Page:
-        """The page of the listing `path` (such as `r/programming/top`) that begins after that name."""
+        """Return the page of the listing `path` (such as `r/programming/top`) that follows the post named `after`."""
         place = {"after": after, "limit": str(NAMES_AT_A_TIME)} if after else {"limit": str(NAMES_AT_A_TIME)}
         return self._page(await self._get(f"/{path}", {**query, **place}), path)
 
     async def info(self, names: Sequence[str]) -> tuple[dict[str, dict[str, Any]], int]:
-        """What Reddit says today of at most 100 things by full name (`t3_88`), and when it said so; some may be missing."""
-        assert len(names) <= NAMES_AT_A_TIME, "Reddit answers for a hundred at a time"
-        wanted = dict.fromkeys(names)  # a comment votes for each of its links, and is asked for once
+        """Return the current data of up to 100 things by full name (`t3_88`), and the time; some may be missing."""
+        assert len(names) <= NAMES_AT_A_TIME, "Reddit answers at most a hundred names per request"
+        wanted = dict.fromkeys(names)  # a comment votes for several links, but is requested once
         page = self._page(await self._get("/api/info", {"id": ",".join(wanted)}), "api/info")
         found = {name: thing["data"] for thing in page.things if (name := _name(thing)) is not None}
-        if None in map(_name, page.things):  # a thing that cannot be read must not pass for one that is gone
-            raise NetworkError("Reddit's answer for 'api/info' holds things without a name", "give the command again")
+        if None in map(_name, page.things):  # an unreadable thing must not count as a removed one
+            raise NetworkError("Reddit's answer for 'api/info' has things without a name", "rerun the same command")
         return {name: data for name, data in found.items() if name in wanted}, page.read
 
     async def _get(self, path: str, query: Mapping[str, str]) -> Answer:
@@ -129,9 +129,9 @@ class Reddit:
             answer = await self._api.get(url, {**query, "raw_json": "1"}, {"Authorization": f"bearer {token}"})
             if answer.status != 401 or is_last:
                 break
-            self._token = ""  # taken back before its time
+            self._token = ""  # revoked before it expired
         if not 200 <= answer.status < 300:
-            raise NetworkError(f"Reddit refuses '{path.lstrip('/')}': status {answer.status}", _hint(answer.status))
+            raise NetworkError(f"Reddit refused '{path.lstrip('/')}': status {answer.status}", _hint(answer.status))
         return answer
 
     async def _valid_token(self) -> str:
@@ -142,7 +142,7 @@ class Reddit:
         token = answer.value.get("access_token") if isinstance(answer.value, dict) else None
         if not (isinstance(token, str) and token and token.isascii() and token.isprintable()):
             raise ConfigError(
-                f"Reddit gives no token: status {answer.status}",
+                f"Reddit issued no token: status {answer.status}",
                 "check client_id and client_secret at reddit.com/prefs/apps",
             )
         lasts = answer.value.get("expires_in")
@@ -152,12 +152,12 @@ class Reddit:
         return token
 
     def _page(self, answer: Answer, path: str) -> Page:
-        """The listing in an answer; NetworkError when it is none."""
+        """Return the page in an answer. Raises NetworkError if it is not a listing."""
         data = answer.value.get("data") if isinstance(answer.value, dict) else None
         things = data.get("children") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(things, list):
             raise NetworkError(
-                f"Reddit's answer for '{path}' is no listing", "check the name, or give the command again"
+                f"Reddit's answer for '{path}' is not a listing", "check the name, or rerun the same command"
             )
         after = data.get("after")
         return Page(things, after if isinstance(after, str) and _FULLNAME.fullmatch(after) else None, answer.read)
@@ -174,4 +174,4 @@ def _hint(status: int) -> str:
         return "there is no such subreddit or listing: check the name"
     if status == 403:
         return "it is private, quarantined or banned: leave it out"
-    return "check the credentials, and give the same command again"
+    return "check the credentials, then rerun the same command"

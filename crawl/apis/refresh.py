@@ -1,10 +1,11 @@
-"""Today's scores of the posts behind a links set, and which of them users or moderators removed since.
+"""Refresh a links set: today's scores of its posts, and the posts that users or moderators have removed since.
 
     LINKS ──ask──► OUT/answers/ ──judge──► OUT/links/ + OUT/removals/
 
-Every post of Reddit's is asked for once (`crawl/apis/standing.py`). The rest is a function of LINKS and the answers' files: posts
-get today's score and `retrieved`, those that fell below the rule and those that are gone are dropped by reason, and links
-that lost posts to removal are listed for `webtext clean run --remove`. Posts of other sources stay as they are.
+Reddit is asked for each of its posts once (`crawl/apis/standing.py`). The rest is a function of LINKS and the files of
+answers. Posts get today's score and `retrieved`; posts that now fail the rule and posts that are gone are dropped by
+reason. Links that lost posts to removal are listed for `webtext clean run --remove`. Posts from other sources stay as
+they are.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ ROWS_AT_A_TIME = 1024
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """The sets that a refresh wrote."""
+    """The two sets that a refresh writes."""
 
     links: PartSet
     removals: PartSet
 
 
 def refresh_links(links: str, out: str, settings: RefreshSettings, api: ApiSettings, run: Run) -> Refreshed:
-    """Ask Reddit for all posts of the set `links` and write OUT/links and OUT/removals; the same command again goes on.
+    """Ask Reddit for all posts of the set `links`, and write OUT/links and OUT/removals. Rerunning it resumes.
 
-    Raises ConfigError when Reddit cannot be asked as the settings are, NetworkError when it does not answer, InputError
-    when `out` holds answers for other links. A dry run says how many requests and minutes it takes.
+    Raises ConfigError if the settings do not allow the requests, NetworkError if Reddit does not answer, and InputError
+    if `out` contains answers for other links. A dry run prints the number of requests and minutes.
     """
     parent = PartSet.open(links, "links")
     rule = _rule_of(parent, settings)
@@ -79,7 +80,7 @@ def refresh_links(links: str, out: str, settings: RefreshSettings, api: ApiSetti
     sets = run_parts(_judge_part, tasks, recipe=recipe, outputs=outputs, parents=[parent], run=run, label=STAGE)
     counts = sets["links"].counts
     if counts.dropped.get(MISSING, 0) * 2 > counts.records_in:
-        run.console.warn(f"Reddit's answers lack most of the posts of '{links}'; look at some before they are removed")
+        run.console.warn(f"Reddit's answers lack most of the posts of '{links}'; check some before using the removals")
     return Refreshed(sets["links"], sets["removals"])
 
 
@@ -88,7 +89,7 @@ def _rule_of(links: PartSet, settings: RefreshSettings) -> KarmaRule:
     names = [field.name for field in dataclasses.fields(KarmaRule)]
     if not set(names) <= known.keys():
         raise InputError(
-            f"'{links.folder.url}' does not say by which rule its links were collected",
+            f"the recipe of '{links.folder.url}' has no karma rule",
             "name a set that crawl links or crawl refresh wrote",
         )
     rule = KarmaRule(**{name: known[name] for name in names})
@@ -112,7 +113,7 @@ class _Judging:
 
 
 def _judge_part(context: PartContext, task: PartTask) -> None:
-    """Runs in a worker: one part of links with its answers to one part of links and one of removals."""
+    """Runs in a worker: turn a part of links and its answers into one part of links and one of removals."""
     judging: _Judging = task.payload
     links, removals = context.output("links"), context.output("removals")
     judge, ages = Judge(judging.rule), ScoreAges()
@@ -136,7 +137,7 @@ def _judge_part(context: PartContext, task: PartTask) -> None:
 def _judged(
     row: Mapping[str, Any], posts: list[Submission], judge: Judge, counts: Counts, ages: ScoreAges
 ) -> dict[str, Any] | None:
-    """The link with those of its posts that count today; None when none does, or too little together."""
+    """Return the link with the posts that count today; None if none does, or their sum is too low."""
     counting = []
     for post in posts:
         reason = judge.judge_post(post)
@@ -161,7 +162,7 @@ def _removal(row: Mapping[str, Any], removed: list[dict[str, Any]], n_left: int)
 
 
 def _reread(row: Mapping[str, Any], answers: Iterator[Reading]) -> tuple[list[Submission], list[dict[str, Any]]]:
-    """The posts of a link that still stand, as they are today, and those that were removed."""
+    """Return (remaining posts with today's values, removed posts) of a link."""
     posts, removed = [], []
     for post in row["posts"]:
         score, retrieved, over_18 = post["score"], post["retrieved"], False
@@ -169,9 +170,7 @@ def _reread(row: Mapping[str, Any], answers: Iterator[Reading]) -> tuple[list[Su
         if name is not None:
             answer = next(answers, None)
             if answer is None or answer.data.name != name:
-                raise InputError(
-                    f"the answers lack '{name}'", "remove the folder 'answers', and all posts are asked for again"
-                )
+                raise InputError(f"the answers lack '{name}'", "remove the folder 'answers' to request all posts again")
             if answer.data.removed is not None:
                 gone = {"source": post["source"], "post_id": post["post_id"]}
                 removed.append(gone | {"reason": answer.data.removed, "noticed": answer.retrieved})

@@ -1,4 +1,4 @@
-"""The settings for asking APIs. Apart from the code, so that `--help` loads no network code."""
+"""Settings for requests to APIs, in a file of their own so that `--help` loads no network code."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _REDDIT_USER = re.compile(r"(?:/?u/)?([A-Za-z0-9_-]{3,20})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
-    """How Reddit and Hacker News are asked.
+    """How Reddit and Hacker News are queried.
 
-    Nothing here is in a recipe: a links set depends on the answers, which lie in files. Neither is the secret: it has no
-    setting, only the file that holds it.
+    None of these settings is in a recipe, since a links set depends only on the answers, which are files. The secret
+    itself is not a setting; only the file that contains it is named.
     """
 
     reddit_user: str | None = setting(
-        None, "your name at Reddit, for the User-Agent that Reddit demands; needed to ask it", in_recipe=False
+        None, "your Reddit user name, for the User-Agent that Reddit requires; needed for Reddit's API", in_recipe=False
     )
     reddit_credentials: str | None = setting(
         None,
@@ -31,34 +31,34 @@ class ApiSettings:
         in_recipe=False,
     )
     contact: str | None = setting(
-        None, "e-mail or URL for the User-Agent at Hacker News; needed to ask it", in_recipe=False
+        None, "e-mail or URL for the User-Agent; needed for Hacker News' APIs", in_recipe=False
     )
     requests_per_minute: float = setting(
-        100.0, "most requests to Reddit or Algolia in a minute; what the answers allow holds too", in_recipe=False
+        100.0, "maximum requests per minute to Reddit or Algolia; their own limits are obeyed, too", in_recipe=False
     )
     part_seconds: float = setting(
-        30.0, "seconds of answers that one file holds: what a killed run asks again", in_recipe=False
+        30.0, "seconds of answers per file, which is the most that a killed run has to request again", in_recipe=False
     )
-    max_tries: int = setting(8, "how often a request is sent before the run gives up", in_recipe=False)
-    answer_seconds: float = setting(60.0, "longest time one answer may take", in_recipe=False)
+    max_tries: int = setting(8, "attempts per request before the run gives up", in_recipe=False)
+    answer_seconds: float = setting(60.0, "time limit for one answer, in seconds", in_recipe=False)
     allow_address: tuple[str, ...] = setting(
         (), "open an address that is not public: ADDRESS[/BITS][:PORT]; repeatable", in_recipe=False
     )
-    reddit_url: str = setting("https://oauth.reddit.com", "where Reddit's API is", in_recipe=False)
+    reddit_url: str = setting("https://oauth.reddit.com", "URL of Reddit's API", in_recipe=False)
     reddit_token_url: str = setting(
-        "https://www.reddit.com/api/v1/access_token", "where Reddit gives tokens", in_recipe=False
+        "https://www.reddit.com/api/v1/access_token", "URL that issues Reddit's tokens", in_recipe=False
     )
     hacker_news_url: str = setting(
-        "https://hacker-news.firebaseio.com/v0", "where Hacker News' items are", in_recipe=False
+        "https://hacker-news.firebaseio.com/v0", "URL of Hacker News' items", in_recipe=False
     )
     algolia_url: str = setting(
-        "https://hn.algolia.com/api/v1", "where Hacker News' stories are found by time", in_recipe=False
+        "https://hn.algolia.com/api/v1", "URL of the search for Hacker News' stories", in_recipe=False
     )
 
     def __post_init__(self) -> None:
         if self.reddit_user is not None and not _REDDIT_USER.fullmatch(self.reddit_user):
             raise ConfigError(
-                f"[crawl.api] reddit_user = {self.reddit_user!r}: no name at Reddit",
+                f"[crawl.api] reddit_user = {self.reddit_user!r}: not a Reddit user name",
                 "letters, digits, '-' and '_', e.g. --reddit-user example_name",
             )
         for name in ("requests_per_minute", "answer_seconds", "max_tries"):
@@ -75,18 +75,18 @@ class ApiSettings:
 
     @property
     def reddit_name(self) -> str:
-        """The name alone, whether it was given as `name`, `u/name` or `/u/name`. ConfigError when none was given."""
+        """The name without the prefix `u/` or `/u/`. Raises ConfigError if none was given."""
         match = _REDDIT_USER.fullmatch(self.reddit_user or "")
         if match is None:
             raise ConfigError(
-                "no name for Reddit's User-Agent: it asks every program to say who runs it",
-                "give --reddit-user NAME, or reddit_user in [crawl.api]",
+                "no name for Reddit's User-Agent: Reddit requires the user name of whoever runs a program",
+                "set --reddit-user NAME, or reddit_user in [crawl.api]",
             )
         return match[1]
 
 
 def _check_url(url: str, name: str) -> None:
-    """A secret and a token go there: over TLS, or no further than this machine."""
+    """Raise ConfigError unless the URL uses TLS or is on this machine: a secret and a token are sent to it."""
     try:
         parts = urlsplit(url)
         is_good = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(parts.hostname or ""))
@@ -96,5 +96,5 @@ def _check_url(url: str, name: str) -> None:
     if not is_good or not url.isascii() or any(character.isspace() for character in url):
         raise ConfigError(
             f"[crawl.api] {name} = {url!r}: expected an https:// URL without a query",
-            "http:// is for addresses of this machine only: it would show the secret to everybody on the way",
+            "http:// is allowed only for addresses of this machine: it would send the secret in plain text",
         )

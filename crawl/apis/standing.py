@@ -1,6 +1,6 @@
-"""What Reddit says of posts today: asked for by name, a hundred at a time, kept in files, read back in the same order.
+"""The current state of Reddit's posts: requested by name, a hundred at a time, stored in files and read in that order.
 
-Of each answer only what is judged is kept, so that nothing is stored of a post that its author took back.
+Only the judged values of each answer are stored, so nothing is kept of a post that its author deleted.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.streams.lines import read_lines
 
 KINDS = {"reddit": "t3_", "reddit-comment": "t1_"}
-"""Source of a post -> what Reddit's full names of such posts begin with."""
+"""Source of a post -> prefix of Reddit's full names for such posts."""
 MISSING = "missing_from_answer"
 _ID = re.compile("[0-9a-z]{1,13}")
-_REMEDY = "remove that folder, and its posts are asked for again"
+_REMEDY = "remove that folder to request its posts again"
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """A post today; `removed` is why it is gone, `score` is null where Reddit does not tell."""
+    """A post today; `removed` is the reason if it is gone, `score` is None if Reddit gave none."""
 
     name: str
     score: int | None
@@ -43,14 +43,14 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One line of the files: the post, and when Reddit was asked."""
+    """One line of the files: the post, and the UTC second of the answer."""
 
     retrieved: int
     data: Standing
 
 
 def full_name(source: str, post_id: str) -> str | None:
-    """Reddit's name for a post; None when it is not Reddit's: of another source, or its id is none of Reddit's.
+    """Return Reddit's full name of a post; None if it is from another source, or its id is not one of Reddit's.
 
     >>> full_name("reddit", "88"), full_name("hackernews", "8863"), full_name("reddit", "links.csv:7")
     ('t3_88', None, None)
@@ -60,20 +60,20 @@ def full_name(source: str, post_id: str) -> str | None:
 
 
 def answers_of(links: PartSet, folder: Folder) -> list[HarvestFiles]:
-    """The files of answers for each part of `links`. InputError when they are of other links."""
+    """Return the files of answers for each part of `links`. Raises InputError if they belong to other links."""
     found = [HarvestFiles(folder.child(part.name.removesuffix(".parquet"))) for part in links.parts]
     for part, files in zip(links.parts, found, strict=True):
         about = files.about()
         if about is not None and about.get("input") != part.record_digest:
             raise InputError(
-                f"'{folder.url}' holds answers for other links than those of '{links.folder.url}'",
+                f"'{folder.url}' contains answers for links other than those of '{links.folder.url}'",
                 "choose another --out",
             )
     return found
 
 
 def ask_all(links: PartSet, answers: Sequence[HarvestFiles], api: ApiSettings, label: str, run: Run) -> None:
-    """Ask Reddit for what the answers lack; a dry run says how long that takes, and ends."""
+    """Request the missing answers from Reddit; a dry run only prints an estimate."""
     left = []
     for part, files in zip(links.parts, answers, strict=True):
         n_posts = 0 if files.is_complete else _n_posts(links, part) - int((files.cursors or ["0"])[-1])
@@ -84,8 +84,8 @@ def ask_all(links: PartSet, answers: Sequence[HarvestFiles], api: ApiSettings, l
     n_posts = sum(n for _, _, n in left)
     n_requests = sum(-(-n // NAMES_AT_A_TIME) for _, _, n in left)
     run.console.say(
-        f"{label}: {n_posts:,} posts to ask Reddit for: {n_requests:,} requests, "
-        f"about {math.ceil(n_requests / api.requests_per_minute):,} minutes at {api.requests_per_minute:g} a minute"
+        f"{label}: {n_posts:,} posts to request from Reddit: {n_requests:,} requests, "
+        f"about {math.ceil(n_requests / api.requests_per_minute):,} minutes at {api.requests_per_minute:g} per minute"
     )
     if run.dry_run:
         raise DryRun
@@ -94,7 +94,7 @@ def ask_all(links: PartSet, answers: Sequence[HarvestFiles], api: ApiSettings, l
 
 
 def read_answers(locations: Sequence[str]) -> Iterator[Reading]:
-    """The readings in these files, in order. InputError when one is damaged."""
+    """Yield the readings in these files in order. Raises InputError if a file is damaged."""
     decode = msgspec.json.Decoder(Reading).decode
     for location in locations:
         folder, _, name = location.rpartition("/")
@@ -121,7 +121,7 @@ async def _ask(
 
 
 class _Posts:
-    """The posts of one part, a hundred at a step. A cursor is how many were asked for."""
+    """The posts of one part, a hundred per step. A cursor is the number of posts requested so far."""
 
     api = "refresh"
     first = "0"
@@ -132,7 +132,7 @@ class _Posts:
         self._position = 0
 
     async def ask(self, cursor: str) -> Step:
-        while self._position < int(cursor):  # what was answered before this run
+        while self._position < int(cursor):  # answered before this run
             next(self._names)
             self._position += 1
         names = list(itertools.islice(self._names, NAMES_AT_A_TIME))
@@ -158,7 +158,7 @@ def _standing(name: str, data: Mapping[str, Any] | None) -> Standing:
 
 
 def _names(links: PartSet, part: Part) -> Iterator[str]:
-    """The full names of a part's posts at Reddit, in its order."""
+    """Yield the full names of a part's posts on Reddit, in order."""
     for batch in links.batches(part, ["posts"]):
         for posts in batch["posts"].to_pylist():
             names = (full_name(post["source"], post["post_id"]) for post in posts)
@@ -166,5 +166,5 @@ def _names(links: PartSet, part: Part) -> Iterator[str]:
 
 
 def _n_posts(links: PartSet, part: Part) -> int:
-    """How many of a part's posts are Reddit's."""
+    """Return how many of a part's posts are on Reddit."""
     return sum(1 for _ in _names(links, part))

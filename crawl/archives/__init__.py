@@ -1,1 +1,1 @@
-"""Pages from archives instead of the web, under the same rules."""
+"""Takes pages from archives instead of the web, under the same rules."""

@@ -1,6 +1,7 @@
-"""One WARC record as an archive gives it: read with bounds, and checked against what it says of itself.
+"""Reads one WARC record from an archive, with bounds, and checks the digests that it states.
 
-A response, or a revisit that says where the body lies that it had again (WARC 1.1 §6.7.2, profile identical-payload-digest).
+The record is a response, or a revisit that names the record with its body (WARC 1.1 §6.7.2, profile
+identical-payload-digest).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from webtext.crawl.archives.captures import Capture, not_archived
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import ARCHIVE_DAMAGED
 
-MAX_HEAD_BYTES = 1 << 20  # of both heads of a record, WARC's and HTTP's
+MAX_HEAD_BYTES = 1 << 20  # a record's WARC head and HTTP head together
 _GZIP_START = b"\x1f\x8b"
 _IDENTICAL_PAYLOAD = "/revisit/identical-payload-digest"  # how the profile's URI ends, in WARC 1.0 and 1.1
 
@@ -33,14 +34,14 @@ class Original:
 
     url: str  # canonical
     captured: int  # UTC seconds
-    digest: str  # of its payload: SHA-1 in base 32
+    digest: str  # SHA-1 of its payload in base 32
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRecord:
-    """A response, or a revisit whose body `original` holds.
+    """A response, or a revisit whose body is in the record that `original` describes.
 
-    `digests` are those of the payload: with and without chunks, as SHA-1 in base 32; of a revisit, the one it states.
+    `digests` are SHA-1 digests in base 32: a response's payload with and without chunks, or the one a revisit states.
     """
 
     record_id: str
@@ -49,7 +50,7 @@ class ArchivedRecord:
     original: Original | None = None
 
     def with_body_of(self, found: ArchivedRecord) -> Capture:
-        """The page of this revisit. Raises Failure where `found` is not the very original."""
+        """Return the page of this revisit, with the body of `found`. Raises Failure if `found` is not its original."""
         original, theirs = self.original, found.capture
         if original is None or found.original is not None or original.digest not in found.digests:
             raise not_archived("the original of a revisit has another body")
@@ -60,11 +61,11 @@ class ArchivedRecord:
 
 
 def read_record(data: bytes, max_bytes: int) -> ArchivedRecord:
-    """The record of a response, or of a revisit, in `data`: one compressed member or plain.
+    """Read the response or revisit record in `data`, which is one compressed member or uncompressed.
 
-    Raises Failure: `too_large` above max_bytes, `archive_damaged` where it is no whole response or breaks its digests,
-    `not_archived` for a revisit that does not say for certain of what. Memory: max_bytes and a little, whatever is
-    compressed in `data`.
+    Raises Failure: `too_large` for a body above max_bytes, `archive_damaged` for a record that is incomplete, has
+    another type or does not match its digests, `not_archived` for a revisit that does not name its original exactly.
+    Memory: a little more than max_bytes, even if `data` is a decompression bomb.
     """
     from fastwarc.warc import ArchiveIterator
 
@@ -77,17 +78,17 @@ def read_record(data: bytes, max_bytes: int) -> ArchivedRecord:
                 raise Failure("too_large", f"{record.content_length} bytes in the archive")
             block = record.reader.read(record.content_length)
             if len(block) < record.content_length and len(plain) < room:
-                raise Failure(ARCHIVE_DAMAGED, "the record breaks off")
+                raise Failure(ARCHIVE_DAMAGED, "the record is incomplete")
             return _checked(headers, block, max_bytes)
     except (zlib.error, OSError, ValueError) as error:
         raise Failure(ARCHIVE_DAMAGED, f"{type(error).__name__}: {error}") from None
-    raise Failure(ARCHIVE_DAMAGED, "there is no WARC record")
+    raise Failure(ARCHIVE_DAMAGED, "no WARC record found")
 
 
 def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
     kind = headers.get("WARC-Type").strip().lower()
     if kind not in ("response", "revisit"):
-        raise Failure(ARCHIVE_DAMAGED, f"a record of type {kind!r}")
+        raise Failure(ARCHIVE_DAMAGED, f"the record has type {kind!r}")
     split = split_http(block)
     url, captured = _url(headers.get("WARC-Target-URI")), _seconds(headers.get("WARC-Date"))
     original = _original(headers) if kind == "revisit" else None
@@ -110,14 +111,14 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
 
 
 def _original(headers: Headers) -> Original:
-    """What a revisit refers to. Failure where it leaves anything open: URL, date or digest."""
+    """Return the record that a revisit refers to. Raises Failure if its URL, date or digest is missing."""
     url = _url(headers.get("WARC-Refers-To-Target-URI"))
     captured = _seconds(headers.get("WARC-Refers-To-Date"))
     algorithm, _, stated = headers.get("WARC-Payload-Digest").strip().partition(":")
     digest = _decoded(stated, hashlib.sha1().digest_size) if algorithm.lower() in ("sha1", "sha-1") else b""
     is_identical = headers.get("WARC-Profile").strip().endswith(_IDENTICAL_PAYLOAD)
     if not is_identical or url is None or captured is None or not digest:
-        raise not_archived("a revisit that does not say of which record")
+        raise not_archived("the revisit does not name its original")
     return Original(url, captured, base64.b32encode(digest).decode())
 
 
@@ -130,18 +131,18 @@ def _is_chunked(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _verify(name: str, headers: Headers, possible: list[bytes]) -> None:
-    """Failure where the record states a digest, of a kind that is known, which none of `possible` has."""
+    """Raise Failure if the record states a digest of a known kind and none of `possible` has it."""
     algorithm, colon, stated = headers.get(name).strip().partition(":")
     algorithm = algorithm.lower().replace("-", "")
     if not colon or algorithm not in ("sha1", "sha256", "sha512", "md5"):
         return
     digests = [hashlib.new(algorithm, data).digest() for data in possible]
     if _decoded(stated, len(digests[0])) not in digests:
-        raise Failure(ARCHIVE_DAMAGED, f"{name} does not fit")
+        raise Failure(ARCHIVE_DAMAGED, f"{name} does not match")
 
 
 def _decoded(digest: str, n_bytes: int) -> bytes:
-    """A digest in base 16 or base 32, whichever gives that many bytes."""
+    """Decode a digest from base 16 or base 32, whichever yields `n_bytes` bytes; b"" if neither does."""
     for decode in (binascii.unhexlify, lambda text: base64.b32decode(text.upper() + "=" * (-len(text) % 8))):
         try:
             found = decode(digest)

@@ -1,7 +1,7 @@
-"""Pages out of archives: the same rules as on the web, hop by hop, and the same `Visit`.
+"""Takes pages from archives by the rules of the web, hop by hop, with `Visit` as on the web.
 
-An archive gives captures: responses that somebody stored. What its site wishes today is asked first, of the living site.
-What the archive gives is as hostile as the web: the bounds and the address rule of the fetcher hold for it too.
+An archive has captures: responses that it stored. The live site's current opt-outs are checked before a capture is
+requested. Archives are not trusted either: the fetcher's bounds and address rule apply to them too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from webtext.crawl.fetch.reasons import NOT_ARCHIVED
 from webtext.crawl.fetch.redirects import is_redirect
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.fetch.visit import Known, Visit, next_hop, objection, refuse_marked_page, text_type
+from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.pages.warc_writer import Exchange, Headers
 from webtext.crawl.resolver import Refused
-from webtext.crawl.wishes.wishes import Wishes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """A response as an archive holds it. `head` is its HTTP head byte for byte, where the archive gives records."""
+    """A response stored in an archive. `head` is its HTTP head byte for byte, if the archive returns WARC records."""
 
     url: str  # canonical
     captured: int  # UTC seconds
@@ -33,18 +33,18 @@ class Capture:
     headers: Headers
     body: bytes
     head: bytes | None = None
-    origin: Sequence[tuple[str, str]] = ()  # fields for the record that say where it comes from
+    origin: Sequence[tuple[str, str]] = ()  # fields of the WARC record that name its source
 
 
 class Archive(Protocol):
-    """Where captures are looked for one by one."""
+    """An archive that is asked for one capture at a time."""
 
     name: str
 
     async def find(self, visit: Visit, url: str, voted: int) -> Capture:
-        """The best capture of `url` for a link that was voted for at `voted`; counts its requests in `visit`.
+        """Return the best capture of `url` for a link that was voted for at `voted`, and count requests in `visit`.
 
-        Raises Failure, with `not_archived` where there is none.
+        Raises Failure, with the reason `not_archived` if none exists.
         """
         ...
 
@@ -54,16 +54,16 @@ Rank = tuple[bool, bool, bool, int]
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Which capture of a page is the best: the one nearest to the vote, or the newest one made before a moment."""
+    """The rule for the best capture of a page: the one nearest to the vote, or the newest one made before a moment."""
 
     before: int | None  # UTC seconds
 
     def rank(
         self, captured: int, voted: int, *, is_exact: bool, is_redirect: bool = False, is_truncated: bool = False
     ) -> Rank | None:
-        """The lowest rank is the best; None for a capture that is too new.
+        """Return the rank of a capture (the lowest is the best), or None if the capture is too new.
 
-        Pages come before redirects, whole ones before truncated ones, the very URL before another one under its key.
+        Pages rank before redirects, complete ones before truncated ones, the exact URL before others with its SURT key.
 
         >>> Preference(None).rank(90, 100, is_exact=True) < Preference(None).rank(120, 100, is_exact=True)
         True
@@ -78,15 +78,15 @@ class Preference:
 
 
 class Judge:
-    """The rules that captures are taken by."""
+    """Decides which captures are taken as pages."""
 
-    def __init__(self, wishes: Wishes, settings: FetchSettings, known: Known) -> None:
-        self._wishes = wishes
+    def __init__(self, opt_outs: OptOutCheck, settings: FetchSettings, known: Known) -> None:
+        self._opt_outs = opt_outs
         self._settings = settings
         self._known = known
 
     async def find(self, archive: Archive, url: str, voted: int, earlier: Visit | None = None) -> Visit:
-        """Look `url` up in `archive` and follow it to its end. Never raises for what archives hold."""
+        """Look up `url` in `archive` and follow its redirects. Never raises because of an archive's contents."""
         visit = Visit(url=url, source=archive.name, n_tries=1)
         if earlier is not None:
             visit.n_tries, visit.requests, visit.seconds = earlier.n_tries + 1, earlier.requests, earlier.seconds
@@ -98,17 +98,20 @@ class Judge:
         return visit
 
     async def ask_site(self, visit: Visit, url: str) -> None:
-        """Raises Refused where the living site of `url` wishes so, and Failure where there is none, unless that may be."""
-        await self._wishes.ask_for_archive(visit, url)
+        """Check the live site of `url`. Raises Refused if it opts out or can't be asked, Failure if it has no address.
+
+        With `take_gone_sites`, a site that is gone raises nothing.
+        """
+        await self._opt_outs.ask_for_archive(visit, url)
 
     def check(self, visit: Visit, url: str) -> None:
-        """Raises Failure where another row answers for `url`, to which the visit has come."""
+        """Raise Failure if the visit has reached a URL that has another row, and Refused if it is excluded."""
         self._known.check(visit, url)
 
     def take(self, visit: Visit, capture: Capture) -> str | None:
-        """Make `capture` the page of the visit; of a redirect, give the URL to go on with.
+        """Make `capture` the page of the visit and return None; for a redirect, return the URL to look up next.
 
-        Raises Failure or Refused where it is neither, or may not be followed.
+        Raises Failure or Refused if it is neither a page nor a redirect, or if it may not be taken or followed.
         """
         self.check(visit, capture.url)
         visit.final_url, visit.status = capture.url, capture.status
@@ -144,7 +147,7 @@ class Judge:
 
 @contextlib.contextmanager
 def reasons(visit: Visit) -> Iterator[None]:
-    """Where a Failure or Refused inside becomes the reason of the visit."""
+    """Turn a Failure or Refused raised inside the context into the reason of the visit."""
     try:
         yield
     except (Failure, Refused) as error:
@@ -152,5 +155,5 @@ def reasons(visit: Visit) -> Iterator[None]:
 
 
 def not_archived(cause: str = "") -> Failure:
-    """The failure of a look-up that found nothing."""
+    """Make the failure of a look-up that found nothing."""
     return Failure(NOT_ARCHIVED, cause)

@@ -1,9 +1,9 @@
-"""URLs joined against Common Crawl's columnar index: which records to fetch, in the order in which they lie.
+"""Joins URLs with Common Crawl's columnar index: finds the records to fetch, in the order of their files and offsets.
 
-What is looked for and what is chosen lies in an SQLite file, sorted there by the URLs' keys. The index is read once for
-each stretch of so many URLs in that order: its row groups are sorted by key too, so their statistics leave out what
-nobody needs. Schema: cc-index-table's flat one. Memory: one stretch and a few batches of the index, whatever the size of
-both. The file has no name (SQLite removes it as it makes it), so a run that is killed leaves nothing behind.
+Look-ups and chosen records are kept in an SQLite file, sorted by the URLs' SURT keys. The index is read once for each
+block of LINKS_AT_A_TIME look-ups in that order. Its row groups are sorted by key too, so their statistics allow most of
+them to be skipped. Schema: the flat one of cc-index-table. Memory: one block and a few batches of the index, whatever
+the sizes of both. SQLite unlinks the file when it creates it, so a killed run leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CREATE TABLE places (id INT, url TEXT, digest TEXT, file TEXT, offset INT, lengt
 
 
 class Lookup(msgspec.Struct, array_like=True, frozen=True):
-    """A link on its way: `visit.at` is the URL to look up; or a revisit was found there, whose original is wanted."""
+    """A URL to look up for a link: `visit.at`, or the original of `revisit` if a revisit was found at that URL."""
 
     link: Link
     visit: Visit
@@ -67,7 +67,7 @@ class Lookup(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the record lies that was chosen for a link, and what it must be."""
+    """The position of the record that was chosen for a link, and the URL and digest that it must have."""
 
     file: str
     offset: int
@@ -77,19 +77,19 @@ class Place:
 
 
 class _Wanted(NamedTuple):
-    """A row of the table `wanted`; `captured` and `digest` are those of the one record that will do, if there is one."""
+    """A row of the table `wanted`. If only one record will do, `captured` and `digest` describe it."""
 
     key: str
     id: int
     url: str
     voted: int
-    passed: str  # the URLs that led here, by line
+    passed: str  # the URLs that redirected here, one per line
     captured: int | None
     digest: str | None
 
 
 class LinkJoin:
-    """Collects look-ups, joins them, and gives them back: those that have a place by place, then the others."""
+    """Collects look-ups and joins them with the index. Yields those with a capture by file and offset, or the rest."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -107,11 +107,11 @@ class LinkJoin:
         self.close()
 
     def close(self) -> None:
-        """Forget all, and free the disk."""
+        """Drop everything and free the disk space."""
         self._db.close()
 
     def add(self, lookup: Lookup) -> None:
-        """Remember a look-up."""
+        """Add a look-up."""
         visit, original = lookup.visit, lookup.revisit and lookup.revisit.original
         url, only = (original.url, (original.captured, original.digest)) if original else (visit.at, (None, None))
         row = (surt(url), url, lookup.link.voted, "\n".join(visit.redirects), *only, self._encoder.encode(lookup))
@@ -121,7 +121,7 @@ class LinkJoin:
         self.n_wanted += 1
 
     def choose(self, index: ds.Dataset, preference: Preference) -> None:
-        """Choose a capture for everything that has one in the index."""
+        """Choose a capture for every look-up that has one in the index."""
         self._db.execute("CREATE INDEX by_key ON wanted (key, id)")
         columns = ", ".join(_Wanted._fields)
         query = f"SELECT {columns} FROM wanted WHERE (key, id) > (?, ?) ORDER BY key, id LIMIT ?"
@@ -134,21 +134,21 @@ class LinkJoin:
         self._db.execute("CREATE INDEX by_id ON places (id)")
 
     def placed(self) -> Iterator[tuple[Lookup, Place]]:
-        """What has a capture, by file and offset."""
+        """Yield the look-ups that have a capture, by file and offset."""
         query = "SELECT lookup, p.file, p.offset, p.length, p.url, p.digest FROM places p JOIN wanted USING (id)"
         for lookup, *place in self._db.execute(query + " ORDER BY p.file, p.offset, p.id"):
             yield self._decoder.decode(lookup), Place(*place)
 
     def others(self) -> Iterator[Lookup]:
-        """What has none."""
+        """Yield the look-ups that have no capture."""
         for (lookup,) in self._db.execute("SELECT lookup FROM wanted WHERE id NOT IN (SELECT id FROM places)"):
             yield self._decoder.decode(lookup)
 
 
 def open_index(paths: Sequence[str]) -> ds.Dataset:
-    """The index in these Parquet files or folders (`crawl=.../subset=...` inside), local or at fsspec URLs.
+    """Open the index in these Parquet files or folders (`crawl=.../subset=...` inside), local or at fsspec URLs.
 
-    InputError where one is missing or is no Parquet file of the index.
+    Raises InputError if one is missing or is not a Parquet file of the index.
     """
     parts = []
     for path in paths:
@@ -179,7 +179,7 @@ def _part(path: str) -> ds.FileSystemDataset:
 
 
 def _chosen(rows: Iterable[_Wanted], index: ds.Dataset, preference: Preference) -> Iterator[tuple[Any, ...]]:
-    """The best place of everything wanted in one stretch, which comes in the order of the keys."""
+    """Yield a row of `places` for each look-up of one block (sorted by key) that has a capture: the best one."""
     wanted: dict[str, list[_Wanted]] = defaultdict(list)
     for row in rows:
         wanted[row.key].append(row)
@@ -197,10 +197,10 @@ def _chosen(rows: Iterable[_Wanted], index: ds.Dataset, preference: Preference) 
 
 
 def _rank(row: _Wanted, named: str, found: dict[str, Any], preference: Preference) -> Rank | None:
-    """How good a capture is for what is wanted; None where it will not do.
+    """Return the rank of a capture for a look-up, or None if it will not do.
 
-    What would have to be followed further, a redirect or a revisit, comes after all pages; a redirect that was followed
-    already is not followed again.
+    Redirects and revisits, which need another look-up, rank after all pages. A redirect that was already followed is
+    not followed again.
     """
     goes_on = is_redirect(found["fetch_status"])
     if row.captured is not None:  # this record or none
@@ -218,7 +218,7 @@ def _rank(row: _Wanted, named: str, found: dict[str, Any], preference: Preferenc
 
 
 def _matches(keys: list[str], index: ds.Dataset) -> Iterator[dict[str, Any]]:
-    """The rows of the index under these keys, which are sorted."""
+    """Yield the rows of the index with one of these keys, which are sorted."""
     key, status, subset = ds.field("url_surtkey"), ds.field("fetch_status"), ds.field("subset")
     condition = (key >= keys[0]) & (key <= keys[-1]) & key.isin(pa.array(keys)) & status.isin(STATUSES)
     condition &= subset.is_null() | subset.isin(SUBSETS)

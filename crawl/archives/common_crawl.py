@@ -1,8 +1,8 @@
-"""Pages out of Common Crawl: records found through its columnar index, fetched by range, checked, judged.
+"""Takes pages from Common Crawl: finds records in its columnar index, fetches them by range, checks and judges them.
 
-Records that lie near each other in one WARC file come in one request, which is what its file server asks for most. The
-file server is `https://data.commoncrawl.org`, a mirror, or a folder (local or fsspec) with the same file names. What a
-record leads on to, the target of a redirect or the original of a revisit, is looked up in the next pass over the index.
+Records close together in one WARC file are fetched in one request, to spare the file server. The file server is
+`https://data.commoncrawl.org`, a mirror, or a folder (local or fsspec) with the same file names. The target of a
+redirect and the original of a revisit are looked up in the next pass over the index.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.pages_set import Link
 
-MAX_RANGE_BYTES = 4 << 20  # of one request for several records
-GROUPS_AT_A_TIME = 16  # of records that lie together: their sites are asked for their wishes meanwhile
+MAX_RANGE_BYTES = 4 << 20  # one request for several records
+GROUPS_AT_A_TIME = 16  # groups of neighbouring records whose sites' opt-outs are checked at the same time
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)")
 _FILE_NAME = re.compile(r"(?!/)(?!.*(?:^|/)\.\.?(?:/|$))[\w./=+-]+")
 
@@ -38,14 +38,14 @@ T = TypeVar("T")
 
 
 class CommonCrawl:
-    """A source of pages that takes all its links first: they are joined against the index in one go."""
+    """A source of pages that reads all its links first and joins them with the index in one pass."""
 
     name = COMMON_CRAWL
 
     def __init__(
         self, server: ArchiveServer | None, judge: Judge, settings: FetchSettings, preference: Preference
     ) -> None:
-        """`server` is None where `cc_data` is a folder."""
+        """`server` is None if `cc_data` is a folder."""
         self._server = server
         self._judge = judge
         self._settings = settings
@@ -55,7 +55,7 @@ class CommonCrawl:
         self._folder = None if server else Folder(self._base)
 
     async def run(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
-        """Answer for every link: see `PageSource.run`. Each hop of a redirect is one more pass, `max_redirects` at most."""
+        """Answer for every link: see `PageSource.run`. Each hop of a redirect takes another pass over the index."""
         with contextlib.ExitStack() as stack:
             join = stack.enter_context(LinkJoin())
             for queue in queues:
@@ -68,7 +68,7 @@ class CommonCrawl:
                 join = later
 
     async def _look_up(self, join: LinkJoin, later: LinkJoin, answer: Answer) -> None:
-        """Answer for what was joined, or leave it to the next pass."""
+        """Answer for each look-up of `join`, or add the next look-up of its link to `later`."""
         await asyncio.to_thread(join.choose, self._index, self._preference)
         for lookup in join.others():
             lookup.visit.fail(not_archived(_sought(lookup)))
@@ -84,7 +84,7 @@ class CommonCrawl:
             raise errors.exceptions[0] from None
 
     async def _take(self, group: Sequence[tuple[Lookup, Place]], later: LinkJoin, answer: Answer) -> None:
-        """Fetch the records of one group that their sites let us have."""
+        """Fetch the records of one group whose sites have not opted out."""
         await asyncio.gather(*(self._ask(lookup, place) for lookup, place in group))
         for lookup, _ in group:
             if lookup.visit.reason is not None:
@@ -94,8 +94,8 @@ class CommonCrawl:
             await self._take_records(members, later, answer)
 
     async def _take_records(self, members: Sequence[tuple[Lookup, Place]], later: LinkJoin, answer: Answer) -> None:
-        """Fetch neighbouring records in one request; one by one where that does not give them, lest one spoil all."""
-        asker, first = members[0]  # a request for several links is counted with the first
+        """Fetch neighbouring records in one request, or one by one if that fails because one of them is damaged."""
+        asker, first = members[0]  # a request for several links counts for the first one
         end = max(place.offset + place.length for _, place in members)
         data, failure = b"", None
         try:
@@ -119,26 +119,26 @@ class CommonCrawl:
                 later.add(further)
 
     async def _ask(self, lookup: Lookup, place: Place) -> None:
-        """Ask the sites whether the record may be had; in the visit is the reason where it may not."""
+        """Check the opt-outs of the record's sites. If the record may not be taken, the visit gets the reason."""
         visit = lookup.visit
         with reasons(visit):
             if not _FILE_NAME.fullmatch(place.file):
-                raise Failure(ARCHIVE_DAMAGED, f"the index names the file {place.file!r}")
+                raise Failure(ARCHIVE_DAMAGED, f"the index has an invalid file name {place.file!r}")
             if place.length > 2 * self._settings.max_bytes:
                 raise Failure("too_large", f"{place.length} bytes in the archive")
-            if lookup.revisit is None:  # the original may well be another link's page: the body is had twice
+            if lookup.revisit is None:  # the original of a revisit may be another link's page: its body is stored twice
                 self._judge.check(visit, place.url)
             await self._judge.ask_site(visit, visit.at)
             if place.url != visit.at:
                 await self._judge.ask_site(visit, place.url)
 
     def _accept(self, lookup: Lookup, place: Place, data: bytes) -> Lookup | None:
-        """Make the record the page of the visit; where it leads on, give what to look up next."""
+        """Make the record the page of the visit, or return the next look-up for a redirect or revisit."""
         record = read_record(data, self._settings.max_bytes)
         if record.capture.url != place.url:
-            raise Failure(ARCHIVE_DAMAGED, f"the record is one of '{record.capture.url}'")
+            raise Failure(ARCHIVE_DAMAGED, f"the record is of '{record.capture.url}'")
         if place.digest is not None and place.digest not in record.digests:
-            raise Failure(ARCHIVE_DAMAGED, "the record's payload has another digest than its index says")
+            raise Failure(ARCHIVE_DAMAGED, "the record's payload does not have the digest in its index")
         source = f"{self._base}/{place.file}" if "://" in self._base else place.file
         origin = [("WARC-Source-URI", source), ("WARC-Source-Range", _range(place.offset, place.length))]
         record = replace(record, capture=replace(record.capture, origin=origin))
@@ -154,13 +154,13 @@ class CommonCrawl:
         return Lookup(lookup.link, lookup.visit)
 
     async def _fetch(self, visit: Visit, file: str, offset: int, length: int) -> bytes:
-        """The bytes of a file; Failure where the archive has not exactly these."""
+        """Return `length` bytes of a file at `offset`. Raises Failure if the archive does not return exactly these."""
         if self._server is None:
             visit.requests += 1
             return await asyncio.to_thread(self._read, file, offset, length)
         url = canonical_url(f"{self._base}/{file}")
         if url is None:
-            raise Failure(ARCHIVE_DAMAGED, f"the index names the file {file!r}")
+            raise Failure(ARCHIVE_DAMAGED, f"the index has an invalid file name {file!r}")
         headers = {"Range": _range(offset, length), "Accept": "*/*", "Accept-Encoding": "identity"}
         try:
             reply = await self._server.get(url, headers, lambda status, _: status == 206, visit, length)
@@ -186,9 +186,9 @@ class CommonCrawl:
 
 
 def neighbours(members: Iterable[tuple[T, Place]], max_gap: int) -> Iterator[list[tuple[T, Place]]]:
-    """Members that come by file and offset, in groups that one request fetches.
+    """Group members, which come sorted by file and offset, so that one request fetches each group.
 
-    A group lies in one file, with at most `max_gap` bytes between two records and `MAX_RANGE_BYTES` from end to end.
+    A group is in one file, with at most `max_gap` bytes between two records and `MAX_RANGE_BYTES` from start to end.
     """
     group: list[tuple[T, Place]] = []
     end = 0
@@ -207,10 +207,10 @@ def neighbours(members: Iterable[tuple[T, Place]], max_gap: int) -> Iterator[lis
 
 
 def _sought(lookup: Lookup) -> str:
-    """What was not found, for people; nothing where it is the link itself."""
+    """Describe a look-up that found nothing, for people; empty for the link's own URL."""
     if lookup.revisit is not None:
         return "the original of a revisit is not in the index"
-    return f"leads to {lookup.visit.at}" if lookup.visit.redirects else ""
+    return f"redirects to {lookup.visit.at}" if lookup.visit.redirects else ""
 
 
 def _range(offset: int, length: int) -> str:

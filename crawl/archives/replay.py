@@ -1,7 +1,7 @@
-"""Pages out of WARC files at hand: an index of their responses on disk, then one record at a time.
+"""Takes pages from the user's WARC files: indexes their responses on disk, then reads one record at a time.
 
-A revisit, ours or another crawler's, is the page that it says it had again: its original is looked for in all files by URL
-and time, and has to have the digest that the revisit states.
+A revisit, ours or another crawler's, gets the body of its original, which is looked up in all files by URL and time and
+must have the digest that the revisit states.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ CREATE TABLE captures (key TEXT, url TEXT, captured INT, status INT, folder TEXT
 
 
 class WarcReplay:
-    """Finds captures in WARC files. The index lies in a nameless temporary file: memory does not grow with the archive."""
+    """Finds captures in WARC files. The index is an unlinked temporary file; memory doesn't grow with the archive."""
 
     name = WARC
 
     def __init__(self, inputs: Sequence[str], preference: Preference, max_bytes: int) -> None:
-        """Index the files; InputError when one is missing, or holds no WARC record."""
+        """Index the files. Raises InputError if one is missing or has no usable WARC records."""
         self._preference = preference
         self._max_bytes = max_bytes
         self._index = sqlite3.connect("", isolation_level=None)
@@ -56,7 +56,7 @@ class WarcReplay:
         self._index.close()
 
     async def find(self, visit: Visit, url: str, voted: int) -> Capture:
-        """The best capture of `url`; see `Archive.find`. Where it is damaged, the next best is taken."""
+        """Return the best capture of `url` that is not damaged; see `Archive.find`."""
         rows = self._index.execute(
             "SELECT url, captured, status, folder, name, offset, length FROM captures WHERE key = ?", (surt(url),)
         )
@@ -64,7 +64,7 @@ class WarcReplay:
         for named, captured, status, *place in rows:
             goes_on = is_redirect(status)
             rank = self._preference.rank(captured, voted, is_exact=named == url, is_redirect=goes_on)
-            if rank is not None and not (goes_on and named in visit.redirects):  # another spelling of its own target
+            if rank is not None and not (goes_on and named in visit.redirects):  # to another spelling of itself
                 ranked.append((rank, place))
         failure = not_archived()
         for _, place in sorted(ranked):
@@ -75,7 +75,7 @@ class WarcReplay:
         raise failure
 
     def _page(self, record: ArchivedRecord) -> Capture:
-        """The capture of a record; of a revisit with the body of its original. Failure where that is not to be had."""
+        """Return the capture of a record; a revisit gets its original's body. Raises Failure if that is missing."""
         capture, original = record.capture, record.original
         if original is not None:
             failure = not_archived("the original of a revisit is in none of the files")
@@ -116,7 +116,7 @@ class WarcReplay:
                 location = folder.location(name)
                 raise InputError(
                     f"'{location}' has several records in one compressed member",
-                    "give each its own first: warcio recompress OLD NEW.warc.gz",
+                    "compress each record separately first: warcio recompress OLD NEW.warc.gz",
                 )
             url = canonical_url(response.url)
             if url is not None:
@@ -126,7 +126,10 @@ class WarcReplay:
 
 
 def warc_files(inputs: Sequence[str]) -> list[tuple[Folder, str]]:
-    """The WARC files that `inputs` name: files, folders, patterns in the last part of a name. InputError for none."""
+    """Return the WARC files that `inputs` name: files, folders, or patterns in the last part of a path.
+
+    Raises InputError if one of `inputs` names none.
+    """
     found: dict[str, tuple[Folder, str]] = {}
     for each in inputs:
         parent, _, last = each.rstrip("/").rpartition("/")

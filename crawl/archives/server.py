@@ -1,9 +1,9 @@
-"""An archive's server, asked politely: few connections, a pause on each, and slower as soon as it says so.
+"""Sends polite requests to an archive's server: few connections, a pause on each, and fewer requests when it is busy.
 
-Archives are shared by everybody and free. An answer that says "too much" (403, 429, 503 and their like) makes all
-connections wait: as long as Retry-After says, or twice as long each time, and never less than a second a retry. An
-archive that answers no more ends the run, which goes on later: only the first few links are written off for it. Both
-pauses are noted with the hosts' clocks, so that a run that is killed and begun again keeps them.
+Archives are free and shared by everybody. An answer that means "too much" (403, 429, 503 and the like) makes all
+connections wait: for as long as Retry-After says, or twice as long each time, and at least a second per retry. If an
+archive stops answering, the run ends with an error and can be resumed later; only the first few links fail. Both
+pauses are recorded with the hosts' clocks, so that a run that is killed and restarted keeps them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from webtext.crawl.fetch.reasons import ARCHIVE_UNAVAILABLE
 from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.resolver import Refused
 
-RETRY_SECONDS = 1.0  # the least pause before a retry; it doubles with each
+RETRY_SECONDS = 1.0  # the shortest pause before a retry; it doubles with each
 MAX_RETRY_SECONDS = 300.0
 TRIES = 6
-MAX_LOST = 5  # requests in a row that came to nothing after all tries
+MAX_LOST = 5  # requests in a row that failed after all tries
 BUSY_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 
 class ArchiveServer:
-    """Sends requests to one archive over the given clients, each of which takes one at a time."""
+    """Sends requests to one archive over the given clients, each of which sends one at a time."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ArchiveServer:
         *,
         busy: Collection[int] = BUSY_STATUSES,
     ) -> None:
-        """`hosts` has the clocks of this run and of those before it, the archive's among them."""
+        """`hosts` has the clocks of this run and of earlier ones, including the archive's."""
         self._name = name
         self._hosts = hosts
         self._clock = f"archive {ascii(name)}"
@@ -68,9 +68,10 @@ class ArchiveServer:
     async def get(
         self, url: str, headers: dict[str, str], wants_body: WantsBody, visit: Visit | None, max_bytes: int
     ) -> Reply:
-        """GET `url` from the archive, several times if need be; requests and seconds are added to `visit`.
+        """GET `url` from the archive in up to TRIES tries, and add requests and seconds to `visit`.
 
-        Raises Failure where it came to nothing, NetworkError where that happens again and again.
+        Raises Failure if all tries fail, and NetworkError after MAX_LOST such requests in a row or if the archive's
+        address is not allowed.
         """
         limits = Limits(
             max_bytes=max_bytes,
@@ -90,7 +91,7 @@ class ArchiveServer:
                 failure, wanted = error, 0.0
             except Refused as error:
                 raise NetworkError(
-                    f"the archive '{self._name}' may not be asked: {error.reason}",
+                    f"requests to the archive '{self._name}' are not allowed: {error.reason}",
                     "see --contact and --allow-address",
                 ) from None
             else:
@@ -109,13 +110,13 @@ class ArchiveServer:
         self._n_lost += 1
         if self._n_lost >= MAX_LOST:
             raise NetworkError(
-                f"the archive '{self._name}' gives no answer: {failure}",
-                "what was fetched is kept: give the same command again later",
+                f"the archive '{self._name}' does not answer: {failure}",
+                "fetched pages are kept: rerun the same command later",
             )
         raise Failure(ARCHIVE_UNAVAILABLE, str(failure))
 
     async def _wait(self) -> None:
-        """Wait until the archive may be asked again; after a refusal, one at a time until an answer comes."""
+        """Wait until a request may be sent. After a "too much", requests go one at a time until an answer comes."""
         while (wait := self._quiet_until - time.monotonic()) > 0:
             await asyncio.sleep(wait)
         if self._is_slow:

@@ -1,4 +1,4 @@
-"""Where pages are looked for, and how archives are asked: the settings of `webtext crawl fetch --from`."""
+"""The settings of `webtext crawl fetch --from`: sources of pages, and how archives are asked."""
 
 from __future__ import annotations
 
@@ -12,33 +12,31 @@ WEB, COMMON_CRAWL, WAYBACK, WARC = SOURCES = ("web", "common-crawl", "wayback", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSettings:
-    """Sources of pages. Where an archive lies and how fast it is asked is no part of the recipe."""
+    """Sources of pages. An archive's location and pace are not part of the recipe."""
 
     sources: tuple[str, ...] = setting(
-        (WEB,), f"where to look for pages, in this order: {', '.join(SOURCES)}; separated by commas", flag="--from"
+        (WEB,), f"sources of pages in the order to try: {', '.join(SOURCES)}; separated by commas", flag="--from"
     )
     archive_before: str | None = setting(
-        None, "take an archive's newest capture before this moment; off: the one nearest to the vote"
+        None, "take an archive's newest capture before this moment; off: the capture nearest to the vote"
     )
     take_gone_sites: bool = setting(
         False, "take archived pages of sites that are gone: the host name doesn't exist, or the site never answered"
     )
-    gone_runs: int = setting(3, "runs in each of which a site was asked and didn't answer, before it counts as gone")
+    gone_runs: int = setting(3, "runs in which a site was asked and didn't answer, before it counts as gone")
     gone_days: float = setting(30.0, "days from the first of these runs to the latest; 30 is RFC 9309's example")
-    archive_delay: float = setting(
-        1.0, "seconds between two requests to an archive, on each connection", in_recipe=False
-    )
-    wayback_cdx: str = setting("https://web.archive.org/cdx/search/cdx", "index of captures: a CDX server")
-    wayback_replay: str = setting("https://web.archive.org/web", "replay of its captures: /TIMESTAMPid_/URL follows")
+    archive_delay: float = setting(1.0, "seconds between two requests to an archive, per connection", in_recipe=False)
+    wayback_cdx: str = setting("https://web.archive.org/cdx/search/cdx", "URL of the CDX server that lists captures")
+    wayback_replay: str = setting("https://web.archive.org/web", "URL of the replay; /TIMESTAMPid_/URL is appended")
     cc_index: tuple[str, ...] = setting(
         (), "Common Crawl's columnar index: Parquet files or folders, local or fsspec; repeatable", in_recipe=False
     )
     cc_data: str = setting(
-        "https://data.commoncrawl.org", "where Common Crawl's WARC files lie: URL or folder", in_recipe=False
+        "https://data.commoncrawl.org", "URL or folder of Common Crawl's WARC files", in_recipe=False
     )
     cc_connections: int = setting(4, "connections to Common Crawl's file server", in_recipe=False)
     cc_max_gap: int = setting(
-        128 * 1024, "bytes between two records up to which one request fetches both", in_recipe=False
+        128 * 1024, "largest gap, in bytes, between records that one request fetches", in_recipe=False
     )
     warc: tuple[str, ...] = setting(
         (), "WARC files to take pages from: files, folders, patterns; repeatable", in_recipe=False
@@ -65,7 +63,7 @@ class ArchiveSettings:
                 raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)!r}: expected an http(s) URL")
         for path in self.cc_index:
             if path.startswith(("http://", "https://")):
-                raise ConfigError(f"--cc-index '{path}' lies behind HTTP", "name a folder, or s3://commoncrawl/...")
+                raise ConfigError(f"--cc-index '{path}' is an HTTP URL", "name a folder, or s3://commoncrawl/...")
         _ = self.before
 
     @property
@@ -78,6 +76,6 @@ class ArchiveSettings:
 def _check_sources(sources: tuple[str, ...]) -> None:
     for name in sources:
         if name not in SOURCES:
-            raise ConfigError(f"--from: there is no source '{name}'", did_you_mean(name, SOURCES))
+            raise ConfigError(f"--from: unknown source '{name}'", did_you_mean(name, SOURCES))
     if len(set(sources)) < len(sources) or not sources:
-        raise ConfigError(f"--from '{','.join(sources)}': expected each source at most once, and one at least")
+        raise ConfigError(f"--from '{','.join(sources)}': expected one or more sources, each once")

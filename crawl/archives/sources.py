@@ -1,4 +1,4 @@
-"""Makes the sources of pages that are archives, as the settings ask for them."""
+"""Opens the archives that the settings name as sources of pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webtext.crawl.pages.pages_set import user_agent
 async def open_archives(
     settings: FetchSettings, judge: Judge, rule: AddressRule, hosts: Hosts, stack: contextlib.AsyncExitStack
 ) -> dict[str, PageSource]:
-    """The archives that `settings.sources` name; `hosts` keeps their clocks over runs, `stack` closes them."""
+    """Open the archives that `settings.sources` name. `hosts` keeps their clocks across runs; `stack` closes them."""
     preference = Preference(settings.before)
     limits = Limits(
         max_bytes=settings.max_bytes,
@@ -30,11 +30,11 @@ async def open_archives(
     )
     found: dict[str, PageSource] = {}
     if COMMON_CRAWL in settings.sources:
-        from webtext.crawl.archives.common_crawl import CommonCrawl  # brings pyarrow's data sets along, 25 MiB
+        from webtext.crawl.archives.common_crawl import CommonCrawl  # imports pyarrow.dataset, 25 MiB
 
         server = None
         if settings.cc_data.startswith(("http://", "https://")):
-            busy = BUSY_STATUSES | {403}  # so its file server says "slow down"
+            busy = BUSY_STATUSES | {403}  # Common Crawl's file server uses 403 for "slow down"
             clients = [_client(settings, rule) for _ in range(settings.cc_connections)]
             server = ArchiveServer(settings.cc_data, clients, limits, hosts, busy=busy)
             await stack.enter_async_context(server)
@@ -52,7 +52,7 @@ async def open_archives(
 
 
 def _client(settings: FetchSettings, rule: AddressRule) -> Client:
-    """One connection: it takes a request at a time. It is never given up here; `ArchiveServer` decides that."""
+    """Make a client for one connection. It never gives a host up, because `ArchiveServer` decides that."""
     pace = Pace(
         delay=settings.archive_delay,
         concurrency=1,

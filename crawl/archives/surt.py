@@ -1,8 +1,9 @@
-"""The sort-friendly key of a URL (SURT), as Common Crawl's and the Wayback Machine's indexes have it.
+"""The sort-friendly key of a URL (SURT), as in the indexes of Common Crawl and the Wayback Machine.
 
-URLs that mostly name one page have one key: scheme, `www.`, default port, letter case, session ids, a trailing slash and
-the order of query arguments make no difference. The rules are those of iipc/webarchive-commons (WaybackURLKeyMaker), which
-makes these indexes; they take the host and the dots in the path as given, so a canonical URL comes out right.
+URLs that usually name the same page have the same key: scheme, `www.`, default port, letter case, session ids, a
+trailing slash and the order of query arguments make no difference. The rules are from iipc/webarchive-commons
+(WaybackURLKeyMaker), which makes these indexes. They don't normalise the host or dots in the path, so pass canonical
+URLs.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from webtext.base.urls import host_of
 
 _WWW = re.compile(r"(?:www\d*\.)+")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-_IS_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~!$&*+,;=:@.-]+)+").fullmatch  # most are: only the letters' case matters
+_IS_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~!$&*+,;=:@.-]+)+").fullmatch  # most paths: only the letters' case changes
 _SLASHES = re.compile(r"/{2,}")
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _TO_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})|[\x00-\x20#%\x7f-\xff]")
-_MAX_UNESCAPES = 64  # of %252525...; whoever nests deeper gets a key of his own
+_MAX_UNESCAPES = 64  # for %252525...; a URL with deeper nesting gets a key of its own
 _SESSION_IN_PATH = re.compile(r"(.*/)\((?:(?:[a-z]\([0-9a-z]{24}\))+|[0-9a-z]{24})\)/([^?]+\.aspx.*)", re.I | re.S)
 _SESSIONS_IN_QUERY = [
     re.compile(rf"(.*)(?:{session})(?:&(.*))?", re.I | re.S)
@@ -33,7 +34,7 @@ _SESSIONS_IN_QUERY = [
 
 
 def surt(url: str) -> str:
-    """The key of an http(s) URL.
+    """Return the SURT key of an http(s) URL.
 
     >>> surt("https://www.example.com:8080/B/?d=2&c=1"), surt("http://example.com:80")
     ('com,example:8080)/b?c=1&d=2', 'com,example)/')
@@ -44,7 +45,7 @@ def surt(url: str) -> str:
     return f"{_authority(scheme, authority)}){_path(path)}{_query(query) if mark else ''}"
 
 
-@functools.lru_cache(maxsize=4096)  # hosts come again and again
+@functools.lru_cache(maxsize=4096)  # hosts repeat
 def _authority(scheme: str, authority: str) -> str:
     named = host_of(f"{scheme}://{authority}/")
     host = named.rstrip(".").lower()
@@ -83,7 +84,7 @@ def _query(query: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """`text` with all its escapes undone, again and again; those that are no UTF-8 stay."""
+    """Decode the percent-escapes in `text` until none is left. Escapes that are not UTF-8 are kept."""
     for _ in range(_MAX_UNESCAPES):
         before, text = text, _ESCAPES.sub(_decoded, text)
         if text == before:

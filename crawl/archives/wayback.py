@@ -1,8 +1,8 @@
-"""The Wayback Machine, and any archive that speaks as it does: captures found through CDX, replayed raw as Mementos.
+"""Takes pages from the Wayback Machine or a compatible archive: finds captures by CDX and replays them as Mementos.
 
-The index is asked for the captures nearest to the wished time (CDX server API); the best one is fetched as it was archived
-(`/web/TIMESTAMPid_/URL`). RFC 7089: an answer that is a capture says when it was made (`Memento-Datetime`); all other
-answers are the archive's own. Headers of the page come as `X-Archive-Orig-*`; the others are the archive's.
+The CDX server returns the captures nearest to the wanted time; the best one is fetched as it was archived
+(`/web/TIMESTAMPid_/URL`). By RFC 7089, an answer that is a capture has its time in `Memento-Datetime`; all other
+answers are the archive's own. The page's headers come as `X-Archive-Orig-*`; the others are the archive's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from webtext.crawl.fetch.sniff import TEXT_TYPES, media_type
 from webtext.crawl.fetch.visit import PAGE_STATUSES, Visit, objection
 from webtext.crawl.pages.warc_writer import Headers, warc_date
 
-CDX_LIMIT = 25  # captures that an index is asked for, the nearest first
+CDX_LIMIT = 25  # captures to request from the CDX server, nearest first
 MAX_CDX_BYTES = 1 << 20
 MAX_HOPS = 5  # to other captures of the same page
 HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip"}
@@ -46,7 +46,7 @@ _REPLAYED = re.compile(r"(\d{4,14})(?:[a-z]{2}_)?/(.+)", re.S)
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A capture as the index names it."""
+    """A capture as the CDX server lists it."""
 
     timestamp: str
     url: str  # canonical
@@ -55,7 +55,7 @@ class _Row:
 
 
 class Wayback:
-    """Finds captures at one CDX server and the replay beside it."""
+    """Finds captures with one CDX server and its replay."""
 
     name = WAYBACK
 
@@ -72,7 +72,7 @@ class Wayback:
             )
 
     async def find(self, visit: Visit, url: str, voted: int) -> Capture:
-        """The best capture of `url`; see `Archive.find`."""
+        """Return the best capture of `url`; see `Archive.find`."""
         rows = await self._rows(visit, url, voted)
         if not rows:
             raise not_archived()
@@ -88,12 +88,12 @@ class Wayback:
         asked = f"{self._cdx}?{urlencode(query)}"
         reply = await self._server.get(asked, HEADERS, lambda status, _: status == 200, visit, MAX_CDX_BYTES)
         if reply.body is None:
-            raise not_archived(f"the index answers with HTTP status {reply.status}")
+            raise not_archived(f"the index answered with HTTP status {reply.status}")
         try:
             body = decode_body(reply.body, "", reply.header("content-encoding") or "", MAX_CDX_BYTES)
             rows = list(_read_rows(body))
         except (BodyError, ValueError, TypeError, RecursionError):
-            raise Failure(ARCHIVE_DAMAGED, "the index gives no list of captures") from None
+            raise Failure(ARCHIVE_DAMAGED, "the index returned no list of captures") from None
         return list(self._usable(rows, url, voted, visit.redirects))
 
     def _usable(self, rows: list[dict[str, Any]], url: str, voted: int, passed: list[str]) -> Iterator[_Row]:
@@ -105,21 +105,21 @@ class Wayback:
             if seconds is None or named is None or surt(named) != surt(url):
                 continue
             goes_on = status.isdigit() and is_redirect(int(status))
-            if goes_on and named in passed:  # another spelling of its own target
+            if goes_on and named in passed:  # a redirect to another spelling of the same URL
                 continue
-            is_page = status == "200" and media_type(str(kind)) in TEXT_TYPES or status == "-"  # of a revisit
+            is_page = status == "200" and media_type(str(kind)) in TEXT_TYPES or status == "-"  # "-" is a revisit
             if goes_on or is_page:
                 rank = self._preference.rank(seconds, voted, is_exact=named == url, is_redirect=goes_on)
                 if rank is not None:
                     yield _Row(timestamp, named, original, rank)
 
     async def _fetch(self, visit: Visit, timestamp: str, original: str, voted: int) -> Capture:
-        """Replay a capture. An archive may answer with the way to a neighbouring capture of the same page."""
+        """Replay a capture. The archive may redirect to a neighbouring capture of the same page."""
         for _ in range(1 + MAX_HOPS):
             url = canonical_url(original)
             asked = canonical_url(f"{self._replay}{timestamp}id_/{original}")
             if url is None or asked is None or not asked.startswith(self._replay):
-                raise Failure(ARCHIVE_DAMAGED, "the index names no URL")
+                raise Failure(ARCHIVE_DAMAGED, "the index has no valid URL")
             reply = await self._server.get(asked, HEADERS, self._wants_body, visit, self._settings.max_bytes)
             target = redirect_target(asked, reply.headers) if is_redirect(reply.status) else None
             replayed = _REPLAYED.fullmatch(target.removeprefix(self._replay)) if target else None
@@ -128,10 +128,10 @@ class Wayback:
                 named = canonical_url(original)
                 if named is not None and (named == url or reply.header("memento-datetime") is None):
                     if surt(named) != surt(url):
-                        raise not_archived("the archive leads to another page")
+                        raise not_archived("the archive redirects to another page")
                     continue
             return self._capture(reply, url, asked, named if replayed else None, voted)
-        raise Failure(ARCHIVE_DAMAGED, "the archive leads from capture to capture")
+        raise Failure(ARCHIVE_DAMAGED, "the archive redirects too often between captures")
 
     def _wants_body(self, status: int, headers: Headers) -> bool:
         is_memento = any(name.lower() == b"memento-datetime" for name, _ in headers)
@@ -140,9 +140,9 @@ class Wayback:
     def _capture(self, reply: Reply, url: str, asked: str, leads_to: str | None, voted: int) -> Capture:
         captured = _date(reply.header("memento-datetime"))
         if captured is None:
-            raise not_archived(f"the archive answers with HTTP status {reply.status}, and no capture")
+            raise not_archived(f"the archive answered with HTTP status {reply.status}, not with a capture")
         if self._preference.rank(captured, voted, is_exact=True) is None:
-            raise not_archived("the archive gives a newer capture")
+            raise not_archived("the archive returned a newer capture")
         headers = original_headers(reply.headers)
         if leads_to is not None:
             headers = [(name, value) for name, value in headers if name.lower() != b"location"]
@@ -161,7 +161,7 @@ class Wayback:
 
 
 def original_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The page's own headers in a replayed answer, made true for the bytes that came: only these carry its coding.
+    """Return the page's own headers in a replayed answer, and the answer's Content-Encoding, which fits its bytes.
 
     >>> original_headers([(b"Server", b"archive"), (b"X-Archive-Orig-Server", b"site"), (b"Content-Type", b"text/html")])
     [(b'server', b'site'), (b'Content-Type', b'text/html')]
@@ -179,7 +179,7 @@ def original_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def _read_rows(body: bytes) -> Iterator[dict[str, Any]]:
-    """The rows of an answer: an array whose first row names the fields, or one JSON object a line."""
+    """Yield the rows of a CDX answer: an array whose first row names the fields, or one JSON object per line."""
     text = body.decode("utf-8", "replace").strip()
     if text.startswith("["):
         fields, *rows = json.loads(text) or [[]]

@@ -1,1 +1,1 @@
-"""Links to pages from the living web: polite, bounded, one row for every link."""
+"""Fetches pages from the live web: politely, with bounds, and with one row for every link."""

@@ -1,4 +1,4 @@
-"""The body of an answer, bounded in bytes and held to a minimum rate."""
+"""Reads the body of an answer, up to a number of bytes and at a minimum rate."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from aiohttp import StreamReader
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.spool import Spool, SpoolMemory
 
-RATE_SECONDS = 10.0  # after which a body must have come at min_rate on average
+RATE_SECONDS = 10.0  # after these seconds, a body must have come at min_rate on average
 
 
 class MinimumRate:
-    """Ends a body whose mean rate (`min_rate`, bytes a second) is too low: looks at it when that could first be so, and
-    moves its deadline to then.
+    """Ends a body whose average rate falls below `min_rate` (bytes per second), by moving up its deadline.
 
-    Most bodies are there before the first look, so what comes is only counted.
+    It checks at the first moment when the rate could be too low. Most bodies have arrived before that, so reading only
+    has to count bytes.
     """
 
     def __init__(self, deadline: asyncio.Timeout, min_rate: float) -> None:
-        self.n_bytes = 0  # of the body that have come
+        self.n_bytes = 0  # received so far
         self.is_below = False
         self._deadline = deadline
         self._min_rate = min_rate
@@ -30,7 +30,7 @@ class MinimumRate:
         self._next_look = self._loop.call_later(RATE_SECONDS, self._look)
 
     def close(self) -> None:
-        """The body is there, or given up."""
+        """Stop checking, because the body is complete or given up."""
         self._next_look.cancel()
 
     def _look(self) -> None:
@@ -50,9 +50,10 @@ async def read_body(
     memory: SpoolMemory | None = None,
     rate: MinimumRate | None = None,
 ) -> bytes:
-    """The body as it came, without chunks; Failure when its coding is unknown or, save to `truncate`, it is too large.
+    """Return the body of an answer as it came, without chunks; with `truncate`, at most max_bytes of it.
 
-    `headers` and `content` are the answer's. After a Failure, or when it was cut, the connection is of no more use.
+    Raises Failure if its transfer coding is unknown or, without `truncate`, if it is larger than max_bytes. After a
+    Failure or a cut, the connection can't be used again.
     """
     coding = headers.get("Transfer-Encoding", "chunked").strip().lower()
     if coding not in ("chunked", "identity"):

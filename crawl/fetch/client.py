@@ -1,7 +1,7 @@
-"""One HTTP request at a time, bounded in time and bytes, to a vetted address, in its host's turn. No decoding, no cookies.
+"""Sends single HTTP requests, bounded in time and bytes, to vetted addresses, each in its host's turn.
 
-aiohttp is used for what it does well (connections, TLS, strict parsing by llhttp); redirects, limits, addresses and
-content codings are ours.
+aiohttp does what it does well: connections, TLS and strict parsing by llhttp. Redirects, limits and addresses are
+handled here. Content is not decoded, and cookies are ignored.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from webtext.crawl.pages.warc_writer import Headers
 from webtext.crawl.resolver import PinnedResolver
 
 MAX_TRIED_ADDRESSES = 3
-KEEP_ALIVE_MARGIN = 2.0  # beyond the delay: most hosts are asked twice, and idle TLS connections are large
+KEEP_ALIVE_MARGIN = 2.0  # seconds beyond the delay: most hosts get two requests, and idle TLS connections are large
 BUSY_STATUSES = frozenset({429, 503})
 NO_ANSWER = frozenset({"timed_out", "connection_failed", "tls_failed", "dns_failed", "dns_unanswered"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one exchange may take."""
+    """Limits on the size, time and rate of one exchange."""
 
     max_bytes: int
     total_seconds: float
     connect_seconds: float
-    min_rate: float = 0.0  # bytes a second
+    min_rate: float = 0.0  # bytes per second
 
     @functools.cached_property
     def timeout(self) -> aiohttp.ClientTimeout:
-        """What aiohttp watches; the rest is watched here."""
+        """The timeout that aiohttp enforces. The other limits are enforced here."""
         return aiohttp.ClientTimeout(total=None, sock_connect=self.connect_seconds)
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: that costs 4 µs
 class Reply:
-    """A response as it came, and the request that was sent. `body` is None where it was not asked for."""
+    """A response as it came, and the request that was sent. `body` is None if `wants_body` rejected it."""
 
     url: str
     address: str
     captured: int
     seconds: float
-    request: bytes  # its head, as it was sent
+    request: bytes  # head of the request, as sent
     status: int
     status_line: bytes
     headers: Headers
     body: bytes | None
 
     def header(self, name: str) -> str | None:
-        """The first header of that lower-case name."""
+        """Return the first header with this lower-case name, or None."""
         wanted = name.encode()
         return next((value.decode("latin-1") for key, value in self.headers if key.lower() == wanted), None)
 
@@ -73,7 +73,7 @@ WantsBody = Callable[[int, Headers], bool]
 
 
 class Client:
-    """The one way out. Use as an async context manager."""
+    """The HTTP client that all pages, robots.txt and archives are fetched with. Use as an async context manager."""
 
     def __init__(self, user_agent: str, rule: AddressRule, hosts: Hosts) -> None:
         self.resolver = PinnedResolver(rule)
@@ -93,11 +93,14 @@ class Client:
 
     @functools.cached_property
     def _tls(self) -> ssl.SSLContext:
-        """One for all, made when the first site wants it: that takes 20 ms of CPU."""
+        """The TLS context for all connections, made when it is first needed because that takes 20 ms of CPU."""
         return ssl.create_default_context()
 
     async def address(self, url: str, *, once: bool = False) -> str:
-        """The vetted address of the URL's host, by one look-up per run with `once`. Raises Failure or Refused."""
+        """Return the vetted address of the URL's host; with `once`, look it up only once per run.
+
+        Raises Failure if the name has no address, and Refused if the address is forbidden.
+        """
         host, port = host_and_port(url)
         try:
             return await self.resolver.address(host, port, once=once)
@@ -109,10 +112,10 @@ class Client:
     async def get(
         self, url: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, *, truncate: bool = False
     ) -> Reply:
-        """GET `url` in its host's turn. A body above max_bytes is a Failure, or is cut where `truncate` says so.
+        """GET `url` in its host's turn, and adapt the host's pace. With `truncate`, cut a body at max_bytes.
 
-        Raises Failure, or Refused when an address is forbidden or the host given up; tries the host's next address when
-        one does not answer. The host's pace learns from what comes.
+        If an address doesn't connect, the host's next address is tried. Raises Failure if no answer comes or it
+        breaks a limit, and Refused if the address is forbidden or the host was given up.
         """
         host, _ = host_and_port(url)
         for attempt in range(1, MAX_TRIED_ADDRESSES + 1):
@@ -168,7 +171,7 @@ class Client:
             raise
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError) and rate is not None and rate.is_below:
-                raise Failure("too_slow", f"fewer than {limits.min_rate:g} bytes a second") from None
+                raise Failure("too_slow", f"fewer than {limits.min_rate:g} bytes per second") from None
             raise failure_of(error) from None
         finally:
             if rate is not None:
@@ -188,9 +191,9 @@ class Client:
         )
 
 
-@functools.lru_cache(maxsize=4096)  # a URL is asked about several times in a row
+@functools.lru_cache(maxsize=4096)  # called several times in a row for the same URL
 def host_and_port(url: str) -> tuple[str, int]:
-    """Host (without brackets) and port of a canonical URL.
+    """Return the host (without brackets) and port of a canonical URL.
 
     >>> host_and_port("http://[::1]:8080/"), host_and_port("https://example.com/")
     (('::1', 8080), ('example.com', 443))
@@ -199,14 +202,14 @@ def host_and_port(url: str) -> tuple[str, int]:
 
 
 def lower_headers(headers: Headers) -> list[tuple[str, str]]:
-    """Headers as text, names in lower case."""
+    """Return the headers as text, with names in lower case."""
     return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
 
 
 def retry_after(value: str | None, date: str | None = None) -> float:
-    """The seconds that a Retry-After header asks for (RFC 9110 section 10.2.3), 0 when it asks for none that can be told.
+    """Return the seconds that a Retry-After header asks for (RFC 9110 section 10.2.3), 0 if it is invalid or missing.
 
-    A moment is held against the answer's own Date, where there is one: clocks differ.
+    A date is compared with the answer's own Date header if there is one, because clocks differ.
 
     >>> retry_after("120"), retry_after("Fri, 31 Dec 1999 23:59:59 GMT", "Fri, 31 Dec 1999 23:58:59 GMT")
     (120.0, 60.0)

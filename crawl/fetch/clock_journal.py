@@ -1,7 +1,8 @@
-"""Politeness that survives a kill: until when each host is to be left alone, appended to a small file as it happens.
+"""A journal of how long each host must be left alone, so that politeness survives a kill.
 
-A line is the clock's name, when it was written, until when it holds, and the pace in seconds; times are wall-clock, for
-a new process or a new boot knows no other. A wall clock may be set back: no wait is longer than the one that was noted.
+A line has the clock's name, the time it was written, the time until which to wait, and the pace in seconds. Times are
+wall-clock times, the only ones that a new process or a reboot can compare. If the wall clock is set back, no wait gets
+longer than the recorded one.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAME = "clocks.tsv"
-MAX_LINES = 100_000  # then it is written anew with what still holds
-FORGOTTEN_SECONDS = 30 * 86_400.0  # no wait is longer, whatever a site asked for
+MAX_LINES = 100_000  # then the file is rewritten with the clocks that still matter
+FORGOTTEN_SECONDS = 30 * 86_400.0  # the longest wait, whatever a site asked for
 
 
 @dataclass(frozen=True, slots=True)
 class NotedClock:
-    """What was noted of one host or address: seconds to wait from now on, and seconds between two requests."""
+    """The recorded clock of one host or address: seconds to wait from now, and seconds between two requests."""
 
     name: str
     wait: float
@@ -28,7 +29,7 @@ class NotedClock:
 
 
 class ClockJournal:
-    """The file in `folder`. A line that a kill has torn is passed over."""
+    """The journal file in `folder`. An incomplete line, left by a kill, is skipped."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -36,7 +37,7 @@ class ClockJournal:
         self._n_lines = 0
 
     def read(self) -> list[NotedClock]:
-        """What still holds of what was noted; the latest line of a clock counts."""
+        """Return the recorded clocks. The latest line of each clock counts."""
         now = time.time()
         latest: dict[str, NotedClock] = {}
         text = self._path.read_text(encoding="ascii", errors="replace") if self._path.exists() else ""
@@ -47,7 +48,7 @@ class ClockJournal:
         return list(latest.values())
 
     def begin(self, clocks: Iterable[NotedClock]) -> None:
-        """Write the file anew with these clocks, and append from here on."""
+        """Rewrite the file with these clocks, and open it for appending."""
         self.close()
         now = time.time()
         text = "".join(_line(clock.name, now, clock.wait, clock.pace) for clock in clocks)
@@ -59,17 +60,17 @@ class ClockJournal:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is time to begin anew."""
+        """Whether the file has enough lines to be rewritten."""
         return self._n_lines >= MAX_LINES
 
     def note(self, *clocks: tuple[str, float, float]) -> None:
-        """Append (name, seconds to wait, pace) of each clock: in one write, which a kill does not tear."""
+        """Append (name, seconds to wait, pace) of each clock, in a single write."""
         now = time.time()
         self._n_lines += len(clocks)
         os.write(self._file, "".join([_line(name, now, wait, pace) for name, wait, pace in clocks]).encode())
 
     def close(self) -> None:
-        """Nothing more is noted."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

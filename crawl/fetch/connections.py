@@ -1,8 +1,8 @@
-"""aiohttp's connections, spoken to directly: the head of a request goes out, the head of its answer and a stream come back.
+"""Sends requests over aiohttp's connections without its session, and returns the answer's head and a stream.
 
-aiohttp makes connections (by our resolver and our sockets), keeps them for the next request, and parses what comes,
-strictly, with llhttp. Its session would put cookies, credentials, proxies, redirects and traces around that: none of them
-is wanted here, and they take as much CPU again. So a request is written as bytes; its WARC record holds the same bytes.
+aiohttp makes the connections (with our resolver and our sockets), keeps them for the next request, and parses answers
+strictly with llhttp. Its session would add cookies, credentials, proxies, redirects and traces. None of them is wanted
+here, and they double the CPU time. So a request is written as bytes, and its WARC record has the same bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _BREAKS_A_HEAD = re.compile(r"[\r\n\0]")
 
 
 class Answer:
-    """An answer whose head has come; its body comes from `content`, without chunks, otherwise as sent. A context manager.
+    """An answer whose head has come. `content` streams its body, without chunks but otherwise as sent.
 
-    At its end the connection is kept for another request if all of the body has come, else closed.
+    Use as a context manager: on leaving, the connection is kept for another request if the entire body has come, else
+    closed.
     """
 
     __slots__ = ("_connection", "content", "message")
@@ -59,23 +60,23 @@ class Answer:
 
 
 class Connections:
-    """Connections to vetted addresses, each kept for `keep_alive` seconds at most between two requests."""
+    """Connections to vetted addresses. An idle one is kept for at most `keep_alive` seconds."""
 
     def __init__(self, resolver: PinnedResolver, rule: AddressRule, keep_alive: float) -> None:
         self._connector = guarded_connector(resolver, rule, keep_alive)
         self._request = functools.lru_cache(maxsize=ORIGINS_KNOWN)(_request)
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         await self._connector.close()
 
     async def get(
         self, origin: str, target: str, headers: str, tls: Tls, timeout: aiohttp.ClientTimeout
     ) -> tuple[bytes, Answer]:
-        """Ask `origin` (scheme, host and port of a canonical URL) for `target`, with these header lines beside Host's.
+        """GET `target` from `origin` (scheme, host and port of a canonical URL), with `headers` besides Host.
 
-        Returns the head of the request, as it was sent, and the answer. Raises what aiohttp and the system raise. Sent
-        once more when the connection breaks before an answer: one that was kept may just have been closed by the server.
+        Returns the head of the request, as it was sent, and the answer. Raises what aiohttp and the system raise. If
+        the connection breaks before an answer, sends the request once more: a kept one may just have been closed.
         """
         request = self._request(origin, tls)
         if _BREAKS_A_HEAD.search(target):
@@ -118,5 +119,5 @@ class Connections:
 
 
 def _request(origin: str, tls: Tls) -> ClientRequest:
-    """What the connector wants to know of a request, which is the same for all of an origin."""
+    """Make the request object that the connector needs. It is the same for all requests to an origin."""
     return ClientRequest("GET", URL(f"{origin}/", encoded=True), ssl=tls, loop=asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""Where a redirect may not lead: to what the links' own recipe leaves out, and to domains on the user's blocklists."""
+"""Sites that a redirect may not lead to: those that the links' recipe excludes, and domains on user blocklists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webtext.crawl.links.karma import REDDIT_DOMAINS, is_wikipedia
 
 
 class Exclusions:
-    """Judges the targets of redirects by the settings in a links set's recipe; one that names no rule has `webtext`'s."""
+    """Judges targets of redirects by the settings in a links set's recipe. Missing settings have webtext's defaults."""
 
     def __init__(self, link_settings: Mapping[str, Any], domains: DomainBlocklists | None = None) -> None:
         self._keeps_links_back = bool(link_settings.get("keep_links_back", False))
@@ -19,7 +19,7 @@ class Exclusions:
         self._domains = domains or DomainBlocklists()
 
     def excludes(self, url: str) -> bool:
-        """Whether the links would not hold this canonical URL because of its site.
+        """Whether the site of this canonical URL is excluded.
 
         >>> rule = Exclusions({})
         >>> rule.excludes("https://de.m.wikipedia.org/wiki/A"), rule.excludes("https://example.org/wiki/A")
@@ -33,7 +33,7 @@ class Exclusions:
 
 
 def unnamed_lists(link_settings: Mapping[str, Any], domains: DomainBlocklists) -> list[str]:
-    """Names of the blocklists that the links were held against and that are not given here."""
+    """Return the names of the blocklists that were applied to the links but are not in `domains`."""
     given = {each.sha256 for each in domains.lists}
     known = link_settings.get("domain_blocklists") or []
     return [str(each.get("name")) for each in known if each.get("sha256") not in given]

@@ -1,4 +1,4 @@
-"""An exchange that came to nothing, and the fetch log's reason for it."""
+"""Failed exchanges, each with its reason for the fetch log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webtext.crawl.resolver import is_unanswered
 
 
 class Failure(Exception):
-    """An exchange that came to nothing; `reason` is the fetch log's, `cause` is for people."""
+    """A failed exchange. `reason` is one of the fetch log's, and `cause` explains it to people."""
 
     def __init__(self, reason: str, cause: str = "") -> None:
         super().__init__(f"{reason}: {cause}" if cause else reason)
@@ -19,11 +19,11 @@ class Failure(Exception):
 
 
 class NotConnected(Failure):
-    """No connection came about; another address of the host may do."""
+    """A failure to connect, after which another address of the host may work."""
 
 
 def dns_failure(error: OSError) -> Failure:
-    """The name has no address; or nobody said so, which may pass: no server answered, or not in time.
+    """Return the failure of a look-up: the name has no address, or no name server answered in time, which may pass.
 
     >>> dns_failure(TimeoutError()).reason
     'dns_unanswered'
@@ -33,7 +33,7 @@ def dns_failure(error: OSError) -> Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """The fetch log's reason for an error of aiohttp, asyncio or the system."""
+    """Convert an error raised by aiohttp, asyncio or the system into a Failure."""
     cause = f"{type(error).__name__}: {error}"
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
         return Failure("tls_failed", cause)

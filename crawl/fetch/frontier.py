@@ -1,11 +1,11 @@
-"""The frontier: the links that wait to be fetched, host by host, on disk.
+"""The frontier: the links to be fetched, as one queue per host, on disk.
 
-Links come in the order of their ids, which mixes all hosts. Held in queues as they come, a few hosts with many links would
-fill any bounded memory and keep all others waiting. So they are written to one scratch file first, and sorted by host: a
-host's queue is then a stretch of an array, read link by link when its turn comes. A host's best links come first, and the
-longest queue is begun first, for it decides when the crawl ends.
+Links come in the order of their ids, which mixes all hosts. If they were queued in memory as they come, a few hosts
+with many links would fill it and block all others. So all links are first written to a scratch file and sorted by host.
+A host's queue is a range of an array, read link by link. Each host's best links come first, and the longest queue
+starts first, because it decides when the crawl ends.
 
-Memory: some 36 bytes a link while they are sorted, then 16 bytes a host; the links themselves lie on disk.
+Memory: about 36 bytes per link during sorting, then 16 bytes per host. The links themselves are on disk.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from webtext.crawl.pages.pages_set import Link
 
 BUFFER_BYTES = 1 << 20
 ROWS_AT_A_TIME = 1 << 16
-PLACES_AT_A_TIME = 16  # of a host's links, whose places are read at once: 192 bytes for each host under way
+PLACES_AT_A_TIME = 16  # positions of a host's links to read at once: 192 bytes per active host
 
 
 class Frontier:
-    """Links by host, in a file made at `path`, whose name is removed at once: it goes with the process, however that ends."""
+    """Links by host, in a scratch file made at `path` and unlinked at once, so that it never outlives the process."""
 
     def __init__(self, links: Iterable[Link], path: Path) -> None:
         self._file = open(path, "w+b", buffering=BUFFER_BYTES)  # noqa: SIM115 - closed by close()
@@ -69,16 +69,16 @@ class Frontier:
         return self._n_links
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, which frees its disk space."""
         self._file.close()
 
     def queues(self) -> Iterator[Iterator[Link]]:
-        """The links of each host, highest karma first; the host with the most links first."""
+        """Yield the links of each host, highest karma first, starting with the host that has the most links."""
         for host in np.argsort(-self._sizes, kind="stable"):
             yield self._queue(int(self._starts[host]), int(self._sizes[host]))
 
     def _write_places(self, lengths: npt.NDArray[np.uint32], order: npt.NDArray[np.int64]) -> None:
-        """Behind the links goes where each lies, in the order in which they will be read."""
+        """Append the position of each link to the file, in the order in which the links will be read."""
         offsets = np.cumsum(lengths, dtype=np.uint64)
         for first in range(0, len(order), ROWS_AT_A_TIME):
             rows = order[first : first + ROWS_AT_A_TIME]
@@ -103,7 +103,7 @@ _PLACE_FIELDS = struct.Struct("<QI")
 def _groups(
     hosts: npt.NDArray[np.uint64], order: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where each host's links start among the sorted ones, and how many there are."""
+    """Return where each host's links start in sorted order, and how many each host has."""
     hosts = hosts[order]
     starts = np.flatnonzero(np.concatenate([[len(hosts) > 0], hosts[1:] != hosts[:-1]]))
     return starts, np.diff(np.append(starts, len(hosts)))
@@ -112,7 +112,7 @@ def _groups(
 def in_share(url: str, share: tuple[int, int]) -> bool:
     """Whether a link is in share (k, n), k from 1 to n.
 
-    All of a registrable domain is in one share, so that one machine alone asks its hosts, and mostly their addresses.
+    A registrable domain is always in one share, so only one machine asks its hosts and, mostly, their addresses.
 
     >>> sum(in_share("http://a.example.org/", (k, 8)) for k in range(1, 9))
     1
@@ -122,7 +122,7 @@ def in_share(url: str, share: tuple[int, int]) -> bool:
 
 
 def host_key(url: str) -> int:
-    """A host as 64 bits; of 10 million hosts, two have the same with probability 3e-6, and would share a queue."""
+    """Return a 64-bit key of a URL's host. Two of 10 million hosts share a key, and a queue, with probability 3e-6."""
     return _hash(host_of(url))
 
 

@@ -1,7 +1,7 @@
-"""A host is one queue, worked off by one task; many hosts at once. A link that may do better later comes back to its queue.
+"""Processes one queue per host, each in one task, and many hosts at once. Links whose failure may pass are retried.
 
-While a link waits for its next try the others of its host go on. Nothing is remembered of a try: a run that is killed
-begins such a link anew.
+While a link waits for its next try, the other links of its host continue. Tries are not recorded on disk, so after a
+kill such a link starts from its first try.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from webtext.crawl.fetch.settings import MAX_JITTER, MIN_JITTER, FetchSettings
 from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.pages_set import Link
 
-HOSTS_AT_ONCE = 2048  # at a second or two between requests, enough for over a thousand pages a second
-MOST_WAITING = 1000  # links of one host that wait for another try; then the host waits with them
+HOSTS_AT_ONCE = 2048  # at a second or two between requests, enough for over 1,000 pages per second
+MOST_WAITING = 1000  # links per host that may wait for a retry; beyond that, the host takes no new links
 
 MakeVisit = Callable[[Link, Visit | None], Awaitable[Visit]]
-"""Visits a link, or goes on with an earlier visit of it."""
+"""Visits a link, or resumes an earlier visit of it."""
 
 logger = logging.getLogger(__name__)
 
 
 class HostQueues:
-    """A source of pages (`crawl/fetch/page_source.py`) that looks links up one by one."""
+    """A source of pages (`crawl/fetch/page_source.py`) that visits links one by one."""
 
     def __init__(self, name: str, visit: MakeVisit, settings: FetchSettings) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class HostQueues:
         self._max_pause = settings.max_pause
 
     async def run(self, queues: Iterable[Iterator[Link]], answer: Answer) -> None:
-        """Work all queues off, HOSTS_AT_ONCE of them at a time: see `PageSource.run`."""
+        """Process all queues, HOSTS_AT_ONCE of them at a time: see `PageSource.run`."""
         waiting = iter(queues)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -73,10 +73,10 @@ class HostQueues:
                 answer(link, visit)
 
     async def _guarded(self, link: Link, earlier: Visit | None) -> Visit:
-        """The boundary where one page's surprise stays that page's: it is a counted reason, never the end of a crawl."""
+        """Visit a link. An unexpected exception becomes a failure of this link, so that it can't end the crawl."""
         try:
             return await self._visit(link, earlier)
-        except WebtextError:  # the source itself cannot be used
+        except WebtextError:  # the source itself is unusable
             raise
         except Exception as error:
             logger.exception("the fetcher raised at '%s'", link.url)
@@ -86,6 +86,6 @@ class HostQueues:
 
     def _wait(self, visit: Visit) -> float:
         if 0.0 < visit.retry_after <= self._max_pause:
-            return visit.retry_after  # the site knows better than we do
+            return visit.retry_after  # the site knows best
         seconds: float = self._retry_seconds * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)
         return seconds

@@ -1,8 +1,8 @@
 """Politeness: one request at a time per host and per address, with a pause between the end of one and the next.
 
-Many names share one server, so the pause holds for the address too. A host's own wish (`Crawl-delay`, `Retry-After`)
-holds for the host. The pace of a host adapts: it is doubled when the host fails or says that it is busy, is at least the
-time that the last answer took, and halves back with each quick one. A host that only fails is given up.
+Many hosts share one server, so the pause applies to the address too. A host's own request (`Crawl-delay`,
+`Retry-After`) applies to the host only. A host's delay adapts: it doubles when the host fails or says that it is busy,
+is at least as long as the last answer took, and halves back with each quick answer. A host that only fails is given up.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from webtext.crawl.fetch.clock_journal import FORGOTTEN_SECONDS, ClockJournal, N
 from webtext.crawl.fetch.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
 from webtext.crawl.resolver import Refused
 
-MAX_CRAWL_DELAY = 30.0  # what a Crawl-delay may ask for at most, as Nutch and StormCrawler have it
-FIRST_BACKOFF = 1.0  # the pace, in seconds, to which the first failure of a host slows it at least
-SHORT_WAIT = 0.5  # seconds: over before another process has begun, so there is no need to note it
+MAX_CRAWL_DELAY = 30.0  # the longest Crawl-delay to obey, as in Nutch and StormCrawler
+FIRST_BACKOFF = 1.0  # the shortest delay, in seconds, after a host's first failure
+SHORT_WAIT = 0.5  # seconds: shorter waits are over before a new process has started, and are not recorded
 CLOCKS_KEPT = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast hosts are asked, and when they are given up; the names are those of the settings."""
+    """How fast hosts are asked and when they are given up. The fields are named like the settings."""
 
     delay: float
     concurrency: int = 64
@@ -37,17 +37,17 @@ class Pace:
 
 @dataclass(slots=True, eq=False)
 class _Clock:
-    least: float  # seconds between two requests when all is well
-    delay: float  # and at present
+    least: float  # seconds between two requests without failures
+    delay: float  # current seconds between two requests
     free_at: float = 0.0
     failures: int = 0  # in a row
-    gave_up: str | None = None  # the fetch log's reason
+    gave_up: str | None = None  # reason in the fetch log
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
 
 
 class Hosts:
-    """The clocks of all hosts and addresses that were met; with a journal, of earlier runs too."""
+    """The clocks of all hosts and addresses asked so far; with a journal, including earlier runs."""
 
     def __init__(self, pace: Pace, journal: ClockJournal | None = None) -> None:
         self.pace = pace
@@ -60,12 +60,12 @@ class Hosts:
             journal.begin(self._notes())
 
     def refusal(self, host: str) -> str | None:
-        """Why `host` is not asked any more, as a reason of the fetch log; None while it is."""
+        """Return the fetch log's reason why `host` was given up, or None if it was not."""
         clock = self._clocks.get(host)
         return None if clock is None else clock.gave_up
 
     def ask_for_delay(self, host: str, crawl_delay: float | None) -> None:
-        """Remember the Crawl-delay that `host` asks for, if it does."""
+        """Obey the Crawl-delay that `host` asks for, if it is longer than the usual delay."""
         if crawl_delay is not None and crawl_delay > self.pace.delay:
             clock = self._clock(host)
             clock.least = min(crawl_delay, MAX_CRAWL_DELAY)
@@ -74,7 +74,7 @@ class Hosts:
             self._note(host)
 
     def pause(self, host: str, seconds: float) -> None:
-        """Leave `host` alone for so long, as it asked; for good, in this run, when that is longer than max_pause."""
+        """Leave `host` alone for `seconds`, as it asked. If that is longer than max_pause, give it up for this run."""
         if seconds <= 0:
             return
         clock = self._clock(host)
@@ -84,12 +84,12 @@ class Hosts:
         self._note(host)
 
     def wait(self, host: str) -> float:
-        """Seconds for which `host` is to be left alone yet."""
+        """Return the seconds for which `host` must still be left alone."""
         clock = self._clocks.get(host)
         return 0.0 if clock is None else max(0.0, clock.free_at - time.monotonic())
 
     def answered(self, host: str, seconds: float) -> None:
-        """An answer came after so long: the pace falls back, but a host is never kept busy more than half the time."""
+        """Register an answer that took `seconds`: the delay recovers, but a host is busy at most half of the time."""
         clock = self._clock(host)
         clock.failures = 0
         if clock.delay > clock.least or seconds > clock.delay:
@@ -97,7 +97,7 @@ class Hosts:
             clock.delay = max(clock.least, slow, clock.delay / 2)
 
     def failed(self, host: str) -> None:
-        """No answer came, or one that says that the host is busy."""
+        """Register a failure: no answer came, or the host said that it is busy."""
         clock = self._clock(host)
         clock.failures += 1
         clock.delay = max(clock.delay, min(max(2 * clock.delay, FIRST_BACKOFF), self.pace.max_delay))
@@ -105,9 +105,9 @@ class Hosts:
             clock.gave_up = HOST_KEPT_FAILING
 
     def turn(self, host: str, address: str) -> Turn:
-        """Hold, while the context lasts, the right to send one request to `host` at `address`; never take two turns at once.
+        """Return a context manager that allows one request to `host` at `address`. A task must not take two at once.
 
-        Raises Refused when the host is given up, or was while others had their turns.
+        Entering it waits for the turn, and raises Refused if the host is given up by then.
         """
         return Turn(self, host, f"@{address}")
 
@@ -123,7 +123,7 @@ class Hosts:
         return clock
 
     def _restart(self, *names: str) -> None:
-        """Let the clocks run from now on: at the start of a request, lest a kill forget it, and at its end."""
+        """Start the pause of these clocks now: at the end of a request, and at its start in case the run is killed."""
         now = time.monotonic()
         for name in names:
             clock = self._clocks[name]
@@ -138,7 +138,7 @@ class Hosts:
         if max([clock.free_at for clock in clocks]) - now <= SHORT_WAIT:
             return
         waits = [(name, clock.free_at - now, clock.delay) for name, clock in zip(names, clocks, strict=True)]
-        with contextlib.suppress(OSError):  # a full disk ends the run where pages are written, with its reason
+        with contextlib.suppress(OSError):  # a full disk raises an error where pages are written
             if self._journal.is_long:
                 self._journal.begin(self._notes())
             self._journal.note(*waits)
@@ -172,7 +172,7 @@ class Hosts:
 
 
 class Turn:
-    """One turn, as `Hosts.turn` gives it. By hand: a generator as context, and one for each lock, cost as much again."""
+    """The context manager of `Hosts.turn`. A class, because contextlib generators, one per lock, cost twice as much."""
 
     __slots__ = ("_hosts", "_names", "_own", "_shared")
 
@@ -197,7 +197,7 @@ class Turn:
             held.append(shared.lock)
             if shared.free_at > time.monotonic():
                 await _sleep_until(shared.free_at)
-            await slots.acquire()  # last: who waits for a turn holds no slot
+            await slots.acquire()  # last, so that no slot is taken while waiting for a turn
             self._hosts._restart(*self._names)
         except BaseException:
             self._leave(held)

@@ -1,7 +1,7 @@
-"""A source of pages: it is given links, and answers for each of them with what came of it.
+"""The interface of page sources: the web and the archives, which look for the pages of links.
 
-Sources stand one behind the other, in the order that `--from` names. A link goes on to the next one where a source failed;
-a page, a link to another link's page and a refusal are final: a site's no holds for every copy of its pages.
+Sources are asked in the order of `--from`. A link goes to the next source if one failed. A page, a redirect to another
+link's page and a refusal are final, because a site's opt-out applies to every copy of its pages.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Answer = Callable[[Link, Visit], None]
 
 
 class PageSource(Protocol):
-    """Where pages come from."""
+    """A source of pages."""
 
     name: str
 
     async def run(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
-        """Call `answer` exactly once for every link of all queues, one queue a host.
+        """Call `answer` exactly once for every link of all queues, which are one queue per host.
 
-        An error of `answer` ends the run, and a source that cannot be used at all, but nothing that one page does.
+        The run ends if `answer` raises or if the source is unusable, but never because of a single page.
         """
         ...
 
 
 class Leftovers:
-    """The links that a source leaves to the next one, in a file made at `path`, whose name is removed at once."""
+    """The links that a source leaves to the next one, in a scratch file made at `path` and unlinked at once."""
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "w+b")  # noqa: SIM115 - closed by __exit__
@@ -55,7 +55,7 @@ class Leftovers:
         self._file.write(len(encoded).to_bytes(4, "little") + encoded)
 
     def __iter__(self) -> Iterator[Link]:
-        """All links that were added."""
+        """Yield all links that were added."""
         decoder = msgspec.msgpack.Decoder(Link)
         self._file.seek(0)
         while size := self._file.read(4):
@@ -63,7 +63,10 @@ class Leftovers:
 
 
 def is_final(reason: str, *, take_gone_sites: bool = False) -> bool:
-    """Whether no other source is asked. `not_text` does not come from the site; a silent site may be gone.
+    """Whether no other source is asked after this reason.
+
+    A refusal is final, except `not_text`, which is not the site's decision, and, with `take_gone_sites`,
+    `robots_unreachable`, since the site may be gone.
 
     >>> is_final("robots_disallowed"), is_final("http_404"), is_final("not_text")
     (True, False, False)

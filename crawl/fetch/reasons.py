@@ -1,7 +1,7 @@
-"""Why a link has no page of its own: the closed list of reasons in the fetch log, each with its outcome.
+"""The reasons in the fetch log why a link has no page of its own: a closed list, each with its outcome.
 
-`refused` is our decision or the site's wish, `failed` is what the web did, `linked` means another link holds the page.
-One reason is a family: `http_NNN` (failed), the status of an answer that is neither a page nor a redirect.
+`refused` means that we or the site decided against it, `failed` that the web failed, and `linked` that another row has
+the page. One reason is a family: `http_NNN` (failed), the status of an answer that is neither a page nor a redirect.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ ARCHIVE_UNAVAILABLE = "archive_unavailable"
 ARCHIVE_DAMAGED = "archive_damaged"
 
 REASONS: Mapping[str, tuple[str, str]] = {
-    REDIRECTS_TO_LINK: (LINKED, "leads to a URL that another link's row answers for"),
+    REDIRECTS_TO_LINK: (LINKED, "redirects to a URL that belongs to another row"),
     **{reason: (REFUSED, meaning) for reason, (_, meaning) in OPT_OUTS.items()},
     ROBOTS_UNREACHABLE: (
         REFUSED,
-        "robots.txt could not be fetched (no answer, 5xx or 429; `cause` says which): all is forbidden, RFC 9309",
+        "robots.txt could not be fetched (no answer, 5xx or 429; see `cause`), which forbids everything (RFC 9309)",
     ),
-    EXCLUDED_DOMAIN: (REFUSED, "redirects to a site that the links leave out: Wikipedia, Reddit, a blocklist's"),
+    EXCLUDED_DOMAIN: (REFUSED, "redirects to an excluded site: Wikipedia, Reddit or one on a blocklist"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
-    OVER_HOST_CAP: (REFUSED, "not asked: max_pages_per_host links of the host come before it, by karma, then by date"),
-    BAD_URL: (REFUSED, "not asked: the link's URL is not http(s), or it lacks a host or a path"),
-    "address_not_public": (REFUSED, "the host has an address that is not public, or is this machine"),
-    "port_not_web": (REFUSED, "the URL names a port of another service"),
+    OVER_HOST_CAP: (REFUSED, "not asked: not among the host's best max_pages_per_host links, by karma, then by date"),
+    BAD_URL: (REFUSED, "not asked: the link's URL is not http(s), or has no host or no path"),
+    "address_not_public": (REFUSED, "the host has an address that is not public, or one of this machine"),
+    "port_not_web": (REFUSED, "the URL has the port of another service"),
     "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),
-    NOT_TEXT: (REFUSED, "neither HTML nor plain text nor Markdown, by Content-Type or by its first bytes"),
+    NOT_TEXT: (REFUSED, "not HTML, plain text or Markdown, by its Content-Type or its first bytes"),
     "dns_failed": (FAILED, "the host name has no address"),
-    "dns_unanswered": (FAILED, "no name server said whether the host name has an address"),
-    "connection_failed": (FAILED, "no connection, or it broke before the end"),
+    "dns_unanswered": (FAILED, "no name server answered the look-up of the host name"),
+    "connection_failed": (FAILED, "could not connect, or the connection broke before the end"),
     "tls_failed": (FAILED, "no TLS connection with a valid certificate"),
     "timed_out": (FAILED, "the connection or the whole answer took too long"),
-    "too_slow": (FAILED, "the body came at less than min_rate"),
+    "too_slow": (FAILED, "the body came more slowly than min_rate"),
     HOST_KEPT_FAILING: (FAILED, "not asked: the host failed max_host_failures times in a row"),
     "too_large": (FAILED, "more bytes than max_bytes"),
-    "bad_response": (FAILED, "not HTTP, or broken: headers, chunks, lengths, transfer codings"),
+    "bad_response": (FAILED, "not HTTP, or invalid headers, chunks, lengths or transfer codings"),
     "bad_redirect": (FAILED, "a redirect without a usable http(s) Location"),
-    "redirect_loop": (FAILED, "a redirect to a URL that was passed before"),
+    "redirect_loop": (FAILED, "a redirect to a URL that was visited before"),
     "too_many_redirects": (FAILED, "more redirects than max_redirects"),
-    NOT_ARCHIVED: (FAILED, "the archive has no capture of the page that could be kept"),
-    ARCHIVE_UNAVAILABLE: (FAILED, "the archive gave no answer, or said again and again that it is busy"),
-    ARCHIVE_DAMAGED: (FAILED, "what the archive gave is not what its index says, or is no HTTP response"),
-    "fetcher_raised": (FAILED, "an error of the fetcher itself: a bug worth reporting"),
+    NOT_ARCHIVED: (FAILED, "the archive has no usable capture of the page"),
+    ARCHIVE_UNAVAILABLE: (FAILED, "the archive did not answer, or kept answering that it is busy"),
+    ARCHIVE_DAMAGED: (FAILED, "the archive's data don't match its index, or are not an HTTP response"),
+    "fetcher_raised": (FAILED, "the fetcher itself raised an exception: a bug worth reporting"),
 }
 """Reason -> (outcome, meaning)."""
 
@@ -69,11 +69,11 @@ RETRIED_REASONS = frozenset(
         *(f"http_{status}" for status in RETRIED_STATUSES),
     }
 )
-"""What may pass: such a link is tried again."""
+"""Failures that may pass: such a link is retried."""
 
 
 def outcome_of(reason: str) -> str:
-    """The outcome that goes with `reason`.
+    """Return the outcome of `reason`.
 
     >>> outcome_of("tdm_reserved"), outcome_of("http_404")
     ('refused', 'failed')

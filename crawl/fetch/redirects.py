@@ -1,4 +1,4 @@
-"""Where a redirect leads: our own rules, hop by hop."""
+"""Finds the target of a redirect."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 
 
 def is_redirect(status: int) -> bool:
-    """Whether the status asks to go elsewhere."""
+    """Whether the status is a redirect."""
     return status in REDIRECT_STATUSES
 
 
 def redirect_target(url: str, headers: Headers) -> str | None:
-    """The canonical URL that the Location header names, relative to `url`.
+    """Return the canonical URL of the Location header, relative to `url`.
 
-    None when there is no Location, an empty one, two that differ, or one that is no http(s) URL.
+    None if Location is missing, empty, given twice with different values, or not an http(s) URL.
 
     >>> redirect_target("http://a.example/b/c", [(b"Location", b"../d#top")])
     'http://a.example/d'

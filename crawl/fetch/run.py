@@ -1,7 +1,7 @@
-"""Links in, pages out: every link gets a row with what came of it, every page a WARC record.
+"""The fetch stage: turns a links set into a pages set with a row for every link and a WARC record for every page.
 
-A host is one queue (`crawl/fetch/host_queues.py`). Fetching is no pure function, so it writes its part set itself
-(`crawl/pages/pages_set.py`): part by part, resumable after any death by giving the same command again.
+Each host is one queue (`crawl/fetch/host_queues.py`). Fetching is not a pure function, so this stage writes its part
+set itself (`crawl/pages/pages_set.py`), part by part. After a kill, rerun the same command to resume.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from webtext.crawl.fetch.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome
 from webtext.crawl.fetch.settings import WHOLE, FetchSettings
 from webtext.crawl.fetch.tally import Tally
 from webtext.crawl.fetch.visit import Known, Visit, Visitor
+from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.pages.link_table import LinkTable
 from webtext.crawl.pages.pages_set import Link, PagesSet, check_begun, user_agent
 from webtext.crawl.pages.take_over import take_over
 from webtext.crawl.plan.link_hosts import over_host_cap
-from webtext.crawl.wishes.wishes import Wishes
 
 __all__ = ["FetchSettings", "fetch_pages"]
 
@@ -67,13 +67,14 @@ def fetch_pages(
 ) -> PartSet | None:
     """Fetch every link of the set `links` that has no row yet in the pages set `out`, and seal it.
 
-    Of a sample only its links get rows, those that a crawl of all links would give them: what redirects to any of the links
-    is `redirects_to_link`. So the pages of a `smaller` sample of these links are taken over where `out` is not begun.
+    With a `sample`, only the sampled links get rows. They are the rows that a crawl of all links would write: a
+    redirect to any link of the set is `redirects_to_link`. So if `out` is empty, the pages of a `smaller` sample are
+    taken over.
 
-    Rows of links that the set no longer holds stay, and are counted in what is printed and in `run.json`.
+    Rows of links that have left the set are kept; their number is printed and written to `run.json`.
 
-    Raises ConfigError when a link leaves this machine and there is no contact, before anything is sent; InputError when
-    `out` was begun with other settings, or when the sample keeps no link. Ctrl-C publishes what is complete.
+    Raises ConfigError, before anything is sent, if a link leaves this machine and no contact is set. Raises InputError
+    if `out` was started with other settings or if the sample has no link. Ctrl-C publishes what is complete. Returns
     None under `run.dry_run`.
     """
     started = time.time()
@@ -82,12 +83,12 @@ def fetch_pages(
     domains = DomainBlocklists.read(settings.domain_blocklist)
     recipe = _recipe(settings, domains, sample)
     if smaller is not None and not run.dry_run and take_over(smaller, out, recipe, parent):
-        run.console.say(f"crawl.fetch: begins with the {smaller.records:,} links of '{smaller.folder.url}'")
+        run.console.say(f"crawl.fetch: starts with the {smaller.records:,} links of '{smaller.folder.url}'")
     pages = PagesSet(out, recipe, parent, settings)
     table = LinkTable(_column(parent, "link_id"))
     n_gone = pages.done.missing_from(table)
     if n_gone:
-        run.console.say(f"crawl.fetch: '{out}' keeps the rows of {n_gone:,} links that '{links}' no longer holds")
+        run.console.say(f"crawl.fetch: '{out}' keeps the rows of {n_gone:,} links that are no longer in '{links}'")
     if settings.contact is None:
         _check_loopback(parent)
     is_whole = sample is None and settings.share_of() == WHOLE
@@ -107,14 +108,14 @@ def fetch_pages(
     about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
     if n_waiting:
         run.console.warn(
-            f"{n_waiting:,} links have no row yet: archives give their pages once their sites have not answered in "
+            f"{n_waiting:,} links have no row yet: archives are asked once their sites have not answered in "
             f"{settings.gone_runs} runs over {settings.gone_days:g} days; rerun the same command on later days"
         )
     return pages.seal(about, complete=not n_waiting)
 
 
 def check_pages(out: str, settings: FetchSettings, sample: Sample | None = None) -> None:
-    """Raise what `fetch_pages` would raise whatever the links, so that it is known before links are written."""
+    """Raise the errors of `fetch_pages` that don't depend on the links, so that they come before links are written."""
     recipe = _recipe(settings, DomainBlocklists.read(settings.domain_blocklist), sample)
     SetWriter(out, "pages", recipe).check_place()
     check_begun(Folder(out), recipe)
@@ -132,7 +133,7 @@ def _check_loopback(links: PartSet) -> None:
         if not is_loopback_host(host):
             raise ConfigError(
                 f"no contact: '{url}' is not on this machine, and its owner could not reach you",
-                "give --contact with an e-mail address or a URL; it is sent in the User-Agent",
+                "set --contact to an e-mail address or a URL, which is sent in the User-Agent",
             )
 
 
@@ -140,7 +141,7 @@ def _exclusions(links: PartSet, domains: DomainBlocklists, run: Run) -> Exclusio
     link_settings = links.manifest["recipe"]["settings"]
     for name in unnamed_lists(link_settings, domains):
         run.console.warn(
-            f"the links were held against the blocklist '{name}', redirects are not: give it with --domain-blocklist"
+            f"the blocklist '{name}' was applied to the links but not to redirects: pass it with --domain-blocklist"
         )
     return Exclusions(link_settings, domains)
 
@@ -155,7 +156,7 @@ def _crawl(
     n_missing: int,
     run: Run,
 ) -> int:
-    """Fetch them; the number of links that wait for a later run."""
+    """Fetch the `missing` links, and return the number of links that wait for a later run."""
     with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress, _rare_collection():
         try:
             over_cap = over_host_cap(links, settings.max_pages_per_host)
@@ -171,7 +172,7 @@ def _crawl(
 
 @contextlib.contextmanager
 def _rare_collection() -> Iterator[None]:
-    """Look for garbage less often, and not among what was there before: that took a tenth of a crawl's CPU."""
+    """Collect garbage less often, and not among existing objects: the default took a tenth of a crawl's CPU time."""
     thresholds = gc.get_threshold()
     gc.set_threshold(20_000, *thresholds[1:])
     gc.freeze()
@@ -183,7 +184,7 @@ def _rare_collection() -> Iterator[None]:
 
 
 class _Crawl:
-    """One run of the crawl: the sources one after the other, each asked for the links that those before it had not."""
+    """One run of the crawl. Sources are asked in turn, each for the links that earlier ones failed to get."""
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class _Crawl:
         self.n_waiting = 0
 
     async def run(self, links: Iterator[Link]) -> None:
-        """Answer for all links; an error in writing ends the run, what the web does never."""
+        """Give every link a row. Only an error in writing ends the run, nothing on the web does."""
         settings = self._settings
         pace = Pace(
             delay=settings.delay,
@@ -227,19 +228,19 @@ class _Crawl:
         allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
         rule = AddressRule(allowed, has_contact=settings.contact is not None)
         client = await stack.enter_async_context(Client(user_agent(settings.contact), rule, hosts))
-        self._wishes = wishes = Wishes(client, settings, self._pages.silent_sites())
+        self._opt_outs = opt_outs = OptOutCheck(client, settings, self._pages.silent_sites())
         known = Known(self._table.has_url, self._pages.held.has_url, self._exclusions.excludes)
-        found = await open_archives(settings, Judge(wishes, settings, known), rule, hosts, stack)
+        found = await open_archives(settings, Judge(opt_outs, settings, known), rule, hosts, stack)
         if WEB in settings.sources:
-            visitor = Visitor(client, wishes, settings, known)
+            visitor = Visitor(client, opt_outs, settings, known)
             found[WEB] = HostQueues(WEB, lambda link, earlier: visitor.visit(link.url, earlier), settings)
         return [found[name] for name in settings.sources]
 
     def _answer(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
-        """Write the row, or leave the link to the next source."""
+        """Write the link's row, or leave the link to the next source or to a later run."""
         settings = self._settings
         is_over = visit.reason is None or is_final(visit.reason, take_gone_sites=settings.take_gone_sites)
-        if left is None and not is_over and settings.sources != (WEB,) and self._wishes.is_waiting(visit):
+        if left is None and not is_over and settings.sources != (WEB,) and self._opt_outs.is_waiting(visit):
             self.n_waiting += 1
             self._progress.advance(note=self._tally.add("waiting", 0))
         elif left is None or is_over:
@@ -250,7 +251,7 @@ class _Crawl:
             left.add(dataclasses.replace(link, tried=tried, requests=link.requests + visit.requests))
 
     def _under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
-        """The links to visit; bad URLs and those over the cap on pages per host get their rows here, and wait in no queue."""
+        """Yield the links to visit. Links with bad URLs or over the cap on pages per host get their rows here."""
         for link in links:
             if not is_fetchable(link.url):
                 self._done(link, Visit(url=link.url, reason=BAD_URL))
@@ -267,17 +268,17 @@ class _Crawl:
 
 
 def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:
-    """InputError where a sample keeps none of the links that there are."""
+    """Raise InputError if the sample keeps none of the links."""
     if sample is not None and links.records and not n_links:
         enough = smallest_with_a_link(_column(links, "link_id"))
         raise InputError(
             f"a sample of {sample} keeps none of the {links.records:,} links in '{links.folder.url}'",
-            f"it keeps about one link of {math.ceil(100 / sample.percent):,}; of these, {enough} is the smallest that keeps one",
+            f"it keeps about one in {math.ceil(100 / sample.percent):,}; {enough} is the smallest that keeps one",
         )
 
 
 def _links(links: PartSet, settings: FetchSettings, sample: Sample | None) -> Iterator[Link]:
-    """The links of the settings' share and of the sample."""
+    """Yield the links in this share and sample."""
     share = settings.share_of()
     for row in _rows(links, ["link_id", "url", "karma", "split", "first_created", "posts"]):
         is_mine = share == WHOLE or in_share(row["url"], share)

@@ -1,4 +1,4 @@
-"""aiohttp as it is used here: vetted addresses, verified TLS, no proxy, no cookies, heads and waiting bytes bounded."""
+"""aiohttp configured for hostile servers: vetted addresses, TLS verified, no proxy, no cookies, bounded memory."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from aiohttp.client_reqrep import ConnectionKey
     from aiohttp.tracing import Trace
 
-MAX_HEADER_BYTES = 8190  # of one line; what aiohttp and most servers allow
+MAX_HEADER_BYTES = 8190  # per line; the limit of aiohttp and most servers
 MAX_HEADERS = 128
-MAX_INTERIM = 16  # answers with a status of 1xx before the one that counts
-READ_BYTES = 64 * 1024  # of a body that may wait in a connection, twice; most pages are there at the first look
-MAX_KEEP_ALIVE = 15.0  # seconds that an idle connection is kept at most
+MAX_INTERIM = 16  # answers with a 1xx status before the final one
+READ_BYTES = 64 * 1024  # a connection buffers up to twice this much of a body; most pages fit
+MAX_KEEP_ALIVE = 15.0  # seconds before an idle connection is closed
 
 
 def guarded_session(user_agent: str, resolver: PinnedResolver, rule: AddressRule) -> aiohttp.ClientSession:
-    """The session behind requests to APIs: vetted addresses, TLS verified, no proxy, no cookies, bounded headers."""
+    """Make a session for requests to APIs: vetted addresses, TLS verified, no proxy, no cookies, bounded headers."""
     return aiohttp.ClientSession(
         connector=guarded_connector(resolver, rule, MAX_KEEP_ALIVE),
         headers={"User-Agent": user_agent},
         skip_auto_headers=("Accept", "Accept-Encoding"),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
-        trust_env=False,  # a proxy would connect where we may not
+        trust_env=False,  # a proxy could connect to addresses that are forbidden here
         max_line_size=MAX_HEADER_BYTES,
         max_field_size=MAX_HEADER_BYTES,
         max_headers=MAX_HEADERS,
@@ -46,9 +46,9 @@ def guarded_session(user_agent: str, resolver: PinnedResolver, rule: AddressRule
 
 
 def guarded_connector(resolver: PinnedResolver, rule: AddressRule, keep_alive: float) -> aiohttp.TCPConnector:
-    """What makes every connection, and keeps it for so many seconds, MAX_KEEP_ALIVE at most."""
+    """Make the connector. It keeps idle connections for `keep_alive` seconds, or MAX_KEEP_ALIVE if that is less."""
     connector = _Connector(
-        limit=0,  # slots bound what is under way
+        limit=0,  # the slots of `Hosts` bound the number of requests
         resolver=resolver,
         use_dns_cache=False,
         happy_eyeballs_delay=None,  # one pinned address, one socket
@@ -61,15 +61,15 @@ def guarded_connector(resolver: PinnedResolver, rule: AddressRule, keep_alive: f
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Reuses a connection only while it is quiet: bytes that come before a request never answer it (RFC 9112 section 9.2).
+    """Reuses a connection only if no bytes are waiting on it, as they can't answer the next request (RFC 9112, 9.2).
 
-    aiohttp checks `should_close` when it puts a connection back, and nothing when it takes it out again.
+    aiohttp checks `should_close` when it puts a connection back, but nothing when it takes it out again.
     """
 
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         while (connection := await super()._get(key, traces)) is not None:
             if key.is_ssl:
-                await asyncio.sleep(0)  # what waits in the TLS layer reaches the protocol in this turn of the loop
+                await asyncio.sleep(0)  # bytes that wait in the TLS layer reach the protocol in this turn of the loop
             protocol = connection.protocol
             if protocol is not None and not protocol.should_close and not n_unread(protocol):
                 return connection
@@ -82,7 +82,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def n_unread(protocol: ResponseHandler) -> int:
-    """The bytes in the connection's socket that the event loop has not read yet (over TLS, encrypted ones)."""
+    """Return the number of bytes in the connection's socket that the event loop has not read yet (encrypted in TLS)."""
     transport = protocol.transport
     sock = None if transport is None else transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
@@ -91,9 +91,9 @@ def n_unread(protocol: ResponseHandler) -> int:
 
 
 def _ends_cleanly(protocol: ResponseHandler) -> bool:
-    """Take the parser off a connection after its answer; False when the start of another one has come behind it.
+    """Remove the parser from a connection after its answer. Returns False if the start of another answer follows it.
 
-    Without a parser, all that comes from now on stays in the protocol's tail, which makes `should_close` true.
+    Without a parser, further bytes remain in the protocol's tail, which makes `should_close` true.
     """
     parser, protocol._parser = protocol._parser, None
     try:
@@ -103,7 +103,7 @@ def _ends_cleanly(protocol: ResponseHandler) -> bool:
 
 
 class _Protocol(ResponseHandler):
-    """aiohttp's protocol, with a bound on interim answers (1xx): it keeps all that come until somebody reads on."""
+    """aiohttp's protocol with a bound on interim answers (1xx), which aiohttp queues without end."""
 
     _n_interim = 0
 

@@ -1,4 +1,4 @@
-"""The settings of `webtext crawl fetch`. Apart from the fetcher, so that `--help` loads no network code."""
+"""The settings of `webtext crawl fetch`. They are apart from the fetcher, so that `--help` imports no network code."""
 
 from __future__ import annotations
 
@@ -11,65 +11,65 @@ from webtext.crawl.addresses import AllowedAddress
 from webtext.crawl.archives.settings import ArchiveSettings
 
 RETRY_SECONDS = 30.0
-MIN_JITTER, MAX_JITTER = 0.5, 1.5  # what a wait before a retry is multiplied by: links that failed together spread out
+MIN_JITTER, MAX_JITTER = 0.5, 1.5  # random factor of the wait before a retry, to spread out links that failed together
 
-_CONTACT = re.compile(r"[!-'*-:<-~]+(?: [!-'*-:<-~]+)*")  # printable ASCII that can stand in a header's comment
+_CONTACT = re.compile(r"[!-'*-:<-~]+(?: [!-'*-:<-~]+)*")  # printable ASCII allowed in a header's comment
 
 
-WHOLE = (1, 1)  # the share that is everything
+WHOLE = (1, 1)  # the share that has all links
 _SHARE = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings(ArchiveSettings):
-    """How pages are fetched. Pace and part sizes are no part of the recipe: a crawl may change them on the way."""
+    """How pages are fetched. Pace and part sizes are not in the recipe, so they may change during a crawl."""
 
     contact: str | None = setting(
-        None, "e-mail or URL for the User-Agent, so that sites can reach you; needed outside loopback"
+        None, "e-mail or URL for the User-Agent, so that sites can reach you; required outside loopback"
     )
     delay: float = setting(1.0, "seconds between two requests to one host or address", in_recipe=False)
     max_delay: float = setting(
-        60.0, "seconds to which the delay of a host may grow that is slow, busy or does not answer", in_recipe=False
+        60.0, "longest delay, in seconds, for a host that is slow, busy or doesn't answer", in_recipe=False
     )
     max_pause: float = setting(
-        600.0, "longest Retry-After that is waited for, in seconds; a host that asks for more is left alone"
+        600.0, "longest Retry-After to wait for, in seconds; a host that asks for more is left alone"
     )
-    max_host_failures: int = setting(10, "failures in a row after which a host is not asked any more")
-    retries: int = setting(2, "times that a link is tried again after a failure that may pass")
+    max_host_failures: int = setting(10, "failures in a row after which a host is given up")
+    retries: int = setting(2, "retries of a link after a failure that may pass")
     retry_seconds: float = setting(
-        RETRY_SECONDS, "seconds before the first of these tries, on average; doubled for each next", in_recipe=False
+        RETRY_SECONDS, "average seconds before the first retry, doubled for each further one", in_recipe=False
     )
-    concurrency: int = setting(64, "requests under way at a time, over all hosts", in_recipe=False)
-    max_bytes: int = setting(10 * 2**20, "largest body that is kept, in bytes as sent")
-    total_seconds: float = setting(60.0, "longest time one answer may take, from connection to last byte")
-    connect_seconds: float = setting(15.0, "longest time a connection may take")
-    min_rate: float = setting(500.0, "fewest bytes a second of a body, on average after its first ten seconds; 0: any")
+    concurrency: int = setting(64, "requests at a time, over all hosts", in_recipe=False)
+    max_bytes: int = setting(10 * 2**20, "largest body to keep, in bytes as sent")
+    total_seconds: float = setting(60.0, "longest time for one answer, in seconds from connection to last byte")
+    connect_seconds: float = setting(15.0, "longest time to connect, in seconds")
+    min_rate: float = setting(500.0, "slowest body, in bytes per second on average after ten seconds; 0: no limit")
     max_pages_per_host: int | None = setting(
-        None, "links that are fetched of one host, those of highest karma first; see 'webtext crawl plan'"
+        None, "links to fetch per host, highest karma first; see 'webtext crawl plan'"
     )
-    max_redirects: int = setting(5, "longest chain of redirects that is followed")
+    max_redirects: int = setting(5, "longest chain of redirects to follow")
     domain_blocklist: tuple[str, ...] = setting(
         (), "file of domains that no redirect may lead to; repeatable", in_recipe=False
     )
     allow_address: tuple[str, ...] = setting(
         (), "open an address that is not public: ADDRESS[/BITS][:PORT], e.g. 127.0.0.1:8080; repeatable"
     )
-    obey_robots: bool = setting(True, "keep off what robots.txt forbids to 'webtext' or to everybody")
-    obey_ai_robots: bool = setting(True, "keep off what robots.txt forbids to AI-training crawlers by name")
-    obey_content_signal: bool = setting(True, "keep off where Content-Signal says 'ai-train=no'")
-    obey_tdm_reservation: bool = setting(True, "refuse pages whose header or meta tag 'tdm-reservation' is 1")
-    obey_noai: bool = setting(True, "refuse pages whose X-Robots-Tag or meta tag says 'noai'")
-    obey_noindex: bool = setting(True, "refuse pages whose X-Robots-Tag or meta tag says 'noindex'")
+    obey_robots: bool = setting(True, "skip what robots.txt forbids to 'webtext' or to everybody")
+    obey_ai_robots: bool = setting(True, "skip what robots.txt forbids to AI-training crawlers by name")
+    obey_content_signal: bool = setting(True, "skip pages where Content-Signal says 'ai-train=no'")
+    obey_tdm_reservation: bool = setting(True, "skip pages whose header or meta tag 'tdm-reservation' is 1")
+    obey_noai: bool = setting(True, "skip pages whose X-Robots-Tag or meta tag says 'noai'")
+    obey_noindex: bool = setting(True, "skip pages whose X-Robots-Tag or meta tag says 'noindex'")
     share: str = setting(
         "1/1",
-        "K/N: fetch the K-th of N shares of the links, one a machine, each with its own --out and all of a domain",
+        "K/N: the K-th of N shares of the links, one per machine, each with its own --out; domains are not split",
     )
     part_pages: int | None = setting(
         None,
-        "links after which a part is published  [default: a 64th of the links, at least 500, at most 10,000]",
+        "links per part  [default: a 64th of the links, at least 500, at most 10,000]",
         in_recipe=False,
     )
-    part_bytes: int = setting(256 * 2**20, "WARC bytes after which a part is published", in_recipe=False)
+    part_bytes: int = setting(256 * 2**20, "WARC bytes per part, after which it is published", in_recipe=False)
     part_seconds: float = setting(300.0, "seconds after which a part is published", in_recipe=False)
 
     def __post_init__(self) -> None:
@@ -102,9 +102,9 @@ class FetchSettings(ArchiveSettings):
 
 
 def check_contact(contact: str | None, name: str) -> None:
-    """ConfigError when a contact cannot stand in a User-Agent."""
+    """Raise ConfigError if a contact is not allowed in a User-Agent."""
     if contact is not None and not _CONTACT.fullmatch(contact):
         raise ConfigError(
-            f"{name} = {contact!r}: cannot stand in a User-Agent",
-            "give an e-mail address or a URL in ASCII, without parentheses, e.g. crawler@example.org",
+            f"{name} = {contact!r}: not allowed in a User-Agent",
+            "use an e-mail address or a URL in ASCII, without parentheses, e.g. crawler@example.org",
         )

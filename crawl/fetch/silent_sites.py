@@ -1,8 +1,8 @@
-"""Sites that never answer: in how many runs each was asked, and since when. `--take-gone-sites` reads it, for archives only.
+"""Records sites that never answer: in how many runs each was asked, and since when. Used for `--take-gone-sites`.
 
-RFC 9309 section 2.3.1.4: a robots.txt that cannot be reached forbids everything, until it was out of reach "for a reasonably
-long period of time (for example, 30 days)". A line of the file is an origin, the times of its first and latest try, and
-the number of runs with a try; 0 where it has answered since. A try is one run, however often the run asked.
+RFC 9309 section 2.3.1.4: an unreachable robots.txt forbids everything until it has been unreachable "for a reasonably
+long period of time (for example, 30 days)". A line of the file has an origin, the times of its first and latest try,
+and the number of runs with a try, or 0 if it has answered since. Several requests in one run count as one try.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 
 class SilentSites:
-    """The origins that were asked and never answered; `path` is None where nothing lasts from run to run."""
+    """The origins that were asked and never answered. With `path` None, they are known in this run only."""
 
     def __init__(self, path: Path | None, min_runs: int, min_days: float) -> None:
         self._path = path
@@ -34,7 +34,7 @@ class SilentSites:
             os.replace(temporary, path)
 
     def did_not_answer(self, origin: str) -> None:
-        """Count this run's try, once."""
+        """Count a try of this run, once per origin."""
         if origin not in self._tried:
             self._tried.add(origin)
             now = time.time()
@@ -42,12 +42,12 @@ class SilentSites:
             self._note(origin, first, now, n_runs + 1)
 
     def answered(self, origin: str) -> None:
-        """Forget the tries: somebody is there."""
+        """Reset the tries of an origin, because it answered."""
         if origin in self._known:
             self._note(origin, 0.0, 0.0, 0)
 
     def is_gone(self, origin: str) -> bool:
-        """Whether all tries came to nothing, in enough runs over enough time."""
+        """Whether the origin never answered in `min_runs` runs over `min_days` days."""
         first, latest, n_runs = self._known.get(origin, (0.0, 0.0, 0))
         return n_runs >= self._min_runs and latest - first >= self._min_seconds
 
@@ -59,12 +59,12 @@ class SilentSites:
         line = _line(origin, first, latest, n_runs)
         self._take(line)
         if self._path is not None:
-            # a full disk ends the run where pages are written, with its reason
+            # a full disk raises an error where pages are written
             with contextlib.suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
                 file.write(line)
 
     def _take(self, line: str) -> None:
-        """Take over a line; one that a kill has torn is skipped."""
+        """Read a line. An incomplete one, left by a kill, is skipped."""
         try:
             origin, first, latest, n_runs = line.split("\t")
             known = float(first), float(latest), int(n_runs)

@@ -1,4 +1,4 @@
-"""What a page is, by its Content-Type and by its first bytes; only text is kept.
+"""Finds the media type of a page from its Content-Type and its first bytes. Only text is kept.
 
 A subset of the WHATWG MIME sniffing standard: enough to catch an image or a PDF that is labelled text/html, and HTML
 that has no label. At most 1 KiB is ever decompressed here.
@@ -11,7 +11,7 @@ import zlib
 TEXT_TYPES = frozenset({"text/html", "application/xhtml+xml", "text/plain", "text/markdown", "text/x-markdown"})
 
 SNIFFED_BYTES = 1024
-GLANCED_BYTES = 64  # tell what most pages are, at half the cost
+GLANCED_BYTES = 64  # enough to identify most pages, at half the cost
 _MAGIC = {
     b"%PDF-": "application/pdf",
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -30,7 +30,7 @@ _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body", b"<script", b"<
 
 
 def media_type(content_type: str | None) -> str | None:
-    """The type without parameters, in lower case; None when there is none.
+    """Return the type without parameters, in lower case, or None if it is missing.
 
     >>> media_type('Text/HTML; charset="utf-8"')
     'text/html'
@@ -40,7 +40,7 @@ def media_type(content_type: str | None) -> str | None:
 
 
 def identified_type(body: bytes, content_encoding: str) -> str | None:
-    """The type that the first bytes tell; None when they tell none, or cannot be read under their encoding."""
+    """Return the type that the first bytes show, or None if they show none or can't be decoded."""
     encoding = content_encoding.strip().lower()
     return _type_of(_decoded_start(body, encoding, GLANCED_BYTES)) or _type_of(
         _decoded_start(body, encoding, SNIFFED_BYTES)
@@ -55,7 +55,7 @@ def _type_of(start: bytes) -> str | None:
 
 
 def _decoded_start(body: bytes, content_encoding: str, n_bytes: int) -> bytes:
-    """Up to so many bytes; none where they cannot be read."""
+    """Return up to `n_bytes` decoded bytes, or b"" if they can't be decoded."""
     if content_encoding in ("", "identity"):
         return body[:n_bytes]
     if content_encoding not in ("gzip", "x-gzip"):

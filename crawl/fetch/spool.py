@@ -1,4 +1,4 @@
-"""Bodies under way: in memory while they are small or few, on disk as soon as all of them together would take too much."""
+"""Buffers bodies that are being received: in memory, or on disk if all of them together would take too much memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import tempfile
 from types import TracebackType
 from typing import IO
 
-MEMORY_BYTES = 6 * 2**20  # of all bodies under way together
-SMALL_BYTES = 64 * 1024  # a body of this size never waits on disk: making a file costs more than most pages
-PIECE_BYTES = 64  # that a piece takes beside its bytes: pieces may be as small as a server sends them
+MEMORY_BYTES = 6 * 2**20  # of all buffered bodies together
+SMALL_BYTES = 64 * 1024  # up to this size, a body is never on disk: creating a file costs more than most pages
+PIECE_BYTES = 64  # overhead per piece: a server may send pieces of any size
 
 
 class SpoolMemory:
-    """How much the bodies under way hold in memory; one for all of them."""
+    """The memory that all buffered bodies together use."""
 
     def __init__(self, limit: int = MEMORY_BYTES) -> None:
         self.limit = limit
@@ -20,7 +20,7 @@ class SpoolMemory:
 
 
 class Spool:
-    """One body under way. Use as a context manager."""
+    """A buffer for one body. Use as a context manager."""
 
     def __init__(self, memory: SpoolMemory) -> None:
         self._memory = memory
@@ -40,7 +40,7 @@ class Spool:
             self._file.close()
 
     def write(self, data: bytes) -> None:
-        """Append."""
+        """Append to the body."""
         self.size += len(data)
         if self._file is not None:
             self._file.write(data)
@@ -55,7 +55,7 @@ class Spool:
             self._let_go()
 
     def read(self, max_bytes: int) -> bytes:
-        """The first bytes of what was written."""
+        """Return at most the first `max_bytes` bytes of the body."""
         if self._file is None:
             data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
             return data[:max_bytes]

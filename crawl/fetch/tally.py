@@ -1,4 +1,4 @@
-"""What the progress line of a crawl says: pace of the last minute, and what came of the links so far."""
+"""The note in a crawl's progress line: the pace of the last minute, and the number of links by outcome."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Tally:
         self._outcomes: Counter[str] = Counter()
         self._n_links = 0
         self._n_bytes = 0
-        self._samples = deque([(time.monotonic(), 0, 0)])  # (moment, links, bytes), the last minute's
+        self._samples = deque([(time.monotonic(), 0, 0)])  # (moment, links, bytes) in the last minute
         self._note = ""
 
     def add(self, outcome: str, n_bytes: int) -> str:
-        """One more link is finished; returns the note, which changes once a second at most."""
+        """Count a finished link, and return the note, which changes at most once per second."""
         self._outcomes[outcome] += 1
         self._n_links += 1
         self._n_bytes += n_bytes
@@ -33,7 +33,7 @@ class Tally:
         return self._note
 
     def note(self) -> str:
-        """Links and bytes a second, and the outcomes."""
+        """Return links and bytes per second, and the outcomes."""
         (then, links, n_bytes), (now, *_) = self._samples[0], self._samples[-1]
         seconds = max(now - then, 1e-3)
         pace = f"{(self._n_links - links) / seconds:,.1f} links/s, {(self._n_bytes - n_bytes) / seconds / 2**20:,.2f} MiB/s"

@@ -1,7 +1,7 @@
-"""One link, from its URL to a page or to the reason why there is none: the rules, hop by hop.
+"""Visits one link: follows its URL, by the rules, to a page or to the reason why it has none.
 
-At every hop, in this order: the host's standing, address, robots.txt, request, redirect, status, opt-outs in headers,
-kind of content, opt-outs in meta tags. A visit that failed for what may pass resumes, at its next try, at the hop where it
+Each hop checks, in this order: whether the host was given up, address, robots.txt, request, redirect, status, opt-outs
+in headers, content type, opt-outs in meta tags. After a failure that may pass, the next try resumes at the hop that
 failed.
 """
 
@@ -17,67 +17,67 @@ from webtext.crawl.fetch.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETR
 from webtext.crawl.fetch.redirects import is_redirect, redirect_target
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.fetch.sniff import TEXT_TYPES, identified_type, media_type
+from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.pages.warc_writer import Exchange, Headers
 from webtext.crawl.resolver import Refused
 from webtext.crawl.tracking import without_tracking
-from webtext.crawl.wishes.wishes import Wishes
 
 PAGE_STATUSES = frozenset({200, 203})
 MAX_CAUSE = 200  # characters
 HEADERS = {
     "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
-    "Accept-Encoding": "gzip",  # stored as it comes, so ask only for what every WARC reader decodes
+    "Accept-Encoding": "gzip",  # bodies are stored as they come, so ask only for what every WARC reader decodes
 }
 
 
 @dataclass(slots=True, kw_only=True)
 class Visit:
-    """What came of one link. `reason` is None if and only if `exchange` holds a page."""
+    """The result of visiting one link. `reason` is None if and only if `exchange` has a page."""
 
     url: str
-    source: str = "web"  # what was asked
+    source: str = "web"  # the page source that was asked
     reason: str | None = None
     exchange: Exchange | None = None
-    final_url: str | None = None  # of the last response; for a link that leads to another, that one's URL
+    final_url: str | None = None  # URL of the last response, or of the link that this one redirects to
     redirects: list[str] = field(default_factory=list)  # the URLs that answered with a redirect
     status: int | None = None
-    seconds: float | None = None  # of all exchanges, without waiting for turns
-    requests: int = 0  # for pages; robots.txt is not counted
+    seconds: float | None = None  # for all exchanges, without waiting for turns
+    requests: int = 0  # without those for robots.txt
     cause: str | None = None  # what happened, for people
-    opt_outs: list[str] = field(default_factory=list)  # wishes that held, obeyed or not
+    opt_outs: list[str] = field(default_factory=list)  # opt-outs that apply, obeyed or not
 
     n_tries: int = 0
     retry_after: float = 0.0  # seconds that the last answer asked to wait
-    asked: str = ""  # the URL whose site was asked last for its wishes
-    at: str = ""  # the URL that is to be asked next
+    asked: str = ""  # the last URL whose opt-outs were checked
+    at: str = ""  # the next URL to request
 
     @property
     def may_pass(self) -> bool:
-        """Whether the failure is of a kind that another try may not meet."""
+        """Whether another try may succeed."""
         return self.reason in RETRIED_REASONS
 
     def fail(self, error: Failure | Refused) -> None:
-        """Take over the reason, and the cause as one printable line: it may quote what a hostile server sent."""
+        """Set the reason, and the cause as one printable line, since it may quote a hostile server."""
         self.reason = error.reason
         quoted = (error.cause or "")[: 2 * MAX_CAUSE]
         text = "".join(character if character.isprintable() else " " for character in quoted)
         self.cause = " ".join(text.split())[:MAX_CAUSE] or None
 
     def note(self, opt_outs: list[str]) -> None:
-        """Record wishes, each once."""
-        self.opt_outs += [wish for wish in opt_outs if wish not in self.opt_outs]
+        """Record opt-outs, each once."""
+        self.opt_outs += [each for each in opt_outs if each not in self.opt_outs]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the URLs that visits come to."""
+    """Predicates on the URLs that redirects lead to."""
 
-    is_link: Callable[[str], bool]  # it has a row of its own
-    is_held: Callable[[str], bool]  # another link, which led there, has got it
-    is_excluded: Callable[[str], bool]  # it could be no link
+    is_link: Callable[[str], bool]  # the URL is a link, with a row of its own
+    is_held: Callable[[str], bool]  # another link that redirected there has the page
+    is_excluded: Callable[[str], bool]  # the URL's site is excluded from the links
 
     def check(self, visit: Visit, url: str) -> None:
-        """Raises Failure where another row answers for `url`, to which the visit has come, and Refused where it is excluded."""
+        """Raise Failure if the visit was redirected to a URL with another row, and Refused if the URL is excluded."""
         if url == visit.url:
             return
         if self.is_excluded(url):
@@ -85,24 +85,24 @@ class Known:
         if self.is_link(url) or self.is_held(url):
             visit.final_url = url
             raise Failure(REDIRECTS_TO_LINK)
-        link = without_tracking(url)  # as links are known; not the page that just sent us on to its tracked self
+        link = without_tracking(url)  # the form of stored links; a page may redirect to itself with tracking parameters
         if link not in visit.redirects and link != visit.url and self.is_link(link):
             visit.final_url = link
             raise Failure(REDIRECTS_TO_LINK)
 
 
 class Visitor:
-    """Visits links."""
+    """Visits links on the web."""
 
     def __init__(
         self,
         client: Client,
-        wishes: Wishes,
+        opt_outs: OptOutCheck,
         settings: FetchSettings,
         known: Known,
     ) -> None:
         self._client = client
-        self._wishes = wishes
+        self._opt_outs = opt_outs
         self._settings = settings
         self._limits = Limits(
             max_bytes=settings.max_bytes,
@@ -113,7 +113,7 @@ class Visitor:
         self._known = known
 
     async def visit(self, url: str, earlier: Visit | None = None) -> Visit:
-        """Follow `url` to its end, or go on with an earlier try. Never raises for what the web does."""
+        """Follow `url` to its page, or resume an earlier try. Never raises because of what the web does."""
         visit = earlier or Visit(url=url, at=url)
         visit.n_tries += 1
         visit.reason = visit.cause = None
@@ -140,12 +140,12 @@ class Visitor:
             raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
         exchange = _exchange(reply)
         refuse_marked_page(visit, reply.body or b"", reply.headers, self._settings)
-        if visit.redirects and self._known.is_held(visit.at):  # by a link that was under way at the same time
+        if visit.redirects and self._known.is_held(visit.at):  # by a link that was visited at the same time
             raise Failure(REDIRECTS_TO_LINK)
         visit.exchange = exchange
 
     async def _request(self, visit: Visit, url: str) -> Reply:
-        await self._wishes.ask(visit, url)
+        await self._opt_outs.ask(visit, url)
         visit.requests += 1
         return await self._client.get(url, HEADERS, self._limits, self._wants_body)
 
@@ -154,7 +154,7 @@ class Visitor:
 
 
 def next_hop(visit: Visit, url: str, headers: Headers, max_redirects: int) -> str:
-    """Where the redirect that `url` answered with leads. Raises Failure where the visit may not go on."""
+    """Return the target of the redirect that `url` answered with. Raises Failure if it can't be followed."""
     visit.redirects.append(url)
     target = redirect_target(url, headers)
     if target is None:
@@ -168,7 +168,7 @@ def next_hop(visit: Visit, url: str, headers: Headers, max_redirects: int) -> st
 
 
 def objection(status: int, headers: Headers, settings: FetchSettings) -> str | None:
-    """Why an answer is not a page we may keep, told from its head alone."""
+    """Return the reason why an answer is not a page to keep, judged by its head, or None."""
     if status not in PAGE_STATUSES:
         return f"http_{status}"
     known = lower_headers(headers)
@@ -180,7 +180,7 @@ def objection(status: int, headers: Headers, settings: FetchSettings) -> str | N
 
 
 def refuse_marked_page(visit: Visit, body: bytes, headers: Headers, settings: FetchSettings) -> None:
-    """Note the opt-outs in the page's meta tags. Raises Refused for one that is obeyed."""
+    """Record the opt-outs in the page's meta tags. Raises Refused if one is obeyed."""
     found = body_opt_outs(body, lower_headers(headers))
     visit.note(found)
     reason = obeyed(found, settings)
@@ -189,7 +189,7 @@ def refuse_marked_page(visit: Visit, body: bytes, headers: Headers, settings: Fe
 
 
 def text_type(body: bytes, content_encoding: str) -> str | None:
-    """The type that the body's first bytes tell, None when they tell none. Raises Refused when it is no text's."""
+    """Return the type that the body's first bytes show, or None. Raises Refused if it is not a type of text."""
     identified = identified_type(body, content_encoding)
     if identified is not None and identified not in TEXT_TYPES:
         raise Refused("not_text", f"begins as {identified}")
@@ -197,7 +197,7 @@ def text_type(body: bytes, content_encoding: str) -> str | None:
 
 
 def _exchange(reply: Reply) -> Exchange:
-    """The reply as it is stored. Raises Refused when its first bytes are no text's."""
+    """Convert the reply to the exchange to store. Raises Refused if its first bytes are not text."""
     body = reply.body or b""
     identified = text_type(body, reply.header("content-encoding") or "")
     return Exchange(

@@ -1,1 +1,1 @@
-"""Sources of links, the karma rule, and one row for each canonical URL."""
+"""Link sources, the karma rule, and one row per canonical URL."""

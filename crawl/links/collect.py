@@ -1,14 +1,14 @@
 """Link collection: dumps and lists in, one row per canonical URL out, with every post that voted for it.
 
-    dumps ──► spills ──► parts      first one task a file (votes.py), then one task a part (merging.py)
+    dumps ──► spills ──► parts      first one task per file (votes.py), then one task per part (merging.py)
 
-Parts are ranges of link_id, so the whole set is sorted by it. How many there are depends on the input's size alone. Spills
-lie in `OUT/_work` until the set is sealed.
+A part is a range of link_id, so the set is sorted by it. The number of parts depends only on the size of the input.
+Spills are kept in `OUT/_work` until the set is sealed.
 
-The funnel counts votes. One counts in the part where its link lies: kept, or dropped as `duplicate_post` when the same
-post is there twice, in one file or in two (the later reading of its score stays), or, where the rule adds up scores, as
-`too_little_karma_sum` with all other posts of its link. What never became a vote has no link, so part 0 counts it for
-all files.
+The funnel counts votes, each in the part of its link. A vote is kept, or dropped as `duplicate_post` when the same post
+was read more than once, from one file or several (the latest reading is kept), or dropped as `too_little_karma_sum`,
+with all other posts of its link, when the rule adds up scores. Records that never became votes have no link, so part 0
+counts them for all files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from webtext.crawl.links.votes import identify_dumps, spill_dumps
 STAGE = "crawl.links"
 CODE_VERSION = 2
 INPUT_BYTES_PER_PART = 1 << 30
-MIN_INPUT_BYTES_PER_PART, FEW_PARTS = 64 << 20, 8  # so that workers share the merge of a single dump, too
+MIN_INPUT_BYTES_PER_PART, FEW_PARTS = 64 << 20, 8  # so that workers also share the merge of a single dump
 WORK = "_work"
 MONTHS_NAMED = 6
 
@@ -47,11 +47,12 @@ MONTHS_NAMED = 6
 def collect_links(
     inputs: Sequence[str], out: str, settings: LinkSettings, run: Run, api: ApiSettings | None = None
 ) -> PartSet:
-    """Write the links of the dumps to the part set `out` and open it.
+    """Collect the links of all inputs into the part set `out` and open it.
 
-    `inputs` are files, folders (their `RS_*` files) and patterns, local or at fsspec URLs, or name an API, which is asked
-    as `api` says (`crawl/apis/harvest_inputs.py`). Neither their order nor the number of workers changes a byte. A dump that
-    breaks off gives what it holds, and one failure of reason `truncated_stream` or `damaged_stream`: see `broken_dumps`.
+    `inputs` are files, folders (their `RS_*` files) and patterns, local or at fsspec URLs, or name an API, which is
+    queried with the settings `api` (`crawl/apis/harvest_inputs.py`). Neither their order nor the number of workers
+    changes a byte. A dump that breaks off contributes everything before the break, and one failure with the reason
+    `truncated_stream` or `damaged_stream`: see `broken_dumps`.
     """
     rule = recipe_settings(settings) | Judge.of(settings).about()
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
@@ -60,14 +61,14 @@ def collect_links(
     n_parts = settings.parts or parts_for(sum(file.n_bytes for file in files))
     work = Folder(out).child(WORK)
     outputs = {"links": (out, "links")}
-    if run.dry_run or work.exists("") or Folder(out).exists(ENTRIES):  # what is done is told by what the files hold
+    if run.dry_run or work.exists("") or Folder(out).exists(ENTRIES):  # what is done depends on the files' contents
         dumps = identify_dumps(files, run)
         tasks = _tasks(dumps, n_parts)
         if run.dry_run or _all_done(out, recipe, tasks):
             sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
             return _with_warning(sets["links"], run)
     else:
-        dumps = [Dump.of(file) for file in files]  # to be hashed as they are read
+        dumps = [Dump.of(file) for file in files]  # hashed while they are read
     with work.held():
         jobs = [SpillJob.of(dump, work, recipe, settings) for dump in dumps]
         dumps, spills = spill_dumps(jobs, n_parts, run)
@@ -78,13 +79,13 @@ def collect_links(
 
 
 def _with_warning(links: PartSet, run: Run) -> PartSet:
-    """The set, once it is said which of its months have scores that few had voted on."""
+    """Return the set, after a warning about months whose scores were read before many could vote."""
     fresh = score_ages(links).fresh_months()
     if fresh:
         others = f" and {len(fresh) - MONTHS_NAMED:,} more" if len(fresh) > MONTHS_NAMED else ""
         run.console.warn(
             f"most scores of {', '.join(fresh[:MONTHS_NAMED])}{others} were read within a day, before many could vote\n"
-            f"  --min-score-age {DAY} leaves out what was read too soon; crawl refresh asks Reddit for today's scores"
+            f"  --min-score-age {DAY} drops posts that were read too soon; crawl refresh asks Reddit for today's scores"
         )
     return links
 
@@ -92,13 +93,13 @@ def _with_warning(links: PartSet, run: Run) -> PartSet:
 def _with_answers(inputs: Sequence[str], out: str, api: ApiSettings, run: Run) -> Sequence[str]:
     if not any(parse_input(text) for text in inputs):
         return inputs
-    from webtext.crawl.apis.harvest_inputs import harvest_inputs  # network code, for those who ask an API only
+    from webtext.crawl.apis.harvest_inputs import harvest_inputs  # network code, only needed for APIs
 
     return harvest_inputs(inputs, out, api, run)
 
 
 def parts_for(n_bytes: int) -> int:
-    """The number of parts for that many bytes of input: one for each GiB begun; of less than 8 GiB one for each 64 MiB, up to 8.
+    """Return the number of parts for `n_bytes` of input: one per GiB, rounded up; below 8 GiB one per 64 MiB, up to 8.
 
     >>> parts_for(0), parts_for(2**26 + 1), parts_for(2**30), parts_for(2**33), parts_for(2**33 + 1)
     (1, 2, 8, 8, 9)
@@ -108,20 +109,20 @@ def parts_for(n_bytes: int) -> int:
 
 
 def broken_dumps(links: PartSet) -> list[Failure]:
-    """The dumps that could not be read to their end, as the set's manifest tells."""
+    """Return the failures of dumps that could not be read to the end, from the set's manifest."""
     reasons = ("truncated_stream", "damaged_stream")
     return [failure for failure in links.failures() if failure.reason in reasons]
 
 
 def check_dumps(links: PartSet) -> None:
-    """RunFailed when a dump could not be read to its end: what could be read is written, and nobody may overlook it."""
+    """Raise RunFailed if a dump could not be read to the end; the links before the break are in the set."""
     broken = broken_dumps(links)
     if broken:
         name = broken[0].id.rpartition(":")[0]
         raise RunFailed(
             f"{len(broken)} dumps could not be read to the end; '{name}': {broken[0].reason} ({broken[0].cause})",
-            "what could be read is written",
-            "download the files again and give the same command",
+            "the set contains the links that were read before the break",
+            "download the files again and rerun the same command",
         )
 
 
@@ -131,7 +132,7 @@ def _tasks(dumps: Sequence[Dump], n_parts: int) -> list[PartTask]:
 
 
 def _all_done(out: str, recipe: Recipe, tasks: Sequence[PartTask]) -> bool:
-    """Whether no dump need be read: `run_parts` will find every part as it should be."""
+    """Whether every part is there and up to date, so that no dump has to be read."""
     done = SetWriter(out, "links", recipe).done()
     return all(
         task.index in done and done[task.index].key == part_key(recipe, task.sources, task.depends) for task in tasks

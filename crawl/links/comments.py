@@ -1,9 +1,9 @@
 """Reddit's monthly comment dumps (`RC_*`): the links that readers see in each comment, with the comment's score.
 
-WebText was made from submissions alone, so comments are a source only where they are named. The rows changed like those
-of submissions (crawl/links/reddit_rows.py); besides, while a score is hidden (`score_hidden`) the row shows 1, which is no
-score. A comment that was deleted or removed has no link left. Comments say nothing of `over_18`, save in exports of the
-API, so this mark of their submissions is not known.
+WebText was made from submissions only, so comments are read only when they are named as input. Their rows changed over
+the years like those of submissions (crawl/links/reddit_rows.py). While a score is hidden (`score_hidden`) the row
+shows 1, which is not the score. A deleted or removed comment contains no link any more. Comments lack `over_18`, except
+in exports of the API, so whether their submission is marked is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webtext.crawl.streams.lines import read_lines
 
 SOURCE = "reddit-comment"
 MAX_BODY_CHARACTERS = 1 << 16
-"""Reddit lets people write 10,000. Longer texts are somebody's idea of a test, and cost a second and more each."""
+"""Reddit allows 10,000 characters. Longer texts are not real comments, and take a second or more each to parse."""
 
 
 class _Row(Row):
@@ -33,16 +33,16 @@ _READER = RowReader(_Row)
 
 
 class RedditComments:
-    """The link source of `RC_*` files: a vote for each distinct URL in a comment, all with the comment's id and score."""
+    """The link source for `RC_*` files: one vote per distinct URL in a comment, with the comment's id and score."""
 
     keeps_up = False
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        """Lines with their positions."""
+        """Yield lines with their positions."""
         return read_lines(file)
 
     def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
-        """The votes of one comment.
+        """Return the votes of one comment.
 
         >>> line = b'{"id": "c1", "score": 5, "body": "[a](http://a.com/?x&amp;y) http://b.com/", "created_utc": 1400000000}'
         >>> [(post.post_id, post.url, post.score) for post in RedditComments().parse(line)]
@@ -78,7 +78,7 @@ class RedditComments:
         ]
 
     def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
-        """The votes of these lines. Reading is nearly all of the work: judging waits."""
+        """Return the votes of these lines, unjudged: nearly all the time goes into parsing them."""
         n_without = begin = 0
         posts: list[Submission] = []
         others = []

@@ -1,12 +1,12 @@
-"""Reddit's monthly submission dumps (`RS_*`): one JSON object a line, whose fields changed over twenty years.
+"""Reddit's monthly submission dumps (`RS_*`): one JSON object per line, whose fields changed over twenty years.
 
-What changed, and is met here or in crawl/links/reddit_rows.py (schemas of 248 months: github.com/ArthurHeitmann/arctic_shift,
-schemas/RS):
+These changes are handled here or in crawl/links/reddit_rows.py (schemas of 248 months:
+github.com/ArthurHeitmann/arctic_shift, schemas/RS):
 
     created_utc     a string from 2014-01 to 2015-11
     score           null in 2017-10 and 2017-11
     url, domain     null in 2022-08 and 2022-09
-    is_self         absent or null in early rows and some exports: told by the domain or by the post's own address
+    is_self         absent or null in early rows and some exports: derived from the domain or the post's own address
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _decode_lines = msgspec.json.Decoder(_Row).decode_lines
 
 
 class RedditDump:
-    """The link source of `RS_*` files."""
+    """The link source for `RS_*` files."""
 
     keeps_up = True
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        """Lines with their positions."""
+        """Yield lines with their positions."""
         return read_lines(file)
 
     def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
-        """The submission in one line.
+        """Return the submission in one line.
 
         >>> RedditDump().parse(b'{"id": "88", "url": "http://a.com/?x&amp;y", "score": 8, "created_utc": 1119552314}')[0].url
         'http://a.com/?x&y'
@@ -64,9 +64,9 @@ class RedditDump:
             return Unreadable("wrong_type", str(error))
 
     def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
-        """What `parse` makes of these lines, all at once; lines that are not plain are left (sift_reference.py)."""
+        """Judge many lines at once in C++; lines that are not plain (sift_reference.py) are left for `parse`."""
         dropped, posts, others = _sift.sift(_native(rule), memoryview(lines))  # type: ignore[arg-type]  # takes any bytes
-        rows = _decode_lines(posts)  # only our fields, of types that no row is refused for
+        rows = _decode_lines(posts)  # only our fields, with types that always decode
         return Sifted(dropped, [_submission(row, row.post_id("t3_")) for row in rows], others)
 
 
@@ -100,7 +100,7 @@ def _submission(row: _Row, post_id: str) -> Submission:
 
 
 def _link(url: str | None) -> str | None:
-    """Unescaped once, and made absolute where Reddit names a page of its own by its path."""
+    """Return the URL, unescaped once; a path is made absolute, since it names a page of Reddit."""
     if not url:
         return None
     url = unescaped(url)

@@ -1,7 +1,7 @@
-"""A column of a Hugging Face dataset as links; `base/hugging_face.py` says how one is named.
+"""A column of a Hugging Face dataset as links; `base/hugging_face.py` documents the form of its name.
 
-COLUMN holds the URLs; score, time and the rest are found by their names (`COLUMNS` of crawl/links/lists.py). All splits are read,
-in the dataset's order.
+COLUMN contains the URLs. Score, time and the other values come from columns that are recognized by name (`COLUMNS` in
+crawl/links/lists.py). All splits are read, in the dataset's order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from webtext.crawl.links.submission import Unreadable
 
 
 class HuggingFaceColumn(RowSource):
-    """The link source of datasets; the file that stands for one holds its pinned reference."""
+    """The link source for datasets; its input file contains only the dataset's pinned reference."""
 
     def __init__(self, defaults: Defaults, folder: str | None) -> None:
         super().__init__(defaults)
         self._folder = folder or None
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
-        """Rows of all splits, numbered through."""
+        """Yield the rows of all splits, numbered consecutively."""
         reference = Reference.parse(file.read().decode(), self._folder)
         position = 0
         for rows in open_dataset(reference)[0].values():

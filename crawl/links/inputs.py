@@ -1,4 +1,4 @@
-"""Finding input files: a name may be a file, a folder or a pattern, on disk or at any fsspec URL, or a dataset's column."""
+"""Find input files: an input names a file, a folder or a pattern, local or at an fsspec URL, or a dataset's column."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FOREIGN_MAGICS = {
     b"7z\xbc\xaf": "a 7z archive",
     b"Rar!": "a RAR archive",
 }
-"""What is easily given by mistake: read as lines, it would be one `invalid_json` after the other."""
+"""Archives that are easily passed by mistake: read as lines, they would only produce `invalid_json`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class InputFile:
-    """One file, by its folder and name, and the source that reads it. A dataset is a file that holds its reference."""
+    """An input file, by folder and name, and its source. A dataset counts as a file that contains its reference."""
 
     folder: str
     name: str
@@ -40,28 +40,29 @@ class InputFile:
 
     @property
     def location(self) -> str:
-        """Path or URL, for messages."""
+        """The path or URL, for messages."""
         return self.name if self.source == HUGGING_FACE else Folder(self.folder).location(self.name)
 
     @property
     def n_bytes(self) -> int:
-        """Its size."""
+        """The size of the file."""
         return len(self.name.encode()) if self.source == HUGGING_FACE else Folder(self.folder).size(self.name)
 
     def open(self) -> BinaryIO:
-        """Open it for reading; seekable."""
+        """Open the file for reading; it is seekable."""
         return io.BytesIO(self.name.encode()) if self.source == HUGGING_FACE else Folder(self.folder).open(self.name)
 
 
 def find_files(inputs: Iterable[str], source: str | None = None) -> list[InputFile]:
-    """The files that `inputs` name, each once, sorted, all read by `source` or by what their names tell.
+    """Return the files that `inputs` name, sorted and without repeats.
 
-    InputError when one names nothing, or an empty file, or one that its source cannot read. Of a folder, the files that
-    are called as those of `source` are (submissions where it is not given).
+    Each is read by `source` if given, otherwise by the source that its name implies. A folder contributes the
+    files whose names match `source` (submissions by default). Raises InputError if an input matches nothing, or if a
+    file is empty or cannot be read by its source.
     """
     files = sorted({file for name in inputs for file in _files_of(name, source)})
     if not files:
-        raise InputError("no file is given", "name RS_* files, a folder that holds some, or a list of links")
+        raise InputError("no input file was given", "name RS_* files, a folder that contains some, or a list of links")
     for file in files:
         if file.n_bytes == 0:
             raise InputError(f"'{file.location}' is empty", "download it again, or leave it out")
@@ -75,20 +76,20 @@ def _check_content(file: InputFile) -> None:
         for magic, what in FOREIGN_MAGICS.items():
             if head.startswith(magic):
                 raise InputError(
-                    f"'{file.location}' is {what}, no list of posts",
-                    "name lines or tables: plain, or compressed by xz, bzip2, Zstandard or gzip",
+                    f"'{file.location}' is {what}, not a list of posts",
+                    "extract it first: inputs are lines or tables, plain or compressed by xz, bzip2, Zstandard or gzip",
                 )
         if head.startswith(PARQUET_MAGIC) != (file.source == PARQUET):
             is_it = "is" if file.source != PARQUET else "is not"
             raise InputError(
-                f"'{file.location}' {is_it} Parquet, but would be read as {file.source}", "give the right --source"
+                f"'{file.location}' {is_it} Parquet, but would be read as {file.source}", "set --source to its format"
             )
         opened.seek(0)
         check_source(file.source, opened, file.location)
 
 
 def _files_of(name: str, source: str | None) -> list[InputFile]:
-    """A wildcard stands in the last part of a name only: the shell expands all others."""
+    """Return the files that an input names. Wildcards work only in its last component: the shell expands others."""
     if name.startswith(PREFIX):
         reference = pinned(name)
         return [InputFile(reference.folder or "", str(reference), HUGGING_FACE)]
@@ -100,7 +101,7 @@ def _files_of(name: str, source: str | None) -> list[InputFile]:
         found = [each for each in names if fnmatch.fnmatchcase(each, last)]
         if not found:
             raise InputError(
-                f"no file is called '{name}'", "check the pattern: a wildcard may stand after the last '/' only"
+                f"no file is called '{name}'", "check the pattern: a wildcard is allowed only after the last '/'"
             )
     if found:
         location = Folder(parent).location
@@ -116,6 +117,6 @@ def _files_in(name: str, source: str) -> list[InputFile]:
     if not found:
         patterns = " or ".join(PATTERNS[source][:2])
         raise InputError(
-            f"no {source} ({patterns}) in the folder '{name}'", "name the files themselves, or say what: --source"
+            f"no {source} ({patterns}) in the folder '{name}'", "name the files themselves, or set --source"
         )
     return found

@@ -1,8 +1,8 @@
-"""From a file's records to the votes that count, and the funnel of all others.
+"""Turn a file's records into the votes that count, and count all others in the funnel.
 
-A source that can sift is given many lines at once, under a journal position of the batch's own; lines that it leaves are
-looked at one by one. When a worker dies in a batch, the batch is tried once more line by line, so that the line itself is
-named and set aside; a batch whose lines all survive alone goes line by line from then on.
+A source that can sift gets many lines at once, and the batch has a journal position of its own. Lines that the sift
+leaves over are parsed one by one. When a worker dies in a batch, the batch is retried line by line, so that the line
+that kills it is found and set aside. If every line survives alone, the batch is read line by line from then on.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from webtext.crawl.links.submission import NO_LINK, Dropped, LinkSource, Sifting
 from webtext.crawl.streams.lines import Batch, lines_of
 
 MAX_NAMED_FAILURES = 100
-"""Failed records of one file that are named; all are counted."""
+"""Failed records that are listed per file; all are counted."""
 
 
 @dataclass(slots=True)
 class Funnel:
-    """What is counted while one file is read; failures are (FILE:POSITION, reason, cause)."""
+    """Counts and failures of one file while it is read; a failure is (FILE:POSITION, reason, cause)."""
 
     file_name: str
     counts: Counts = field(default_factory=Counts)
     failures: list[tuple[str, str, str]] = field(default_factory=list)
 
     def fail(self, position: int, reason: str, cause: str) -> None:
-        """Count a failed record, and name it if it is one of the first or the stream's end."""
+        """Count a failed record, and list it if it is one of the first or a broken stream."""
         self.counts.fail(reason)
         if len(self.failures) < MAX_NAMED_FAILURES or reason.endswith("_stream"):
             self.failures.append((f"{self.file_name}:{position}", reason, cause))
 
     def fail_set_aside(self, journal: Journal) -> None:
-        """Count the records that kill workers."""
+        """Count the records that were set aside because they kill workers."""
         for position, cause in sorted(journal.set_aside.items()):
-            if position >= 0:  # the others are batches, no record of which is lost
+            if position >= 0:  # negative positions are batches, whose records are retried one by one
                 self.fail(position, KILLED_WORKER, cause)
 
 
@@ -51,7 +51,7 @@ def votes_in(
     judge: Judge,
     funnel: Funnel,
 ) -> Iterator[Vote]:
-    """The votes that count in a file's records, one record at a time."""
+    """Yield the votes that count, reading one record at a time."""
     for position, record in journal.watch(records):
         posts = record if isinstance(record, Unreadable) else source.parse(record)
         if isinstance(posts, Unreadable):
@@ -66,12 +66,12 @@ def votes_in(
 def votes_in_batches(
     batches: Iterable[Batch], source: SiftingSource, journal: Journal, judge: Judge, funnel: Funnel
 ) -> Iterator[Vote]:
-    """The votes that count in batches of lines: the same as of their lines one by one, and the same funnel."""
+    """Yield the votes that count in batches of lines; votes and funnel are equal to those of `votes_in`."""
     rule = judge.post_rule
     for batch in batches:
         start, lines = batch
         n_bytes = 0 if isinstance(lines, Unreadable) else len(lines)
-        its_position = -2 - start  # no line's, nor the journal's -1
+        its_position = -2 - start  # neither the position of a line nor the journal's -1
         if journal.only is not None:
             if journal.only == its_position or start <= journal.only <= start + n_bytes:
                 yield from votes_in(_trial(batch, journal), source, Journal(), judge, funnel)
@@ -96,18 +96,18 @@ def _judged(posts: Iterable[Submission], judge: Judge, funnel: Funnel) -> Iterat
             funnel.counts.drop(reason)
         else:
             assert url is not None, "a post without a reason has a URL"
-            yield Vote(url, registrable_domain(url), post)  # which the judge has just asked for: it is remembered
+            yield Vote(url, registrable_domain(url), post)  # cached: the judge has just computed the domain
 
 
 def _is_harmless(batch: Batch, journal: Journal) -> bool:
-    """Whether nothing in the batch, nor the batch itself, has killed a worker."""
+    """Whether neither the batch nor a line in it has killed a worker."""
     start, lines = batch
     assert not isinstance(lines, Unreadable), "a batch of lines"
     return not any(p == -2 - start or start <= p <= start + len(lines) for p in journal.set_aside)
 
 
 def _trial(batch: Batch, journal: Journal) -> Iterator[tuple[int, bytes | Unreadable]]:
-    """The lines of a batch in which a worker died, each noted before it is looked at."""
+    """Yield the lines of a batch in which a worker died, each noted in the journal before it is parsed."""
     for position, line in lines_of(batch):
         if position not in journal.set_aside:
             journal.note(position)

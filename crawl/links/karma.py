@@ -2,23 +2,23 @@
 
 The profile `webtext` is GPT-2's rule (Radford et al. 2019, section 2.1: "all outbound links ... which received at least
 3 karma", Wikipedia removed; the model card ends it with 2017 and names a blocklist of subreddits), made exact: a post
-counts when its own score reaches the threshold, and a link is kept when one of its posts counts. Which sites stay is
-judged by OpenAI's list of WebText's 1,000 most frequent domains: Google, GitHub, eBay, Wikia and link shorteners are in
-it, Wikipedia and Reddit are not. The other profiles are in `crawl/links/settings.py`.
+counts if its own score reaches the threshold, and a link is kept if one of its posts counts. Which sites are dropped
+follows OpenAI's list of WebText's 1,000 most frequent domains: it contains Google, GitHub, eBay, Wikia and link
+shorteners, but neither Wikipedia nor Reddit. The other profiles are in `crawl/links/settings.py`.
 
-Reasons, in the order they are looked at; the first that holds is the one that is counted:
+Drop reasons in the order of the checks; only the first that applies is counted:
 
-    null_score  null_url  null_created      the source does not tell
+    null_score  null_url  null_created      the source lacks the value
     too_late                                created at or after `before`
-    over_18  self_post                      what the post is
-    blocked_subreddit                       where it was made
-    too_little_karma                        score below `min_karma`; under `sum_karma` see crawl/links/collect.py
-    score_too_fresh                         read sooner after the post was made than `min_score_age`
-    not_http                                no http(s) URL by the WHATWG standard
-    links_back                              to Reddit itself or its media hosts
-    wikipedia                               Wikipedia in any language, or a mirror of it
-    blocked_domain                          on a blocklist of domains
-    media                                   an image, audio or video file by its name
+    over_18  self_post                      marked over 18; a text without a link
+    blocked_subreddit                       the post's subreddit is on a blocklist
+    too_little_karma                        score below `min_karma`; for `sum_karma` see crawl/links/collect.py
+    score_too_fresh                         the score was read less than `min_score_age` after the post was created
+    not_http                                not an http(s) URL by the WHATWG standard
+    links_back                              links to Reddit itself or its media hosts
+    wikipedia                               links to Wikipedia in any language or to a mirror
+    blocked_domain                          the domain is on a blocklist
+    media                                   the path names an image, audio or video file
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from webtext.crawl.tracking import without_tracking
 
 REDDIT_DOMAINS = frozenset({"reddit.com", "redd.it", "redditmedia.com", "reddituploads.com", "redditstatic.com"})
 WIKIPEDIA_DOMAINS = frozenset(
-    # Wikipedia's own names, then sites that show its articles and little else. Wikia and Wiktionary are not mirrors.
+    # Wikipedia's own domains, then sites that show little but its articles. Wikia and Wiktionary are not mirrors.
     {"wikipedia.org", "wikipedia.com", "enwp.org"}
     | {"wikiwand.com", "wikivisually.com", "wikimili.com", "wiki2.org", "wikizero.com", "thefullwiki.org"}
 )
 WIKIMEDIA_DOMAIN = "wikimedia.org"
 _MAY_BE_WIKIPEDIA = WIKIPEDIA_DOMAINS | {WIKIMEDIA_DOMAIN}
-WIKIPEDIA_OVER_TLS = "secure.wikimedia.org"  # until 2011, with a path of /wikipedia/LANGUAGE/wiki/ARTICLE
+WIKIPEDIA_OVER_TLS = "secure.wikimedia.org"  # until 2011; its paths are /wikipedia/LANGUAGE/wiki/ARTICLE
 IMAGES = "bmp|gif|gifv|ico|jpeg|jpg|png|svg|tif|tiff|webp"
 AUDIO = "aac|flac|m4a|mid|midi|mp3|ogg|opus|wav|wma"
 VIDEO = "3gp|avi|flv|m4v|mkv|mov|mp4|mpeg|mpg|ogv|webm|wmv"
 
 
 class Judge:
-    """A rule with its blocklists. Call it with a post: (link URL, None) for a vote that counts, else (None, reason)."""
+    """A rule with its blocklists. Call it with a post: (link URL, None) if the vote counts, else (None, reason)."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class Judge:
 
     @classmethod
     def of(cls, settings: LinkSettings) -> Judge:
-        """The judge that these settings ask for. InputError when a blocklist cannot be read."""
+        """Return the judge for these settings. Raises InputError if a blocklist cannot be read."""
         subreddits = SubredditBlocklists.read(settings.subreddit_blocklist)
         domains = DomainBlocklists.read(settings.domain_blocklist)
         return cls(settings.rule, subreddits, domains, settings.min_score_age)
 
     @property
     def post_rule(self) -> PostRule:
-        """What `judge_post` asks."""
+        """The checks of `judge_post`."""
         return PostRule(
             end=self._end,
             keep_over_18=self.rule.keep_over_18,
@@ -84,7 +84,7 @@ class Judge:
         )
 
     def about(self) -> dict[str, Any]:
-        """What a recipe says of it: the parts of the rule that hold, and which lists."""
+        """Return the recipe's entry: the effective values of the rule, and its blocklists."""
         lists = {"subreddit_blocklists": self._subreddits.about(), "domain_blocklists": self._domains.about()}
         return dataclasses.asdict(self.rule) | lists
 
@@ -99,7 +99,7 @@ class Judge:
         return (url, None) if reason is None else (None, reason)
 
     def judge_post(self, post: Submission) -> str | None:
-        """Why the post does not count, whatever it links to; None when it does."""
+        """Return why the post does not count, whatever it links to, or None if it counts."""
         if post.score is None:
             return "null_score"
         if post.url is None:
@@ -122,7 +122,7 @@ class Judge:
         return self._min_score_age is not None and retrieved is not None and retrieved - created < self._min_score_age
 
     def _judge_url(self, url: str) -> str | None:
-        """Why a link is not collected; None when it is."""
+        """Return why a link is not collected, or None if it is."""
         domain = registrable_domain(url)
         if domain in REDDIT_DOMAINS and not self.rule.keep_links_back:
             return "links_back"
@@ -136,9 +136,9 @@ class Judge:
 
 
 def link_url(raw: str) -> str | None:
-    """The URL that a link is known by: canonical, without fragment and tracking parameters; None when it is not http(s).
+    """Return the URL that identifies a link: canonical, without fragment and tracking parameters; None if not http(s).
 
-    A fragment goes also where it begins with `!`: no server is ever sent one, so that `/#!a` and `/#!b` are one page.
+    A fragment that begins with `!` is removed as well: it is never sent to a server, so `/#!a` and `/#!b` are one page.
 
     >>> link_url("HTTP://Example.com/a?id=7&utm_source=mail#top")
     'http://example.com/a?id=7'
@@ -148,7 +148,7 @@ def link_url(raw: str) -> str | None:
 
 
 def is_wikipedia(url: str) -> bool:
-    """Whether a canonical URL leads to Wikipedia in any language, to a mirror of it, or to its old address for HTTPS.
+    """Whether a canonical URL leads to Wikipedia in any language, to a mirror, or to its old HTTPS address.
 
     >>> is_wikipedia("https://de.m.wikipedia.org/wiki/A"), is_wikipedia("http://en.wiktionary.org/wiki/a")
     (True, False)
@@ -160,7 +160,7 @@ def is_wikipedia(url: str) -> bool:
 
 
 def is_media(url: str) -> bool:
-    """Whether the path names an image, audio or video file; a size after the extension (`.jpg:large`) does not hide it.
+    """Whether the path names an image, audio or video file, possibly with a size after its extension (`.jpg:large`).
 
     >>> is_media("https://example.com/a.JPG?size=2"), is_media("https://example.com/?file=a.jpg")
     (True, False)

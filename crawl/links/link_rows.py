@@ -1,4 +1,4 @@
-"""The row of a link, from the posts that voted for it: one by one, or in columns where there are many."""
+"""Build the rows of links from the posts that voted for them: one at a time, or many at once by column."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from webtext.crawl.links.submission import Submission
 
 
 def merge_posts(posts: Sequence[Submission]) -> list[Submission]:
-    """Each post once, as it was read last, earliest first."""
-    if len(posts) == 1:  # as most links have
+    """Return each post once, in its latest reading; the earliest post comes first."""
+    if len(posts) == 1:  # as for most links
         return list(posts)
     latest: dict[tuple[str, str], Submission] = {}
     for post in sorted(posts, key=_reading):
@@ -26,12 +26,12 @@ def merge_posts(posts: Sequence[Submission]) -> list[Submission]:
 
 
 def _reading(post: Submission) -> tuple[Any, ...]:
-    """A total order of the readings of one post: by time, then by content, so that input order never decides."""
+    """Return the sort key of a post's readings: time, then content, so that the order of the input never decides."""
     return (post.retrieved or 0, post.score, post.created, post.subreddit or "", post.url)
 
 
 def link_row(identifier: str, url: str, posts: Sequence[Submission], validation_ratio: float) -> dict[str, Any]:
-    """The row of a link, of its posts in their order."""
+    """Return the row of a link from its posts, which are in the order of `merge_posts`."""
     scores = [post.score for post in posts if post.score is not None]
     return {
         "link_id": identifier,
@@ -57,19 +57,19 @@ def link_row(identifier: str, url: str, posts: Sequence[Submission], validation_
 
 
 class LinkColumns:
-    """Rows of links as `link_row` makes them, gathered by column: a fifth of the time that a dictionary a row takes."""
+    """Rows equal to those of `link_row`, gathered by column: a fifth of the time of one dictionary per row."""
 
     def __init__(self, validation_ratio: float) -> None:
         self._ratio = validation_ratio
-        self.posts: list[Submission] = []  # of all links
+        self.posts: list[Submission] = []  # of all links, concatenated
         self._identifiers: list[str] = []
-        self._votes: list[Vote] = []  # the first of each link, which tells its URL and domain
+        self._votes: list[Vote] = []  # the first vote of each link, for its URL and domain
         self._n_posts: list[int] = []
         self._karma: list[int | None] = []
         self._karma_sum: list[int | None] = []
 
     def add(self, identifier: str, vote: Vote, posts: Sequence[Submission]) -> None:
-        """Add a link, known from one of its votes, with its posts in their order."""
+        """Add a link: one of its votes, for the URL, and its posts in the order of `merge_posts`."""
         scores = [post.score for post in posts if post.score is not None]
         self._identifiers.append(identifier)
         self._votes.append(vote)
@@ -79,7 +79,7 @@ class LinkColumns:
         self.posts += posts
 
     def add_of_one_post(self, identifiers: Sequence[str], votes: Sequence[Vote]) -> None:
-        """Add links that have one vote each, as most have."""
+        """Add links with one vote each, which most links are."""
         posts = [vote.post for vote in votes]
         scores = [post.score for post in posts]
         self._identifiers += identifiers
@@ -90,7 +90,7 @@ class LinkColumns:
         self.posts += posts
 
     def table(self) -> pa.Table:
-        """The rows as a table of the schema LINK."""
+        """Return the rows as a table with the schema LINK."""
         of_posts = {
             "source": [post.source for post in self.posts],
             "post_id": [post.post_id for post in self.posts],
@@ -119,4 +119,4 @@ class LinkColumns:
 
 
 def _within_64_bits(number: int) -> int:
-    return min(max(number, -(2**63)), 2**63 - 1)  # absurd scores must not break the column
+    return min(max(number, -(2**63)), 2**63 - 1)  # absurd scores must not overflow the column

@@ -1,10 +1,10 @@
-"""Lists of links: CSV, JSON lines, Parquet and plain URLs, with as much of each vote as they tell.
+"""Lists of links: CSV, JSON lines, Parquet and plain URLs, with the votes as far as the columns contain them.
 
-Columns are found by name, whatever their order and case (`COLUMNS`); only `url` must be there. A URL is unescaped once, as
-Reddit's are: exports of its posts are full of `&amp;`, and nobody means that in a URL. A row's post is known by its id, as
-Reddit's own where that is a full name (`t3_...`, `t1_...`), else by file and position. What a row does not tell, score and
-time, is taken from the settings `default_score` and `default_created`; without them it is dropped as `null_score` or
-`null_created`, since nobody voted for it.
+Columns are found by name, in any order and case (`COLUMNS`); only `url` is required. A URL is unescaped once, as for
+Reddit's dumps: exports of its posts are full of `&amp;`, which nobody means in a URL. A row's post is identified by its
+id, or by file and position without one. An id that is a full name (`t3_...`, `t1_...`) makes it that post of Reddit.
+A missing score or time is taken from the settings `default_score` and `default_created`. Without a default the row is
+dropped as `null_score` or `null_created`, since nothing shows that anybody voted for it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "post_id"),
     "source": ("source",),
 }
-"""What a vote has, and the names of its column; the first that is there."""
+"""The fields of a vote, and the column names accepted for each; the first one that exists is read."""
 
 SOURCE = "list"
 FULL_NAMES = {"t3_": REDDIT, "t1_": REDDIT_COMMENT}
 
-Row = tuple[int, Mapping[str, Any]]  # its position, and its values by the names of COLUMNS
+Row = tuple[int, Mapping[str, Any]]  # position, values by the names of COLUMNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What holds for rows that do not say."""
+    """Values for rows that lack them."""
 
     file: str = "list"
     score: int | None = None
@@ -61,13 +61,13 @@ class Defaults:
 
 
 class RowSource:
-    """What all lists share: reading one row's values."""
+    """Base of the list sources: turns the values of one row into a vote."""
 
     def __init__(self, defaults: Defaults) -> None:
         self._defaults = defaults
 
     def parse(self, record: Row) -> Sequence[Submission] | Unreadable:
-        """The vote of one row."""
+        """Return the vote of one row."""
         position, row = record
         try:
             return (_submission(row, position, self._defaults),)
@@ -76,10 +76,10 @@ class RowSource:
 
 
 class UrlList(RowSource):
-    """One URL a line; lines that begin with `#` are comments, which hold no record."""
+    """One URL per line; lines that begin with `#` are comments and count as no record."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
-        """Lines with their positions."""
+        """Yield lines with their positions."""
         for position, line in read_lines(file):
             if isinstance(line, Unreadable):
                 yield position, line
@@ -88,19 +88,19 @@ class UrlList(RowSource):
 
 
 class JsonLines:
-    """One JSON object a line, with the keys of COLUMNS."""
+    """One JSON object per line, with the keys of COLUMNS."""
 
     def __init__(self, defaults: Defaults) -> None:
         self._rows = RowSource(defaults)
         self._decode = msgspec.json.Decoder().decode
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, tuple[int, bytes] | Unreadable]]:
-        """Lines with their positions."""
+        """Yield lines with their positions."""
         for position, line in read_lines(file):
             yield position, line if isinstance(line, Unreadable) else (position, line)
 
     def parse(self, record: tuple[int, bytes]) -> Sequence[Submission] | Unreadable:
-        """The vote of one line."""
+        """Return the vote of one line."""
         position, line = record
         try:
             value = self._object(line)
@@ -115,18 +115,19 @@ class JsonLines:
         try:
             return self._decode(line)
         except msgspec.DecodeError:
-            return json.loads(line)  # a lone surrogate, which the fast decoder refuses
+            return json.loads(line)  # a lone surrogate, which the fast decoder rejects
 
 
 class CsvFile(RowSource):
-    """A table whose first line names its columns, separated by commas, or by tabs where that line has one.
+    """A table whose first line names its columns, separated by commas, or by tabs if that line contains one.
 
-    A quoted field may hold line ends. A row with more or fewer fields than columns is `wrong_columns`, one with a field
-    beyond 131,072 characters (a quote that is never closed) `field_too_long`; reading goes on behind it.
+    A quoted field may contain line ends. A row with more or fewer fields than columns fails as `wrong_columns`. A row
+    with a field of more than 131,072 characters (a quote that is never closed) fails as `field_too_long`; reading
+    continues after it.
     """
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
-        """Rows with the positions of their first lines."""
+        """Yield rows with the positions of their first lines."""
         rows = csv_rows(file)
         names = csv_names(rows)
         columns = {ours: names.index(theirs) for ours, theirs in find_columns(names).items()}
@@ -140,7 +141,7 @@ class CsvFile(RowSource):
 
 
 def csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
-    """Rows of fields, with the positions of their first lines; what cannot be read comes in its place as Unreadable."""
+    """Yield (position of the first line, fields) for each row, or Unreadable in place of one that cannot be read."""
     lines = _TextLines(file)
     first = next(lines, "")
     reader = csv.reader(itertools.chain([first], lines), delimiter="\t" if "\t" in first else ",")
@@ -153,28 +154,28 @@ def csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
         yield from lines.take_unreadable()
         if fields is None:
             return
-        if fields:  # a line of blanks has none
+        if fields:  # a blank line has none
             yield lines.start or 0, fields
         lines.start = None
 
 
 def csv_names(rows: Iterator[tuple[int, list[str] | Unreadable]]) -> list[str]:
-    """The names of the columns, taken from the first row; none when it cannot be read."""
+    """Return the column names from the first row; an empty list if it cannot be read."""
     _, names = next(rows, (0, []))
     return [] if isinstance(names, Unreadable) else names
 
 
 def _read_as_text(position: int, row: Mapping[str, str]) -> Row | Unreadable:
-    """The row, unless its URL holds bytes that are no UTF-8; in other columns they do not matter."""
+    """Return the row, or Unreadable if its URL is not UTF-8; invalid bytes in other columns do not matter."""
     try:
         row.get("url", "").encode()
     except UnicodeEncodeError as error:
-        return Unreadable("not_utf8", f"the URL's character {error.start} is no UTF-8")
+        return Unreadable("not_utf8", f"the URL's character {error.start} is not UTF-8")
     return position, row
 
 
 class _TextLines:
-    """Lines as text for the CSV reader; `start` is where the first line lies that was given since it was None."""
+    """Lines as text for the CSV reader; `start` is the position of the first line read since it was set to None."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.start: int | None = None
@@ -195,16 +196,16 @@ class _TextLines:
         raise StopIteration
 
     def take_unreadable(self) -> list[tuple[int, Unreadable]]:
-        """What was met and not given as a line."""
+        """Return the unreadable lines that were skipped since the last call."""
         taken, self._unreadable = self._unreadable, []
         return taken
 
 
 class ParquetFile(RowSource):
-    """A Parquet file with the columns of COLUMNS, read by row groups; a position is a row's number."""
+    """A Parquet file with the columns of COLUMNS, read by row group; a position is a row number."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
-        """Rows in order."""
+        """Yield the rows in order."""
         position = 0
         try:
             table = pq.ParquetFile(file)
@@ -218,14 +219,14 @@ class ParquetFile(RowSource):
 
 
 def named_row(position: int, row: Mapping[str, Any] | Exception, columns: Mapping[str, str]) -> Row | Unreadable:
-    """A table's row by the names of COLUMNS, or why it cannot be read."""
+    """Return a row's values by the names of COLUMNS, or Unreadable if the row could not be decoded."""
     if isinstance(row, Exception):
         return Unreadable("not_utf8" if isinstance(row, UnicodeDecodeError) else "wrong_type", str(row))
     return position, {ours: row.get(theirs) for ours, theirs in columns.items()}
 
 
 def find_columns(names: Sequence[str]) -> dict[str, str]:
-    """Which of a table's columns hold what a vote has, by COLUMNS.
+    """Return which of a table's columns contains each field of COLUMNS.
 
     >>> find_columns(["URL", "ups", "karma", "title"])
     {'url': 'URL', 'score': 'karma'}
@@ -244,12 +245,12 @@ def _find_columns(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def check_csv(file: BinaryIO, location: str) -> None:
-    """InputError when the table has no column of URLs."""
+    """Raise InputError if the table has no column of URLs."""
     _need_url_column(csv_names(csv_rows(file)), location)
 
 
 def check_parquet(file: BinaryIO, location: str) -> None:
-    """InputError when the file is damaged or has no column of URLs."""
+    """Raise InputError if the file is damaged or has no column of URLs."""
     try:
         names = pq.ParquetFile(file).schema_arrow.names
     except (pa.ArrowException, OSError) as error:
@@ -263,7 +264,7 @@ def _need_url_column(names: Sequence[str], location: str) -> None:
         shown = ", ".join(names[:12])[:200]
         raise InputError(
             f"'{location}' has no column 'url': its columns are {shown or 'none'}",
-            f"name the column of the links 'url'; others that are read: {', '.join(sum(COLUMNS.values(), ())[1:])}",
+            f"name the column of links 'url'; other columns that are read: {', '.join(sum(COLUMNS.values(), ())[1:])}",
         )
 
 
@@ -286,10 +287,10 @@ def _submission(row: Mapping[str, Any], position: int, defaults: Defaults) -> Su
 
 
 def _post(row: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Source and id of the post."""
+    """Return the source and the id of the post."""
     identifier = row.get("id")
     identifier = str(identifier) if isinstance(identifier, int) else _text(identifier, "id")
-    name = row.get("name")  # of a post, in Reddit's exports; in others anybody's
+    name = row.get("name")  # the post's full name in Reddit's exports; elsewhere it can be anything
     for full_name in (name if isinstance(name, str) else None, identifier):
         match = _FULL_NAME.fullmatch(full_name or "")
         if match:
@@ -305,7 +306,7 @@ def _text(value: Any, field: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise msgspec.ValidationError(f"{field} is {_shown(value)}, no text")
+        raise msgspec.ValidationError(f"{field} is {_shown(value)}, not text")
     return value.strip().encode("utf-8", "replace").decode() or None
 
 
@@ -313,19 +314,19 @@ def _number(value: Any, field: str) -> int | None:
     if value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING):
         return None
     if isinstance(value, float) and value != value:
-        return None  # how data frames write nothing
+        return None  # NaN, which data frames write for a missing value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise msgspec.ValidationError(f"{field} is {_shown(value)}, no number")
+        raise msgspec.ValidationError(f"{field} is {_shown(value)}, not a number")
     return whole_number(value.strip() if isinstance(value, str) else value, field)
 
 
 def _moment(value: Any, field: str) -> int | None:
-    """UTC seconds of a number of them, of an ISO 8601 date or time, or of a Parquet timestamp; without a zone it is UTC."""
+    """Return UTC seconds for a number, an ISO 8601 date or time, or a Parquet timestamp; without a zone it is UTC."""
     if isinstance(value, str) and _DATE.match(value.strip()):
         try:
             value = datetime.fromisoformat(value.strip())
         except ValueError:
-            raise msgspec.ValidationError(f"{field} is {_shown(value)}, no date or time") from None
+            raise msgspec.ValidationError(f"{field} is {_shown(value)}, not a date or time") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time())
     if isinstance(value, datetime):

@@ -1,10 +1,13 @@
-"""The links in a text of Reddit's Markdown: CommonMark, and bare URLs as GitHub's and Reddit's parsers find them.
+"""The links in a text in Reddit's Markdown: CommonMark, plus bare URLs as GitHub's and Reddit's parsers find them.
 
-markdown-it-py reads the text, so that code, escapes, references and nested brackets are what readers see; its work is
-linear in the length. Differences to CommonMark, all Reddit's: HTML is shown and not obeyed, an image is a link, tables and
-strikethrough are known, and bare URLs are links (GitHub Flavored Markdown, section 6.9; Reddit's own parser, snudown, adds
-brackets): from `http://`, `https://` or `www.` to a blank or `<`, without punctuation at the end, where a closing
-bracket belongs to the URL only if it opens in it. Backslashes in a bare URL are the editor's escapes.
+markdown-it-py parses the text, so code, escapes, references and nested brackets are treated as readers see them, in
+time linear in the length. As on Reddit, and unlike CommonMark, HTML is shown as text, an image is a link, tables and
+strikethrough are parsed, and bare URLs are links (GitHub Flavored Markdown, section 6.9; Reddit's parser, snudown, adds
+brackets). A bare URL runs from `http://`, `https://` or `www.` to a blank or `<`, without punctuation at its end.
+A closing bracket belongs to it only if the URL contains the opening one. Backslashes in it are the editor's escapes.
+
+A hand-written scanner has to get code in lists, references, nested brackets and escapes right one by one. linkify-it-py
+also links bare domains and mail addresses, so bare URLs are an inline rule of our own.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ __all__ = ["links_in"]
 
 
 def links_in(text: str, site: str) -> list[str]:
-    """The distinct destinations of the links in `text`, in order; those without scheme and host become pages of `site`.
+    """Return the distinct link targets in `text`, in order; a target without scheme and host is a page of `site`.
 
     >>> links_in("[a](http://a.com/x_(y)) and (http://b.com/?q, `http://c.com`) /r/books [d](/r/d)", "https://site.example")
     ['http://a.com/x_(y)', 'http://b.com/?q', 'https://site.example/r/d']
@@ -56,9 +59,9 @@ def _absolute(link: str, site: str) -> str:
 
 
 def _bare_url(state: StateInline, silent: bool) -> bool:
-    """The inline rule: at the `:` of a scheme or the `w` of `www.`, make what follows a link.
+    """Inline rule of markdown-it: at the `:` of a scheme or the `w` of `www.`, turn the bare URL into a link.
 
-    Says no in look-ahead, so that the `]` of a link's text is found behind a URL in it.
+    Returns False in look-ahead (`silent`), so that a URL inside a link's text does not hide the `]` that ends the text.
     """
     here = state.src[state.pos]
     if silent or state.linkLevel > 0 or here not in ":w":
@@ -66,7 +69,7 @@ def _bare_url(state: StateInline, silent: bool) -> bool:
     scheme = ""
     if here == ":":
         match = _BEFORE.search(state.src[max(0, state.pos - 6) : state.pos])
-        # The scheme must be plain text still: not the end of an escape or of an entity.
+        # The scheme must still be plain text: not the end of an escape or of an entity.
         if not match or not state.pending.lower().endswith(match[1].lower()):
             return False
         scheme = match[1]
@@ -85,7 +88,7 @@ def _bare_url(state: StateInline, silent: bool) -> bool:
 
 
 _BEFORE = re.compile(r"(?:^|[^A-Za-z0-9])(https?)$", re.IGNORECASE)
-_HOST = r"[^\W_](?:[\w-]|\\_)*(?:\.(?:[\w-]|\\_)+)+"  # a name with a dot; parsers of URLs judge the rest
+_HOST = r"[^\W_](?:[\w-]|\\_)*(?:\.(?:[\w-]|\\_)+)+"  # a name with a dot; the URL parser checks the rest
 _REST = r'(?:[^\s<>"\[\]]|\[[^\s<>"\[\]]*\])*'
 _AFTER_SCHEME = re.compile(rf"://(?:[^\s/?#@<>\[\]]*@)?{_HOST}{_REST}")
 _AFTER_WWW = re.compile(rf"www\.{_HOST}{_REST}")
@@ -95,7 +98,7 @@ _OPENING = {")": "(", "]": "[", "}": "{"}
 
 
 def _without_end(url: str) -> str:
-    """The URL without what belongs to the sentence around it.
+    """Return the URL without trailing punctuation, which belongs to the sentence around it.
 
     >>> _without_end("://a.com/x_(y)),"), _without_end("://a.com/?x&gt;!")
     ('://a.com/x_(y)', '://a.com/?x')

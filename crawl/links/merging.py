@@ -1,5 +1,6 @@
-"""Votes to the rows of one part: runs in a worker, a few buckets at a time (crawl/links/spill.py), so that its memory does
-not depend on the part's size.
+"""Merge the votes of one part into rows of links.
+
+Runs in a worker, on a few buckets at a time (crawl/links/spill.py), so its memory does not depend on the part's size.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from webtext.crawl.links.link_rows import LinkColumns, merge_posts
 from webtext.crawl.links.score_ages import SUFFIX, ScoreAges
 from webtext.crawl.links.spill import N_BUCKETS, Block, Vote, read_blocks
 
-MERGE_BYTES = 16 << 20  # of votes that are merged at a time, or one bucket where that is more; in Python they take 8x
+MERGE_BYTES = 16 << 20  # encoded votes merged at a time, or one bucket if larger; as Python objects they take 8x
 ROWS_AT_A_TIME = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePayload:
-    """What becomes one part."""
+    """The input of one part."""
 
     work: Folder
-    blocks: tuple[tuple[str, tuple[Block, ...]], ...]  # of this part, by spill
-    unlinked: Counts  # of all dumps, in part 0
+    blocks: tuple[tuple[str, tuple[Block, ...]], ...]  # (spill file, its blocks for this part)
+    unlinked: Counts  # records of all dumps that gave no vote; only in part 0
     failures: tuple[Failure, ...]
     validation_ratio: float
-    min_karma_sum: int | None  # where the rule adds up the scores of a link
+    min_karma_sum: int | None  # if the rule adds up the scores of a link
 
 
 def merge_part(context: PartContext, task: PartTask) -> None:
-    """Gather the votes of one part by URL and write a row for each link."""
+    """Group the votes of one part by URL and write one row per link."""
     keep_pandas_out()
     payload: MergePayload = task.payload
     writer = context.output("links")
@@ -53,7 +54,7 @@ def merge_part(context: PartContext, task: PartTask) -> None:
 
 
 def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[Block, ...]]]) -> Iterator[range]:
-    """Buckets in order, as many at a time as have MERGE_BYTES of votes, but at least one."""
+    """Yield ranges of buckets in order, each with up to MERGE_BYTES of votes, but at least one bucket."""
     n_bytes: dict[int, int] = {}
     for _, its_blocks in blocks:
         for block in its_blocks:
@@ -69,7 +70,7 @@ def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[Block, ...]]]) -> Iter
 
 
 def _votes_of(buckets: range, payload: MergePayload) -> tuple[list[str], list[Vote]]:
-    """All votes in these buckets, sorted by link_id, and the link_id of each."""
+    """Return (link_ids, votes) of these buckets, sorted by link_id."""
     votes: list[Vote] = []
     for name, blocks in payload.blocks:
         wanted = [block for block in blocks if block.bucket in buckets]
@@ -82,7 +83,7 @@ def _votes_of(buckets: range, payload: MergePayload) -> tuple[list[str], list[Vo
 
 
 def _stretches(identifiers: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(start, stop) of about ROWS_AT_A_TIME sorted identifiers, equal ones together."""
+    """Yield (start, stop) of stretches of about ROWS_AT_A_TIME sorted identifiers; equal ones stay together."""
     start = 0
     while start < len(identifiers):
         stop = min(start + ROWS_AT_A_TIME, len(identifiers))
@@ -95,9 +96,9 @@ def _stretches(identifiers: Sequence[str]) -> Iterator[tuple[int, int]]:
 def _add_links(
     identifiers: Sequence[str], votes: Sequence[Vote], columns: LinkColumns, min_karma_sum: int | None, counts: Counts
 ) -> None:
-    """Add the links of votes that are sorted by them, and count the votes."""
+    """Add the links of `votes`, which are sorted by link, to `columns`, and count the votes."""
     at = 0
-    # Links of one vote, as most are, are added many at once, unless each must be looked at.
+    # Links with one vote, which most are, are added many at once, unless min_karma_sum must be checked for each.
     for start, stop in [*_links_in(identifiers, 2 if min_karma_sum is None else 1), (len(votes), len(votes))]:
         columns.add_of_one_post(identifiers[at:start], votes[at:start])
         counts.keep(start - at)
@@ -115,7 +116,7 @@ def _add_links(
 
 
 def _links_in(identifiers: Sequence[str], min_votes: int) -> list[tuple[int, int]]:
-    """(start, stop) of each link that has so many votes."""
+    """Return (start, stop) of each link with at least `min_votes` votes."""
     stops = [place for place, (one, other) in enumerate(itertools.pairwise(identifiers), 1) if one != other]
     stops += [len(identifiers)]
     return [(start, stop) for start, stop in zip([0, *stops], stops, strict=False) if stop - start >= min_votes]

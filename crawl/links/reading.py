@@ -1,7 +1,7 @@
-"""What a worker does with a file: its digest, and its votes to a spill; both at once where that is one task.
+"""Reading one file in a worker: hash it and write its votes to a spill, in one pass if possible.
 
-A task is unpickled, and its decoder has started, before anything is imported that judges posts: that takes half a second of
-CPU time, in which there is already something to decompress.
+The modules that judge posts take half a second of CPU time to import. They are imported only after the task was
+unpickled and its decoder was started, so that the file is decompressed in the meantime.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from webtext.crawl.links.karma import Judge
 
 READING, MERGING = __name__, "webtext.crawl.links.merging"
-"""What a worker does with dumps, and with spills: this one is imported later."""
+"""Modules that workers import for reading dumps, and later for merging spills."""
 
 HASH_BYTES = 8 << 20
-"""Between two reads the thread that hashes waits for Python code: for milliseconds, so they are few."""
+"""Large, since the hashing thread waits milliseconds for Python code between two reads."""
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True):
-    """One input file, known by its content."""
+    """One input file, identified by its content."""
 
     folder: str
     name: str
@@ -53,7 +53,7 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, file: InputFile) -> Dump:
-        """The file, not hashed yet."""
+        """Return the dump of a file, not hashed yet."""
         with file.open() as stream:
             codec = codec_of(stream.read(MAGIC_BYTES))
         name = codec.name if codec else ""
@@ -61,12 +61,12 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file(self) -> InputFile:
-        """What to open."""
+        """The input file."""
         return InputFile(self.folder, self.name, self.source)
 
 
 class Spill(msgspec.Struct, kw_only=True):
-    """The record of a finished spill: where its blocks are, and the funnel of the posts that are not in it."""
+    """The record of a finished spill: its blocks, and the counts of the posts that are not in it."""
 
     key: str
     sha256: str  # of the dump
@@ -78,13 +78,13 @@ class Spill(msgspec.Struct, kw_only=True):
 
     @property
     def file_name(self) -> str:
-        """The file of the votes, beside this record."""
+        """The name of the file with the votes, in the folder of this record."""
         return self.key + SUFFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpillJob:
-    """One dump to read. `key` names what the spill is made from, but for the dump's bytes: the record tells their digest."""
+    """One dump, or share of one, to read. `key` names the spill; it covers all inputs but the dump's bytes."""
 
     dump: Dump
     work: Folder
@@ -93,37 +93,37 @@ class SpillJob:
     rule: Mapping[str, Any]
     share: Share = Share()
     ahead: bool = False  # whether another process decompresses it
-    decoder: Ring | None = None  # of one that was started before there was a worker to read it
+    decoder: Ring | None = None  # of a decoder that was started before the worker that reads it
 
     @classmethod
     def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
-        """The job, with its key. One file given under two names makes two spills: what fails in them bears the name."""
+        """Return the job. A file under two names makes two spills, since their failures contain the name."""
         key = sha256_json([recipe.hash, dump.folder, dump.name, dump.source])[:32]
         return cls(dump=dump, work=work, key=key, settings=settings, rule=recipe.settings)
 
     def shares(self, of: int) -> list[SpillJob]:
-        """Jobs that read the dump together."""
+        """Return `of` jobs that read the dump together."""
         if of == 1:
             return [self]
         return [replace(self, key=f"{self.key}-{index}-of-{of}", share=Share(index, of)) for index in range(of)]
 
     @property
     def local_path(self) -> Path:
-        """Where a decoder finds the dump."""
+        """The path of the dump, for a decoder."""
         return Folder(self.dump.folder).local_path(self.dump.name)
 
     def judge(self) -> Judge:
-        """The rule, its blocklists read where they are needed. InputError when one is no more what the recipe says."""
+        """Return the judge, with blocklists read now. Raises InputError if one differs from the recipe."""
         from webtext.crawl.links.karma import Judge
 
         judge = Judge.of(self.settings)
         if not judge.about().items() <= self.rule.items():
-            raise InputError("a blocklist was changed while dumps were read", "give the command again")
+            raise InputError("a blocklist was changed while dumps were read", "rerun the same command")
         return judge
 
 
 def finished_spill(job: SpillJob) -> Spill | None:
-    """The record of this job's spill, if both are there and whole, and made from these bytes: from unknown ones none is."""
+    """Return the record of this job's spill, or None unless it is complete and was made from these very bytes."""
     name = f"{job.key}.json"
     if not job.work.exists(name):
         return None
@@ -136,12 +136,12 @@ def finished_spill(job: SpillJob) -> Spill | None:
 
 
 def digest_file(_: Journal, file: InputFile) -> Dump:
-    """Runs in a worker: the file, known by its content."""
+    """Runs in a worker: return the file's dump, hashed."""
     return _hashed(Dump.of(file))
 
 
 def spill_dump(journal: Journal, job: SpillJob) -> Dump:
-    """Runs in a worker: read one dump, judge each post, spill the votes; then publish, the record last. The dump, hashed."""
+    """Runs in a worker: read one dump, judge its posts, publish the spill, then its record. Return the hashed dump."""
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(_opened(job))
         from concurrent.futures import ThreadPoolExecutor
@@ -155,16 +155,16 @@ def spill_dump(journal: Journal, job: SpillJob) -> Dump:
         writer = SpillWriter(out)
         for vote in _votes(file, journal, job, funnel):
             writer.add(bucket_of(link_id(vote.url)), vote)
-            if hashing is None:  # all that judges is imported by now, and the decoder is waited for
+            if hashing is None:  # the imports are done, and this process is waiting for the decoder
                 hashing = beside.submit(_hashed, job.dump)
                 if job.ahead:
-                    beside.submit(importlib.import_module, MERGING)  # what the next task needs
+                    beside.submit(importlib.import_module, MERGING)  # needed by the next task
         funnel.fail_set_aside(journal)
         writer.close()
         n_bytes = out.tell()
         dump = (hashing or beside.submit(_hashed, job.dump)).result()
     if journal.only is not None:
-        return dump  # a trial of one record: its spill must not count
+        return dump  # a retry of one record alone: its spill must not count
     spill = Spill(
         key=job.key,
         sha256=dump.sha256,
@@ -179,7 +179,7 @@ def spill_dump(journal: Journal, job: SpillJob) -> Dump:
 
 
 def _hashed(dump: Dump) -> Dump:
-    """The dump with its digest."""
+    """Return the dump with its digest."""
     if dump.sha256:
         return dump
     digest, buffer = hashlib.sha256(), memoryview(bytearray(min(HASH_BYTES, dump.n_bytes)))
@@ -191,7 +191,7 @@ def _hashed(dump: Dump) -> Dump:
 
 @contextlib.contextmanager
 def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
-    """The file, or what another process decompresses of it."""
+    """Open the file, or the chunks that another process decompresses from it."""
     if job.ahead:
         with decompressed_ahead(job.local_path, job.decoder) as chunks:
             yield chunks
@@ -213,5 +213,5 @@ def _votes(opened: BinaryIO | Iterator[memoryview], journal: Journal, job: Spill
 
 
 def source_of(job: SpillJob) -> LinkSource[Any]:
-    """What reads the dump."""
+    """Return the source that reads the dump."""
     return link_source(job.dump.source, job.dump.folder, job.dump.name, job.settings)

@@ -1,8 +1,8 @@
-"""What Reddit's dumps of submissions and of comments have in common: one JSON object a line, as twenty years wrote them.
+"""What Reddit's dumps of submissions and comments share: one JSON object per line. Over the years these fields changed:
 
     created_utc     a string in many months; a float in some exports
     score           null in some
-    retrieved_on    absent in many months; `retrieved_utc` from 2020-05 to 2022-06; since 2023-11 the score is read a
+    retrieved_on    absent in many months; `retrieved_utc` from 2020-05 to 2022-06; since 2023-11 the score was read a
                     second time, at `_meta.retrieved_2nd_on`
 
 Reddit's JSON escapes `&`, `<` and `>` as HTML, in URLs and in bodies; it is unescaped exactly once.
@@ -25,13 +25,13 @@ Number = int | float | str | None
 
 
 class Meta(msgspec.Struct):
-    """What the makers of later dumps add."""
+    """Fields that the publishers of later dumps added."""
 
     retrieved_2nd_on: Number = None
 
 
 class Row(msgspec.Struct):
-    """The fields that matter to every kind of post, of the 36 to 152 there are."""
+    """The fields needed for every kind of post, out of 36 to 152."""
 
     id: str | None = None
     name: str | None = None
@@ -44,11 +44,11 @@ class Row(msgspec.Struct):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
     def post_id(self, prefix: str) -> str:
-        """The id without the prefix of its kind; empty when the row has none."""
+        """Return the id without the prefix of its kind; empty if the row has none."""
         return self.id or (self.name or "").removeprefix(prefix)
 
     def retrieved(self) -> int | None:
-        """When the score was read."""
+        """Return when the score was read, in UTC seconds; None if unknown."""
         later = self.meta.retrieved_2nd_on if self.meta else None
         return whole_number(later or self.retrieved_on or self.retrieved_utc, "retrieved_on")
 
@@ -57,7 +57,7 @@ AnyRow = TypeVar("AnyRow", bound=msgspec.Struct)
 
 
 class RowReader(Generic[AnyRow]):
-    """Reads lines into rows of one type."""
+    """Decodes lines into rows of one type."""
 
     def __init__(self, row_type: type[AnyRow]) -> None:
         self._type = row_type
@@ -65,7 +65,7 @@ class RowReader(Generic[AnyRow]):
         self._fields = tuple(field.encode_name for field in msgspec.structs.fields(row_type))
 
     def row(self, line: bytes) -> AnyRow | Unreadable:
-        """The row that the line holds."""
+        """Return the row in a line, or Unreadable."""
         try:
             return self._row(line)
         except msgspec.ValidationError as error:
@@ -79,7 +79,7 @@ class RowReader(Generic[AnyRow]):
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            # A lone surrogate in any field (half an emoji in a title) is valid JSON that the fast decoder refuses.
+            # A lone surrogate in any field (half an emoji in a title) is valid JSON that the fast decoder rejects.
             value = json.loads(line)
             if isinstance(value, dict):
                 value = {key: _encodable(value[key]) for key in self._fields if key in value}
@@ -91,9 +91,9 @@ def _encodable(value: Any) -> Any:
 
 
 def unescaped(text: str) -> str:
-    """The text without Reddit's HTML escapes, taken off once.
+    """Return the text with Reddit's HTML escapes undone once.
 
-    Only what Reddit escapes is unescaped: `html.unescape` would also turn the parameter `&copy=1` into `©=1`.
+    Reddit escapes only `&`, `<` and `>`; `html.unescape` would also turn the parameter `&copy=1` into `©=1`.
 
     >>> unescaped("http://a.com/?x&amp;y&amp;amp;&copy=1")
     'http://a.com/?x&y&amp;&copy=1'
@@ -106,20 +106,20 @@ _UNESCAPED = {"amp": "&", "lt": "<", "gt": ">"}
 
 
 def whole_number(value: Number, field: str) -> int | None:
-    """A whole number of 64 bits; seconds and scores that come as floats are rounded down.
+    """Return the value as a whole number of 64 bits; floats are rounded down.
 
     Raises msgspec.ValidationError, which names the field, for anything else.
     """
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value):
-            raise msgspec.ValidationError(f"{field} is {value[:40]!r}, no number")
+            raise msgspec.ValidationError(f"{field} is {value[:40]!r}, not a number")
         value = float(value) if "." in value else int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise msgspec.ValidationError(f"{field} is {value}, no number")
+            raise msgspec.ValidationError(f"{field} is {value}, not a number")
         value = math.floor(value)
     if value is not None and not -(2**63) <= value < 2**63:
-        raise msgspec.ValidationError(f"{field} is beyond 64 bits")
+        raise msgspec.ValidationError(f"{field} does not fit in 64 bits")
     return value
 
 

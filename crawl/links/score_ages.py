@@ -1,12 +1,13 @@
-"""How old posts were when their scores were read: a table by month, kept beside each part of a links set.
+"""Score ages: how old posts were when their scores were read, as a table by month beside each part of a links set.
 
-A score that was read seconds after its post was made says nothing about the votes to come. Some months of the dumps are
-such readings (posts of late 2018 and of 2023, by those who keep the dumps); a month whose median age is below a day is
-called fresh, and is named at the end of every run. A later reading of the same posts makes it ripe.
+A score that was read seconds after posting says nothing about the votes to come. Some months of the dumps contain such
+readings (late 2018 and 2023, according to those who publish the dumps). A month whose median age is below a day is
+called fresh, and every run ends with a warning that lists the fresh months. A later reading of the same posts replaces
+such scores.
 
     part-00000.ages.json    {"edges": [60, ...], "months": {"2018-11": [posts below the first edge, ..., at the last]}}
 
-Only posts that count are in it, each as it was read last, and only where the source tells when that was.
+The table counts only posts that are kept, each in its latest reading, and only if the source has the time of reading.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from webtext.crawl.links.submission import Submission
 SUFFIX = ".ages.json"
 DAY = 86_400
 EDGES = (60, 3600, DAY, 7 * DAY, 30 * DAY, 365 * DAY)
-"""Seconds: ages are counted below each of these and from the last one on."""
+"""Bounds between the age classes, in seconds; the last class has no upper bound."""
 
 POSTS_AT_A_TIME = 8192
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -39,7 +40,7 @@ class ScoreAges:
         self._times: list[tuple[int, int]] = []  # (created, retrieved) of posts that are not counted yet
 
     def add(self, posts: Iterable[Submission]) -> None:
-        """Count the posts whose source tells when they were made and read."""
+        """Count the posts that have both a time of creation and a time of reading."""
         self._times += [
             (post.created, post.retrieved) for post in posts if post.created is not None and post.retrieved is not None
         ]
@@ -47,18 +48,18 @@ class ScoreAges:
             self._fold()
 
     def fresh_months(self) -> list[str]:
-        """The months of which more than half of the posts were read within a day, in order."""
+        """Return the months in which more than half of the posts were read within a day, in order."""
         self._fold()
         few = EDGES.index(DAY) + 1
         return sorted(month for month, counts in self.months.items() if sum(counts[:few]) * 2 > sum(counts))
 
     def to_bytes(self) -> bytes:
-        """The table as it is kept."""
+        """Return the table in its file format."""
         self._fold()
         return (json.dumps({"edges": EDGES, "months": self.months}, sort_keys=True) + "\n").encode()
 
     def merge(self, data: bytes) -> None:
-        """Add a table that `to_bytes` made."""
+        """Add a table that `to_bytes` returned."""
         for month, counts in json.loads(data)["months"].items():
             sums = self.months.setdefault(month, [0] * len(counts))
             self.months[month] = [one + other for one, other in zip(sums, counts, strict=True)]
@@ -78,7 +79,7 @@ class ScoreAges:
 
 
 def score_ages(links: PartSet) -> ScoreAges:
-    """The table of a whole links set. Parts that have none (made by other means) count nothing."""
+    """Return the table of an entire links set. Parts without one (from other tools) add nothing."""
     ages = ScoreAges()
     for part in links.parts:
         if any(attachment.name.endswith(SUFFIX) for attachment in part.attachments):

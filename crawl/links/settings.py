@@ -1,11 +1,11 @@
-"""The settings of `webtext crawl links`. Apart from the rule itself, so that `--help` loads neither pyarrow nor a URL parser.
+"""Settings of `webtext crawl links`, in a file of their own so that `--help` loads neither pyarrow nor a URL parser.
 
-A profile is a table of defaults; each part of it is a setting, which overrides it. What is recorded in a recipe are the
-parts that held, so that one rule has one recipe, by whatever name it was asked for.
+A profile is a table of defaults, and a setting of the same name overrides each of them. A recipe records the effective
+values, so that one rule has one recipe, whether it was chosen by profile or value by value.
 
-    webtext        GPT-2's: a post that reaches 3 karma by itself, made before 2018, neither over 18 nor a self post
-    openwebtext    per post too, as jcpeterson/openwebtext counts: no date but the dumps' own, self posts not looked at
-    openwebtext2   EleutherAI's: the scores of all posts of a URL added up; no date, over 18 not looked at
+    webtext        GPT-2's rule: a post that alone reaches 3 karma, created before 2018, neither over 18 nor a self post
+    openwebtext    jcpeterson/openwebtext's rule: also per post, without a date limit or a self-post check
+    openwebtext2   EleutherAI's rule: the sum of the scores of a URL's posts, without a date limit or an over-18 check
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from webtext.base.config import setting, timestamp
 from webtext.base.errors import ConfigError, did_you_mean
 
 MAX_PARTS = 1024
-"""Parts are ranges of the buckets of `crawl/links/spill.py`, of which there are so many."""
+"""The number of buckets in `crawl/links/spill.py`: a part is a range of buckets."""
 
 SOURCES = ("submissions", "comments", "csv", "jsonl", "parquet", "urls")
-"""What a file may be said to be; what reads each is in `crawl/links/sources.py`."""
+"""Values of `source`; `crawl/links/sources.py` has the reader for each."""
 
 END_OF_2017 = "2018-01-01T00:00:00Z"
 BEFORE = "[crawl.links] before"
@@ -30,7 +30,7 @@ BEFORE = "[crawl.links] before"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarmaRule:
-    """The parts of a rule, as they hold."""
+    """The effective values of a karma rule."""
 
     min_karma: int | None
     sum_karma: bool
@@ -43,13 +43,13 @@ class KarmaRule:
 
     @property
     def end(self) -> int | None:
-        """`before` in UTC seconds."""
+        """`before` in UTC seconds; None for no limit."""
         return None if self.before is None else timestamp(self.before, BEFORE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostRule:
-    """What is asked of a post, whatever it links to; None and nothing where nothing is asked."""
+    """The checks of a post that do not depend on its URL; None or an empty set for no check."""
 
     end: int | None  # UTC seconds; exclusive
     keep_over_18: bool
@@ -75,28 +75,28 @@ PROFILES: Mapping[str, KarmaRule] = {
     "openwebtext2": dataclasses.replace(_WEBTEXT, before=None, sum_karma=True, keep_over_18=True),
 }
 
-Profile = Literal["profile"]  # the value of a setting that leaves its part to the profile
+Profile = Literal["profile"]  # the value of a setting that takes the profile's default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """Which votes count (crawl/links/karma.py); what is not set is as the profile has it."""
+    """Which votes count (crawl/links/karma.py); a setting left at `profile` takes the profile's default."""
 
     profile: str = setting("webtext", f"table of defaults: {', '.join(PROFILES)}", in_recipe=False)
     min_karma: int | None | Profile = setting("profile", "keep posts with at least this score", in_recipe=False)
     sum_karma: bool | Profile = setting(
-        "profile", "hold --min-karma against the sum over a link's posts, not against each", in_recipe=False
+        "profile", "compare --min-karma with the sum over a link's posts, not with each post", in_recipe=False
     )
     before: str | None | Profile = setting(
-        "profile", "keep posts made before this moment; none for no limit", in_recipe=False
+        "profile", "keep posts created before this time; none for no limit", in_recipe=False
     )
     keep_over_18: bool | Profile = setting("profile", "keep posts marked over 18", in_recipe=False)
-    keep_self_posts: bool | Profile = setting("profile", "keep posts that are texts of their own", in_recipe=False)
+    keep_self_posts: bool | Profile = setting("profile", "keep self posts: texts without a link", in_recipe=False)
     keep_links_back: bool | Profile = setting("profile", "keep links to Reddit itself", in_recipe=False)
     keep_wikipedia: bool | Profile = setting("profile", "keep links to Wikipedia and its mirrors", in_recipe=False)
     keep_media: bool | Profile = setting("profile", "keep links to image, audio and video files", in_recipe=False)
     min_score_age: int | None = setting(
-        None, "keep posts whose score was read at least so many seconds after they were made, where the source tells"
+        None, "keep posts whose score was read at least this many seconds after posting, or at an unknown time"
     )
     subreddit_blocklist: tuple[str, ...] = setting(
         (), "file of subreddits whose posts do not count; repeatable", in_recipe=False
@@ -104,17 +104,15 @@ class LinkSettings:
     domain_blocklist: tuple[str, ...] = setting(
         (), "file of domains that are not collected; repeatable", in_recipe=False
     )
-    default_score: int | None = setting(None, "score of rows of lists that tell none; off: dropped as null_score")
+    default_score: int | None = setting(None, "score for list rows without one; off: drop them as null_score")
     default_created: str | None = setting(
-        None, "when rows of lists were made that do not tell; off: dropped as null_created"
+        None, "creation time for list rows without one; off: drop them as null_created"
     )
     source: str | None = setting(
-        None, f"what all inputs are: {', '.join(SOURCES)}; off: told by each one's name", in_recipe=False
+        None, f"format of all inputs: {', '.join(SOURCES)}; off: by each file's name", in_recipe=False
     )
     validation_ratio: float = setting(0.05, "share of links held out for validation, from 0 to below 1")
-    parts: int | None = setting(
-        None, "parts to write; off: by the size of the input, one for each GiB", in_recipe=False
-    )
+    parts: int | None = setting(None, "number of parts to write; off: one per GiB of input", in_recipe=False)
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -138,7 +136,7 @@ class LinkSettings:
 
     @property
     def rule(self) -> KarmaRule:
-        """The profile's parts, with those that are set laid over them."""
+        """The profile's rule, with every value that is set overridden."""
         names = [field.name for field in dataclasses.fields(KarmaRule)]
         given = {name: getattr(self, name) for name in names if getattr(self, name) != "profile"}
         return dataclasses.replace(PROFILES[self.profile], **given)

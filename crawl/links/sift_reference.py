@@ -1,8 +1,8 @@
 """The readable twin of `webtext.crawl._sift` (crawl/native/): which lines of a dump count, drop or need another look.
 
-A line is *plain* when nothing in it could be read in two ways: valid JSON in valid UTF-8, one object, every field of ours
-there once and of its usual type. Of plain lines the rule is certain; all others are left to `RedditDump.parse`, which
-is the truth. So whatever is refused here costs time and never a vote.
+A line is *plain* if it can be read in one way only: valid JSON in valid UTF-8, one object, with each of our fields at
+most once and of its usual type. Plain lines are judged here. All others are left to `RedditDump.parse`, which decides
+what a line means. So a line that is not recognized as plain costs time, but never a vote.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Sifted = tuple[dict[str, int], bytes, list[tuple[int, int]]]
 
 
 def sift(rule: PostRule, lines: bytes) -> Sifted:
-    """(how many lines drop, by reason; a line of FIELDS for each post that counts; begin and end of all other lines)."""
+    """Return (dropped lines by reason, a JSON line of FIELDS per post that counts, (begin, end) of each other line)."""
     dropped: dict[str, int] = {}
     posts = b""
     others = []
@@ -53,13 +53,13 @@ class _NotPlain(ValueError):
 
 
 def _plain_row(line: bytes, needs_subreddit: bool) -> dict[str, Any] | None:
-    """What the line holds, if it is plain; `needs_subreddit`: in lower case, which is certain of ASCII alone."""
+    """Return the fields of a plain line, else None. `needs_subreddit`: the subreddit must be ASCII (safe to lower)."""
     if len(line) > LONGEST_LINE or any(byte < 0x20 for byte in line) or _nesting(line) > DEEPEST:
         return None
     try:
         text = line.decode()
         row = json.loads(text, object_pairs_hook=_Pairs, parse_int=_whole, parse_float=_broken, parse_constant=_refuse)
-        json.dumps(_plainly(row), ensure_ascii=False).encode()  # refuses half a surrogate pair
+        json.dumps(_plainly(row), ensure_ascii=False).encode()  # raises for half a surrogate pair
     except ValueError:
         return None
     as_they_stand = ("created_utc", "subreddit") if needs_subreddit else ("created_utc",)
@@ -79,7 +79,7 @@ def _plain_row(line: bytes, needs_subreddit: bool) -> dict[str, Any] | None:
 
 
 def _is_usual(row: dict[str, Any]) -> bool:
-    """Whether what must be there is, and every field has its usual type."""
+    """Whether all required fields are there and every field has its usual type."""
     created = row.get("created_utc")
     return (
         {"id", "score", "url", "created_utc"} <= row.keys()
@@ -95,7 +95,7 @@ def _is_usual(row: dict[str, Any]) -> bool:
 
 
 def _reason(row: dict[str, Any], rule: PostRule) -> str | None:
-    """As `Judge.judge_post` says it."""
+    """Return the reason that `Judge.judge_post` returns."""
     score, url = row["score"], row["url"]
     created = None if row["created_utc"] is None else int(row["created_utc"])
     later = (row.get("_meta") or {}).get("retrieved_2nd_on")
@@ -121,11 +121,11 @@ def _reason(row: dict[str, Any], rule: PostRule) -> str | None:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object, its fields as they come: one may come twice."""
+    """An object as (name, value) pairs, so that a repeated name is seen."""
 
 
 def _plainly(value: Any) -> Any:
-    """Objects as dictionaries."""
+    """Return the value with all objects as dictionaries."""
     if isinstance(value, _Pairs):
         return {name: _plainly(each) for name, each in value}
     return [_plainly(each) for each in value] if isinstance(value, list) else value
@@ -137,7 +137,10 @@ def _is_twice(pairs: _Pairs, names: Sequence[str]) -> bool:
 
 
 def _has_escapes(text: str, as_they_stand: Sequence[str]) -> bool:
-    """Whether a key of the first two levels has `\\u`, which might spell a name of ours, or one of these fields a backslash."""
+    """Whether a key of the first two levels contains `\\u`, or one of these fields a backslash.
+
+    A key with `\\u` could spell the name of one of our fields.
+    """
     depth, key = 0, ""
     for match in _STRING_OR_BRACKET.finditer(text):
         if match["key"] is not None:
@@ -151,7 +154,7 @@ def _has_escapes(text: str, as_they_stand: Sequence[str]) -> bool:
 
 
 def _nesting(line: bytes) -> int:
-    """How deep the objects and arrays of a line go."""
+    """Return how deep the objects and arrays of a line are nested."""
     steps = (_STEPS.get(match[0], 0) for match in _STRING_OR_BRACKET.finditer(line.decode("latin-1")))
     return max(itertools.accumulate(steps), default=0)
 

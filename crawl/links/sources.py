@@ -1,15 +1,15 @@
-"""Which link source reads a file: told by its name, or by the setting `source` for all files at once.
+"""Which link source reads a file: chosen by its name, or by the setting `source` for all files at once.
 
     submissions    RS_*, *_submissions          Reddit's monthly dumps, or one subreddit's
     comments       RC_*, *_comments             the links in Reddit's comments
     csv            *.csv, *.tsv                 a table whose first line names its columns
-    jsonl          *.jsonl, *.ndjson, *.json    one object a line
+    jsonl          *.jsonl, *.ndjson, *.json    one object per line
     parquet        *.parquet
-    urls           *.txt, *.urls                one URL a line
-    harvest        *.harvest.jsonl.zst          what APIs answered (crawl/apis/harvest.py), whatever `source` says
+    urls           *.txt, *.urls                one URL per line
+    harvest        *.harvest.jsonl.zst          answers of APIs (crawl/apis/harvest.py), whatever `source` is
     huggingface    huggingface:...              a dataset's column
 
-Endings of compressed files (`.xz`, `.bz2`, `.zst`, `.gz`) are looked through; what compresses a file is told by its content.
+Endings of compressed files (`.xz`, `.bz2`, `.zst`, `.gz`) are ignored: compression is detected from the content.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
     PARQUET: ("*.parquet",),
     URLS: ("*.txt", "*.urls"),
 }
-"""By source, what its files are called; the first source that fits reads the file."""
+"""File name patterns by source; the first source that matches reads the file."""
 
 _COMPRESSED = re.compile(r"\.(?:xz|bz2|zst|gz)$", re.IGNORECASE)
 
 
 def source_by_name(name: str) -> str | None:
-    """The source that reads a file of this name; None when the name does not tell.
+    """Return the source that reads a file of this name; None if no pattern matches.
 
     >>> source_by_name("RC_2017-12.xz"), source_by_name("links.csv.gz"), source_by_name("notes")
     ('comments', 'csv', None)
     """
     plain = _COMPRESSED.sub("", name)
-    names = (plain, plain.lower())  # RS_ is written so, but .CSV as well as .csv
+    names = (plain, plain.lower())  # RS_ is always upper case, but .CSV occurs as well as .csv
     for source, patterns in PATTERNS.items():
         if any(fnmatch.fnmatchcase(each, pattern) for each in names for pattern in patterns):
             return source
@@ -55,18 +55,18 @@ def source_by_name(name: str) -> str | None:
 
 
 def need_source(name: str, location: str, asked_for: str | None) -> str:
-    """The source that reads a file of this name; InputError, with the names that would tell, when nothing says it."""
+    """Return the source that reads a file of this name. Raises InputError, with the known names, if it is unclear."""
     source = source_by_name(name)
     if asked_for and source != HARVEST:
         return asked_for
     if source is None:
         known = "; ".join(f"{source}: {' '.join(PATTERNS[source][:2])}" for source in SOURCES)
-        raise InputError(f"the name of '{location}' does not tell what it holds", f"give --source ({known})")
+        raise InputError(f"the name of '{location}' matches no source", f"set --source ({known})")
     return source
 
 
 def check_source(source: str, file: BinaryIO, location: str) -> None:
-    """InputError when the file is no table, or has no column of URLs."""
+    """Raise InputError if a table is damaged or has no column of URLs."""
     if source in (CSV, PARQUET):
         from webtext.crawl.links.lists import check_csv, check_parquet
 
@@ -74,7 +74,7 @@ def check_source(source: str, file: BinaryIO, location: str) -> None:
 
 
 def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> LinkSource[Any]:
-    """The reader of the file `name` in `folder`. Imported when it is asked for: some bring Arrow or a parser along."""
+    """Return the reader for `folder`/`name`. Imports are local, since some readers load Arrow or a parser."""
     if source == SUBMISSIONS:
         from webtext.crawl.links.dumps import RedditDump
 

@@ -1,9 +1,9 @@
-"""Votes on their way from dump files to parts: one scratch file for each dump, cut into blocks by bucket.
+"""Spills: scratch files between reading and merging, one per dump or share of one, with the votes in blocks by bucket.
 
-A bucket is one of N_BUCKETS equal ranges of link_id; parts are ranges of buckets. A dump's votes are buffered by bucket
-and written out, bucket by bucket, whenever the buffers reach FLUSH_BYTES. Merging then reads the blocks of a few buckets
-at a time out of every spill. So memory is bounded, and there are as many scratch files as dumps. A block is a MessagePack
-array of votes, compressed by Zstandard with a checksum.
+A bucket is one of N_BUCKETS equal ranges of link_id, and a part is a range of buckets. A dump's votes are buffered by
+bucket and written, bucket by bucket, whenever the buffers reach FLUSH_BYTES. Merging then reads the blocks of a few
+buckets at a time from every spill. So memory is bounded, and more parts need no more scratch files. A block is a
+MessagePack array of votes, compressed with Zstandard and a checksum.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
-    """Where votes for one bucket lie in a spill."""
+    """The place of some votes of one bucket in a spill."""
 
     bucket: int
     offset: int
     length: int
-    n_bytes: int  # of the votes in it, unpacked
+    n_bytes: int  # of its votes, decompressed
 
 
 def bucket_of(identifier: str) -> int:
-    """The bucket that a link belongs to.
+    """Return the bucket of a link_id.
 
     >>> bucket_of(32 * "0"), bucket_of("7fffffff" + 24 * "0"), bucket_of(32 * "f")
     (0, 511, 1023)
@@ -50,7 +50,7 @@ def bucket_of(identifier: str) -> int:
 
 
 class SpillWriter:
-    """Writes one spill. Close it to write what is buffered; `blocks` is then complete."""
+    """Writes one spill. `close` writes the buffered votes; `blocks` is complete after it."""
 
     def __init__(self, file: BinaryIO, flush_bytes: int = FLUSH_BYTES) -> None:
         self.blocks: list[Block] = []
@@ -63,7 +63,7 @@ class SpillWriter:
         self._compress = zstandard.ZstdCompressor(level=1, write_checksum=True).compress
 
     def add(self, bucket: int, vote: Vote) -> None:
-        """Keep a vote for the merge of `bucket`."""
+        """Add a vote to `bucket`."""
         encoded = self._encode(vote)
         self._buffers.setdefault(bucket, []).append(encoded)
         self._buffered_bytes += len(encoded)
@@ -71,7 +71,7 @@ class SpillWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write what is still buffered."""
+        """Write the votes that are still buffered."""
         self._flush()
 
     def _flush(self) -> None:
@@ -86,7 +86,7 @@ class SpillWriter:
 
 
 def read_blocks(file: BinaryIO, blocks: Iterable[Block], name: str) -> Iterator[Vote]:
-    """The votes in these blocks. InputError when the spill is damaged."""
+    """Yield the votes in these blocks. Raises InputError if the spill is damaged."""
     decoder, decompressor = msgspec.msgpack.Decoder(list[Vote]), zstandard.ZstdDecompressor()
     for block in blocks:
         file.seek(block.offset)
@@ -94,6 +94,6 @@ def read_blocks(file: BinaryIO, blocks: Iterable[Block], name: str) -> Iterator[
             votes = decoder.decode(decompressor.decompress(file.read(block.length)))
         except (zstandard.ZstdError, msgspec.DecodeError) as error:
             raise InputError(
-                f"the scratch file '{name}' is damaged: {error}", "remove it and give the same command again"
+                f"the scratch file '{name}' is damaged: {error}", "remove it and rerun the same command"
             ) from None
         yield from votes

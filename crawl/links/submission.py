@@ -1,9 +1,9 @@
-"""One post that links somewhere: what every link source gives, whatever its format.
+"""The record that every link source produces, whatever its format: a post with the URL that it votes for.
 
-A source reads a file in two steps, so that a record that kills its worker can be named and set aside:
+A source reads a file in two steps, so that a record that kills its worker can be identified and set aside:
 
-    records(file)    (position, raw record) or (position, Unreadable), streaming
-    parse(raw)       the Submissions in it, one for each URL that it votes for, or Dropped, or Unreadable
+    records(file)    yields (position, raw record) or (position, Unreadable)
+    parse(raw)       returns its Submissions, one per URL that it votes for, or Dropped, or Unreadable
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from webtext.crawl.links.settings import PostRule
 
 
 class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
-    """A post and its votes. `url` is as the source gave it, unescaped as that source demands; nothing is judged yet."""
+    """A post and one URL that it votes for, not judged yet. `url` is as in the source, after its unescaping."""
 
-    source: str  # "reddit", "reddit-comment", "hackernews", "list", or what a list says
+    source: str  # "reddit", "reddit-comment", "hackernews", "list", or the value in a list's column
     post_id: str
     subreddit: str | None
     url: str | None
     score: int | None
     created: int | None  # UTC seconds
-    retrieved: int | None  # when the score was read, where the source tells
+    retrieved: int | None  # UTC seconds when the score was read, if known
     is_self: bool
     over_18: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for a record that could not be read: `reason` is the counted key, `cause` is for people."""
+    """A record that could not be read: `reason` is the counted key, `cause` the explanation for people."""
 
     reason: str
     cause: str
@@ -41,32 +41,33 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Stands for a record that was read and does not vote, for the `reason` that is counted: its author took it back."""
+    """A record that was read but does not vote, since its post was deleted or removed; `reason` is the counted key."""
 
     reason: str
 
 
 NO_LINK = "no_link"
-"""The record votes for nothing. What the funnel counts is votes, and a record that holds none as one."""
+"""Drop reason of a record without a link. The funnel counts votes, and a record without any as one."""
 
 Raw = TypeVar("Raw")
 
 
 class LinkSource(Protocol[Raw]):
-    """What `crawl/links/votes.py` needs to know of a format. A position is unique in its file and tells people where to look."""
+    """The reader of a format. A position is unique in its file and shows people where to look."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Raw | Unreadable]]:
-        """The file's raw records in order."""
+        """Yield the file's raw records in order, each with its position."""
 
     def parse(self, record: Raw) -> Sequence[Submission] | Dropped | Unreadable:
-        """The votes in one raw record: none where it links nowhere, several where it links to several URLs."""
+        """Return the votes in one raw record: one per URL that it links to, possibly none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """Of many lines at once: how many votes drop, by reason; the posts that are left, in order; and the other lines.
+    """The result of sifting many lines at once.
 
-    These are (begin, end) of each line that must be looked at alone.
+    `dropped` counts votes by reason, `posts` are the remaining posts in order, and `others` are (begin, end) of lines
+    that must be parsed alone.
     """
 
     dropped: Mapping[str, int]
@@ -76,10 +77,10 @@ class Sifted:
 
 @runtime_checkable
 class SiftingSource(LinkSource[bytes], Protocol):
-    """A source of lines that may judge many at a time. Its records are the lines that `crawl/streams/lines.py` reads."""
+    """A source of lines that can judge many at a time. Its records are the lines of `crawl/streams/lines.py`."""
 
     keeps_up: bool
-    """Whether one process that sifts keeps up with one that decompresses, whatever the format."""
+    """Whether one process that sifts keeps up with one that decompresses, in any compression format."""
 
     def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
-        """What `parse` makes of whole lines. What the rule drops may be left out of the posts and counted; it is asked again."""
+        """Sift complete lines. Posts that the rule drops may be counted here; the posts returned are judged again."""

@@ -1,7 +1,7 @@
-"""From dumps to votes: each file is read once, by one task or a few (reading.py), and what counts goes to a spill.
+"""From dumps to spills: each file is read once, by one task or several (reading.py), which write its votes to spills.
 
-Spills lie in a folder of their own until the links are merged. One is trusted again, after a kill or a full disk, only if
-its record is there, which is published last and names the very bytes and the recipe it was made from.
+Spills are kept in a folder of their own until the links are merged. After a kill or a full disk a spill is used again
+only if its record exists. The record is published last, and identifies the dump's bytes and the recipe.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ T = TypeVar("T")
 
 MIN_SHARED_BYTES = 4 << 20
 MAX_SHARES = 8
-"""A file larger than that, when workers would be idle, is read by several: each of Zstandard's may take READER_LIMITS."""
+"""If workers would be idle, several read a file above MIN_SHARED_BYTES; for Zstandard each may need READER_LIMITS."""
 
 READER_LIMITS = Limits(memory_bytes=3 << 30)
-"""A Zstandard window may take 2 GiB alone, which is all that a worker usually may."""
+"""A Zstandard window alone may take 2 GiB, which is a worker's usual limit."""
 
 
 def identify_dumps(files: Sequence[InputFile], run: Run) -> list[Dump]:
-    """The files with their SHA-256, in an order that is theirs and not the command line's."""
+    """Return the files with their SHA-256, in an order that does not depend on the command line."""
     return _sorted(_map(run.engine, run, "identifying dumps", digest_file, files, [file.location for file in files]))
 
 
 def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[Dump], list[Spill]]:
-    """Make the spills that are not there yet: all dumps, hashed now, in their order, and the records of all.
+    """Make the missing spills. Return all dumps, hashed and in order, and the records of their spills.
 
-    Fewer files than workers are read by several each: by processes that decompress for one that judges, or, where judging
-    takes longer, in shares. Once they are at it, the workers get ready that will merge `n_parts` and read nothing.
-    InputError when a file was changed meanwhile.
+    If there are fewer files than workers, several work on each file: one process decompresses for one that judges, or,
+    if judging takes longer, workers read shares. Once all tasks have begun, idle workers import what they need to merge
+    `n_parts`. Raises InputError if a file was changed in the meantime.
     """
     missing = [job for job in jobs if _finished(job) is None]
     if len(missing) < len(jobs):
-        run.console.say(f"links: going on, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are read")
+        run.console.say(f"links: resuming, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are already read")
     tasks = [task for job in missing for task in _tasks(job, run.engine.workers // len(missing))]
     n_idle = min(n_parts, run.engine.workers) - len(tasks)
     with _engine_for(tasks, run) as engine, _begun(tasks, engine) as begun:
@@ -74,14 +74,14 @@ def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[
     for dump in dumps:
         finished = _finished(replace(job_of[dump.file], dump=dump))
         if finished is None:
-            raise InputError(f"'{dump.file.location}' was changed while it was read", "give the command again")
+            raise InputError(f"'{dump.file.location}' was changed while it was read", "rerun the same command")
         _check_readable(dump, finished)
         spills += finished
     return dumps, spills
 
 
 def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
-    """InputError for a file of which no record could be read: it is not what its name or --source says."""
+    """Raise InputError for a file with no readable record: its name or --source is wrong about its format."""
     failed = Counter[str]()
     for spill in spills:
         foreign = {"not_http"} if dump.source == URLS else set()  # any line could be a URL
@@ -91,16 +91,16 @@ def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
     reasons = [reason for reason in failed if reason not in UNSETTLED]
     if reasons:
         raise InputError(
-            f"'{dump.file.location}' was read as {dump.source} and holds none: "
+            f"'{dump.file.location}' was read as {dump.source} and contains none: "
             + ", ".join(f"{failed[reason]:,} {reason}" for reason in sorted(reasons)),
             "expected Reddit's dumps (RS_*, RC_*) or lists: .csv, .tsv, .jsonl, .parquet, or .txt with one URL per line",
-            "name another file, or say what this one is with --source",
+            "name another file, or set --source to its format",
         )
 
 
 @contextmanager
 def _begun(tasks: Sequence[SpillJob], engine: Engine) -> Iterator[list[SpillJob]]:
-    """The tasks, while a decoder and a worker for each of the first ones start, in the order in which they will be taken."""
+    """Yield the tasks while a decoder and a worker start for each of the first ones, in the order of the tasks."""
     begun = []
     with ExitStack() as started:
         for n, task in enumerate(tasks[: engine.workers], 1):
@@ -117,7 +117,7 @@ def _sorted(dumps: Iterable[Dump]) -> list[Dump]:
 
 
 def _tasks(job: SpillJob, workers: int) -> list[SpillJob]:
-    """What these workers must do to read the dump."""
+    """Return the tasks with which `workers` workers read the dump."""
     source = source_of(job)
     if workers < 2 or job.dump.n_bytes < MIN_SHARED_BYTES or not isinstance(source, SiftingSource):
         return [job]
@@ -127,7 +127,7 @@ def _tasks(job: SpillJob, workers: int) -> list[SpillJob]:
 
 
 def _finished(job: SpillJob) -> list[Spill] | None:
-    """The records of the shares in which the dump was read, if it was read whole; the first one names the failures of all."""
+    """Return the records of all shares of the dump, or None if one is missing; the first lists the failures of all."""
     for of in range(1, MAX_SHARES + 1):
         spills = [spill for share in job.shares(of) if (spill := finished_spill(share)) is not None]
         if len(spills) == of == 1:
@@ -142,7 +142,7 @@ def _finished(job: SpillJob) -> list[Spill] | None:
 
 
 def _first_named(failures: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Those that would have been named, had one worker read the whole file."""
+    """Return the failures that would be listed if one worker had read the entire file."""
 
     def order(failure: tuple[str, str, str]) -> tuple[bool, int]:
         return failure[1] == KILLED_WORKER, int(failure[0].rpartition(":")[2])
@@ -155,7 +155,7 @@ def _first_named(failures: Sequence[tuple[str, str, str]]) -> list[tuple[str, st
 
 
 def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[Engine]:
-    """The run's engine, unless a dump may need more memory than its workers have."""
+    """Return the run's engine, or one with larger limits if a dump may need more memory than its workers have."""
     if any(job.dump.codec == ZSTANDARD.name and not job.ahead for job in jobs):
         return LocalEngine(run.engine.workers, READER_LIMITS)
     return nullcontext(run.engine)
@@ -170,7 +170,7 @@ def _map(
     names: Sequence[str],
     **options: Any,
 ) -> list[Any]:
-    """The results of all jobs, as they come. RunFailed when a file could not be worked on at all."""
+    """Return the results of all jobs in the order they finish. Raises RunFailed if a file could not be read at all."""
     results = []
     with run.console.progress(len(jobs), label, "files") as progress:
 
@@ -182,6 +182,6 @@ def _map(
     if failures:
         raise RunFailed(
             f"{len(failures)} of {len(jobs)} files failed; '{names[failures[0].index]}': {failures[0].error}",
-            "what is done stays; give the same command again to retry the others",
+            "finished files are kept; rerun the same command to retry the others",
         )
     return results

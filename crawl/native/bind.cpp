@@ -37,8 +37,8 @@ nb::tuple sift(const sf::Rule& rule, const Bytes& lines, bool portable) {
 }  // namespace
 
 NB_MODULE(_sift, m) {
-  m.doc() = "Sifts the lines of Reddit's dumps; the readable twin is webtext.crawl.links.sift_reference.";
-  nb::class_<sf::Rule>(m, "Rule", "The parts of a karma rule that judge a post; None where there is no such limit.")
+  m.doc() = "Sift the lines of Reddit's dumps; the readable twin is webtext.crawl.links.sift_reference.";
+  nb::class_<sf::Rule>(m, "Rule", "The checks of a karma rule that judge a post without its URL; None for no limit.")
       .def(
           "__init__",
           [](sf::Rule* rule, std::optional<int64_t> end, std::optional<int64_t> min_karma,
@@ -51,8 +51,8 @@ NB_MODULE(_sift, m) {
           "keep_self_posts"_a, "blocked_subreddits"_a);
   m.def(
       "sift", &sift, "rule"_a, "lines"_a, "portable"_a = false,
-      "Judge whole lines: (how many drop by reason, a line for each post that counts, (begin, end) of each other "
-      "line).\n\n"
-      "A line of a post that counts holds only the fields that matter, as they stood. The other lines are those that\n"
-      "are no plain rows, or no JSON. `portable`: without SIMD instructions, which gives the same.");
+      "Judge complete lines: return (dropped lines by reason, a JSON line per post that counts, (begin, end) of each "
+      "other line).\n\n"
+      "The JSON line of a post that counts contains only the fields that matter, unchanged. The other lines are those\n"
+      "that are not plain rows or not valid JSON. `portable`: without SIMD instructions; the result is the same.");
 }

@@ -14,13 +14,13 @@ bool is_string(std::string_view value) { return value.front() == '"'; }
 bool is_null(std::string_view value) { return value.empty() || value == "null"; }
 bool is_null_or_string(std::string_view value) { return is_null(value) || is_string(value); }
 
-// A whole number as it stands in a line; false for anything else.
+// Parses a whole number as spelled in the line; returns false for anything else.
 bool read_number(std::string_view value, int64_t& number) {
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   return error == std::errc() && end == value.data() + value.size();
 }
 
-// A whole number, or null or nothing at all: then `number` is empty.
+// Parses a whole number; `number` is empty for null or a missing field. Returns false for anything else.
 bool read_number(std::string_view value, std::optional<int64_t>& number) {
   number.reset();
   if (is_null(value)) return true;
@@ -30,7 +30,7 @@ bool read_number(std::string_view value, std::optional<int64_t>& number) {
   return true;
 }
 
-// `created_utc` comes as a string in many months.
+// Parses `created_utc`, which is a string in many months.
 bool read_created(std::string_view value, std::optional<int64_t>& number) {
   if (!is_string(value)) return read_number(value, number);
   const std::string_view digits = value.substr(1, value.size() - 2);
@@ -44,9 +44,9 @@ class PostJudge {
  public:
   PostJudge(const LineScanner& line, const Rule& rule) : line_(line), rule_(rule) {}
 
-  // What becomes of the post; `reason` is set when it is dropped.
+  // Judges the post; sets `reason` if it is dropped.
   Verdict judge(Reason& reason) const {
-    // As crawl/links/reddit_rows.py reads a row, where nothing in it needs a second look.
+    // Read the row like crawl/links/reddit_rows.py, if nothing in it needs another look.
     if (line_[kId].size() <= 2 || !is_string(line_[kId])) return Verdict::kOther;
     if (line_[kScore].empty() || line_[kUrl].empty() || line_[kCreated].empty()) return Verdict::kOther;
     for (const Field field : {kUrl, kSubreddit, kName, kDomain}) {
@@ -65,7 +65,7 @@ class PostJudge {
     const std::string_view subreddit = line_[kSubreddit];
     if (!rule_.blocked_subreddits.empty() && !is_lowerable(subreddit)) return Verdict::kOther;
 
-    // As crawl/links/karma.py judges it.
+    // Judge it like crawl/links/karma.py.
     const auto drop = [&reason](Reason why) {
       reason = why;
       return Verdict::kDropped;
@@ -84,7 +84,7 @@ class PostJudge {
   }
 
  private:
-  // Whether lower case is what ASCII makes of it.
+  // Returns whether lowering ASCII letters gives the lower case: only ASCII, without escapes.
   static bool is_lowerable(std::string_view value) {
     return std::all_of(value.begin(), value.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80 && c != '\\'; });
   }
@@ -100,7 +100,7 @@ class PostJudge {
   const Rule& rule_;
 };
 
-// The post as an object of our fields.
+// Appends the post as a JSON object of our fields.
 void write_post(const LineScanner& line, std::string& posts) {
   char before = '{';
   for (const Field field : {kMeta, kCreated, kDomain, kId, kIsSelf, kName, kOver18, kRetrievedOn, kRetrievedUtc, kScore,
@@ -122,7 +122,7 @@ Sifted sift(std::string_view lines, const Rule& rule, bool portable) {
   Sifted sifted;
   LineScanner line(portable);
   const PostJudge judge(line, rule);
-  std::string copy;  // of a line at the end, so that kBlock bytes after it can be read
+  std::string copy;  // of a line near the end, so that kBlock bytes after it can be read
   for (size_t begin = 0; begin < lines.size();) {
     const void* newline = std::memchr(lines.data() + begin, '\n', lines.size() - begin);
     const size_t end = newline ? static_cast<size_t>(static_cast<const char*>(newline) - lines.data()) : lines.size();

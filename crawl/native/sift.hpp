@@ -1,4 +1,4 @@
-// The posts of a dump that count, whatever they link to: of all other lines only how many there are, by reason.
+// Finds the posts of a dump that count, whatever they link to; the lines that drop are only counted, by reason.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace webtext::sift {
 
-// Why a post does not count, in the order in which it is looked at (crawl/links/karma.py).
+// Why a post does not count, in the order of the checks (crawl/links/karma.py).
 enum Reason : uint8_t {
   kNullScore,
   kNullUrl,
@@ -31,7 +31,7 @@ inline constexpr std::array<const char*, kReasons> kReasonNames = {
     "null_score", "null_url",          "null_created",     "too_late",       "over_18",
     "self_post",  "blocked_subreddit", "too_little_karma", "score_too_fresh"};
 
-// The parts of a rule that judge a post.
+// The checks of a rule that judge a post without its URL.
 struct Rule {
   std::optional<int64_t> end, min_karma, min_score_age;
   bool keep_over_18 = false, keep_self_posts = false;
@@ -40,11 +40,11 @@ struct Rule {
 
 struct Sifted {
   std::array<int64_t, kReasons> dropped{};
-  std::string posts;                              // a line for each post that counts: only our fields, as they stand
-  std::vector<std::pair<size_t, size_t>> others;  // begin and end of each line that somebody else must look at
+  std::string posts;                              // a JSON line per post that counts: only our fields, unchanged
+  std::vector<std::pair<size_t, size_t>> others;  // begin and end of each line that must be parsed elsewhere
 };
 
-// Sifts whole lines. Empty ones hold nothing.
+// Sifts complete lines; empty lines are skipped.
 Sifted sift(std::string_view lines, const Rule& rule, bool portable);
 
 }  // namespace webtext::sift

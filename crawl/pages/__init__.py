@@ -1,1 +1,1 @@
-"""The pages set: rolling parts of rows, WARC files and their index."""
+"""The pages set: a fetch log in rolling parts, with WARC files and their CDXJ index."""

@@ -1,4 +1,4 @@
-"""Which URLs are known: 8 bytes a link, so that a crawl of 45 M links (WebText's number) knows them all in 360 MB."""
+"""A set of links in memory, at 8 bytes per link: 45 M links (as many as WebText started from) take 360 MB."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from webtext.base.identifiers import link_id
 
-_HEX_DIGITS = 16  # 64 of the 128 bits: among 45 M links, one look-up in 4e11 would be wrong
+_HEX_DIGITS = 16  # 64 of the 128 bits: with 45 M links, one look-up in 4e11 is wrong
 
 
 class LinkTable:
-    """A set of link_ids, by their first 64 bits."""
+    """A set of link_ids, stored by their first 64 bits."""
 
     def __init__(self, link_ids: Iterable[str]) -> None:
         self._keys: npt.NDArray[np.uint64] = np.unique(self.keys(link_ids))
@@ -21,12 +21,12 @@ class LinkTable:
 
     @staticmethod
     def keys(link_ids: Iterable[str]) -> npt.NDArray[np.uint64]:
-        """What the table knows of each link."""
+        """Return the table's key of each link: the first 64 bits of its link_id, as uint64."""
         return np.fromiter((_key(identifier) for identifier in link_ids), dtype=np.uint64)
 
     @classmethod
     def of_keys(cls, keys: npt.NDArray[np.uint64]) -> LinkTable:
-        """A table of links by their keys."""
+        """Make a table from the keys of links."""
         table = cls(())
         table._keys = np.unique(keys)
         return table
@@ -52,7 +52,7 @@ class LinkTable:
             self._added.add(_key(identifier))
 
     def missing_from(self, other: LinkTable) -> int:
-        """How many of these `other` does not have; both as they were made."""
+        """Return how many of these links `other` lacks. Links added by `add_url` are not considered."""
         return len(np.setdiff1d(self._keys, other._keys, assume_unique=True))
 
 

@@ -1,9 +1,8 @@
-"""The part of a pages set that is under way: a WARC file that grows, and a journal of the rows it answers for.
+"""The open part of a pages set: a growing WARC file and a journal of its rows, both in `DIR/_open` until publication.
 
-Both lie in `DIR/_open` until the part is published. A page's records are handed to the system first and its row after
-them, so what a killed run leaves is whole rows, and perhaps a torn record behind them, which the next run cuts off: a
-page that a site has sent is not asked for twice. At an object store there is no such folder: there the part lies among
-this machine's temporary files, and a killed run loses what is not published.
+A page's records are written before its row. So a killed run leaves complete rows, and at most one incomplete record
+after them, which the next run cuts off: no page that a site has sent is requested twice. For a set in an object store,
+the open part is in this machine's temporary folder, and a killed run loses what it has not published.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ _ROWS_AT_A_TIME = 1024
 
 
 class Entry(msgspec.Struct, array_like=True):
-    """A line of the journal: a row, and the end of the WARC file when it was written."""
+    """A line of the journal: a row, and the length of the WARC file when the row was written."""
 
     row: dict[str, Any]
     end: int
-    index_line: str | None  # of its page, where there is one
+    index_line: str | None  # CDXJ line of its page, if it has one
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a killed run left of part `index`: the entries whose records are whole, and their bytes in the journal."""
+    """What a killed run left of part `index`: the entries with complete records, and their length in the journal."""
 
     index: int
     entries: tuple[Entry, ...]
@@ -50,12 +49,12 @@ class Recovered:
 
 
 class OpenPart:
-    """One part being filled."""
+    """A part that rows are being added to."""
 
     def __init__(
         self, folder: Folder, index: int, about: Mapping[str, str], recovered: Recovered | None = None
     ) -> None:
-        """Begin part `index` (`about` goes into its warcinfo record), or go on with what was recovered of it."""
+        """Start part `index`, with `about` in its warcinfo record, or resume from what was recovered of it."""
         self.index = index
         self.n_rows = len(recovered.entries) if recovered else 0
         self._folder = folder
@@ -75,16 +74,16 @@ class OpenPart:
 
     @property
     def n_bytes(self) -> int:
-        """Of the WARC file."""
+        """Length of the WARC file."""
         return self._warc.n_bytes
 
     @property
     def seconds(self) -> float:
-        """Since it was begun or recovered."""
+        """Seconds since the part was started or resumed."""
         return time.monotonic() - self._begun
 
     def add(self, row: dict[str, Any], exchange: Exchange | None) -> None:
-        """Add a row, and the records of its page where there is one."""
+        """Add a row, and the records of its page if it has one."""
         line = None
         if exchange is not None:
             stored = self._warc.write(exchange)
@@ -100,16 +99,14 @@ class OpenPart:
         self.n_rows += 1
 
     def publish(self, writer: SetWriter, generation: int) -> Part:
-        """Publish the part as one of that generation; nothing of it stays open."""
+        """Publish the part in that generation and remove its journal."""
         key = part_key(writer.recipe, (), f"{generation}.{self.index}")
         with no_space_is_an_error(self._folder.url), writer.part(self.index, key=key) as part:
             part.attach(self._warc_name, self._warc_path)
             lines = []
             entries = _entries(self._journal_path)
             while some := list(itertools.islice(entries, _ROWS_AT_A_TIME)):
-                part.write(
-                    [{"posts": []} | entry.row for entry, _ in some]
-                )  # an earlier version may have begun the part
+                part.write([{"posts": []} | entry.row for entry, _ in some])  # rows by an earlier version have no posts
                 lines += [entry.index_line for entry, _ in some if entry.index_line]
                 for entry, _ in some:
                     _count(part, entry.row["reason"])
@@ -121,7 +118,7 @@ class OpenPart:
         return published
 
     def close(self) -> None:
-        """Let go of the files; what they hold can be recovered."""
+        """Close the files. Their rows can still be recovered."""
         self._warc.close()
         if self._journal >= 0:
             os.close(self._journal)
@@ -129,9 +126,9 @@ class OpenPart:
 
 
 def recover(folder: Folder, published: Mapping[int, Part]) -> Recovered | None:
-    """What a killed run left in `folder` beside the parts that are published. Changes nothing.
+    """Return what a killed run left of an unpublished part in `folder`, or None. Changes no file.
 
-    Reads the records once: after a power failure a file may be shorter than its journal says, or hold zeros.
+    All records are read and checked once, since after a power failure a file may be too short or contain zeros.
     """
     index = next((index for index in _open_parts(folder) if index not in published), None)
     if index is None:
@@ -151,7 +148,7 @@ def recover(folder: Folder, published: Mapping[int, Part]) -> Recovered | None:
 
 
 def remove_open(folder: Folder, *, but: int | None = None) -> None:
-    """Remove the open files of all parts but one: those of a part that is published, or of which nothing is whole."""
+    """Remove the open files of all parts except `but`: parts that are published or have no complete row."""
     for index in _open_parts(folder):
         if index != but:
             for path in _paths(folder, index):
@@ -166,7 +163,7 @@ def _remove_empty(folder: Folder) -> None:
 
 
 def _open_parts(folder: Folder) -> list[int]:
-    """The numbers of the parts that have a journal."""
+    """Return the numbers of the parts that have a journal."""
     if not folder.is_local:
         return []
     names = folder.child(OPEN).names(".journal")
@@ -178,7 +175,7 @@ def _file_name(index: int, suffix: str) -> str:
 
 
 def _paths(folder: Folder, index: int) -> tuple[Path, Path]:
-    """WARC file and journal."""
+    """Return the paths of the WARC file and the journal."""
     names = _file_name(index, ".warc.gz"), _file_name(index, ".journal")
     if not folder.is_local:
         return folder.scratch_path(names[0]), folder.scratch_path(names[1])
@@ -187,13 +184,13 @@ def _paths(folder: Folder, index: int) -> tuple[Path, Path]:
 
 
 def _take_back(folder: Folder, warc_name: str, warc_path: Path) -> None:
-    """A file that was published by a run that died before its part was is open again."""
+    """Move the WARC file back to `_open` if a run was killed between publishing the file and its part."""
     if not warc_path.exists():
         folder.local_path(warc_name).rename(warc_path)
 
 
 def _entries(journal: Path) -> Iterator[tuple[Entry, int]]:
-    """The whole lines of a journal, each with the place of its end."""
+    """Yield the complete lines of a journal, each with the offset of its end."""
     decoder = msgspec.json.Decoder(Entry)
     end = 0
     with open(journal, "rb") as file:
@@ -209,7 +206,7 @@ def _entries(journal: Path) -> Iterator[tuple[Entry, int]]:
 
 
 def _is_whole(members: bytes, n_bytes: int) -> bool:
-    """Whether these are gzip members without damage; a row without a page has none."""
+    """Whether `members` are `n_bytes` of undamaged gzip members. A row without a page has no bytes."""
     try:
         gzip.decompress(members)
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -218,7 +215,7 @@ def _is_whole(members: bytes, n_bytes: int) -> bool:
 
 
 def _count(part: PartWriter, reason: str | None) -> None:
-    """The funnel: links in = pages + dropped (linked or refused) + failed. The rows name each one, so counts are enough."""
+    """Count a row for the manifest: links in = kept (pages) + dropped (linked or refused) + failed."""
     if reason is None:
         part.counts.keep()
     elif outcome_of(reason) == FAILED:

@@ -1,8 +1,8 @@
-"""The part set of a crawl while it grows: rolling parts, each published whole, until every link has its row.
+"""Writes the part set of a crawl: rolling parts, published one by one until every link has a row.
 
-A part is published after so many pages, bytes or seconds; the one under way survives a run that dies (`open_part.py`).
-Links are never in two parts, since a run starts from the rows that are there. Each part is sealed as a new generation, so
-a crawl of weeks is readable all along; the last one says that the set is complete.
+A part is published after a number of pages, bytes or seconds. The open part survives a killed run (`open_part.py`).
+No link is in two parts, because a run starts from the existing rows. Each part is sealed as a new generation, so a
+crawl that takes weeks is readable throughout. The last manifest marks the set as complete.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from webtext.crawl.pages.link_table import LinkTable
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
 
 KIND = "pages"
-RECIPE = "recipe.json"  # so that a crawl under way can tell what it was begun with
-# A part is what one worker extracts at a time, and what is lost when it is killed: 1,000 pages take it about 20 seconds. So a
-# small crawl gets enough parts for all cores; a large one keeps to parts of 10,000, since every part costs the driver memory.
+RECIPE = "recipe.json"  # the settings that a crawl was started with, written before its first manifest
+# A worker extracts one part at a time, and loses it when it is killed: about 20 seconds of work per 1,000 pages. So a
+# small crawl gets enough parts for all cores. A large one has parts of 10,000, since each part costs the driver memory.
 N_PARTS, LEAST_PART, LARGEST_PART = 64, 500, 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What a page row takes over from its link."""
+    """A link, with the fields that its page row copies."""
 
     link_id: str
     url: str
     karma: int
     split: str
     voted: int  # when the earliest post was made, UTC seconds
-    tried: str = ""  # the sources that were asked before, each with its reason
-    requests: int = 0  # that they were sent
+    tried: str = ""  # the sources that failed before, each with its reason
+    requests: int = 0  # sent by those sources
     posts: tuple[dict[str, Any], ...] = ()
 
 
 class PagesSet:
-    """Writes a pages set. `done` holds the links that have a row; `held` the URLs that redirected links have got."""
+    """Writes a pages set. `done` are the links that have a row; `held` are the URLs of pages reached by redirects."""
 
     def __init__(self, url: str, recipe: Recipe, links: PartSet, settings: FetchSettings) -> None:
         self._writer = SetWriter(url, KIND, recipe, [links])
@@ -73,9 +73,9 @@ class PagesSet:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """While pages are added: hold the folder against other runs, clear what a killed one left, note the recipe.
+        """Lock the folder while pages are added, remove a killed run's leftovers, and write the recipe.
 
-        InputError when another run holds it (on this machine; nobody guards a remote folder).
+        Raises InputError if another run on this machine has locked the folder. A remote folder is not locked.
         """
         data = (json.dumps(self._writer.recipe.to_json(), indent=1, sort_keys=True) + "\n").encode()
         self._writer.folder.write_bytes(RECIPE, data)
@@ -93,7 +93,7 @@ class PagesSet:
                     self._open = None
 
     def add(self, link: Link, visit: Visit) -> None:
-        """Add the row of one link, and its page's records; publishes the part when it is full."""
+        """Add the row of one link and its page's records, and publish the part when it is full."""
         if self._open is None:
             self._open = OpenPart(self._writer.folder, max(self._parts, default=-1) + 1, self._about)
         with no_space_is_an_error(self._writer.folder.url):
@@ -111,7 +111,7 @@ class PagesSet:
             self.publish()
 
     def publish(self) -> None:
-        """Publish the part under way, if there is one, and seal what there is: a crawl of weeks is readable all along."""
+        """Publish the open part, if there is one, and seal all parts so far as a new generation."""
         if self._open is not None:
             part = self._open.publish(self._writer, self._generation)
             self._open = None
@@ -120,41 +120,41 @@ class PagesSet:
             self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
 
     def clock_journal(self) -> ClockJournal | None:
-        """Where hosts' clocks are noted, beside the parts; None when the folder is remote."""
+        """Return the journal of hosts' clocks in the set's folder, or None for a remote folder."""
         folder = self._writer.folder
         return ClockJournal(folder.local_path()) if folder.is_local else None
 
     def silent_sites(self) -> SilentSites:
-        """The sites that have not answered so far, noted beside the parts; in this run alone when the folder is remote."""
+        """Return the sites that have not answered so far, from the set's folder. In a remote folder nothing is kept."""
         folder = self._writer.folder
         is_kept = folder.is_local and self._settings.take_gone_sites
         path = folder.local_path() / SILENT_SITES if is_kept else None
         return SilentSites(path, self._settings.gone_runs, self._settings.gone_days)
 
     def scratch_path(self, name: str) -> Path:
-        """Where to write a file of this run alone, on the folder's own disk."""
+        """Return a path for a scratch file of this run, on the folder's disk."""
         return self._writer.folder.scratch_path(name)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a run that died left a part to be published."""
+        """Whether a killed run left a part to be published."""
         return self._recovered is not None
 
     def seal(self, run: Mapping[str, Any], *, complete: bool) -> PartSet:
-        """Gather all parts under one manifest. A crawl cannot be repeated, and the manifest says so."""
+        """Write the manifest of all parts. It says that the set is not reproducible, as no crawl is."""
         return self._writer.seal(list(self._parts.values()), complete=complete, reproducible=False, run=run)
 
     def _entry_names(self) -> list[str]:
         return self._writer.folder.child(ENTRIES).names(".json")
 
     def _check_unchanged(self) -> None:
-        """InputError when there is more, or less, than when this set was opened."""
+        """Raise InputError if the folder has changed since this set was opened."""
         now = recover(self._writer.folder, self._parts)
         if self._entries != self._entry_names() or _extent(now) != _extent(self._recovered):
-            raise InputError(f"another run has just written '{self._writer.folder.url}'", "give the command again")
+            raise InputError(f"another run has just written to '{self._writer.folder.url}'", "rerun the command")
 
     def _read_rows(self) -> Iterator[str]:
-        """link_id of every row; what redirected links have got is added to `held` on the way."""
+        """Yield the link_id of every row, and add the pages reached by redirects to `held` on the way."""
         for row in self._rows():
             if row["outcome"] == FETCHED and row["final_url"] != row["url"]:
                 self.held.add_url(row["final_url"])
@@ -170,7 +170,7 @@ class PagesSet:
 
 
 def check_begun(folder: Folder, recipe: Recipe) -> None:
-    """InputError where the folder has pages that were fetched under other settings: the two are not mixed."""
+    """Raise InputError if the folder has pages that were fetched under other settings, which must not be mixed."""
     try:
         if folder.exists(MANIFEST):
             begun = json.loads(folder.read_bytes(MANIFEST))["recipe"]
@@ -183,7 +183,7 @@ def check_begun(folder: Folder, recipe: Recipe) -> None:
         raise InputError(f"'{folder.url}' is damaged: its recipe cannot be read", _ELSEWHERE) from None
     if differences:
         raise InputError(
-            f"'{folder.url}' was begun with other settings: {'; '.join(differences)}",
+            f"'{folder.url}' was started with other settings: {'; '.join(differences)}",
             f"restore the setting, or {_ELSEWHERE}",
         )
 
@@ -217,7 +217,7 @@ def _row(link: Link, visit: Visit) -> dict[str, Any]:
 
 
 def _about(recipe: Recipe) -> dict[str, str]:
-    """The warcinfo record's fields."""
+    """Return the fields of the warcinfo record."""
     settings = recipe.settings
     return {
         "software": user_agent(None),
@@ -229,7 +229,7 @@ def _about(recipe: Recipe) -> dict[str, str]:
 
 
 def user_agent(contact: str | None) -> str:
-    """An honest User-Agent: what we are, our version, whom to write to."""
+    """Return an honest User-Agent: our name, our version, and the contact if there is one."""
     from webtext import __version__
 
     return f"webtext/{__version__} (+{contact})" if contact else f"webtext/{__version__}"

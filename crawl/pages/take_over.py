@@ -1,6 +1,6 @@
-"""A crawl that begins with what the crawl of a sample has fetched: its parts, as they are, and none of it is asked for again.
+"""Starts a crawl with the parts that the crawl of a smaller sample has fetched, so that no page is requested again.
 
-A sampled link has the row that a crawl of all links would give it (`fetch_pages`), so its parts are parts of that crawl.
+A crawl of all links would write the same rows for the sample's links (`fetch_pages`), so its parts fit unchanged.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from webtext.base.storage import Folder
 
 
 def take_over(sample: PartSet, out: str, recipe: Recipe, links: PartSet) -> bool:
-    """Put the parts of the sample's pages set into the folder `out`, sealed as a crawl that has more to add.
+    """Put the parts of the sample's pages set into the folder `out`, sealed as an incomplete crawl.
 
-    False, and nothing done, where `out` was begun already, where one of the two is remote, or where the sample was fetched
-    under other settings. Files are linked where the disk allows it, else copied. One that is killed here leaves whole parts.
+    Returns False and does nothing if `out` is not empty, if one of the two is remote, or if the sample was fetched
+    under other settings. Files are hard-linked if the disk allows it, else copied. A kill leaves complete parts.
     """
     folder = Folder(out)
     if not (folder.is_local and sample.folder.is_local) or not _same_settings(sample.recipe, recipe.to_json()):
@@ -45,7 +45,7 @@ def take_over(sample: PartSet, out: str, recipe: Recipe, links: PartSet) -> bool
 
 
 def _same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two recipes differ in the share of the links at most."""
+    """Whether two recipes are equal except for the sample of the links."""
     of_any_share = [{**each, "settings": {**each["settings"], "sample": None}} for each in (one, other)]
     return of_any_share[0] == of_any_share[1]
 
@@ -53,5 +53,5 @@ def _same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _link(source: os.PathLike[str], target: os.PathLike[str]) -> None:
     try:
         os.link(source, target)
-    except OSError:  # another disk, or one that has no links
+    except OSError:  # on another disk, or on a disk without hard links
         shutil.copyfile(source, target)

@@ -1,9 +1,9 @@
-"""WARC/1.1 records around the bytes of an HTTP exchange as they came over the wire, and a CDXJ line to find each.
+"""Writes WARC/1.1 records of HTTP exchanges, byte for byte as they came over the wire, and a CDXJ line for each.
 
 Each record is its own gzip member, *stored*: bodies mostly come gzipped, and compressing them again was measured at 10
-times the CPU of the whole fetch. Nothing is decoded. One thing differs from the wire: the HTTP client has removed the
+times the CPU of the entire fetch. Nothing is decoded. One thing differs from the wire: the HTTP client has removed the
 chunks, so `Transfer-Encoding` is renamed `X-Crawler-Transfer-Encoding` and `Content-Length` fits what is stored.
-A body that the file holds already is not stored again: a `revisit` record says where it lies.
+A body that is already in the file is not stored again: a `revisit` record refers to it.
 Follows WARC 1.1 (ISO 28500:2017), and the layout of Common Crawl's files.
 """
 
@@ -36,7 +36,7 @@ _CONTENT_TYPES = {
     "request": "application/http;msgtype=request",
 }
 _SHA1 = "sha1:"
-_NO_BODY = _SHA1 + "3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"  # of no bytes
+_NO_BODY = _SHA1 + "3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"  # digest of an empty body
 _BASE32_PAIRS = [a + b for a, b in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
 _PIECES_AT_A_TIME = 1000  # IOV_MAX is 1024
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x20\x7f-\x9f]")
@@ -44,10 +44,10 @@ _NOT_IN_A_LINE = re.compile(r"[\x00-\x20\x7f-\x9f]")
 
 @dataclass(slots=True, kw_only=True)  # not frozen: that costs 4 µs
 class Exchange:
-    """One request and its response, as bytes; the body without chunks but otherwise as it came.
+    """One request and its response, as bytes. The body has no chunks but is otherwise as it came.
 
-    One that comes from an archive has no request and no address. Where it comes as a record, `head` is the record's HTTP
-    head and the body all that follows: both are stored as they are.
+    An exchange from an archive has no request and no address. If the archive returned a WARC record, `head` is the
+    record's HTTP head and `body` is the rest of the record, and both are stored unchanged.
     """
 
     url: str
@@ -58,24 +58,24 @@ class Exchange:
     status_line: bytes  # b"HTTP/1.1 200 OK"
     headers: Headers
     body: bytes
-    identified_type: str | None  # by the body's first bytes
+    identified_type: str | None  # media type by the body's first bytes
     head: bytes | None = None
-    origin: Sequence[tuple[str, str]] = ()  # more fields of the response record: which archive it comes from
+    origin: Sequence[tuple[str, str]] = ()  # further fields of the response record, which name the archive
 
 
 @dataclass(slots=True)
 class Stored:
-    """Where an exchange lies in its file."""
+    """The position of an exchange in its file."""
 
-    offset: int  # of the gzip member of its response, or of the revisit that stands for it
+    offset: int  # of the gzip member with its response or revisit record
     length: int  # of that member
     end: int  # of the last member of the exchange
-    index_line: str  # of CDXJ, without line end
+    index_line: str  # CDXJ, without line end
 
 
 @dataclass(slots=True)
 class _Original:
-    """A response that holds a body which later ones may refer to."""
+    """A response whose body later revisit records may refer to."""
 
     url: str
     date: str
@@ -83,16 +83,16 @@ class _Original:
 
 
 class WarcWriter:
-    """Writes one WARC file; the first record says who made it and how.
+    """Writes one WARC file, which starts with a warcinfo record.
 
-    An exchange is handed to the system as soon as it is complete: a process that dies leaves at most one torn record.
-    Memory: 500 bytes for each body that differs from those before it.
+    Each exchange is written to the file at once, so a killed process leaves at most one incomplete record.
+    Memory: 500 bytes for each distinct body.
     """
 
     def __init__(
         self, path: Path, name: str, about: Mapping[str, str], end: int = 0, index_lines: Iterable[str] = ()
     ) -> None:
-        """Begin a file; or go on at `end` of one whose exchanges have these lines, and cut off what lies behind."""
+        """Start a file, or resume one at offset `end` and cut off the rest; `index_lines` are its exchanges so far."""
         self._name = name
         self._originals: dict[str, _Original] = {}
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
@@ -112,13 +112,13 @@ class WarcWriter:
         self.close()
 
     def close(self) -> None:
-        """Close the file; nothing more can be written."""
+        """Close the file. Nothing more can be written."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def write(self, exchange: Exchange) -> Stored:
-        """Append the response and request records of `exchange`; a revisit for the response whose body is there already."""
+        """Append the response and request records of `exchange`. If the body is in the file, write a revisit record."""
         url = _one_line(exchange.url)
         date = warc_date(exchange.captured)
         digest = _sha1(exchange.body)
@@ -160,7 +160,7 @@ class WarcWriter:
         return Stored(offset, length, self.n_bytes, line)
 
     def _reference(self, original: _Original, digest: str) -> str:
-        """The headers that lead to the record with the body; file name and offset are an extension that Heritrix made."""
+        """Return the headers that locate the record with the body. File name and offset are Heritrix's extension."""
         return (
             f"WARC-Profile: {IDENTICAL_PAYLOAD}\r\nWARC-Truncated: length\r\n"
             f"WARC-Refers-To: {_record_id('response', original.url, original.date, digest)}\r\n"
@@ -169,28 +169,28 @@ class WarcWriter:
         )
 
     def _know_again(self, line: str) -> None:
-        """Take an exchange of the old file for an original, as `write` did."""
+        """Register an exchange of the resumed file as an original, as `write` did."""
         captured, fields = read_index_line(line)
         digest = _SHA1 + fields["digest"]
         if fields["mime"] != REVISIT_TYPE and digest != _NO_BODY:
             self._originals[digest] = _Original(fields["url"], warc_date(captured), int(fields["offset"]))
 
     def _write(self, pieces: Pieces) -> None:
-        """Hand all of it to the system. After an error (a full disk) a torn record lies behind the last whole one."""
+        """Write all pieces. An error (a full disk) leaves an incomplete record after the last complete one."""
         end = self.n_bytes
         for start in range(0, len(pieces), _PIECES_AT_A_TIME):
             some = pieces[start : start + _PIECES_AT_A_TIME]
             n_bytes = sum(map(len, some))
             n_written = os.pwritev(self._file, some, end)
-            while n_written < n_bytes:  # the disk is about to be full: the rest says so
+            while n_written < n_bytes:  # the disk is almost full: writing the rest raises the error
                 n_written += os.pwrite(self._file, b"".join(some)[n_written:], end + n_written)
             end += n_bytes
         self.n_bytes = end
 
 
-@functools.lru_cache(maxsize=64)  # many pages come in one second
+@functools.lru_cache(maxsize=64)  # many pages have the same second
 def warc_date(seconds: int) -> str:
-    """A WARC-Date.
+    """Format UTC seconds as a WARC-Date.
 
     >>> warc_date(0)
     '1970-01-01T00:00:00Z'
@@ -199,7 +199,7 @@ def warc_date(seconds: int) -> str:
 
 
 def stored_headers(headers: Headers, body_length: int) -> Headers:
-    """The response's headers, made true for a body whose transfer coding has been removed.
+    """Return the response's headers, corrected for a body whose transfer coding has been removed.
 
     >>> stored_headers([(b"Transfer-Encoding", b"chunked")], 5)
     [(b'X-Crawler-Transfer-Encoding', b'chunked'), (b'Content-Length', b'5')]
@@ -227,7 +227,10 @@ def _first(headers: Headers, name: bytes) -> str | None:
 
 
 def _record(kind: str, record_id: str, headers: str, block: bytes, body: bytes = b"") -> Pieces:
-    """`block` and `body` are the record's block. One with a body has a payload digest, and is not hashed twice."""
+    """Return a record whose block is `block` + `body`. With a body, `headers` must contain the payload digest.
+
+    Such a record gets no block digest, so that the body is hashed only once.
+    """
     if not body:
         headers += f"WARC-Block-Digest: {_sha1(block)}\r\n"
     head = (
@@ -244,18 +247,18 @@ def _http_head(first_line: bytes, headers: Headers) -> bytes:
 
 
 def _sha1(data: bytes) -> str:
-    """In base 32, as is usual. (`base64.b32encode` takes 14 µs, as long as the hash of a small page.)"""
+    """Return the SHA-1 in base 32, as WARC files have it. `base64.b32encode` takes 14 µs, like hashing a small page."""
     number = int.from_bytes(hashlib.sha1(data).digest(), "big")
     return _SHA1 + "".join([_BASE32_PAIRS[number >> shift & 0x3FF] for shift in range(150, -1, -10)])
 
 
 def _one_line(url: str) -> str:
-    """`url` as it may stand in a header and in an index: what would end the line or the field is percent-encoded."""
+    """Percent-encode the characters of `url` that would end a header line or an index field."""
     return _NOT_IN_A_LINE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), url)
 
 
 def _record_id(*parts: str) -> str:
-    """A function of what the record holds: the same exchange written twice has the same id (a UUID of version 5)."""
+    """Derive the record's id (a UUID of version 5) from its contents, so that equal exchanges have equal ids."""
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]
     return f"<urn:uuid:{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}>"

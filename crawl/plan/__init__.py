@@ -1,1 +1,1 @@
-"""What a crawl would take, before it is begun."""
+"""Estimates the time, traffic and disk space of a crawl before it starts."""

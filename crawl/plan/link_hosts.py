@@ -1,7 +1,7 @@
-"""The hosts of a links set: how many links each has, and which links are over a cap on pages per host.
+"""The number of links per host in a links set, and the links that exceed a cap on pages per host.
 
-Everything is counted in Arrow and NumPy: memory is a row for each host, and for a cap 36 bytes for each link of a host
-that is over it.
+Counting uses Arrow and NumPy. Memory is one row per host; a cap takes 36 bytes more for each link of a host that
+exceeds it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from webtext.base.partset import PartSet
 from webtext.crawl.pages.link_table import LinkTable
 
 _ROWS_AT_A_TIME = 65_536
-_FOLD_AT = 1 << 20  # rows of partial counts that are held before they are added up
+_FOLD_AT = 1 << 20  # rows of partial counts to collect before adding them up
 
 
 def hosts_of(urls: pa.Array) -> pa.Array:
-    """The host of each canonical URL, without port; empty where a URL has none.
+    """Return the host of each canonical URL, without its port, or an empty string if a URL has no host.
 
     >>> hosts_of(pa.array(["http://a.example:8080/b", "http://[::1]:80/", "https://c.example/?d:1"])).to_pylist()
     ['a.example', '[::1]', 'c.example']
     """
-    padded = pc.binary_join_element_wise(urls, "//", "")  # so that even an empty one has a third element
+    padded = pc.binary_join_element_wise(urls, "//", "")  # so that even an empty URL has a third element
     authorities = pc.list_element(pc.split_pattern(padded, "/", max_splits=3), 2)
     return pc.replace_substring_regex(authorities, ":[0-9]+$", "")
 
 
 def count_hosts(links: PartSet) -> pa.Table:
-    """(host, domain, n): how many links each host has; most first, then by name. `domain` is the registrable one."""
+    """Return a table (host, registrable domain, n) of links per host, largest first, then by name."""
     partial: list[pa.Table] = []
     for batch in _batches(links, ["url", "domain"]):
         ones = pa.array(np.ones(batch.num_rows, np.int64))
@@ -43,9 +43,9 @@ def count_hosts(links: PartSet) -> pa.Table:
 
 
 def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
-    """The links that are too many for their host: all but its `max_pages` of highest karma, then of earliest post.
+    """Return each host's links beyond its best `max_pages`, by karma (highest first), then by date (earliest first).
 
-    None are when there is no cap.
+    The table is empty if `max_pages` is None, which means no cap.
     """
     if max_pages is None:
         return LinkTable(())
@@ -62,7 +62,7 @@ def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
         for column, values in zip(columns, [*found, keys], strict=True):
             column.append(values)
     host, karma, created, key = (np.concatenate(column) for column in columns)
-    order = np.lexsort((key, created, ~karma, host))  # by host, then ~karma: its order, reversed, without overflow
+    order = np.lexsort((key, created, ~karma, host))  # ~karma sorts descending and, unlike -karma, can't overflow
     host = host[order]
     rank = np.arange(len(host)) - np.searchsorted(host, host)
     return LinkTable.of_keys(key[order[rank >= max_pages]])

@@ -1,9 +1,9 @@
-"""How long a crawl would take and how much it would bring, before it is begun; and what caps on pages per host would give.
+"""Estimates how long a crawl would take and how much it would fetch, without a cap on pages per host and with several.
 
-One host is asked one thing at a time, so its links take one after the other, each `delay` and an answer. The crawl lasts
-as long as the host that takes longest, unless all hosts together take longer at the chosen concurrency. Addresses are
-not known before names are looked up; if all hosts of one registrable domain share an address, and so its pace, the
-largest domain decides: the truth lies between the two. Hosts that are slow, busy or ask for a Crawl-delay take longer.
+A host gets one request at a time, so each of its links takes `delay` seconds plus the time of an answer. The crawl
+lasts as long as the host that takes longest, unless all hosts together take longer at the chosen concurrency. Addresses
+are unknown until names are looked up. If all hosts of a registrable domain share one address, and so its pace, the
+largest domain decides. The two estimates are bounds. Hosts that are slow, busy or ask for a Crawl-delay take longer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds between two requests to one host, and how many requests are under way over all hosts."""
+    """Seconds between two requests to one host, and requests at a time over all hosts."""
 
     delay: float
     concurrency: int
@@ -40,7 +40,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """A host or domain with many links, and the days that it takes alone."""
+    """A host or domain with many links, and the days that its links take."""
 
     name: str
     links: int
@@ -49,27 +49,27 @@ class Largest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderCap:
-    """What a crawl would be with so many pages per host at most; None is no cap."""
+    """The estimate for one cap on pages per host; None means no cap."""
 
     max_pages_per_host: int | None
     links: int
     links_ratio: float
     capped_hosts: int
     days_by_host: float  # the host that takes longest
-    days_by_domain: float  # the domain that takes longest, were it one address
+    days_by_domain: float  # the domain that takes longest, if all its hosts share one address
     days_by_concurrency: float  # all hosts together
     wire_bytes: int
     warc_bytes: int
 
     @property
     def days(self) -> float:
-        """How long the crawl lasts when every host has an address of its own."""
+        """Days that the crawl takes if every host has its own address."""
         return max(self.days_by_host, self.days_by_concurrency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The plan of one crawl."""
+    """The estimates for one crawl."""
 
     links: int
     hosts: int
@@ -79,19 +79,19 @@ class Plan:
     measured_in: str | None  # the pages set that the assumptions were measured in
     largest_hosts: tuple[Largest, ...]
     largest_domains: tuple[Largest, ...]
-    caps: tuple[UnderCap, ...]  # none first, then the loosest
+    caps: tuple[UnderCap, ...]  # without a cap first, then from the loosest cap to the tightest
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the plan as plain JSON values."""
         caps = [dataclasses.asdict(cap) | {"days": cap.days} for cap in self.caps]
         return dataclasses.asdict(self) | {"caps": caps}
 
 
 def make_plan(links: PartSet, settings: PlanSettings, fetch: FetchSettings, pages: PartSet | None = None) -> Plan:
-    """The plan for a links set, under the settings or under what an existing pages set measured.
+    """Return the plan for a links set, from the assumptions in `settings`, or as measured in `pages` if it is given.
 
-    The pace is that of `fetch` where the settings choose none. Memory is a row for each host. InputError when the pages
-    set has no rows to measure.
+    The pace comes from `settings`, or from `fetch` if `settings` leaves it open. Memory is one row per host. Raises
+    InputError if the pages set has no fetched page.
     """
     pace = Pace(
         fetch.delay if settings.delay is None else settings.delay,
@@ -120,7 +120,7 @@ def make_plan(links: PartSet, settings: PlanSettings, fetch: FetchSettings, page
 
 
 def measured(pages: PartSet, settings: PlanSettings) -> PlanSettings:
-    """The settings, with what the rows of a pages set say in place of what was assumed."""
+    """Return the settings with their assumptions replaced by averages over the rows of a pages set."""
     n_asked = n_pages = n_requests = response_bytes = warc_bytes = n_timed = milliseconds = 0
     for part in pages.parts:
         warc_bytes += sum(each.bytes for each in part.attachments if each.name.endswith(".warc.gz"))
@@ -133,7 +133,7 @@ def measured(pages: PartSet, settings: PlanSettings) -> PlanSettings:
         n_pages += len(rows) - rows["warc_length"].null_count
         response_bytes += pc.sum(rows["warc_length"]).as_py() or 0
     if not n_asked or not n_pages or not n_timed:
-        raise InputError(f"'{pages.folder.url}' has no page that was fetched", "leave --pages out, or name another set")
+        raise InputError(f"'{pages.folder.url}' has no fetched page", "leave --pages out, or name another set")
     return dataclasses.replace(
         settings,
         answer_seconds=milliseconds / 1000 / n_requests,
@@ -149,7 +149,7 @@ def _sums(group: npt.NDArray[np.int32], values: Counts, n_groups: int) -> Counts
 
 
 def _days(links: Counts, hosts: Counts, assumed: PlanSettings, pace: Pace) -> npt.NDArray[np.float64]:
-    """Days of one request after the other, robots.txt of each host among them."""
+    """Return the days that one request after the other takes, including robots.txt of each host."""
     requests = links * assumed.requests_per_link + hosts
     days: npt.NDArray[np.float64] = requests * (pace.delay + assumed.answer_seconds) / DAY
     return days
@@ -183,16 +183,16 @@ def _under_cap(
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan for people."""
+    """Return the plan as text for people."""
     assumed = plan.assumed
     source = f"measured in '{plan.measured_in}'" if plan.measured_in else "assumed"
     return "\n".join(
         [
             f"{plan.links:,} links on {plan.hosts:,} hosts of {plan.domains:,} domains",
             f"pace: {plan.pace.delay:g} s between requests to a host, {plan.pace.concurrency:,} requests at a time",
-            f"{source}: {assumed.answer_seconds:.3g} s an answer, {assumed.requests_per_link:.3g} requests a link, "
-            f"{assumed.page_ratio:.0%} of links give a page, {assumed.page_bytes:,} bytes a page "
-            f"and {assumed.record_bytes:,} beside it",
+            f"{source}: {assumed.answer_seconds:.3g} s per answer, {assumed.requests_per_link:.3g} requests per link, "
+            f"{assumed.page_ratio:.0%} of links lead to a page, {assumed.page_bytes:,} bytes per page "
+            f"and {assumed.record_bytes:,} more in WARC",
             "",
             *_lines(plan.largest_hosts, "hosts with most links"),
             "",
@@ -226,7 +226,7 @@ def _shown(days: float) -> str:
 
 
 def _size(n_bytes: int) -> str:
-    """Bytes in a unit that suits them.
+    """Return a number of bytes in the largest unit that fits.
 
     >>> _size(999), _size(42_000_000), _size(1_230_000_000_000)
     ('999 B', '42 MB', '1.2 TB')

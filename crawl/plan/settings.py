@@ -1,4 +1,4 @@
-"""The settings of `webtext crawl plan`: what it assumes of the web, and the pace that is chosen."""
+"""The settings of `webtext crawl plan`: the pace of the crawl, and assumptions about the web."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from webtext.base.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings:
-    """What the plan of a crawl is reckoned from. The defaults are round numbers; a pages set knows better (`--pages`)."""
+    """What a crawl plan is estimated from. The defaults are round numbers; `--pages` measures them in a pages set."""
 
-    delay: float | None = setting(None, "seconds between two requests to one host or address; off: [crawl.fetch]'s")
-    concurrency: int | None = setting(None, "requests under way at a time, over all hosts; off: [crawl.fetch]'s")
-    answer_seconds: float = setting(0.5, "seconds that one answer takes")
-    requests_per_link: float = setting(1.2, "requests that one link takes: redirects, second tries")
-    page_ratio: float = setting(0.6, "share of links that give a page, from 0 to 1")
-    page_bytes: int = setting(40_000, "bytes of a page as sent, which is how it is stored")
-    record_bytes: int = setting(2_000, "bytes that a page takes in WARC beside its body")
-    top: int = setting(20, "hosts and domains to name")
+    delay: float | None = setting(None, "seconds between two requests to one host or address; off: as in [crawl.fetch]")
+    concurrency: int | None = setting(None, "requests at a time, over all hosts; off: as in [crawl.fetch]")
+    answer_seconds: float = setting(0.5, "seconds per answer")
+    requests_per_link: float = setting(1.2, "requests per link, with redirects and retries")
+    page_ratio: float = setting(0.6, "share of links that lead to a page, from 0 to 1")
+    page_bytes: int = setting(40_000, "bytes per page as sent, which is how it is stored")
+    record_bytes: int = setting(2_000, "bytes per page in WARC besides its body")
+    top: int = setting(20, "number of hosts and domains to list")
 
     def __post_init__(self) -> None:
         for name in ("delay", "answer_seconds", "page_bytes", "record_bytes", "top"):

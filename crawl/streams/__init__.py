@@ -1,1 +1,1 @@
-"""Compressed files to lines of bytes, by several processes where a file allows it."""
+"""Compressed files to lines of bytes, with several processes per file if possible."""

@@ -1,6 +1,6 @@
-"""The process that decompresses for another one: started by crawl/streams/decoders.py, which says what it does.
+"""The process that decompresses for another one; crawl/streams/decoders.py starts it and describes it.
 
-It imports no more than that takes, so that it is at work before its reader is.
+It imports only what that needs, so that it starts to decompress before its reader is ready.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from webtext.crawl.streams.ring import FIRST_WORD, RingWriter
 
 START = "from webtext.crawl.streams.decoder import main; main()"
 END, BROKEN = range(FIRST_WORD, FIRST_WORD + 2)
-"""What it sends to its reader: that was all; the stream is broken, and how."""
+"""Its words to the reader: the end of the file; a broken stream, followed by reason and cause as JSON."""
 
 
 def main() -> None:
-    """Decompress a file into a ring. Arguments: path, file descriptor of the ring's memory."""
+    """Decompress a file into a ring. Arguments: the path, the file descriptor of the ring's memory."""
     path, memory = sys.argv[1], int(sys.argv[2])
     with open(path, "rb") as file, open(0, "rb", buffering=0) as freed, open(1, "wb", buffering=0) as words:
         ring = RingWriter(memory, words, freed)
         try:
-            for piece, stands in pieces_of(file):
-                ring.write(piece, stands=stands)
+            for piece, is_final in pieces_of(file):
+                ring.write(piece, is_final=is_final)
             ring.say(END)
         except StreamBroken as broken:
-            import json  # late: it takes a while, and few streams break
+            import json  # here, since the import takes a while and few streams break
 
             ring.take_back()
             ring.say(BROKEN, json.dumps([broken.reason, broken.cause]).encode())

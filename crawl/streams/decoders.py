@@ -1,9 +1,9 @@
 """A process that decompresses a local file while the reader works.
 
-The decoder (crawl/streams/decoder.py) reads the file by itself and puts what it decodes into a ring that it shares with the
-reader, which bounds how far it runs ahead; a decoder whose reader has ended ends at its next slot. It may be started before
-there is a process that reads: that one inherits the files of the ring. Of Zstandard it holds the window, up to 2 GiB. The
-reader gets the same bytes as from `decompress`, and the same failure at the same byte.
+The decoder (crawl/streams/decoder.py) reads the file and writes decompressed bytes to a ring shared with the reader.
+The ring bounds how far it runs ahead, and a decoder whose reader has exited exits at its next slot. It can be started
+before the reading process exists, which then inherits the files of the ring. For Zstandard the decoder needs memory for
+the window, up to 2 GiB. The reader gets the same bytes as from `decompress`, and the same failure at the same byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from webtext.crawl.streams.ring import RingReader, shared_memory
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The reader's side of a decoder's ring: files that a child which inherits them has under the same numbers."""
+    """The reader's side of a ring: file descriptors, which have the same numbers in a child that inherits them."""
 
     memory: int
     words: int
@@ -34,35 +34,35 @@ class Ring:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process has inherited it, and has not read it yet."""
+        """Whether this process has inherited the ring, and has not read it yet."""
         with contextlib.suppress(OSError):
             return _identity(self.memory) == self.identity
         return False
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[RingReader]:
-        """Read it; then it is closed."""
+        """Return the reader in a context that closes the ring at its end."""
         with _file(self.memory, "r+b") as memory, _file(self.words, "rb") as words, _file(self.freed, "wb") as freed:
             yield RingReader(memory.fileno(), words, freed)
 
     @property
     def files(self) -> tuple[int, int, int]:
-        """What a child must inherit."""
+        """The file descriptors that a child must inherit."""
         return self.memory, self.words, self.freed
 
     def close(self) -> None:
-        """Leave it to the child."""
+        """Close it in this process, so that only the child has it."""
         for file in self.files:
             os.close(file)
 
 
 @contextlib.contextmanager
 def decompressed_ahead(path: Path, started: Ring | None = None) -> Iterator[Iterator[memoryview]]:
-    """The decompressed bytes of a compressed file in chunks, each of which stays until the next one is asked for.
+    """Open an iterator of the decompressed bytes in chunks; a chunk is valid until the next one is requested.
 
-    A decoder starts at once, unless the ring of one that was `started` is here. It ends with the context: of a large
-    Zstandard window that takes the system a while, so leave it when all else is done. Asking for a chunk raises
-    StreamBroken where the stream ends.
+    Starts a decoder, unless this process has inherited the ring of one that was `started`. The decoder is killed at the
+    end of the context. Freeing a large Zstandard window takes the system a while, so leave the context last. The
+    iterator raises StreamBroken where the stream breaks.
     """
     with contextlib.ExitStack() as opened:
         is_here = started is not None and started.is_here
@@ -80,9 +80,9 @@ def _chunks(ring: RingReader) -> Iterator[memoryview]:
 
 @contextlib.contextmanager
 def started_decoder(path: Path) -> Iterator[Ring]:
-    """Start the decoder of a compressed file, for this process to read or a child that inherits the files of its ring.
+    """Start a decoder for a compressed file, to be read by this process or by a child that inherits its ring.
 
-    Whoever does not read the ring must close it, so that the decoder sees when the one who does has ended.
+    A process that does not read the ring must close it, so that the decoder notices when its reader has exited.
     """
     (words, telling), (given, freed) = os.pipe(), os.pipe()
     with shared_memory() as file, open(telling, "wb", buffering=0), open(given, "rb", buffering=0):

@@ -1,7 +1,7 @@
-"""Compressed files: xz, bzip2, Zstandard, gzip or plain, told apart by their first bytes and never by name.
+"""Decompress xz, bzip2, Zstandard and gzip files; the format is detected from the first bytes, never from the name.
 
-Everything streams: at most 64 KiB of compressed input are held, and what they inflate to (128 MB at the very worst, for a
-Zstandard bomb). Zstandard windows reach 2^31 bytes, as Reddit's dumps use them.
+Everything streams: at most 64 KiB of compressed input are in memory, and the bytes that they inflate to (128 MB at
+worst, for a Zstandard bomb). Zstandard windows of up to 2^31 bytes are accepted, since Reddit's dumps use them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import zstandard
 MAX_ZSTD_WINDOW_BYTES = 1 << 31
 CHUNK_BYTES = 1 << 20
 PIECE_BYTES = 32 << 10
-"""At most so much is decoded at a time, where the decoder can be told. The standard library's decoders begin their output with
-a block of 32 KiB; what is longer they gather and copy, in memory that is asked of the system and given back each time."""
+"""The most that is decoded at a time, if the decoder supports a limit. The standard library's decoders begin with an
+output block of 32 KiB. Longer output is gathered and copied, in memory that is allocated and freed each time."""
 
 
 class StreamBroken(Exception):
@@ -31,13 +31,13 @@ class StreamBroken(Exception):
 
 
 class Codec(NamedTuple):
-    """One format: how its files begin, and what decodes them."""
+    """One format: its magic bytes and its decoder."""
 
     name: str
     magics: tuple[bytes, ...]
     decoder: Callable[[], Any]
     feed_bytes: int
-    padding: bytes = b""  # what may stand between two frames
+    padding: bytes = b""  # allowed between two frames
 
 
 XZ = Codec("xz", (b"\xfd7zXZ\x00",), lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), 64 << 10, padding=b"\x00")
@@ -47,44 +47,45 @@ ZSTANDARD = Codec(
     "Zstandard",
     (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))),
     lambda: zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES).decompressobj(),
-    # Small feeds: this decoder cannot be told how much to give out, and 4 bytes of input may inflate to 128 KiB.
+    # Small, since this decoder can't limit its output, and 4 bytes of input may inflate to 128 KiB; larger feeds are
+    # hardly faster. `stream_reader` ends silently where a file is cut; `decompressobj` knows that a frame isn't done.
     4 << 10,
 )
 MAGIC_BYTES = 6
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """The format of a file that begins so; None for plain bytes."""
+    """Return the format of a file that begins with `head`; None for plain bytes."""
     return next((codec for codec in (XZ, BZIP2, ZSTANDARD, GZIP) if head.startswith(codec.magics)), None)
 
 
 def decompress(file: BinaryIO) -> Iterator[bytes]:
-    """The decompressed bytes in chunks of about CHUNK_BYTES, frame after frame. Raises StreamBroken where the stream ends."""
+    """Yield the decompressed bytes in chunks of about CHUNK_BYTES. Raises StreamBroken where the stream breaks."""
     gathered: list[bytes] = []
-    n_bytes = n_standing = 0
+    n_bytes = n_final = 0
     try:
-        for piece, stands in pieces_of(file):
-            if stands and not gathered and len(piece) >= CHUNK_BYTES // 4:  # long enough not to be copied
+        for piece, is_final in pieces_of(file):
+            if is_final and not gathered and len(piece) >= CHUNK_BYTES // 4:  # long enough not to be copied
                 yield piece
                 continue
             gathered.append(piece)
             n_bytes += len(piece)
-            if stands:
-                n_standing = len(gathered)
+            if is_final:
+                n_final = len(gathered)
                 if n_bytes >= CHUNK_BYTES:
                     yield b"".join(gathered)
-                    gathered, n_bytes, n_standing = [], 0, 0
+                    gathered, n_bytes, n_final = [], 0, 0
     except StreamBroken:
-        yield b"".join(gathered[:n_standing])
+        yield b"".join(gathered[:n_final])
         raise
     yield b"".join(gathered)
 
 
 def pieces_of(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """What `decompress` gives, in pieces as the library makes them, some of them empty; and whether all stands up to there.
+    """Yield (piece, is_final): decompressed bytes, possibly empty, and whether all bytes up to there are final.
 
-    What came after the last piece that stood must not be used when StreamBroken comes: the break is found where checksums
-    are wrong, or codes that cannot be, and what was decoded shortly before may be wrong as well.
+    If StreamBroken is raised, discard the pieces after the last final one. Damage is noticed only at a wrong
+    checksum or an impossible code, so the bytes decoded shortly before may be wrong as well.
     """
     head = file.read(MAGIC_BYTES)
     codec = codec_of(head)
@@ -119,7 +120,7 @@ def _decoded(codec: Codec, file: BinaryIO, head: bytes) -> Iterator[tuple[bytes,
 
 
 def _inflate(decoder: Any, data: bytes) -> Iterator[tuple[bytes, bool]]:
-    """All that `data` inflates to; in bounded pieces where the decoder can bound them, which stand by CHUNK_BYTES."""
+    """Yield what `data` inflates to, in bounded pieces if the decoder supports it; final every CHUNK_BYTES."""
     if not data:
         return
     if not hasattr(decoder, "needs_input"):
@@ -130,6 +131,6 @@ def _inflate(decoder: Any, data: bytes) -> Iterator[tuple[bytes, bool]]:
         piece = decoder.decompress(data, min(PIECE_BYTES, CHUNK_BYTES - n_bytes))
         data, n_bytes = b"", n_bytes + len(piece)
         is_over = decoder.eof or decoder.needs_input
-        stands = is_over or n_bytes == CHUNK_BYTES
-        yield piece, stands
-        n_bytes = 0 if stands else n_bytes
+        is_final = is_over or n_bytes == CHUNK_BYTES
+        yield piece, is_final
+        n_bytes = 0 if is_final else n_bytes

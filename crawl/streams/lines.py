@@ -1,7 +1,6 @@
-"""Lines of a compressed file, told apart as bytes before anything is decoded: a character that straddles two chunks stays whole.
+"""Lines of a compressed file, split as bytes before decoding, so that a character across two chunks stays intact.
 
-A file may be read in shares, by several workers at once: each decompresses the whole of it and takes the lines that
-begin in every so-manieth stretch.
+Several workers can read a file in shares: each decompresses all of it, and takes the lines that begin in its stretches.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompre
 
 MAX_LINE_BYTES = 16 << 20
 STRETCH_BYTES = 8 << 20
-LOOK_BYTES = 16 << 10  # that are copied to find a newline in them
+LOOK_BYTES = 16 << 10  # copied at a time to find a newline
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Batch = tuple[int, bytes | memoryview | Unreadable]
-"""Whole lines, without the last one's newline, and the byte position of the first in the decompressed file."""
+"""The byte position of the first line in the decompressed file, and complete lines, without the last newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +29,22 @@ class Share:
     of: int = 1
 
     def holds(self, position: int) -> bool:
-        """Whether a line that begins here is in it."""
+        """Whether a line that begins at this byte is in the share."""
         return position // STRETCH_BYTES % self.of == self.index
 
 
 def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-    """Each line that is not blank, without its newline, with its byte position in the decompressed stream.
+    """Yield (byte position in the decompressed stream, line) for each line that is not blank, without its newline.
 
-    A line longer than MAX_LINE_BYTES comes as Unreadable (`line_too_long`) and is never held whole. A stream that breaks
-    off gives all that came before, then one Unreadable for the line that was cut and whatever followed it.
+    A line longer than MAX_LINE_BYTES becomes Unreadable (`line_too_long`) and is never in memory as a whole. A broken
+    stream yields all lines before the break, then one Unreadable for the line that was cut and everything after it.
     """
     for batch in read_batches(decompress(file)):
         yield from lines_of(batch)
 
 
 def lines_of(batch: Batch) -> Iterator[tuple[int, bytes | Unreadable]]:
-    """The lines of a batch that are not blank: a blank line holds no record, so it is none that could be lost."""
+    """Yield the lines of a batch that are not blank; a blank line is not a record."""
     position, lines = batch
     if isinstance(lines, Unreadable):
         yield position, lines
@@ -59,12 +58,13 @@ def lines_of(batch: Batch) -> Iterator[tuple[int, bytes | Unreadable]]:
 
 
 def read_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[Batch]:
-    """The lines of a decompressed file as `read_lines` gives them, many at a time.
+    """Yield the lines of `read_lines`, many at a time.
 
-    A batch is of at most two CHUNK_BYTES, or one line; lines within one chunk are not copied, and stay as long as it does.
+    A batch has at most two CHUNK_BYTES, or one line. Lines within one chunk are not copied, so they are valid only as
+    long as the chunk.
     """
     start = 0
-    begun = _Line()  # the line that the next chunk goes on with
+    begun = _Line()  # the line that continues in the next chunk
     try:
         for chunk in _in_pieces(chunks):
             first, end = 0, _last_newline(chunk)
@@ -85,7 +85,7 @@ def read_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[Batch]:
 
 
 def _in_pieces(chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
-    """Chunks of at most two CHUNK_BYTES: what a Zstandard bomb gives at a time is 128 MiB."""
+    """Yield chunks of at most two CHUNK_BYTES; one chunk from a Zstandard bomb can be 128 MiB."""
     for chunk in (memoryview(each) for each in chunks):
         if len(chunk) <= 2 * CHUNK_BYTES:
             yield chunk
@@ -94,7 +94,7 @@ def _in_pieces(chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
 
 
 def _first_newline(chunk: memoryview) -> int:
-    """Where the first newline is; -1 without any."""
+    """Return the position of the first newline; -1 if there is none."""
     for at in range(0, len(chunk), LOOK_BYTES):
         if (found := bytes(chunk[at : at + LOOK_BYTES]).find(b"\n")) >= 0:
             return at + found
@@ -102,7 +102,7 @@ def _first_newline(chunk: memoryview) -> int:
 
 
 def _last_newline(chunk: memoryview) -> int:
-    """Where the last newline is; -1 without any."""
+    """Return the position of the last newline; -1 if there is none."""
     for end in range(len(chunk), 0, -LOOK_BYTES):
         at = max(0, end - LOOK_BYTES)
         if (found := bytes(chunk[at:end]).rfind(b"\n")) >= 0:
@@ -111,13 +111,13 @@ def _last_newline(chunk: memoryview) -> int:
 
 
 def _unmarked(start: int, lines: bytes | memoryview) -> Batch:
-    """The batch, without the mark that some editors put before the first line."""
+    """Return the batch without the byte order mark that some editors write before the first line."""
     has_mark = start == 0 and lines[: len(BYTE_ORDER_MARK)] == BYTE_ORDER_MARK
     return (len(BYTE_ORDER_MARK), lines[len(BYTE_ORDER_MARK) :]) if has_mark else (start, lines)
 
 
 def batches_of(share: Share, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The lines that begin in the share's stretches."""
+    """Yield the lines that begin in the share's stretches."""
     if share.of == 1:
         yield from batches
         return
@@ -135,14 +135,14 @@ def batches_of(share: Share, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def _first_line_from(lines: bytes | memoryview, at: int) -> int:
-    """Where the first line that begins at `at` or later begins; beyond the end when none does."""
+    """Return the start of the first line that begins at `at` or later; beyond the end if there is none."""
     before = max(0, at - 1)
     newline = bytes(lines[before:]).find(b"\n") if at <= len(lines) else -1
     return before + newline + 1 if newline >= 0 else len(lines) + 1
 
 
 class _Line:
-    """A line that comes in pieces; beyond MAX_LINE_BYTES only its length is kept."""
+    """A line that arrives in pieces; beyond MAX_LINE_BYTES only its length is kept."""
 
     def __init__(self) -> None:
         self.n_bytes = 0
@@ -156,7 +156,7 @@ class _Line:
             self._pieces.clear()
 
     def batch(self, start: int) -> Batch:
-        """The line alone, which begins at `start`."""
+        """Return a batch of this one line, which begins at `start`."""
         return (
             (start, _too_long(self.n_bytes))
             if self.n_bytes > MAX_LINE_BYTES

@@ -1,4 +1,4 @@
-"""A small real web on loopback, good and hostile, and a links set that points into it."""
+"""Fixtures: a small real web on loopback, good and hostile, and links sets that point into it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Request(NamedTuple):
 
 
 class LocalWeb:
-    """A server on 127.0.0.1 ... 127.0.0.8, one port, that writes the very bytes a test plants, and logs what it is asked."""
+    """A server on one port of 127.0.0.1 ... 127.0.0.8 that sends exactly the bytes a test plants, and logs requests."""
 
     def __init__(self, hosts: Sequence[str] = HOSTS) -> None:
         self._hosts = hosts
         self.requests: list[Request] = []
         self.hold_after: int | None = None
-        """While this is a number, that request and the later ones get no answer: whoever asks does not get any further."""
+        """If this is a number, that request and all later ones get no answer, so that the crawler stops there."""
         self.port = 0
         self._servers: list[asyncio.Server] = []
         self._answers: dict[tuple[str, str], bytes | Answer] = {}
@@ -54,7 +54,7 @@ class LocalWeb:
         return f"http://127.0.0.{host}:{self.port}{path}"
 
     def plant(self, path: str, answer: bytes | Answer, host: int = 1) -> str:
-        """Answer `path` on that host with raw bytes, or by a coroutine; returns its URL."""
+        """Answer `path` on that host with raw bytes or by a coroutine. Returns its URL."""
         self._answers[f"127.0.0.{host}", path] = answer
         return self.url(path, host)
 
@@ -72,11 +72,11 @@ class LocalWeb:
         return self.page(path, b"", f"Location: {to}", host=host, status="302 Found")
 
     def answer(self, host: str, path: str) -> bytes | Answer:
-        """What is planted at that address; a test may put another function here."""
+        """Return what is planted at that address. A test may replace this function."""
         return self._answers.get((host, path), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
     def paths(self, host: int = 1, robots: bool = False) -> list[str]:
-        """The paths that host was asked for, in order."""
+        """Return the paths requested from that host, in order."""
         asked = [request.path for request in self.requests if request.host == f"127.0.0.{host}"]
         return [path for path in asked if robots or path != "/robots.txt"]
 
@@ -131,7 +131,7 @@ def web() -> Iterator[LocalWeb]:
 
 
 class Wire:
-    """Where this process connected to or sent datagrams: noted below asyncio and aiohttp, by the interpreter itself."""
+    """The addresses that this process connected or sent datagrams to, recorded by the interpreter's audit hook."""
 
     def __init__(self, web: LocalWeb) -> None:
         self.reached: list[tuple[str, int]] = []
@@ -155,7 +155,7 @@ sys.addaudithook(lambda event, arguments: [wire.note(event, arguments) for wire 
 
 @pytest.fixture
 def wire(web: LocalWeb) -> Iterator[Wire]:
-    """Fails the test that uses it when anything but the local web was reached."""
+    """Fail the test that uses this fixture if anything but the local web was reached."""
     guard = Wire(web)
     _listening.append(guard)
     try:
@@ -167,7 +167,7 @@ def wire(web: LocalWeb) -> Iterator[Wire]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What the system's resolver knows in this test: host name -> addresses; any other name is unknown."""
+    """What the system's resolver knows in this test, as host name -> addresses. All other names are unknown."""
     known: dict[str, list[str]] = {}
 
     def look_up(host: str) -> list[str]:
@@ -183,7 +183,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 def outcomes(
     crawl: Callable[..., Rows], web: LocalWeb, make_links: Callable[..., str], tmp_path: Path
 ) -> Callable[..., Rows]:
-    """Crawl these links: name -> URL, or what the local web answers; hosts take turns. Returns the rows by name."""
+    """Crawl links, given as name -> URL or as name -> answer to plant, on hosts in turn. Returns the rows by name."""
 
     def run(plan: Mapping[str, str | bytes | Answer], out: str = "pages", **changes: Any) -> Rows:
         urls = {
@@ -198,7 +198,7 @@ def outcomes(
 
 @pytest.fixture
 def make_links(tmp_path: Path) -> Callable[..., str]:
-    """Write a links set of these URLs; returns its folder. Called again with more URLs it grows."""
+    """Write a links set of these URLs and return its folder. When called again with more URLs, the set grows."""
 
     def make(urls: Sequence[str], name: str = "links", karma: Mapping[str, int] = MappingProxyType({})) -> str:
         writer = SetWriter(str(tmp_path / name), "links", Recipe(stage="test", code_version=1, settings={}))
@@ -234,7 +234,7 @@ Rows = dict[str, dict[str, Any]]
 def settings_for(web: LocalWeb) -> Callable[..., FetchSettings]:
     """Settings with small limits that open the local web and nothing else.
 
-    The limits on time are long ones: a test that wants them to pass sets its own, and asks only for what is to be late.
+    Its time limits are long. A test of a time limit sets its own, and requests only what is to be late.
     """
 
     def make(**changes: Any) -> FetchSettings:
@@ -259,13 +259,13 @@ def crawl(settings_for: Callable[..., FetchSettings]) -> Callable[..., Rows]:
 
 @pytest.fixture
 def rows_of() -> Callable[[PartSet], Rows]:
-    """The rows of a pages set by URL; no link may have two."""
+    """Return the rows of a pages set by URL, and check that no link has two."""
     return _rows_of
 
 
 @pytest.fixture
 def bodies() -> Callable[[Path], dict[str, bytes]]:
-    """Target URI -> decoded body of every page, as warcio reads them; no URI may come twice."""
+    """Return target URI -> decoded body of every page, as read by warcio, and check that no URI occurs twice."""
 
     def read(folder: Path) -> dict[str, bytes]:
         found: list[tuple[str, bytes]] = []
@@ -285,7 +285,7 @@ def bodies() -> Callable[[Path], dict[str, bytes]]:
 
 
 def original_body(folder: Path, revisit: Any) -> bytes:
-    """The body that a revisit record of warcio's refers to, decoded."""
+    """Return the decoded body that a revisit record, read by warcio, refers to."""
     header = revisit.rec_headers.get_header
     with open(folder / header("WARC-Refers-To-Filename"), "rb") as file:
         file.seek(int(header("WARC-Refers-To-File-Offset")))

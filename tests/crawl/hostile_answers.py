@@ -1,4 +1,4 @@
-"""Answers of hostile servers, for a `LocalWeb` to give: each writes until it is cut off, or for as long as it says."""
+"""Answers of hostile servers for a `LocalWeb`. Each writes until it is cut off, or for the time that it states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 MiB = 2**20
 NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False}
 IN_A_SECOND = {"total_seconds": 1.0, **NO_ROBOTS}
-"""Settings for a crawl of nothing but what is to be late: robots.txt may be too, on a busy machine, and is not obeyed."""
+"""Settings for a crawl of late answers only. robots.txt may be late too on a busy machine, and is not obeyed."""
 
 
 def redirect(location: str | bytes, *headers: str) -> bytes:
@@ -21,7 +21,7 @@ def redirect(location: str | bytes, *headers: str) -> bytes:
 
 
 def answer(body: bytes = b"<html>page", *headers: str, status: str = "200 OK") -> bytes:
-    """A whole answer; text/html unless a header says otherwise."""
+    """Return a complete answer, which is text/html unless a header says otherwise."""
     lines = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(body)}"]
     if not any(header.lower().startswith("content-type:") for header in headers):
         lines.append("Content-Type: text/html")
@@ -36,7 +36,7 @@ async def endless(writer: asyncio.StreamWriter) -> None:
 
 
 async def body_drip(writer: asyncio.StreamWriter) -> None:
-    """Would be whole after three hours."""
+    """Send a body that would be complete after three hours."""
     writer.write(HEAD + b"Content-Length: 100000\r\n\r\n")
     while True:
         writer.write(b"x")
@@ -81,7 +81,7 @@ async def tiny_chunks(writer: asyncio.StreamWriter) -> None:
 
 
 async def small_chunks(writer: asyncio.StreamWriter) -> None:
-    """Of two bytes: each becomes an object of its own, as those of one byte do not."""
+    """Send chunks of two bytes: unlike chunks of one byte, each becomes an object of its own."""
     writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"2\r\nxy\r\n" * 5000)
@@ -129,14 +129,14 @@ async def short_body(writer: asyncio.StreamWriter) -> None:
 
 @cache
 def gzip_bomb() -> bytes:
-    """256 KiB that become 256 MiB."""
+    """Return 256 KiB that decompress to 256 MiB."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     return b"".join([packer.compress(bytes(16 * MiB)) for _ in range(16)]) + packer.flush()
 
 
 @cache
 def brotli_bomb() -> bytes:
-    """A few hundred bytes that become 256 MiB."""
+    """Return a few hundred bytes that decompress to 256 MiB."""
     import brotli
 
     packer = brotli.Compressor(quality=5)
@@ -145,7 +145,7 @@ def brotli_bomb() -> bytes:
 
 @cache
 def zstd_bomb() -> bytes:
-    """A few kilobytes that become 256 MiB and ask for a window of 2 GiB."""
+    """Return a few kilobytes that decompress to 256 MiB and ask for a window of 2 GiB."""
     import zstandard
 
     parameters = zstandard.ZstdCompressionParameters(window_log=31, compression_level=1)

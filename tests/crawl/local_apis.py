@@ -65,7 +65,7 @@ class LocalApis:
         return ApiSettings(**{**defaults, **changes})
 
     def options(self, **changes: Any) -> list[str]:
-        """The same as command-line options."""
+        """Return the settings as command-line options."""
         settings = self.settings(**changes)
         names = [name for name in settings.__slots__ if getattr(settings, name) not in (None, ())]
         flat = [(name, getattr(settings, name)) for name in names]
@@ -150,7 +150,7 @@ def listing(posts: list[dict[str, Any]], after: str | None = None) -> dict[str, 
 
 
 def post(number: int, **fields: Any) -> dict[str, Any]:
-    """A post of Reddit's as its API gives it today, with what we read."""
+    """A post as Reddit's API returns it today, with the fields that we read."""
     return {
         "id": f"p{number}",
         "name": f"t3_p{number}",
@@ -168,7 +168,7 @@ def post(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def recorded(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The answers of a recorded session with Reddit, tokens apart."""
+    """Return the answers of a recorded session with Reddit, without tokens."""
     cassette = json.loads((folder / "crawl" / "reddit" / f"praw_{name}.json").read_text())
     bodies = [each["response"]["body"]["string"] for each in cassette["interactions"]]
     return [answer for body in bodies if "access_token" not in (answer := json.loads(body))]

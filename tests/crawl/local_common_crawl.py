@@ -48,17 +48,17 @@ class LocalCommonCrawl:
         }
 
     def page(self, url: str, date: str = "2017-12-01", body: bytes = b"", **columns: Any) -> None:
-        """Add a record and its row; `columns` say otherwise."""
+        """Add a record and its row. `columns` replace the row's values."""
         body = body or f"<html>{url} {date} {len(self._rows)}</html>".encode()
         self._exchange(url, date, body, b"200 OK", (b"Content-Type", b"text/html"), **columns)
 
     def redirect(self, url: str, to: str, date: str = "2017-12-01", **columns: Any) -> None:
-        """Add a captured redirect; its row goes to the subset 'crawldiagnostics'."""
+        """Add a captured redirect, whose row goes to the subset 'crawldiagnostics'."""
         location = [(b"Location", to.encode())] if to else []
         self._exchange(url, date, b"moved", b"302 Found", *location, **{"fetch_status": 302} | columns)
 
     def revisit(self, url: str, of: str, body: bytes, date: str, original_date: str, **headers: str) -> None:
-        """Add a revisit as other crawlers write them, without file and offset, and its row; `headers` say otherwise."""
+        """Add a revisit as other crawlers write it (without file and offset) and its row. `headers` replace its own."""
         digest = base64.b32encode(hashlib.sha1(body).digest()).decode()
         member = revisit_record(url, f"{date}T00:00:00Z", of, f"{original_date}T00:00:00Z", digest, **headers)
         offset = self._writer.n_bytes
@@ -78,7 +78,7 @@ class LocalCommonCrawl:
             identified_type="text/html",
         )
         place = self._writer.write(exchange)
-        self._writer._originals.clear()  # Common Crawl stores each body whole
+        self._writer._originals.clear()  # Common Crawl stores every body, not revisits
         self.row(url, date, place.offset, place.length, body, **columns)
 
     def row(self, url: str, date: str, offset: int, length: int, body: bytes, **columns: Any) -> None:
@@ -125,7 +125,7 @@ class LocalCommonCrawl:
 
 
 def revisit_record(url: str, date: str, of: str, original_date: str, digest: str, **headers: str) -> bytes:
-    """A revisit of identical payload, as a gzip member; `headers` (`_` for `-`) are put in place of its own."""
+    """Return a revisit with an identical payload, as a gzip member. `headers` (`_` for `-`) replace its own."""
     block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-Seen: again\r\n\r\n"
     lines = {
         "WARC-Type": "revisit",
@@ -144,7 +144,7 @@ def revisit_record(url: str, date: str, of: str, original_date: str, digest: str
 
 
 def schema_of(path: Path) -> pa.Schema:
-    """The flat schema of cc-index-table, as it is published."""
+    """Return the flat schema of cc-index-table, as published."""
     types = {"string": pa.string(), "timestamp": pa.timestamp("ms"), "short": pa.int16(), "integer": pa.int32()}
     fields = json.loads(path.read_text())["fields"]
     return pa.schema([pa.field(field["name"], types[field["type"]]) for field in fields])

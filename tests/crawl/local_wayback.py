@@ -51,7 +51,7 @@ class LocalWayback:
         )
 
     def asked(self) -> list[dict[str, list[str]]]:
-        """The queries that the index got."""
+        """Return the queries that the index received."""
         return [parse_qs(urlsplit(path).query) for path in self.web.paths(ARCHIVE) if path.startswith("/cdx")]
 
     def _answer(self, host: str, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Which addresses may be connected to, and how a name becomes one of them."""
+"""Which addresses may be connected to, and how a name is resolved to one of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_public_address_may_be_connected_to(address: str) -> None:
     assert AddressRule().refusal(address, 443) is None
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_text_that_is_not_an_address_is_refused() -> None:
     assert AddressRule().refusal("example.com", 80) == "address_not_public"
 
 
@@ -51,7 +51,7 @@ def test_a_port_of_another_service_is_refused(port: int) -> None:
 
 
 @pytest.mark.parametrize("port", [80, 443, 8000, 8080, 8443, 3000, 65535])
-def test_a_port_where_web_servers_live_is_not_refused(port: int) -> None:
+def test_a_port_of_web_servers_is_not_refused(port: int) -> None:
     assert AddressRule().refusal("8.8.8.8", port) is None
 
 
@@ -79,7 +79,7 @@ def test_allow_address_opens_exactly_that(
 @pytest.mark.parametrize(
     "text", ["", "example.com", "10.0.0.1/8", "127.0.0.1:0", "127.0.0.1:70000", "[::1", "1.2.3.4:x"]
 )
-def test_allow_address_refuses_what_is_no_address(text: str) -> None:
+def test_allow_address_rejects_text_that_is_not_an_address(text: str) -> None:
     with pytest.raises(ConfigError, match="--allow-address"):
         AllowedAddress.parse(text)
 
@@ -90,7 +90,7 @@ def test_without_a_contact_only_this_machine_is_open() -> None:
     assert rule.refusal("8.8.8.8", 80) == rule.refusal("10.0.0.1", 80) == "contact_missing"
 
 
-def test_loopback_hosts_are_known_by_name_and_by_number() -> None:
+def test_loopback_hosts_are_recognized_by_name_and_by_number() -> None:
     assert is_loopback_host("LOCALHOST.")
     assert is_loopback_host("127.1.2.3")
     assert not is_loopback_host("localhost.example.com")
@@ -114,7 +114,7 @@ def test_one_private_answer_among_public_ones_refuses_the_name() -> None:
         resolved(["8.8.8.8", "10.0.0.1"])
 
 
-def test_ten_thousand_answers_are_all_judged() -> None:
+def test_all_of_ten_thousand_answers_are_judged() -> None:
     public = [str(ipaddress.ip_address("8.0.0.0") + i) for i in range(10_000)]
     assert resolved(public) == "8.0.0.0"
     with pytest.raises(Refused):
@@ -135,7 +135,7 @@ def test_a_name_is_looked_up_once_so_a_second_answer_cannot_differ() -> None:
     assert asyncio.run(ask()) == ["8.8.8.8"] * 6
 
 
-def test_the_next_address_is_tried_when_asked_for() -> None:
+def test_the_next_address_is_pinned_on_request() -> None:
     async def ask() -> list[str]:
         resolver = PinnedResolver(AddressRule(), lambda _: ["8.8.8.8", "8.8.4.4"])
         try:
@@ -160,12 +160,12 @@ def test_no_socket_is_made_for_a_forbidden_address() -> None:
 
 
 @pytest.mark.parametrize("host", ["", "a" * 64 + ".example", ".".join(["a" * 60] * 5), "nul\0.example"])
-def test_what_is_no_host_name_is_an_error_of_the_system_kind(host: str) -> None:
+def test_text_that_is_not_a_host_name_raises_os_error(host: str) -> None:
     with pytest.raises((OSError, ValueError)):
         system_lookup(host)
 
 
-def test_a_look_up_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_up_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.crawl.resolver.LOOKUP_SECONDS", 0.05)
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What a captured record leads on to, a redirect's target or a revisit's original, is looked up in the same archive."""
+"""Redirects and revisits in archives: the target or the original is looked up in the same archive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JUDGED = (
     "redirects",
     "status",
     "opt_outs",
-)  # the columns that say what came of a link
+)  # the columns with the result of a link
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ def test_a_captured_redirect_is_followed_inside_the_index(
     assert (page.url, page.raw) == (end, b"<html>there</html>")
 
 
-def test_rows_are_those_of_the_web(
+def test_archived_redirects_give_the_same_rows_as_live_ones(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """The same pages, once living and once archived: every kind of redirect comes to the same end."""
+    """The same pages, live and archived: every kind of redirect has the same result."""
     web = crawl_archive.web
     web.page("/robots.txt", "User-agent: *\nDisallow: /closed", "Content-Type: text/plain", host=3)
     pages = {path: host for host, path in ((1, "/page"), (2, "/other"), (2, "/third"), (3, "/closed"))}
@@ -73,7 +73,7 @@ def test_rows_are_those_of_the_web(
         "/twice-a": web.url("/third", 2),
         "/twice-b": web.url("/third", 2),
     }
-    hops = ["/pong", *(f"/{i}" for i in range(1, 8))]  # that are no links
+    hops = ["/pong", *(f"/{i}" for i in range(1, 8))]  # not links themselves
     for path, host in pages.items():
         crawl_archive.page(web.page(path, f"<html>{path}", host=host))
     for path, target in redirects.items():
@@ -86,7 +86,7 @@ def test_rows_are_those_of_the_web(
     contact = "https://example.org/"
     living = crawl(links, tmp_path / "living", contact=contact)
     archived = crawl(links, tmp_path / "archived", contact=contact, **crawl_archive.settings)
-    twice = [web.url("/twice-a"), web.url("/twice-b")]  # of two links to one page, the first to get there has it
+    twice = [web.url("/twice-a"), web.url("/twice-b")]  # of two links to one page, the first one to reach it has it
     for url in living.keys() - set(twice):
         was, now = ({name: rows[url][name] for name in JUDGED} for rows in (living, archived))
         assert now == was, url
@@ -114,14 +114,14 @@ def test_a_redirect_out_of_the_index_is_left_to_the_next_source(
     crawl_archive.write_index()
     [row] = crawl(make_links([link]), tmp_path / "alone", **crawl_archive.settings).values()
     assert (row["reason"], row["redirects"], row["requests"]) == ("not_archived", [link], 1)
-    assert row["cause"] == f"leads to {web.url('/gone-from-the-index')}"
+    assert row["cause"] == f"redirects to {web.url('/gone-from-the-index')}"
     settings = crawl_archive.settings | {"sources": ("common-crawl", "web")}
     [row] = crawl(make_links([link]), tmp_path / "both", **settings).values()
     assert (row["outcome"], row["source"], row["requests"]) == ("fetched", "web", 3)
     assert row["cause"].startswith("common-crawl: not_archived")
 
 
-def test_a_page_under_the_key_is_better_than_a_redirect_to_it(
+def test_a_page_with_the_same_key_is_preferred_to_a_redirect(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     link, slash = crawl_archive.web.url("/a"), crawl_archive.web.url("/a/")
@@ -135,7 +135,7 @@ def test_a_page_under_the_key_is_better_than_a_redirect_to_it(
 def test_a_redirect_to_another_spelling_of_itself_ends(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """Both have one key, under which the index has the redirect and nothing else."""
+    """Both spellings have the same key, and the index has only the redirect under it."""
     link, slash = crawl_archive.web.url("/a"), crawl_archive.web.url("/a/")
     crawl_archive.redirect(link, slash)
     crawl_archive.write_index()
@@ -143,7 +143,7 @@ def test_a_redirect_to_another_spelling_of_itself_ends(
     assert (row["reason"], row["redirects"], row["requests"]) == ("not_archived", [link], 1)
 
 
-def test_a_redirect_that_is_not_what_its_index_says_leads_nowhere(
+def test_a_redirect_that_contradicts_its_index_is_not_followed(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     link, end = crawl_archive.web.url("/a"), crawl_archive.web.url("/end")
@@ -182,10 +182,10 @@ BODY = b"<html>the same words</html>"
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_a_revisit_is_the_page_that_it_had_again(
+def test_a_revisit_gets_the_body_of_its_original(
     is_link: bool, crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """Whether its original is another link's page or nobody's."""
+    """The original may be another link's page or no link's."""
     link, other = crawl_archive.web.url("/a"), crawl_archive.web.url("/other")
     crawl_archive.page(other, "2010-01-01", BODY)
     crawl_archive.page(other, "2011-01-01", b"<html>other words</html>")
@@ -200,7 +200,7 @@ def test_a_revisit_is_the_page_that_it_had_again(
     assert (pages[link].http_headers.get("X-Seen"), pages[link].date) == ("again", "2017-12-01T00:00:00Z")
 
 
-def test_a_page_of_its_own_is_better_than_a_revisit(
+def test_a_page_is_preferred_to_a_revisit(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     link = crawl_archive.web.url("/a")
@@ -224,7 +224,7 @@ def test_a_page_of_its_own_is_better_than_a_revisit(
     ],
     ids=lambda doubt: f"{next(iter(doubt))}={next(iter(doubt.values()))[-12:]}",
 )
-def test_a_revisit_that_leaves_a_doubt_is_no_page(
+def test_an_ambiguous_revisit_is_not_a_page(
     doubt: dict[str, str], crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     link, other = crawl_archive.web.url("/a"), crawl_archive.web.url("/other")

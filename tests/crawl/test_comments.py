@@ -1,4 +1,4 @@
-"""Reddit's comments: one vote for each URL that readers see, with the comment's score."""
+"""Reddit's comments: one vote per URL that readers see, with the comment's score."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_bodies_are_unescaped_exactly_once() -> None:
     assert [post.url for post in votes(body="&gt; http://quoted.com/\n\n&amp;gt; text")] == ["http://quoted.com/"]
 
 
-def test_a_hidden_score_is_no_score() -> None:
+def test_a_hidden_score_is_null() -> None:
     assert [post.score for post in votes(score=1, score_hidden=True)] == [None]
     assert [post.score for post in votes(score=1, score_hidden=False)] == [1]
     assert [post.score for post in votes(score=None)] == [None]
 
 
-def test_rows_changed_as_those_of_submissions_did() -> None:
+def test_old_rows_are_read_like_those_of_submissions() -> None:
     (post,) = votes(created_utc="1388534400", score=5.0, id=None, name="t1_c1", retrieved_utc="6")
     assert (post.created, post.score, post.post_id, post.retrieved) == (1388534400, 5, "c1", 6)
     (post,) = votes(over_18=True, _meta={"retrieved_2nd_on": 7}, retrieved_on=6)
@@ -81,7 +81,7 @@ def test_relative_links_are_reddits_own() -> None:
     ]
 
 
-def test_a_lone_surrogate_in_a_body_costs_nothing() -> None:
+def test_a_lone_surrogate_in_a_body_does_not_lose_the_comment() -> None:
     (post,) = RedditComments().parse(b'{"id": "1", "body": "\\ud83d http://a.com/x"}')  # type: ignore[misc]
     assert post.url == "http://a.com/x"
 
@@ -118,7 +118,7 @@ def test_many_lines_are_read_at_once_and_bad_ones_are_left() -> None:
 VALUES = {"string": "12", "int": 12, "float": 12.5, "bool": True, "null": None, "object": {}, "array": []}
 
 
-def test_every_type_that_december_2017_holds_is_read(shared_data: Path) -> None:
+def test_every_type_in_the_schema_of_december_2017_is_read(shared_data: Path) -> None:
     schema = json.loads((shared_data / "crawl/reddit/arctic_schema_RC_2017-12.json").read_text())[0]["schema"]
     usual = {name: VALUES[types[0]["type"]] for name, types in schema.items()} | {"body": "http://a.com/"}
     assert {"id", "body", "score", "created_utc", "retrieved_on", "subreddit"} <= set(schema)

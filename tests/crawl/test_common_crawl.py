@@ -1,4 +1,4 @@
-"""Pages out of a small Common Crawl: a real WARC behind a server with ranges, and an index made from it."""
+"""Pages from a small Common Crawl: a real WARC file on a server with ranges, and an index made from it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def crawl_archive(web: Any, tmp_path: Path, shared_data: Path) -> LocalCommonCra
     return LocalCommonCrawl(web, tmp_path / "cc", shared_data)
 
 
-def test_a_page_comes_with_its_record_as_it_is(
+def test_a_page_keeps_the_bytes_of_its_record(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url, absent = crawl_archive.web.url("/a?b=1"), crawl_archive.web.url("/absent")
@@ -72,7 +72,7 @@ def test_a_page_comes_with_its_record_as_it_is(
 def test_neighbouring_records_come_in_one_request(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """Clusters of ten records, kept apart by one that nobody wants."""
+    """Clusters of ten records, separated by a record that no link needs."""
     urls = []
     for cluster in range(4):
         for page in range(10):
@@ -87,7 +87,7 @@ def test_neighbouring_records_come_in_one_request(
     assert sum(row["requests"] for row in rows.values()) == 4
 
 
-def test_a_group_has_no_large_gap_and_no_great_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_has_a_bounded_gap_and_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common_crawl, "MAX_RANGE_BYTES", 100)
 
     def groups(*places: tuple[str, int, int], gap: int = 10) -> list[list[int]]:
@@ -104,7 +104,7 @@ def test_a_group_has_no_large_gap_and_no_great_length(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("settings", "best"), [({}, "1999-01-01"), ({"archive_before": "2018-01-01"}, "2017-06-01")], ids=["vote", "before"]
 )
-def test_the_capture_that_is_wished_for_is_taken(
+def test_the_preferred_capture_is_taken(
     settings: dict[str, Any],
     best: str,
     crawl: Any,
@@ -124,7 +124,7 @@ def test_the_capture_that_is_wished_for_is_taken(
     assert row["captured"] == seconds(best)
 
 
-def test_a_truncated_capture_is_better_than_none_and_another_spelling_too(
+def test_a_truncated_capture_or_another_spelling_is_better_than_none(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     cut, slash = crawl_archive.web.url("/cut"), crawl_archive.web.url("/slash")
@@ -139,7 +139,7 @@ def test_a_truncated_capture_is_better_than_none_and_another_spelling_too(
 def test_links_under_one_key_share_no_page(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """Two links whose best capture is that of a third URL: one gets it. A link's own capture is its own."""
+    """The best capture of two links is of a third URL: only one of them gets it. A link's own capture is its own."""
     plain, slash = crawl_archive.web.url("/a"), crawl_archive.web.url("/a/")
     upper, own = crawl_archive.web.url("/A"), crawl_archive.web.url("/a?")
     crawl_archive.page(own)
@@ -153,7 +153,7 @@ def test_links_under_one_key_share_no_page(
 def test_row_groups_that_no_link_needs_are_not_read(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """The second row group is overwritten: whoever reads it fails."""
+    """The second row group is overwritten, so that reading it fails."""
     first, second = crawl_archive.web.url("/a"), crawl_archive.web.url("/b")
     crawl_archive.page(first)
     crawl_archive.page(second)
@@ -171,7 +171,7 @@ def test_row_groups_that_no_link_needs_are_not_read(
         crawl(make_links([first, second]), tmp_path / "more", **crawl_archive.settings)
 
 
-def test_stretches_of_links_and_files_of_the_index_change_nothing(
+def test_blocks_of_links_and_files_of_the_index_make_no_difference(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls = [crawl_archive.web.url(f"/{i:03}") for i in range(60)]
@@ -186,7 +186,7 @@ def test_stretches_of_links_and_files_of_the_index_change_nothing(
     assert {row["outcome"] for row in rows.values()} == {"fetched"}
 
 
-def test_today_s_robots_txt_is_asked_before_the_archive(
+def test_the_current_robots_txt_is_checked_before_the_archive(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     web = crawl_archive.web
@@ -212,7 +212,7 @@ def test_an_opt_out_in_an_archived_page_is_obeyed(
     assert (row["outcome"], row["reason"]) == ("refused", "noai_meta")
 
 
-def test_what_is_not_what_the_index_says_is_a_counted_failure_and_spoils_no_other(
+def test_a_record_that_contradicts_the_index_fails_alone(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     web = crawl_archive.web
@@ -261,7 +261,7 @@ async def endless(writer: asyncio.StreamWriter) -> None:
     ],
     ids=["whole", "no range", "other range", "huge", "odd", "endless"],
 )
-def test_a_file_server_that_lies_is_found_out(
+def test_wrong_answers_of_a_file_server_are_detected(
     answer: Any, crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     urls = [crawl_archive.web.url(f"/{i}") for i in range(2)]
@@ -273,7 +273,7 @@ def test_a_file_server_that_lies_is_found_out(
     assert {row["reason"] for row in rows.values()} == {"archive_damaged"}
 
 
-def test_a_folder_serves_as_well_as_a_server(
+def test_a_folder_works_like_a_file_server(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url = crawl_archive.web.url("/a")
@@ -285,7 +285,7 @@ def test_a_folder_serves_as_well_as_a_server(
     assert crawl_archive.ranges == []
 
 
-def test_a_file_server_that_wants_less_gets_less_and_one_that_fails_ends_the_run(
+def test_a_busy_file_server_is_asked_less_and_a_failing_one_ends_the_run(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_server, "RETRY_SECONDS", 0.005)
@@ -314,7 +314,7 @@ def test_a_file_server_that_wants_less_gets_less_and_one_that_fails_ends_the_run
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "no parquet", "another table"])
-def test_an_index_that_is_none_is_refused(
+def test_an_invalid_index_is_rejected(
     what: str, crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     folder = tmp_path / "cc/index"
@@ -329,7 +329,7 @@ def test_an_index_that_is_none_is_refused(
 
 
 def test_real_records_of_common_crawl_fit_their_index(shared_data: Path) -> None:
-    """Answers of index.commoncrawl.org and data.commoncrawl.org, as cdx_toolkit recorded them."""
+    """Answers of index.commoncrawl.org and data.commoncrawl.org, as recorded by cdx_toolkit."""
     n_checked = 0
     for name in ("cdxt_test_warc_prefix_1", "cdxt_test_capture_object"):
         index: dict[str, dict[str, str]] = {}
@@ -350,7 +350,7 @@ def test_real_records_of_common_crawl_fit_their_index(shared_data: Path) -> None
 
 
 @pytest.mark.parametrize("n_bytes", [10, 1_000_000, 50_000_000])
-def test_a_record_that_unpacks_to_too_much_is_refused_without_unpacking_it(n_bytes: int) -> None:
+def test_a_record_that_decompresses_to_too_much_is_rejected_early(n_bytes: int) -> None:
     import gzip
 
     block = b"HTTP/1.1 200 OK\r\n\r\n" + bytes(n_bytes)
@@ -366,7 +366,7 @@ def test_a_record_that_unpacks_to_too_much_is_refused_without_unpacking_it(n_byt
         read_record(member, 100_000)
 
 
-def test_the_index_may_lie_behind_an_fsspec_url(
+def test_the_index_may_be_at_an_fsspec_url(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url = crawl_archive.web.url("/a")
@@ -378,7 +378,7 @@ def test_the_index_may_lie_behind_an_fsspec_url(
     assert row["outcome"] == "fetched"
 
 
-def test_a_crawl_from_archives_goes_on_where_it_was(
+def test_a_crawl_from_archives_resumes(
     crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     archived, living = crawl_archive.web.url("/archived"), crawl_archive.web.page("/living")
@@ -414,8 +414,8 @@ with LinkJoin() as join:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at open files as Linux shows them")
-def test_scratch_files_lie_on_disk_without_a_name(tmp_path: Path) -> None:
-    """So that nothing is left behind by a run that is killed."""
+def test_scratch_files_have_no_name(tmp_path: Path) -> None:
+    """So a killed run leaves nothing behind."""
     said = subprocess.run(
         [sys.executable, "-c", SCRATCH], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True
     )

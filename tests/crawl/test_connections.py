@@ -1,4 +1,4 @@
-"""What goes over the wire for a page, and what becomes of the connection: seen by a server that notes every byte."""
+"""The bytes sent for a page, and whether the connection is kept, as seen by a server that records every byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
 class NotingServer:
-    """Answers each request with the next of `answers` (by default a page), `None` by closing; notes heads by connection."""
+    """Answers each request with the next of `answers` (by default a page; None closes). Logs heads per connection."""
 
     def __init__(self) -> None:
         self.heads: list[list[bytes]] = []
@@ -71,7 +71,7 @@ def server() -> Iterator[NotingServer]:
 
 
 def ask(server: NotingServer, *targets: str, read: bool = True) -> list[bytes]:
-    """Ask for these, one after the other; the bodies."""
+    """Request these one after the other, and return the bodies."""
 
     async def run() -> list[bytes]:
         rule = AddressRule((AllowedAddress.parse("127.0.0.1"),))
@@ -91,13 +91,13 @@ def ask(server: NotingServer, *targets: str, read: bool = True) -> list[bytes]:
     return asyncio.run(run())
 
 
-def test_the_head_that_is_sent_is_the_one_that_is_returned_and_nothing_else_is_in_it(server: NotingServer) -> None:
+def test_the_returned_head_is_the_one_that_was_sent(server: NotingServer) -> None:
     assert ask(server, "/a?b=%20c") == [b"<html>"]
     host = f"127.0.0.1:{server.port}".encode()
     assert server.heads == [[b"GET /a?b=%20c HTTP/1.1\r\nHost: " + host + b"\r\nAccept: text/html\r\n\r\n"]]
 
 
-def test_a_request_record_holds_the_bytes_that_were_sent(
+def test_a_request_record_has_the_bytes_that_were_sent(
     server: NotingServer, crawl: Any, make_links: Any, tmp_path: Any
 ) -> None:
     url = f"http://127.0.0.1:{server.port}/page?"
@@ -124,7 +124,7 @@ def test_a_connection_whose_body_has_not_all_come_is_closed(server: NotingServer
     assert [len(heads) for heads in server.heads] == [1, 1]
 
 
-def test_a_kept_connection_that_the_server_closes_is_asked_again_on_a_new_one(server: NotingServer) -> None:
+def test_a_request_on_a_closed_connection_is_sent_again_on_a_new_one(server: NotingServer) -> None:
     server.answers = [PAGE, None, PAGE]
     assert ask(server, "/1", "/2") == [b"<html>"] * 2
     assert [[head.split()[1] for head in heads] for heads in server.heads] == [[b"/1", b"/2"], [b"/2"]]
@@ -137,7 +137,7 @@ def test_a_server_that_closes_twice_has_failed(server: NotingServer) -> None:
     assert len(server.heads) == 2
 
 
-def test_interim_answers_are_passed_over(server: NotingServer) -> None:
+def test_interim_answers_are_skipped(server: NotingServer) -> None:
     server.answers = [b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 3 + PAGE]
     assert ask(server, "/1") == [b"<html>"]
 

@@ -21,13 +21,13 @@ Compress = Callable[[bytes], bytes]
 
 
 def text(n_bytes: int, seed: int = 3) -> bytes:
-    """Lines that shrink to about a third."""
+    """Lines that compress to about a third."""
     chance = random.Random(seed)
     return b"".join(b'{"id":"%x"}\n' % chance.getrandbits(48) for _ in range(n_bytes // 20 + 1))[:n_bytes]
 
 
 def outcome(pieces: Callable[[], object]) -> tuple[bytes, str | None]:
-    """All bytes that come, and how the stream breaks."""
+    """Return all bytes, and the reason if the stream breaks."""
     read = b""
     try:
         for piece in pieces():  # type: ignore[attr-defined]
@@ -38,7 +38,7 @@ def outcome(pieces: Callable[[], object]) -> tuple[bytes, str | None]:
 
 
 def in_blocks(data: bytes, block_bytes: int) -> bytes:
-    """One xz stream of several blocks, as `xz --block-size` makes it: spliced from streams of one block each."""
+    """One xz stream of several blocks, like that of `xz --block-size`, spliced from streams of one block each."""
 
     def number(value: int) -> bytes:
         return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + number(value >> 7)
@@ -60,7 +60,7 @@ def in_blocks(data: bytes, block_bytes: int) -> bytes:
 
 
 def _record_of(index: bytes) -> bytes:
-    """The two numbers of an index of one block."""
+    """Return the two numbers in an index of one block."""
     at = 2
     for _ in range(2):
         while index[at] >= 0x80:
@@ -74,7 +74,7 @@ XZ_BLOCKS = in_blocks(text(700_000), 100_000)
 ZSTANDARD = zstandard.ZstdCompressor(write_checksum=True).compress(text(3_000_000))
 
 
-def test_a_spliced_xz_file_is_what_liblzma_takes_for_one() -> None:
+def test_liblzma_accepts_a_spliced_xz_file() -> None:
     assert lzma.decompress(XZ_BLOCKS) == text(700_000)
 
 
@@ -88,7 +88,7 @@ def damaged(packed: bytes, at: float) -> bytes:
     [
         BZIP2_BLOCKS,
         XZ_BLOCKS,
-        lzma.compress(text(3_000_000), preset=0),  # one block: nothing to cut
+        lzma.compress(text(3_000_000), preset=0),  # one block
         lzma.compress(text(1000)) + bytes(4) + lzma.compress(text(2000)),
         BZIP2_BLOCKS[:-30],
         XZ_BLOCKS[: len(XZ_BLOCKS) // 2],
@@ -97,7 +97,7 @@ def damaged(packed: bytes, at: float) -> bytes:
         damaged(XZ_BLOCKS, 0.9999),  # in the footer
         BZIP2_BLOCKS + b"no stream",
         BZIP2_BLOCKS[:-4] + bytes(4),  # the checksum of all blocks
-        b"".join(bz2.compress(b"%d\n" % number) for number in range(100)),  # of so small blocks many are held back
+        b"".join(bz2.compress(b"%d\n" % number) for number in range(100)),  # many small blocks
         ZSTANDARD + ZSTANDARD,
         ZSTANDARD[: len(ZSTANDARD) // 2],
         damaged(ZSTANDARD, 0.6),
@@ -130,8 +130,8 @@ ZEROS = bytes(150 << 20)
 
 
 @pytest.mark.parametrize("packer", ["xz", "bz2", "zst"])
-def test_bombs_come_in_bounded_pieces(packer: str) -> None:
-    """150 MiB of zeros: no piece is longer than what one feed of Zstandard may inflate to, here and there a little over."""
+def test_bombs_are_decoded_in_bounded_pieces(packer: str) -> None:
+    """150 MiB of zeros: no piece is much longer than one feed of Zstandard may inflate to."""
     packers = {
         "xz": lambda: lzma.compress(ZEROS, preset=0),
         "bz2": lambda: bz2.compress(ZEROS),
@@ -152,8 +152,8 @@ def test_ten_thousand_empty_frames_give_nothing(frame: bytes) -> None:
     assert b"".join(decompress(io.BytesIO(frame * 10_000))) == b""
 
 
-def test_of_a_damaged_bzip2_block_nothing_is_given(tmp_path: Path) -> None:
-    """Its checksum, which stands at its end, is the first to tell; what it holds before is as long as many pieces."""
+def test_nothing_of_a_damaged_bzip2_block_is_returned(tmp_path: Path) -> None:
+    """The damage is noticed only at the checksum, at the end of the block, which is as long as many pieces."""
     lines = b"".join(b'{"id":"%d","title":"%x"}\n' % (i, i * i) for i in range(60_000))
     packed = bytearray(bz2.compress(lines))
     packed[len(packed) // 4] ^= 1  # in the first of two blocks

@@ -1,4 +1,4 @@
-"""Dump files: compression by content, lines as bytes, and every schema change that twenty years of Reddit have made."""
+"""Dump files: compression by content, lines as bytes, and every schema change in twenty years of Reddit."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ LINES = TEXT.splitlines()
         "blank lines",
     ],
 )
-def test_compression_is_told_by_content(data: bytes) -> None:
+def test_compression_is_detected_from_the_content(data: bytes) -> None:
     assert lines_of(data) == LINES
 
 
@@ -113,7 +113,7 @@ def test_positions_are_byte_offsets_in_the_decompressed_file() -> None:
         assert data[position : position + len(line)] == line
 
 
-def test_carriage_returns_before_newlines_are_blanks_of_json() -> None:
+def test_carriage_returns_before_newlines_are_json_whitespace() -> None:
     lines = lines_of(b'{"id":"1"}\r\n\r\n{"id":"2"}\r\n')
     assert [only(line).post_id for line in lines if isinstance(line, bytes)] == ["1", "2"]
 
@@ -121,7 +121,7 @@ def test_carriage_returns_before_newlines_are_blanks_of_json() -> None:
 @given(st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"")), max_size=12), st.integers(1, 50))
 @settings(max_examples=150, deadline=None)
 def test_chunk_edges_change_nothing(lines: list[bytes], chunk: int) -> None:
-    """Also in the middle of a character: nothing is decoded before it is whole."""
+    """Also in the middle of a character: a line is decoded only when it is complete."""
     data = b"{" + b"\n".join(lines)  # no compression's magic
 
     class Dripping(io.BytesIO):
@@ -134,7 +134,7 @@ def test_chunk_edges_change_nothing(lines: list[bytes], chunk: int) -> None:
 @pytest.mark.parametrize(
     "compress", [lzma.compress, bz2.compress, zstandard.compress, gzip.compress], ids=["xz", "bz2", "zst", "gz"]
 )
-def test_truncated_streams_give_what_they_hold_and_one_failure(compress: object) -> None:
+def test_truncated_streams_yield_their_lines_and_one_failure(compress: object) -> None:
     rng = random.Random(7)
     lines = [
         json.dumps({"id": str(i), "r": rng.random(), "s": rng.random(), "t": rng.random()}).encode()
@@ -149,7 +149,7 @@ def test_truncated_streams_give_what_they_hold_and_one_failure(compress: object)
 
 
 @pytest.mark.parametrize("compress", [lzma.compress, bz2.compress, gzip.compress], ids=["xz", "bz2", "gz"])
-def test_damaged_streams_give_one_failure(compress: object) -> None:
+def test_damaged_streams_yield_one_failure(compress: object) -> None:
     data = bytearray(compress(random.Random(7).randbytes(300_000)))  # type: ignore[operator]
     data[150_000:150_016] = bytes(16)
     last = lines_of(bytes(data))[-1]
@@ -157,7 +157,7 @@ def test_damaged_streams_give_one_failure(compress: object) -> None:
     assert last.reason == "damaged_stream"
 
 
-def test_a_100_mb_line_is_counted_and_never_held() -> None:
+def test_a_100_mb_line_is_counted_and_never_in_memory() -> None:
     data = zstandard.compress(b'{"id":"1"}\n' + b'{"t":"' + b"x" * (100 << 20) + b'"}\n{"id":"2"}')
     first, long, last = lines_of(data)
     assert (first, last) == (b'{"id":"1"}', b'{"id":"2"}')
@@ -178,7 +178,7 @@ def test_a_long_line_without_end_is_bounded_too() -> None:
 # --- Reddit's schema, month by month ---------------------------------------------------------------------------------
 
 
-def test_the_real_dump_of_june_2005_is_read_whole(shared_data: Path) -> None:
+def test_every_post_of_the_real_dump_of_june_2005_is_read(shared_data: Path) -> None:
     with open(shared_data / "crawl/reddit/RS_v2_2005-06.xz", "rb") as file:
         posts = [only(line) for _, line in RedditDump().records(file) if isinstance(line, bytes)]
     assert len(posts) == 103
@@ -205,7 +205,7 @@ def test_created_utc_and_score_may_be_floats() -> None:
     assert (post.created, post.score) == (1369592697, 5)
 
 
-def test_null_score_in_late_2017_and_null_url_in_2022_are_told_not_crashed_on() -> None:
+def test_null_score_in_late_2017_and_null_url_in_2022_are_read() -> None:
     assert parse(score=None).score is None
     assert parse(url=None, domain=None).url is None
 
@@ -218,7 +218,7 @@ def test_missing_fields_are_like_null() -> None:
 
 
 @pytest.mark.parametrize("is_self", ["absent", None])
-def test_self_posts_are_told_without_is_self(is_self: str | None) -> None:
+def test_self_posts_are_recognized_without_is_self(is_self: str | None) -> None:
     def post(**fields: object) -> bool:
         row = {"id": "88", "url": "http://a.com/", **fields} | ({} if is_self else {"is_self": None})
         return only(json.dumps(row).encode()).is_self
@@ -237,8 +237,8 @@ def test_when_the_score_was_read_has_three_names() -> None:
     assert parse(_meta=None).retrieved is None
 
 
-def test_a_crosspost_is_its_own_post_whatever_it_carries_of_the_other() -> None:
-    """The row nests the whole row of the post it repeats, under names that the fields of its own have too."""
+def test_a_crosspost_is_a_post_of_its_own() -> None:
+    """Its row contains the row of the original post, with fields of the same names."""
     nested = {"id": "77", "url": "http://b.com/", "score": 900, "created_utc": 1, "is_self": True, "over_18": True}
     post = parse(crosspost_parent="t3_77", crosspost_parent_list=[nested], url="http://b.com/", score=4)
     assert (post.post_id, post.url, post.score, post.created) == ("88", "http://b.com/", 4, 1119552314)
@@ -246,16 +246,16 @@ def test_a_crosspost_is_its_own_post_whatever_it_carries_of_the_other() -> None:
     assert not post.over_18
 
 
-def test_a_deleted_author_takes_no_vote_away() -> None:
+def test_a_post_of_a_deleted_author_still_votes() -> None:
     assert parse(author="[deleted]", author_fullname=None, _meta={"removal_type": "deleted"}).score == 8
 
 
-def test_scores_below_zero_stay_what_they_are() -> None:
+def test_negative_scores_are_kept() -> None:
     assert parse(score=-7).score == -7
     assert parse(score=-(2**63)).score == -(2**63)
 
 
-def test_names_stand_in_for_ids() -> None:
+def test_names_replace_missing_ids() -> None:
     assert parse(id=None, name="t3_abc").post_id == "abc"
     assert failure(b'{"url": "http://a.com/"}') == "no_post_id"
 
@@ -279,7 +279,7 @@ def test_paths_are_reddits_own_pages() -> None:
     assert parse(url="//example.com/").url == "//example.com/"
 
 
-def test_half_an_emoji_in_a_title_costs_nothing() -> None:
+def test_half_an_emoji_in_a_title_does_not_lose_the_post() -> None:
     line = (
         b'{"id":"88","title":"\\ud83d","url":"http://a.com/\\ud83d","subreddit":"x\\ude00","score":3,"created_utc":1}'
     )
@@ -327,7 +327,7 @@ VALUES = {"string": "12", "int": 12, "float": 12.5, "bool": True, "null": None, 
 
 
 @pytest.mark.parametrize("month", MONTHS)
-def test_every_type_that_a_month_holds_is_read(shared_data: Path, month: str) -> None:
+def test_every_type_in_a_months_schema_is_read(shared_data: Path, month: str) -> None:
     """One row for each type of each field, as the month's published schema lists them."""
     schema = json.loads((shared_data / f"crawl/reddit/arctic_schema_{month}.json").read_text())[0]["schema"]
     usual = {name: VALUES[types[0]["type"]] for name, types in schema.items()}

@@ -1,4 +1,4 @@
-"""Where a redirect may not lead, by the links' own recipe and the user's lists."""
+"""Sites that a redirect may not lead to, by the links' recipe and the user's lists."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from webtext.crawl.fetch.exclusions import Exclusions, unnamed_lists
         ("http://127.0.0.1/", {}, False),
     ],
 )
-def test_sites_are_left_out_as_the_links_leave_them_out(url: str, settings: dict[str, Any], excluded: bool) -> None:
+def test_sites_excluded_from_the_links_are_excluded(url: str, settings: dict[str, Any], excluded: bool) -> None:
     assert Exclusions(settings).excludes(url) is excluded
 
 
-def test_blocked_domains_are_left_out_with_their_subdomains(tmp_path: Path) -> None:
+def test_blocked_domains_are_excluded_with_their_subdomains(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# name: sellers\nblocked.example\n")
     domains = DomainBlocklists.read([str(tmp_path / "list.txt")])
     rule = Exclusions({}, domains)

@@ -1,4 +1,4 @@
-"""What comes of each link: good pages, hostile servers, TLS, the contact."""
+"""The result of each link: good pages, hostile servers, TLS, the contact."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_every_bad_page_is_a_counted_reason(crawl: Any, web: Any, make_links: Ma
 
 def test_a_port_where_nobody_listens_is_a_failed_connection(crawl: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # and does not listen: nobody else may meanwhile
+        held.bind(("127.0.0.1", 0))  # bound but not listening, so that no other process can listen there
         url = f"http://127.0.0.1:{held.getsockname()[1]}/"
         [row] = crawl(make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",), **NO_ROBOTS).values()
         assert row["reason"] == "connection_failed"
@@ -154,7 +154,7 @@ def test_a_port_where_nobody_listens_is_a_failed_connection(crawl: Any, make_lin
 
 @pytest.fixture
 def tls_server(tmp_path: Path) -> Iterator[tuple[int, Path, list[bytes]]]:
-    """A TLS server on 127.0.0.1 that answers with a page: its port, its own certificate, what it was sent."""
+    """Run a TLS server on 127.0.0.1 that answers with a page. Yields its port, certificate and received bytes."""
     certificate = tmp_path / "server.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=x -addext subjectAltName=IP:127.0.0.1"
     try:
@@ -183,7 +183,7 @@ def tls_server(tmp_path: Path) -> Iterator[tuple[int, Path, list[bytes]]]:
         yield listener.getsockname()[1], certificate, received
 
 
-def test_a_page_over_tls_is_fetched_only_when_its_certificate_is_vouched_for(
+def test_a_page_over_tls_is_fetched_only_with_a_valid_certificate(
     crawl: Any,
     bodies: Any,
     make_links: MakeLinks,
@@ -250,13 +250,13 @@ def test_the_contact_is_sent(crawl: Any, web: Any, make_links: MakeLinks, tmp_pa
 
 
 @pytest.mark.parametrize("contact", ["", "a\r\nX: y", "me (home)", "é@example.org", " "])
-def test_a_contact_that_cannot_stand_in_a_header_is_refused(contact: str) -> None:
+def test_a_contact_that_is_not_allowed_in_a_header_is_rejected(contact: str) -> None:
     with pytest.raises(ConfigError, match="contact"):
         FetchSettings(contact=contact)
 
 
 def test_every_reason_is_documented_as_it_is_counted() -> None:
-    readme = (Path(__file__).parents[2] / "crawl/fetch/README.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).parents[2] / "docs/reference/crawl-fetch.md").read_text(encoding="utf-8")
     for reason, (outcome, meaning) in REASONS.items():
         assert f"| `{reason}` | {outcome} | {meaning} |" in readme
 
@@ -276,11 +276,11 @@ def test_a_folder_holds_one_share(
 ) -> None:
     links = make_links([web.page("/page", host=host) for host in range(1, 9)])
     crawl(links, tmp_path / "pages", share="1/2")
-    with pytest.raises(InputError, match="begun with other settings: share"):
+    with pytest.raises(InputError, match="started with other settings: share"):
         crawl(links, tmp_path / "pages", share="2/2")
 
 
 @pytest.mark.parametrize("share", ["", "0/2", "3/2", "1", "1/0", "a/b", "1/-2", "1 / 2"])
-def test_a_share_that_is_none_is_refused(share: str) -> None:
+def test_an_invalid_share_is_rejected(share: str) -> None:
     with pytest.raises(ConfigError, match="expected K/N"):
         FetchSettings(share=share)

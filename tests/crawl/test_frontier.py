@@ -1,4 +1,4 @@
-"""Waiting links, host by host."""
+"""The frontier: links waiting to be fetched, by host."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_hosts_differ_by_name_and_not_by_port_or_scheme(tmp_path: Path) -> None:
     assert [len(queue) for queue in found] == [2, 1]
 
 
-def test_no_link_makes_no_queue(tmp_path: Path) -> None:
+def test_an_empty_frontier_has_no_queues(tmp_path: Path) -> None:
     assert queues([], tmp_path) == []
 
 

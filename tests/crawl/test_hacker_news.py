@@ -55,7 +55,7 @@ def links_of(links: PartSet) -> dict[str, dict[str, Any]]:
 
 
 def test_a_month_of_stories_is_cut_until_each_slice_fits(apis: LocalApis, tmp_path: Path) -> None:
-    """2,500 stories in one hour do not fit in an answer of 1,000: slices halve there, and nothing is lost or twice there."""
+    """2,500 stories in an hour do not fit in an answer of 1,000: slices are halved, and nothing is lost or repeated."""
     rush = [story(number, START + 5 * DAY + number) for number in range(2500)]
     quiet = [story(10_000 + day, START + day * DAY) for day in range(31)]
     beyond = [story(1, START - 1), story(2, BOUNDARY)]
@@ -69,13 +69,13 @@ def test_a_month_of_stories_is_cut_until_each_slice_fits(apis: LocalApis, tmp_pa
     assert vote["created"] == START + 3 * DAY
 
 
-def test_more_stories_in_a_second_than_an_answer_holds_are_not_passed_over(apis: LocalApis, tmp_path: Path) -> None:
+def test_more_stories_in_a_second_than_fit_in_an_answer_are_an_error(apis: LocalApis, tmp_path: Path) -> None:
     apis.stories = [story(number, START + 7) for number in range(1200)]
-    with pytest.raises(NetworkError, match=f"1,000 of the second {START + 7}, and has more"):
+    with pytest.raises(NetworkError, match=f"only 1,000 stories of second {START + 7}, and has more"):
         collect("hackernews:2016-01-01..2016-01-02", apis, tmp_path)
 
 
-def test_points_are_judged_here_and_not_there(apis: LocalApis, tmp_path: Path) -> None:
+def test_points_are_judged_by_the_karma_rule(apis: LocalApis, tmp_path: Path) -> None:
     apis.stories = [story(1, START, points=2), story(2, START, points=None), story(3, START, points=3)]
     counts = collect(JANUARY, apis, tmp_path).counts
     assert (counts.kept, counts.dropped) == (1, {"too_little_karma": 1, "null_score": 1})
@@ -90,7 +90,7 @@ def test_stories_without_a_url_or_with_one_of_hacker_news_are_self_posts(apis: L
 
 
 def test_the_documented_items_give_their_one_link(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
-    """Of Hacker News' own examples one is a story with a URL: the other items are comments, a question, a job and a poll."""
+    """One of Hacker News' own examples is a story with a URL; the others are comments, a question, a job and a poll."""
     files = sorted((shared_data / "crawl" / "hn").glob("item_*.json"))
     items = [item for file in files if "type" in (item := json.loads(file.read_text()))]
     assert len(items) == 6
@@ -120,7 +120,7 @@ def test_deleted_dead_and_odd_items_are_counted(apis: LocalApis, tmp_path: Path)
     assert links.counts.failed == {"wrong_type": 5}
 
 
-def test_an_open_end_is_settled_once(apis: LocalApis, tmp_path: Path) -> None:
+def test_an_open_end_is_fixed_once(apis: LocalApis, tmp_path: Path) -> None:
     apis.items = dict.fromkeys(range(1, 101))
     apis.trouble = []
     out = str(tmp_path / "links")
@@ -130,7 +130,7 @@ def test_an_open_end_is_settled_once(apis: LocalApis, tmp_path: Path) -> None:
             apis.trouble.append((403, {}))
 
     apis.before_answer = break_off
-    with pytest.raises(NetworkError, match="Hacker News refuses item"):
+    with pytest.raises(NetworkError, match="Hacker News refused item"):
         harvest_inputs(["hackernews:1.."], out, apis.settings(), RUN)
     apis.before_answer = lambda: None
     apis.trouble.clear()
@@ -140,7 +140,7 @@ def test_an_open_end_is_settled_once(apis: LocalApis, tmp_path: Path) -> None:
     assert sorted(apis.paths()) == sorted(f"/v0/item/{number}.json" for number in range(65, 101))
 
 
-def test_hacker_news_is_not_asked_without_a_contact(tmp_path: Path) -> None:
+def test_nothing_is_sent_to_hacker_news_without_a_contact(tmp_path: Path) -> None:
     from webtext.crawl.apis.settings import ApiSettings
 
     with pytest.raises(ConfigError, match="no contact"):
@@ -173,6 +173,6 @@ def test_an_input_may_name_an_api(text: str, meaning: object) -> None:
     + ["hackernews:0..4", "hackernews:2016-02-01..2016-01-01", "hackernews:2016-01-01..", "hackernews:a..b"]
     + ["hackernews:-1..2", "reddit:r/books/top?t=all&t=day"],
 )
-def test_what_an_api_cannot_be_asked_is_refused(text: str) -> None:
+def test_unknown_requests_to_an_api_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_input(text)

@@ -1,4 +1,4 @@
-"""Harvests: an API is asked once, politely, into files that the link source reads; then trouble, kills, hostile answers."""
+"""Harvests: an API is asked once, politely, and its answers become files; then trouble, kills, hostile answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def links_of(links: PartSet) -> dict[str, dict[str, Any]]:
 
 
 def test_a_listing_becomes_links_page_by_page(apis: LocalApis, tmp_path: Path) -> None:
-    """250 posts are three pages of at most 100, each after the last post of the one before."""
+    """250 posts are three pages of at most 100; each continues after the last post of the previous one."""
     apis.listings["r/books/top"] = [post(number) for number in range(250)]
     started = int(time.time())
     out = str(tmp_path / "build" / "links")
@@ -72,7 +72,7 @@ def test_a_listing_becomes_links_page_by_page(apis: LocalApis, tmp_path: Path) -
     assert voted == {"source": "reddit", "post_id": "p7", "subreddit": "books", "score": 10, "created": 1_450_000_007}
 
 
-def test_what_was_answered_is_read_from_files_and_not_asked_again(apis: LocalApis, tmp_path: Path) -> None:
+def test_answers_are_read_from_files_and_not_requested_again(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
     first = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     n_asked = len(apis.requests)
@@ -82,7 +82,7 @@ def test_what_was_answered_is_read_from_files_and_not_asked_again(apis: LocalApi
     assert [part.record_digest for part in again.parts] == [part.record_digest for part in first.parts]
 
 
-def test_every_request_says_who_asks_and_carries_the_token(apis: LocalApis, tmp_path: Path) -> None:
+def test_every_request_has_the_user_agent_and_the_token(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(1)]
     harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(reddit_user="u/example_name"), RUN)
     (asked,) = apis.requests
@@ -101,7 +101,7 @@ def test_every_request_says_who_asks_and_carries_the_token(apis: LocalApis, tmp_
         ({"reddit_credentials": "missing.toml"}, {}, "cannot be read"),
     ],
 )
-def test_reddit_is_not_asked_without_name_and_credentials(
+def test_nothing_is_sent_to_reddit_without_name_and_credentials(
     changes: dict[str, Any], variables: dict[str, str], said: str, apis: LocalApis, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -113,7 +113,7 @@ def test_reddit_is_not_asked_without_name_and_credentials(
     assert not apis.tokens
 
 
-def test_credentials_may_lie_in_a_file_and_show_nowhere(
+def test_credentials_may_be_in_a_file_and_appear_nowhere(
     apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WEBTEXT_REDDIT_CLIENT_ID")
@@ -129,14 +129,14 @@ def test_credentials_may_lie_in_a_file_and_show_nowhere(
     assert not [text for text in plain if SECRET.encode() in text or b"token-0" in text]
 
 
-def test_wrong_credentials_are_told_without_showing_them(apis: LocalApis, tmp_path: Path, monkeypatch: Any) -> None:
+def test_wrong_credentials_are_reported_without_showing_them(apis: LocalApis, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", "wrong-secret")
-    with pytest.raises(ConfigError, match="Reddit gives no token: status 401") as error:
+    with pytest.raises(ConfigError, match="Reddit issued no token: status 401") as error:
         harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert "wrong-secret" not in str(error.value)
 
 
-def test_a_token_that_was_taken_back_is_renewed(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_revoked_token_is_renewed(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
 
     def take_back() -> None:
@@ -149,8 +149,8 @@ def test_a_token_that_was_taken_back_is_renewed(apis: LocalApis, tmp_path: Path)
     assert len(lines(found)) == 150
 
 
-def test_a_token_is_renewed_before_it_ends(apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lasts for an hour; here half of one goes by with every answer."""
+def test_a_token_is_renewed_before_it_expires(apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is valid for an hour; here half an hour passes with every answer."""
     apis.listings["r/books/top"] = [post(number) for number in range(350)]
     monkeypatch.setattr(reddit_api, "time", SimpleNamespace(monotonic=lambda: 1800.0 * len(apis.requests)))
     harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
@@ -167,7 +167,7 @@ def test_a_post_of_a_dump_and_of_the_api_is_one_with_the_later_score(apis: Local
     assert (row["karma"], len(row["posts"]), links.counts.dropped) == (500, 1, {"duplicate_post": 1})
 
 
-def test_it_waits_as_long_as_it_is_told(apis: LocalApis, tmp_path: Path) -> None:
+def test_it_waits_as_long_as_the_answers_ask(apis: LocalApis, tmp_path: Path) -> None:
     """429 with a Retry-After, 503 without, then an answer that leaves 0 requests for the next second."""
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
     apis.trouble = [(429, {"Retry-After": "1"}), (503, {})]
@@ -183,10 +183,10 @@ def test_it_waits_as_long_as_it_is_told(apis: LocalApis, tmp_path: Path) -> None
     assert waits[2] >= 0.99
 
 
-def test_a_limit_that_opens_after_hours_ends_the_run_and_keeps_the_answers(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_rate_limit_of_hours_ends_the_run_and_keeps_the_answers(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
     apis.headers = {"X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "7200"}
-    with pytest.raises(NetworkError, match="not to be asked for 7,(200|1..) s"):
+    with pytest.raises(NetworkError, match="asks for a pause of 7,(200|1..) s"):
         harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
     assert len(apis.requests) == 1
     apis.headers = {}
@@ -197,14 +197,14 @@ def test_a_limit_that_opens_after_hours_ends_the_run_and_keeps_the_answers(apis:
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        ([(503, {})] * 2, "no usable answer: status 503"),
-        ([(429, {"Retry-After": "7200"})], "to be asked again in 7,200 s"),
+        ([(503, {})] * 2, "no usable answer from '127.0.0.1': status 503"),
+        ([(429, {"Retry-After": "7200"})], "retry after 7,200 s"),
         ([(403, {})], "status 403\nit is private"),
         ([(404, {})], "status 404\nthere is no such"),
         ([(302, {"Location": "http://127.0.0.1:1/steal"})], "status 302\nthere is no such"),
     ],
 )
-def test_what_reddit_will_not_answer_ends_the_run_and_keeps_what_it_did(
+def test_a_request_that_reddit_refuses_ends_the_run_and_keeps_the_answers(
     trouble: list[tuple[int, dict[str, str]]], said: str, apis: LocalApis, tmp_path: Path
 ) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
@@ -220,7 +220,7 @@ def test_what_reddit_will_not_answer_ends_the_run_and_keeps_what_it_did(
 
 
 def test_nothing_is_sent_to_an_address_that_is_not_open(apis: LocalApis, tmp_path: Path) -> None:
-    with pytest.raises(NetworkError, match="'127.0.0.1' is not asked: address_not_public"):
+    with pytest.raises(NetworkError, match="no connection to '127.0.0.1': address_not_public"):
         harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(allow_address=()), RUN)
     assert not apis.tokens
 
@@ -256,8 +256,8 @@ def test_each_post_that_does_not_vote_is_counted(apis: LocalApis, tmp_path: Path
     assert counts.failed == {"wrong_type": 1}
 
 
-def test_a_recorded_listing_gives_what_reddit_said(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
-    """The top posts of youtube.com as Reddit listed them in 2016: 100 a page; the recording has one page."""
+def test_a_recorded_listing_gives_its_posts(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
+    """The top posts of youtube.com as Reddit listed them in 2016: 100 per page; the recording has one page."""
     (answer,) = recorded(shared_data, "TestDomainListing.test_top")
     posts = [thing["data"] for thing in answer["data"]["children"]]
     apis.listings["domain/youtube.com/top"] = posts
@@ -271,7 +271,7 @@ def test_a_recorded_listing_gives_what_reddit_said(apis: LocalApis, tmp_path: Pa
     assert sorted((v["post_id"], v["score"]) for v in voted) == sorted((p["id"], p["score"]) for p in kept)
 
 
-def test_a_listing_that_leads_in_a_circle_ends(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_circular_listing_ends(apis: LocalApis, tmp_path: Path) -> None:
     """120 posts over and over, in pages of 100: they end at p100, p80, ... p20, p120, and at p100 again."""
     apis.listings["r/books/top"] = [post(1 + number % 120) for number in range(360)]
     found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
@@ -279,8 +279,8 @@ def test_a_listing_that_leads_in_a_circle_ends(apis: LocalApis, tmp_path: Path) 
     assert found[-1].endswith("00000.end.harvest.jsonl.zst")
 
 
-def test_killed_at_any_moment_it_asks_again_for_no_answer_that_is_there(apis: LocalApis, tmp_path: Path) -> None:
-    """Every page is a file here, so a kill costs at most the page that was under way."""
+def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(apis: LocalApis, tmp_path: Path) -> None:
+    """Every page is a file here, so a kill loses at most the page that was being requested."""
     apis.listings["r/books/top"] = [post(number) for number in range(1000)]
     out = tmp_path / "links"
     command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(out)]
@@ -322,14 +322,14 @@ def test_ctrl_c_keeps_every_answer(apis: LocalApis, tmp_path: Path) -> None:
     assert len(apis.requests) <= 10 + 1
 
 
-def test_a_dry_run_says_what_would_be_asked_and_asks_nobody(
+def test_a_dry_run_prints_the_requests_and_sends_nothing(
     apis: LocalApis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with LocalEngine(workers=1) as engine, pytest.raises(DryRun):
         collect_links(
             [LISTING], str(tmp_path / "links"), LinkSettings(), Run(engine, Console("human"), True), apis.settings()
         )
-    assert f"{LISTING}: to be asked for, into '{tmp_path}/harvest/reddit-r-books-top-t-year-" in capsys.readouterr().err
+    assert f"{LISTING}: to be harvested into '{tmp_path}/harvest/reddit-r-books-top-t-year-" in capsys.readouterr().err
     assert not apis.tokens
     assert not list(tmp_path.iterdir())
 
@@ -338,8 +338,8 @@ def test_a_dry_run_says_what_would_be_asked_and_asks_nobody(
     ("remaining", "reset"),
     [("nan", "3000"), ("-1", "3000"), ("0", "inf"), ("0", "x"), ("", "3000"), ("0", "-3000"), ("1e999", "1e999")],
 )
-def test_rate_limit_headers_that_are_none_are_passed_over(remaining: str, reset: str) -> None:
-    """Obeyed, they would mean to wait for most of an hour."""
+def test_invalid_rate_limit_headers_are_ignored(remaining: str, reset: str) -> None:
+    """Obeying them would mean to wait for most of an hour."""
 
     async def turn() -> None:
         pace = Pace(None)
@@ -373,10 +373,10 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_answer_is_no_answer(case: str, web: Any) -> None:
+def test_a_hostile_answer_is_an_error(case: str, web: Any) -> None:
     url = web.plant("/", HOSTILE[case])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(NetworkError, match="'127.0.0.1' gives no usable answer: "):
+    with pytest.raises(NetworkError, match="no usable answer from '127.0.0.1': "):
         asyncio.run(ask_once(url))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
     assert len(web.requests) == 1
@@ -418,7 +418,7 @@ async def ask_once(url: str) -> object:
         ("allow_address", ("nowhere",)),
     ],
 )
-def test_settings_that_cannot_be_are_refused(name: str, value: Any) -> None:
-    """Among them a secret that would go over the net in plain sight."""
+def test_invalid_settings_are_rejected(name: str, value: Any) -> None:
+    """Among them are URLs that would get the secret in plain text."""
     with pytest.raises(ConfigError):
         ApiSettings(**{name: value})

@@ -1,4 +1,4 @@
-"""Reading harvested lines: recorded posts first, then whatever an API may write into a field."""
+"""Reading harvested lines: recorded posts first, then any value that an API may put in a field."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def line(data: Any, api: str = "reddit") -> bytes:
 
 
 def posts_in(answer: Any) -> Iterator[dict[str, Any]]:
-    """All posts of an answer, however deep."""
+    """Yield all posts of an answer, at any depth."""
     if isinstance(answer, dict) and answer.get("kind") == "t3":
         yield answer["data"]
     children = answer.values() if isinstance(answer, dict) else answer if isinstance(answer, list) else ()
@@ -77,7 +77,7 @@ def test_every_recorded_post_is_read(name: str, shared_data: Path) -> None:
         ("a", "", "copyright_takedown", "removed_by_moderator"),
     ],
 )
-def test_who_took_a_post_back(author: str | None, text: str | None, category: str | None, reason: str | None) -> None:
+def test_who_removed_a_post(author: str | None, text: str | None, category: str | None, reason: str | None) -> None:
     assert reddit_removal(author, text, category) == reason
 
 
@@ -95,7 +95,7 @@ def test_who_took_a_post_back(author: str | None, text: str | None, category: st
         b'{"api":"reddit","retrieved":1,"data":' + b"[" * 99_999 + b"}",
     ],
 )
-def test_lines_that_are_none_of_a_harvest_are_counted(record: bytes) -> None:
+def test_lines_that_are_not_from_a_harvest_are_counted(record: bytes) -> None:
     assert isinstance(Harvested().parse(record), Unreadable)
 
 
@@ -111,7 +111,7 @@ VALUES = st.recursive(
     api=st.sampled_from(["reddit", "firebase", "algolia"]),
     data=VALUES | st.dictionaries(FIELDS, VALUES, max_size=8).map(lambda changes: {**post(1), **changes}),
 )
-def test_whatever_a_field_holds_gives_votes_or_a_reason(api: str, data: Any) -> None:
+def test_any_value_of_a_field_gives_votes_or_a_reason(api: str, data: Any) -> None:
     votes = Harvested().parse(line(data, api))
     if isinstance(votes, (Dropped, Unreadable)):
         assert votes.reason

@@ -1,4 +1,4 @@
-"""Many hosts at once, one link of each at a time, and another try for those that may do better."""
+"""Host queues: many hosts at once, one link per host at a time, and retries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def queues(sizes: list[int]) -> Iterator[Iterator[Link]]:
 
 
 class Recorder:
-    """Visits that take a moment; the first `n_failures` tries of a link fail for now."""
+    """Makes visits that take a moment. The first `n_failures` tries of a link fail with a reason that may pass."""
 
     def __init__(self, n_failures: dict[str, int] | None = None) -> None:
         self.under_way: Counter[str] = Counter()
@@ -76,8 +76,8 @@ def test_no_more_hosts_than_allowed_are_begun_and_the_others_follow(monkeypatch:
     assert recorder.most_under_way == 4
 
 
-def test_while_a_link_waits_for_its_next_try_the_others_of_its_host_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock stands still until the others are done: no wait is over before, however slow the machine is."""
+def test_while_a_link_waits_for_a_retry_its_host_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is stopped until the others are done, so that the wait can't end before, even on a slow machine."""
     first = link(0, 0).url
     recorder = Recorder({first: 2})
     clock = SimpleNamespace(monotonic=lambda: 1000.0 if len(recorder.done) >= 3 else 0.0)
@@ -87,7 +87,7 @@ def test_while_a_link_waits_for_its_next_try_the_others_of_its_host_go_on(monkey
     assert recorder.done == [*(link(0, number).url for number in (1, 2, 3)), first]
 
 
-def test_tries_end() -> None:
+def test_retries_are_limited() -> None:
     recorder = Recorder({link(0, 0).url: 99})
     recorder.run([1], retries=2)
     assert len(recorder.tries) == 3
@@ -98,7 +98,7 @@ def test_a_host_whose_links_all_fail_holds_a_bounded_number_of_them(monkeypatch:
     monkeypatch.setattr(host_queues, "MOST_WAITING", 2)
     recorder = Recorder({link(0, number).url: 1 for number in range(6)})
     recorder.run([6])
-    assert len(set(recorder.tries[:3])) == 2  # the third try is a second one
+    assert len(set(recorder.tries[:3])) == 2  # the third try is a retry
     assert sorted(recorder.done) == sorted(link(0, number).url for number in range(6))
 
 

@@ -1,4 +1,4 @@
-"""Links, names and redirects that lead to each class of address that is not public: no connection is ever asked for."""
+"""Links, names and redirects to each class of address that is not public: no connection is ever attempted."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_nothing_is_sent_to_a_link_local_address_with_a_zone(
     assert wire.reached == []
 
 
-def test_nothing_is_sent_to_a_place_where_this_machine_listens_itself(
+def test_nothing_is_sent_to_an_address_of_this_machine(
     outcomes: Any, wire: Any, names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert is_own_address(ipaddress.ip_address("127.0.0.1"))

@@ -1,4 +1,4 @@
-"""Bodies that lie, break off, never end or explode: stored as they came or a counted reason, and never decoded here."""
+"""Bodies that are mislabelled, incomplete, endless or bombs: stored as they came or counted as failed, not decoded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PACKED: dict[str, tuple[bytes, str]] = {  # body as sent, Content-Encoding
 }
 
 
-def test_packed_bodies_are_stored_as_they_came_and_read_as_far_as_they_go(outcomes: Any, tmp_path: Path) -> None:
+def test_compressed_bodies_are_stored_as_they_came_and_read_as_far_as_possible(outcomes: Any, tmp_path: Path) -> None:
     plan = {name: answer(body, f"Content-Encoding: {coding}") for name, (body, coding) in PACKED.items()}
     rows = outcomes(plan)
     assert {row["reason"] for row in rows.values()} == {None}
@@ -86,13 +86,13 @@ def test_bodies_that_never_end_are_cut(outcomes: Any) -> None:
         "a chunk extension": (hostile.endless_chunk_extension, {"timed_out", "bad_response"}),
     }.values(),
 )
-def test_chunks_of_one_byte_and_trailers_without_end_end_in_time(outcomes: Any, body: Any, reasons: set[str]) -> None:
+def test_chunks_of_one_byte_and_endless_trailers_end_in_time(outcomes: Any, body: Any, reasons: set[str]) -> None:
     patience = {} if len(reasons) == 1 else hostile.IN_A_SECOND
     rows = outcomes({"page": body}, max_bytes=10_000_000, **patience)
     assert rows["page"]["reason"] in reasons
 
 
-def test_interim_answers_without_end_are_a_bad_response(outcomes: Any) -> None:
+def test_endless_interim_answers_are_a_bad_response(outcomes: Any) -> None:
     rows = outcomes({"page": hostile.interim_flood})
     assert rows["page"]["reason"] == "bad_response"
     assert "interim" in rows["page"]["cause"]
@@ -120,7 +120,7 @@ def test_lengths_that_do_not_fit_are_never_guessed(outcomes: Any, bodies: Any, w
     assert stored == {rows["shorter than the body"]["url"]: b"<html>", next_page: b"<html>own"}
 
 
-def test_statuses_that_are_no_page_are_counted_by_their_number(outcomes: Any) -> None:
+def test_other_statuses_are_counted_by_their_number(outcomes: Any) -> None:
     lines = {
         "http_206": "206 Partial Content",
         "http_416": "416 Range Not Satisfiable",
@@ -129,17 +129,17 @@ def test_statuses_that_are_no_page_are_counted_by_their_number(outcomes: Any) ->
     rows = outcomes({reason: answer(b"<html>a body", status=line) for reason, line in lines.items()})
     assert {name: row["reason"] for name, row in rows.items()} == {name: name for name in lines}
     without_body = {line: answer(b"<html>a body", status=line) for line in ("204 No Content", "304 Not Modified")}
-    rows = outcomes(without_body, "without")  # what comes where no body may be is no HTTP
+    rows = outcomes(without_body, "without")  # a body that these statuses don't allow is not HTTP
     assert {row["reason"] for row in rows.values()} <= {"http_204", "http_304", "bad_response"}
 
 
-def test_what_is_no_http_is_a_bad_response(outcomes: Any) -> None:
+def test_an_answer_that_is_not_http_is_a_bad_response(outcomes: Any) -> None:
     async def version_nine(writer: asyncio.StreamWriter) -> None:
         writer.write(b"<html>HTTP/0.9 had no head</html>")
 
     plan = {
         "HTTP/0.9": version_nine,
-        "a status that is no number": b"HTTP/1.1 2OO OK\r\n\r\n",
+        "a status that is not a number": b"HTTP/1.1 2OO OK\r\n\r\n",
         "a status of four digits": b"HTTP/1.1 2000 OK\r\n\r\n",
         "another protocol": b"220 mail.example ESMTP\r\n\r\n",
         "bytes": bytes(range(256)) * 10,

@@ -1,4 +1,4 @@
-"""What calls itself a page and is none, what is one under a wrong name, and what its site keeps from us."""
+"""Files labelled as pages, pages with a wrong label, and pages whose sites opt out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("wire")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 
 
-def test_files_of_other_kinds_are_told_by_their_first_bytes(outcomes: Any) -> None:
+def test_files_of_other_types_are_recognised_by_their_first_bytes(outcomes: Any) -> None:
     rows = outcomes(
         {
             "an image as HTML": answer(PNG),
@@ -58,7 +58,7 @@ def test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte(
     assert {name: stored[row["url"]] for name, row in rows.items()} == {name: body for name, (body, _) in pages.items()}
 
 
-def test_wishes_in_headers_are_obeyed_and_recorded(outcomes: Any) -> None:
+def test_opt_outs_in_headers_are_obeyed_and_recorded(outcomes: Any) -> None:
     plan = {
         "noindex_header": answer(b"<html>", "X-Robots-Tag: noindex"),
         "noai_header": answer(b"<html>", "X-Robots-Tag: noarchive, noai"),

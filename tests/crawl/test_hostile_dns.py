@@ -1,4 +1,4 @@
-"""Names: looked up once, all answers judged, the connection made to the address that was judged."""
+"""Host names: looked up once, all addresses checked, and the connection made to the checked address."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_private_answer_among_public_ones_refuses_the_name(
     assert wire.reached == []
 
 
-def test_a_name_that_changes_its_address_is_connected_to_where_it_was_judged(
+def test_a_name_that_changes_its_address_is_connected_to_at_the_checked_one(
     outcomes: Any, web: Any, wire: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = itertools.chain([["127.0.0.5"]], itertools.repeat(["10.0.0.1"]))
@@ -49,7 +49,7 @@ def test_a_name_that_changes_its_address_is_connected_to_where_it_was_judged(
     assert {request.headers["host"] for request in web.requests} == {f"rebinding.example:{web.port}"}
 
 
-def test_an_alias_of_a_private_host_is_judged_by_its_address(
+def test_an_alias_of_a_private_host_is_rejected_by_its_address(
     outcomes: Any, wire: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def canonical_name_first(*_: Any, **__: Any) -> list[Any]:
@@ -112,7 +112,7 @@ def test_ten_thousand_answers_are_all_judged() -> None:
         asyncio.run(ask([*public, "127.0.0.1"]))
 
 
-def test_a_proxy_variable_switches_no_judgement_off(
+def test_a_proxy_variable_doesn_t_bypass_the_address_rule(
     outcomes: Any, web: Any, wire: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
@@ -123,7 +123,7 @@ def test_a_proxy_variable_switches_no_judgement_off(
     assert set(wire.reached) == {("127.0.0.1", web.port)}
 
 
-def test_what_is_no_host_name_is_an_unknown_one() -> None:
+def test_an_invalid_host_name_is_an_unknown_one() -> None:
     for host in ("", "a" * 64 + ".example", ".".join(["a" * 60] * 5)):
         with pytest.raises(OSError):
             system_lookup(host)

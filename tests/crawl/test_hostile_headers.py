@@ -1,4 +1,4 @@
-"""Headers that are too many, too long or malformed, and cookies: bounded, and none is kept."""
+"""Too many, too long or malformed headers, which are bounded, and cookies, which are never kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_headers_beyond_the_bounds_are_bad_responses(outcomes: Any) -> None:
     assert {row["reason"] for row in outcomes(plan).values()} == {"bad_response"}
 
 
-def test_odd_values_do_no_harm(outcomes: Any, tmp_path: Path) -> None:
+def test_odd_header_values_are_harmless(outcomes: Any, tmp_path: Path) -> None:
     plan = {
         "Latin-1 bytes": HEAD + b"X: caf\xe9\r\nContent-Length: 6\r\n\r\n<html>",
         "UTF-8 bytes": HEAD + "X: café\r\nContent-Length: 6\r\n\r\n<html>".encode(),

@@ -1,4 +1,4 @@
-"""Peak memory and time of the whole verb, in a process of its own, while 64 hostile servers answer at once."""
+"""Peak memory and time of the entire verb, in its own process, while 64 hostile servers answer at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hostile_answers import MiB, answer  # noqa: E402
 HOSTS = [f"127.0.0.{i}" for i in range(1, 65)]
 MAX_PEAK = 150 * 10**6
 DEADLINE = 3.0
-PATIENCE = 100 * DEADLINE  # a busy machine may be slow; what has no deadline takes hours, or does not end
+PATIENCE = 100 * DEADLINE  # allows for a busy machine; without deadlines it would take hours or never end
 
 CHILD = """
 import json, resource, sys

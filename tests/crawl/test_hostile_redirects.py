@@ -1,4 +1,4 @@
-"""Redirects of hostile servers: every hop is judged like a link, nothing is carried along, no chain is endless."""
+"""Redirects of hostile servers: every hop is checked like a link, no state is sent along, and chains are bounded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("wire")
 CONTACT = {"contact": "test@example.org"}
 
 
-def test_redirects_to_private_addresses_and_files_end_there(outcomes: Any) -> None:
+def test_redirects_to_private_addresses_and_files_are_not_followed(outcomes: Any) -> None:
     rows = outcomes({"private": redirect("http://10.0.0.1/"), "file": redirect("file:///etc/passwd")}, **CONTACT)
     assert (rows["private"]["reason"], rows["private"]["status"]) == ("address_not_public", 302)
     assert (rows["file"]["reason"], rows["file"]["cause"]) == ("bad_redirect", "Location: b'file:///etc/passwd'")
@@ -35,7 +35,7 @@ def test_a_loop_and_a_chain_that_is_too_long_end(outcomes: Any, web: Any) -> Non
     assert rows["chain"]["requests"] == 6
 
 
-def test_a_location_of_any_form_leads_to_its_page_or_nowhere(outcomes: Any, web: Any) -> None:
+def test_a_location_of_any_form_is_resolved_or_rejected(outcomes: Any, web: Any) -> None:
     no_location = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n"
     plan = {
         "missing": no_location,
@@ -58,7 +58,7 @@ def test_a_location_of_any_form_leads_to_its_page_or_nowhere(outcomes: Any, web:
     }
 
 
-def test_a_redirect_to_a_site_that_the_links_leave_out_is_refused(
+def test_a_redirect_to_an_excluded_site_is_refused(
     outcomes: Any, names: dict[str, list[str]], web: Any, tmp_path: Path
 ) -> None:
     blocklist = tmp_path / "blocked.txt"
@@ -81,7 +81,7 @@ def test_a_redirect_to_a_site_that_the_links_leave_out_is_refused(
     assert web.paths(8) == []
 
 
-def test_no_cookie_and_no_password_goes_along_with_a_redirect(outcomes: Any, web: Any) -> None:
+def test_cookies_and_passwords_are_not_sent_on_with_a_redirect(outcomes: Any, web: Any) -> None:
     end = web.page("/end", host=4).replace("http://", "http://user:secret@")
     rows = outcomes({"start": redirect(end, "Set-Cookie: session=1", "WWW-Authenticate: Basic realm=x")})
     assert (rows["start"]["reason"], rows["start"]["final_url"]) == (None, web.url("/end", 4))
@@ -95,7 +95,7 @@ def test_a_refresh_inside_a_page_is_not_followed(outcomes: Any, web: Any) -> Non
     assert web.paths(3) == []
 
 
-def test_a_robots_file_that_is_hostile_itself_forbids_or_is_cut(outcomes: Any, web: Any) -> None:
+def test_a_hostile_robots_file_forbids_everything_or_is_cut(outcomes: Any, web: Any) -> None:
     async def huge(writer: Any) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 500000000\r\n\r\nUser-agent: *\nDisallow: /link2\n")
         while True:

@@ -32,7 +32,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("spelled", SPELLINGS.values(), ids=SPELLINGS)
-def test_a_private_address_is_seen_through(spelled: str, outcomes: Any) -> None:
+def test_a_disguised_private_address_is_recognised(spelled: str, outcomes: Any) -> None:
     url = canonical_url(spelled)
     assert url in ("http://127.0.0.1/", "http://10.0.0.1/")
     rows = outcomes({"link": url, "redirect": redirect(f"{spelled}secret")}, **CONTACT)
@@ -62,7 +62,7 @@ def test_ports_of_other_services_are_refused(outcomes: Any, wire: Any, names: di
     assert canonical_url("http://public.example:65536/") is None
 
 
-def test_schemes_other_than_http_lead_nowhere(outcomes: Any) -> None:
+def test_schemes_other_than_http_are_rejected(outcomes: Any) -> None:
     elsewhere = ["file:///etc/passwd", "ftp://a.example/", "gopher://a.example/", "data:text/html,x"]
     elsewhere += ["javascript:alert(1)", "mailto:a@b.example", "magnet:?xt=urn:btih:0"]
     assert [canonical_url(url) for url in elsewhere] == [None] * len(elsewhere)
@@ -70,7 +70,7 @@ def test_schemes_other_than_http_lead_nowhere(outcomes: Any) -> None:
     assert {row["reason"] for row in rows.values()} == {"bad_redirect"}
 
 
-def test_hosts_and_ports_that_cannot_be_lead_nowhere(outcomes: Any) -> None:
+def test_impossible_hosts_and_ports_are_rejected(outcomes: Any) -> None:
     impossible = ["http:///", "http://:80/", "http://a.example:65536/", "http://a.example:x/", "http://[::1/"]
     rows = outcomes({url: redirect(url) for url in impossible})
     assert {rows[url]["reason"] for url in impossible[2:]} == {"bad_redirect"}

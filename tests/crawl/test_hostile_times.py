@@ -1,4 +1,4 @@
-"""Servers that waste time: every exchange ends at its deadline, or as soon as it is too slow."""
+"""Servers that waste time: every exchange ends at its deadline, or earlier if it is too slow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hostile_answers import HEAD  # noqa: E402
 pytestmark = pytest.mark.usefixtures("wire")
 
 
-def test_servers_that_never_finish_are_left_at_the_deadline(outcomes: Any) -> None:
-    """Without a deadline they would go on for ten minutes, or for ever."""
+def test_servers_that_never_finish_are_cut_off_at_the_deadline(outcomes: Any) -> None:
+    """Without a deadline they would continue for ten minutes, or forever."""
     plan = {"never answers": hostile.silence, "drips headers": hostile.header_drip, "drips": hostile.body_drip}
     begun = time.monotonic()
     rows = outcomes(plan, **hostile.IN_A_SECOND)
@@ -33,7 +33,7 @@ def test_a_body_below_the_minimum_rate_ends_before_the_deadline(outcomes: Any, m
         await asyncio.sleep(600)
 
     async def slow_but_steady(writer: asyncio.StreamWriter) -> None:
-        """A hundred times faster than it must be, so that a busy machine may take its time."""
+        """Send a body a hundred times faster than the minimum rate, so that a busy machine is fast enough."""
         writer.write(HEAD + b"Content-Length: 11000\r\n\r\n" + b"x" * 1000)
         for _ in range(10):
             await asyncio.sleep(0.1)
@@ -44,10 +44,10 @@ def test_a_body_below_the_minimum_rate_ends_before_the_deadline(outcomes: Any, m
     plan = {"drips": hostile.body_drip, "stalls": stalls, "slow but steady": slow_but_steady}
     rows = outcomes(plan, min_rate=100.0)
     assert [row["reason"] for row in rows.values()] == ["too_slow", "too_slow", None]
-    assert rows["drips"]["cause"] == "fewer than 100 bytes a second"
+    assert rows["drips"]["cause"] == "fewer than 100 bytes per second"
 
 
-def test_connections_that_break_are_failed_ones(outcomes: Any) -> None:
+def test_broken_connections_are_counted_as_failed(outcomes: Any) -> None:
     rows = outcomes({"after the headers": hostile.close_after_headers, "reset in the body": hostile.reset})
     assert {row["reason"] for row in rows.values()} == {"connection_failed"}
     assert all(row["cause"] for row in rows.values())

@@ -30,7 +30,7 @@ DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """A certificate authority of this test's own, and what it signs."""
+    """A certificate authority made for this test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class Authority:
         return builder.sign(key if self_signed else self._key, hashes.SHA256())
 
     def context(self, label: str, **changes: Any) -> ssl.SSLContext:
-        """A server's context with a certificate for 127.0.0.1, unless `changes` say otherwise."""
+        """Make a server's context with a certificate for 127.0.0.1, modified by `changes`."""
         key = ec.generate_private_key(ec.SECP256R1())
         extra = changes.pop("chain", 0)
         changes.setdefault("names", [x509.IPAddress(ip_address("127.0.0.1"))])
@@ -83,7 +83,7 @@ Serve = Callable[..., tuple[int, list[bytes]]]
 
 @pytest.fixture
 def serve(wire: Any) -> Iterator[Serve]:
-    """Start a TLS server on 127.0.0.1 that answers every request alike: its port, and the requests that it could read."""
+    """Start a TLS server on 127.0.0.1 with one answer. Returns its port and the list of requests that it could read."""
     listeners: list[socket.socket] = []
 
     def start(context: ssl.SSLContext | None, reply: bytes = answer()) -> tuple[int, list[bytes]]:
@@ -94,7 +94,7 @@ def serve(wire: Any) -> Iterator[Serve]:
         wire.allowed.add(("127.0.0.1", port))
 
         def talk() -> None:
-            held = []  # without a context nothing is ever said
+            held = []  # without a context it never answers
             while True:
                 try:
                     connection, _ = listener.accept()
@@ -132,14 +132,14 @@ def crawl_over_tls(outcomes: Any, ports: dict[str, int], **changes: Any) -> Any:
     return outcomes(plan, allow_address=("127.0.0.1",), **{**NO_ROBOTS, **changes})
 
 
-def test_a_certificate_that_is_vouched_for_is_accepted(outcomes: Any, serve: Serve, authority: Authority) -> None:
+def test_a_valid_certificate_is_accepted(outcomes: Any, serve: Serve, authority: Authority) -> None:
     port, received = serve(authority.context("good"))
     rows = crawl_over_tls(outcomes, {"good": port})
     assert rows["good"]["reason"] is None
     assert any(request.startswith(b"GET /0 HTTP/1.1\r\n") for request in received)
 
 
-def test_nothing_is_asked_over_a_connection_that_cannot_be_verified(
+def test_nothing_is_sent_over_a_connection_that_can_t_be_verified(
     outcomes: Any, serve: Serve, authority: Authority
 ) -> None:
     elsewhere = [x509.DNSName("other.example"), x509.IPAddress(ip_address("127.0.0.9"))]

@@ -1,4 +1,4 @@
-"""What sites wish for: robots.txt and other opt-outs as the server sees them, and the pace of requests."""
+"""robots.txt and other opt-outs as the server sees them, and the pace of requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webtext.crawl.fetch.hosts import Hosts, Pace
 MakeLinks = Callable[..., str]
 
 
-def test_robots_txt_is_asked_first_and_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_robots_txt_is_fetched_first_and_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     web.page(
         "/robots.txt",
         "User-agent: *\nDisallow: /private\n\nUser-agent: CCBot\nDisallow: /no-training\n",
@@ -37,7 +37,7 @@ def test_robots_txt_is_asked_first_and_obeyed(crawl: Any, web: Any, make_links: 
         ("429 Slow", "robots_unreachable"),
     ],
 )
-def test_robots_txt_that_is_absent_allows_and_that_fails_forbids(
+def test_a_missing_robots_txt_allows_and_a_failing_one_forbids(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, status: str, reason: str | None
 ) -> None:
     web.page("/robots.txt", "User-agent: *\nDisallow: /", status=status)
@@ -45,7 +45,7 @@ def test_robots_txt_that_is_absent_allows_and_that_fails_forbids(
     assert row["reason"] == reason
 
 
-def test_robots_txt_behind_redirects_endless_or_packed_is_still_read(
+def test_a_redirected_endless_or_compressed_robots_txt_is_read(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     async def endless(writer: asyncio.StreamWriter) -> None:
@@ -62,7 +62,7 @@ def test_robots_txt_behind_redirects_endless_or_packed_is_still_read(
     assert [rows[url]["reason"] for url in urls] == ["robots_disallowed", None, "robots_disallowed", None]
 
 
-def test_the_robots_file_of_a_redirects_host_holds_too(
+def test_the_robots_txt_of_a_redirect_target_applies_too(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     web.page("/robots.txt", "User-agent: *\nDisallow: /", host=2)
@@ -89,12 +89,12 @@ def times_between_requests(web: Any, host: int) -> list[float]:
 
 
 TIMER = 0.01
-"""The event loop counts in whole milliseconds, so that it may wake a little early. Load only makes a wait longer, and a
-request is noted before the wait for the next one begins: the times below are bounded on one side alone."""
+"""The event loop counts in whole milliseconds, so it may wake up slightly early. Load only makes a wait longer, and a
+request is logged before the wait for the next one starts, so the times below have only a lower bound."""
 
 
 class Together:
-    """Answers 404 on each of these hosts as soon as all of them were asked: where hosts wait for each other, never."""
+    """Answers 404 on each of these hosts once all of them were asked. If hosts wait for each other, it never does."""
 
     def __init__(self, web: Any, hosts: tuple[int, ...]) -> None:
         self._missing = set(hosts)
@@ -110,7 +110,7 @@ class Together:
         writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
 
-def test_requests_to_one_host_keep_their_distance_while_hosts_go_side_by_side(
+def test_requests_to_one_host_are_spaced_and_hosts_run_in_parallel(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     Together(web, (1, 2, 3, 4))
@@ -121,10 +121,8 @@ def test_requests_to_one_host_keep_their_distance_while_hosts_go_side_by_side(
         assert min(times_between_requests(web, host)) >= 0.15 - TIMER
 
 
-def test_no_more_requests_are_under_way_than_allowed(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
-    """The first three are held until all of them are there; a fourth has some time to come, and must not."""
+def test_concurrent_requests_are_limited(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+    """The first three requests wait for each other. A fourth would have time to come, and must not."""
     under_way, most = 0, 0
     three = asyncio.Event()
 
@@ -147,7 +145,7 @@ def test_no_more_requests_are_under_way_than_allowed(
 def test_hosts_that_wait_for_one_address_leave_room_for_others(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """Two hosts share an address that answers once a third host is through; there are two slots, one for each address."""
+    """Two hosts share an address, which answers after a third host is done. There are two slots, one per address."""
     n_free = 2
     is_through = asyncio.Event()
 
@@ -171,8 +169,8 @@ def test_hosts_that_wait_for_one_address_leave_room_for_others(
 @pytest.mark.parametrize(
     ("host", "address"), [("a.example", "127.0.0.2"), ("b.example", "127.0.0.1"), ("b.example", "127.0.0.2")]
 )
-def test_who_gives_up_while_he_waits_for_a_turn_leaves_it_to_others(host: str, address: str) -> None:
-    """He waits for the host, for the address, or for a slot, of which there is one."""
+def test_a_cancelled_wait_for_a_turn_releases_it(host: str, address: str) -> None:
+    """The cancelled task waits for the host, for the address, or for the only slot."""
 
     async def take_turns() -> None:
         hosts = Hosts(Pace(delay=0.0, concurrency=1))
@@ -205,7 +203,7 @@ def test_two_names_of_one_address_share_its_pause(crawl: Any, web: Any, make_lin
     assert min(times_between_requests(web, 1)) >= 0.1 - TIMER
 
 
-def test_a_crawl_delay_is_kept_up_to_thirty_seconds(
+def test_a_crawl_delay_is_obeyed_up_to_thirty_seconds(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     web.page("/robots.txt", "User-agent: *\nCrawl-delay: 0.3\n")
@@ -216,14 +214,14 @@ def test_a_crawl_delay_is_kept_up_to_thirty_seconds(
     assert hosts._clocks["slow.example"].delay == 30.0
 
 
-def test_a_host_that_has_enough_is_left_alone(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_a_busy_host_is_left_alone(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     busy = web.page("/busy", "later", "Retry-After: 1", status="429 Too Many Requests")
     rows = crawl(make_links([busy, web.page("/next")]), tmp_path / "pages")
     assert rows[busy]["reason"] == "http_429"
     assert times_between_requests(web, 1)[1] >= 1.0 - TIMER
 
 
-def test_an_error_of_the_fetcher_itself_costs_one_page(
+def test_an_exception_in_the_fetcher_costs_one_page(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(value: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The karma rule: GPT-2's sentence first, OpenAI's own domain list as the judge, then each reason and its edge."""
+"""The karma rule: GPT-2's sentence first, then OpenAI's own domain list, then each reason and its edge cases."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_an_outbound_link_with_three_karma_is_kept() -> None:
 
 
 SUFFIXES = ("com", "org", "net", "edu", "gov", "co.uk", "de", "gl", "co", "kr", "us", "tv", "io")
-"""OpenAI's list has names without suffix: 'google', 'bbc', 'goo', 't', 'flic'. A name counts if it stays under each of these."""
+"""OpenAI's list has names without suffix: 'google', 'bbc', 'goo', 't', 'flic'. A name counts if it is kept with each of these."""
 
 
 def share_kept(settings: LinkSettings, data: Path) -> tuple[float, list[str]]:
-    """The share of the mass of OpenAI's list that a rule keeps, and the names it loses. One row has no name."""
+    """Return the share of the mass of OpenAI's list that a rule keeps, and the names it drops. One row has no name."""
     judge = Judge.of(settings)
     kept = total = 0
     lost = []
@@ -76,8 +76,8 @@ def test_a_profile_keeps_99_percent_of_openais_own_domains_by_mass(profile: str,
     assert lost == ["wikiwand"]
 
 
-def test_the_judge_sees_what_a_list_costs(shared_data: Path, tmp_path: Path) -> None:
-    """Two domains that builders of such sets like to block are 9 % of WebText's mass."""
+def test_a_blocklist_lowers_the_share_that_is_kept(shared_data: Path, tmp_path: Path) -> None:
+    """Two domains that similar datasets block are 9 % of WebText's mass."""
     (tmp_path / "list").write_text("google.com\ngithub.com\n")
     ratio, lost = share_kept(LinkSettings(domain_blocklist=(str(tmp_path / "list"),)), shared_data)
     assert ratio == pytest.approx(0.909, abs=0.002)
@@ -115,7 +115,7 @@ def test_the_judge_sees_what_a_list_costs(shared_data: Path, tmp_path: Path) -> 
     ],
     ids=lambda value: str(value),
 )
-def test_each_reason_is_told(changes: dict[str, object], reason: str) -> None:
+def test_each_reason_is_returned(changes: dict[str, object], reason: str) -> None:
     assert verdict(**changes) == reason
 
 
@@ -142,7 +142,7 @@ def test_each_reason_is_told(changes: dict[str, object], reason: str) -> None:
         ),
     ],
 )
-def test_what_only_looks_like_a_reason_stays(url: str) -> None:
+def test_urls_that_only_resemble_a_dropped_one_are_kept(url: str) -> None:
     assert verdict(url=url) is None
 
 
@@ -171,13 +171,13 @@ def test_the_first_reason_in_the_documented_order_counts() -> None:
     ids=lambda value: str(value),
 )
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_part_of_every_profile_can_be_set(profile: str, changed: dict[str, Any], post: dict[str, object]) -> None:
+def test_every_value_of_a_profile_can_be_set(profile: str, changed: dict[str, Any], post: dict[str, object]) -> None:
     assert verdict(WEBTEXT, **post) is not None
     assert verdict(LinkSettings(profile=profile, **changed), **post) is None
 
 
-def test_no_part_is_forgotten() -> None:
-    """Each part of the rule is a setting of the same name, and each says that the profile decides."""
+def test_every_value_of_the_rule_is_a_setting() -> None:
+    """Each value of the rule has a setting of that name, whose default is the profile's."""
     assert {f.name for f in fields(KarmaRule)} == {f.name for f in fields(LinkSettings) if f.default == "profile"}
 
 
@@ -188,18 +188,18 @@ def test_no_part_is_forgotten() -> None:
         ({"created": LAST_SECOND_OF_2017 + 1}, {"openwebtext", "openwebtext2"}),
         ({"is_self": True}, {"openwebtext"}),
         ({"over_18": True}, {"openwebtext2"}),
-        ({"score": 2}, {"openwebtext2"}),  # until the scores of all its posts are added up
+        ({"score": 2}, {"openwebtext2"}),  # before the scores of all its posts are added up
         ({"url": "http://en.wikipedia.org/wiki/A"}, set()),
         ({"url": "http://a.com/b.jpg"}, set()),
         ({"url": "https://www.reddit.com/r/books/"}, set()),
     ],
     ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),
 )
-def test_what_sets_the_profiles_apart(post: dict[str, object], kept_by: set[str]) -> None:
+def test_the_profiles_differ_as_documented(post: dict[str, object], kept_by: set[str]) -> None:
     assert {profile for profile in PROFILES if verdict(LinkSettings(profile=profile), **post) is None} == kept_by
 
 
-def test_one_rule_has_one_recipe_by_whatever_name_it_is_asked_for() -> None:
+def test_one_rule_has_one_recipe_however_it_was_chosen() -> None:
     same = LinkSettings(profile="openwebtext2", before="2018-01-01T00:00:00Z", sum_karma=False, keep_over_18=False)
     assert Judge.of(same).about() == Judge.of(WEBTEXT).about()
     assert recipe_settings(same) == recipe_settings(WEBTEXT)
@@ -220,7 +220,7 @@ def test_blocklists_are_part_of_the_rule(tmp_path: Path) -> None:
     assert [each["name"] for each in about["subreddit_blocklists"] + about["domain_blocklists"]] == ["mine", "domains"]
 
 
-def test_a_score_read_too_soon_does_not_count_and_an_unknown_moment_does() -> None:
+def test_a_score_read_too_soon_does_not_count_and_one_read_at_an_unknown_time_does() -> None:
     day = LinkSettings(min_score_age=86_400)
     made = LAST_SECOND_OF_2017
     assert verdict(day, retrieved=made + 86_399) == "score_too_fresh"
@@ -230,7 +230,7 @@ def test_a_score_read_too_soon_does_not_count_and_an_unknown_moment_does() -> No
     assert verdict(WEBTEXT, retrieved=made) is None
 
 
-def test_moments_without_a_zone_are_utc() -> None:
+def test_times_without_a_zone_are_utc() -> None:
     assert (
         timestamp("2018-01-01", "before")
         == timestamp("2018-01-01T00:00:00Z", "before")
@@ -267,7 +267,7 @@ def test_a_vote_has_either_a_url_or_a_reason(url: str, score: int) -> None:
     assert (found is None) != (reason is None)
 
 
-def test_a_link_is_known_by_its_url_without_tracking_and_fragment() -> None:
+def test_a_link_is_identified_by_its_url_without_tracking_and_fragment() -> None:
     assert link_url(" http://EXAMPLE.com:80/a?utm_source=x&b=%41#c ") == "http://example.com/a?b=%41"
     assert link_url("http://twitter.com/#!/somebody/status/1") == "http://twitter.com/"
     assert link_url("http://example.com/a?") == "http://example.com/a"
@@ -280,6 +280,6 @@ def test_only_the_old_gateway_of_wikimedia_is_wikipedia() -> None:
     assert not is_wikipedia("https://commons.wikimedia.org/wikipedia/en/A")
 
 
-def test_media_are_told_by_the_last_segment_of_the_path() -> None:
+def test_media_are_recognized_by_the_last_segment_of_the_path() -> None:
     assert is_media("http://a.com/x.y/b.png")
     assert not is_media("http://a.png/")

@@ -1,4 +1,4 @@
-"""Crawls from archives, killed at random moments (kill -9): nothing is lost, nothing is there twice, pauses are kept."""
+"""Crawls from archives, killed at random moments (kill -9): nothing is lost or repeated, and pauses are kept."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from local_wayback import ARCHIVE, LocalWayback  # noqa: E402
 
 MakeLinks = Callable[..., str]
 N_PAGES, N_KILLS = 48, 5
-RUN_SECONDS = 600.0  # no run takes longer: a guard, no measure
+RUN_SECONDS = 600.0  # only a guard against hanging runs
 
 
 class Archived:
-    """Pages that only an archive has: some behind a captured redirect, some of one body, some not at all."""
+    """Pages from an archive: some by a captured redirect, some with the same body, some not archived."""
 
     def __init__(self, source: str, web: Any, folder: Path, shared_data: Path) -> None:
         self.web = web
@@ -47,7 +47,7 @@ class Archived:
                 archive.page(page, "19990101000000", self.bodies[page])
             else:
                 archive.page(page, body=self.bodies[page])
-                archive.page("http://b.example/", body=b"between two pages %d" % i)  # so that they come one by one
+                archive.page("http://b.example/", body=b"between two pages %d" % i)  # so that answers come one by one
             if page == link:
                 continue
             if source == "wayback":
@@ -68,7 +68,7 @@ class Archived:
         return subprocess.Popen([sys.executable, "-c", "from webtext.app.main import main; main()", *command])
 
     def asked(self) -> list[float]:
-        """When the archive was asked."""
+        """Return the times at which the archive was asked."""
         return [request.time for request in self.web.requests if request.host == f"127.0.0.{ARCHIVE}"]
 
 
@@ -77,7 +77,7 @@ def archived(request: pytest.FixtureRequest, web: Any, tmp_path: Path, shared_da
     return Archived(request.param, web, tmp_path, shared_data)
 
 
-def test_killed_again_and_again_a_crawl_from_an_archive_is_whole(
+def test_a_crawl_from_an_archive_is_complete_after_many_kills(
     archived: Archived, make_links: MakeLinks, bodies: Any, tmp_path: Path
 ) -> None:
     links, out = make_links(list(archived.links)), tmp_path / "pages"
@@ -86,7 +86,7 @@ def test_killed_again_and_again_a_crawl_from_an_archive_is_whole(
     for _ in range(N_KILLS):
         child = archived.start(links, out, "--archive-delay", "0")
         until = len(archived.web.requests) + chance.randint(1, 20)
-        archived.web.hold_after = until  # so that no run is over before it is killed, however fast it is
+        archived.web.hold_after = until  # so that even a fast run is killed before its end
         while child.poll() is None and len(archived.web.requests) < until:
             time.sleep(0.001)
         time.sleep(chance.uniform(0.0, 0.02))
@@ -111,7 +111,7 @@ def test_killed_again_and_again_a_crawl_from_an_archive_is_whole(
 
 
 @pytest.mark.parametrize("is_busy", [True, False], ids=["Retry-After", "archive_delay"])
-def test_a_run_that_is_begun_again_keeps_the_archive_s_pause(
+def test_a_restarted_run_keeps_the_archive_s_pause(
     is_busy: bool, archived: Archived, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     links, out, seconds = make_links([next(iter(archived.links))]), tmp_path / "pages", 3
@@ -121,7 +121,7 @@ def test_a_run_that_is_begun_again_keeps_the_archive_s_pause(
     def answer_busy(host: str, path: str) -> Any:
         return busy if is_busy and host == f"127.0.0.{ARCHIVE}" else answer(host, path)
 
-    due = 0.0  # as it was noted first
+    due = 0.0  # as first recorded
     for n_asked, answers in ((1, answer_busy), (2, answer)):
         archived.web.answer = answers
         child = archived.start(links, out, "--archive-delay", "0" if is_busy else str(seconds))
@@ -136,7 +136,7 @@ def test_a_run_that_is_begun_again_keeps_the_archive_s_pause(
 
 
 def noted_pause(journal: Path, seconds: float) -> float:
-    """Until when the archive is to be left alone by the first noted pause of so long; 0.0 where none is noted yet."""
+    """Return the end of the first recorded pause of this length, or 0.0 if none is recorded yet."""
     lines = journal.read_text().splitlines(keepends=True) if journal.exists() else []
     fields = [line.split("\t") for line in lines if line.startswith("archive ") and line.endswith("\n")]
     return next((float(until) for _, written, until, _ in fields if float(until) - float(written) > seconds - 0.1), 0.0)

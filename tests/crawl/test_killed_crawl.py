@@ -1,4 +1,4 @@
-"""Killed at random moments, a crawl loses nothing: the small form of `tests/bench/killed_crawl.py`, which kills 20 times."""
+"""A crawl killed at random moments loses nothing: a small form of `tests/bench/killed_crawl.py`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ main()
 """
 
 
-def test_killed_again_and_again_a_crawl_of_many_hosts_is_whole(tmp_path: Path) -> None:
+def test_a_crawl_of_many_hosts_is_complete_after_many_kills(tmp_path: Path) -> None:
     said = crawl_and_kill(tmp_path, n_pages=300, n_hosts=40, n_kills=5, seed=2)
     assert "300 pages of 40 hosts" in said
 
 
 @pytest.mark.parametrize("limit", [30_000, 100_000])
-def test_a_file_that_may_not_grow_ends_with_an_error_and_goes_on_with_room(
+def test_a_full_disk_ends_with_an_error_and_the_run_resumes_with_space(
     limit: int, bodies: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
-    """The system itself cuts the record short at `limit` bytes, as a full disk does: what was whole before it is kept."""
+    """The system cuts the file off at `limit` bytes, like a full disk. All complete records are kept."""
     urls = [web.page(f"/{i}", f"<html>{i}" + "x" * 9000, host=i % 8 + 1) for i in range(20)]
     links, out = make_links(urls), tmp_path / "pages"
     verb = ["crawl", "fetch", links, "--out", str(out), "--delay", "0", "--allow-address", f"127.0.0.0/8:{web.port}"]
@@ -39,7 +39,7 @@ def test_a_file_that_may_not_grow_ends_with_an_error_and_goes_on_with_room(
         [sys.executable, "-c", LIMITED, str(limit), *verb], capture_output=True, text=True, timeout=300, check=False
     )
     assert failed.returncode == 1
-    assert "may not grow so large" in failed.stderr
+    assert "exceeds the limit on file sizes" in failed.stderr
     assert (out / "_open" / "part-00000.warc.gz").stat().st_size == limit
     web.requests.clear()
     subprocess.run([sys.executable, "-c", LIMITED, str(resource.RLIM_INFINITY), *verb], check=True, timeout=300)

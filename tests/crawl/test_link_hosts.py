@@ -1,4 +1,4 @@
-"""Links by host: counts, and the cap on pages per host, first over a set, then over a real fetch."""
+"""Links by host: counts, and the cap on pages per host, for a links set and in a real crawl."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_links_are_counted_by_host(make_links: MakeLinks) -> None:
     ]
 
 
-def test_counts_in_portions_are_the_same(make_links: MakeLinks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counting_in_batches_gives_the_same_counts(make_links: MakeLinks, monkeypatch: pytest.MonkeyPatch) -> None:
     links = PartSet.open(make_links([f"http://h{i % 7}.example/{i}" for i in range(100)]), "links")
     whole = count_hosts(links)
     monkeypatch.setattr(link_hosts, "_ROWS_AT_A_TIME", 3)
@@ -54,7 +54,7 @@ def test_a_set_without_links_has_no_hosts(tmp_path: Path) -> None:
     assert len(over_host_cap(links, 1)) == 0
 
 
-def test_the_links_of_highest_karma_stay_under_the_cap(make_links: MakeLinks) -> None:
+def test_the_cap_keeps_the_links_of_highest_karma(make_links: MakeLinks) -> None:
     karma = {f"http://big.example/{i}": i for i in range(10)} | {"http://small.example/": -(2**63)}
     links = PartSet.open(make_links(list(karma), karma=karma), "links")
     assert kept(links, 3) == {*(f"http://big.example/{i}" for i in (7, 8, 9)), "http://small.example/"}
@@ -62,8 +62,8 @@ def test_the_links_of_highest_karma_stay_under_the_cap(make_links: MakeLinks) ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3)), max_size=30), st.integers(1, 6))
-def test_the_cap_agrees_with_a_plain_reading(links: list[tuple[int, int]], cap: int) -> None:
-    """Ties in karma go by date, which is one here, then by link_id."""
+def test_the_cap_agrees_with_a_plain_implementation(links: list[tuple[int, int]], cap: int) -> None:
+    """Equal karma is ordered by date, which is always the same here, then by link_id."""
     rows = [(f"http://h{host}.example/{i}", karma) for i, (host, karma) in enumerate(links)]
     expected = set()
     for host in {url.split("/")[2] for url, _ in rows}:
@@ -73,7 +73,7 @@ def test_the_cap_agrees_with_a_plain_reading(links: list[tuple[int, int]], cap: 
 
 
 class _InMemory:
-    """What `over_host_cap` reads of a set, without its files."""
+    """The parts of a set that `over_host_cap` reads, in memory."""
 
     def __init__(self, rows: list[tuple[str, int]]) -> None:
         import pyarrow as pa
@@ -118,7 +118,7 @@ BAD_URLS = ["", "http:", "http://", "http:///x", "no-url", "//a.example/", "http
 
 
 @pytest.mark.parametrize("changes", [{}, {"max_pages_per_host": 2}, {"share": "1/1"}])
-def test_a_link_whose_url_cannot_be_asked_for_is_counted_and_the_others_are_fetched(
+def test_a_link_with_a_bad_url_is_counted_and_the_others_are_fetched(
     changes: dict[str, Any], crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     good = [web.page("/1"), web.page("/2")]

@@ -1,4 +1,4 @@
-"""Rows of links: in columns they are what they are one by one."""
+"""Rows of links: built by column they equal those built one by one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ posts = st.builds(
 
 
 @given(links=st.lists(st.lists(posts, min_size=1, max_size=5), max_size=5), ratio=st.floats(0, 1))
-def test_columns_hold_the_rows_that_links_have_one_by_one(links: list[list[Submission]], ratio: float) -> None:
+def test_rows_built_by_column_equal_rows_built_one_by_one(links: list[list[Submission]], ratio: float) -> None:
     columns, rows = LinkColumns(ratio), []
     for number, voters in enumerate(links):
         url = f"http://www.site{number}.co.uk/"

@@ -1,4 +1,4 @@
-"""Dumps to links: a real month first, then what must not matter, then what breaks."""
+"""Dumps to links: a real month first, then what must not change the result, then broken input."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def files_of(out: Path) -> dict[str, bytes]:
 
 
 def test_the_real_dump_of_june_2005_adds_up(shared_data: Path, tmp_path: Path, run: Run) -> None:
-    """103 posts: 83 with at least 3 karma, each to another URL; 20 below."""
+    """103 posts: 83 with at least 3 karma, each with a different URL; 20 below."""
     links = collect_links([str(shared_data / "crawl/reddit/RS_v2_2005-06.xz")], str(tmp_path), LinkSettings(), run)
     assert counts_of(links) == {"records_in": 103, "kept": 83, "dropped": {"too_little_karma": 20}, "failed": {}}
     rows = rows_of(links)
@@ -171,7 +171,7 @@ def test_every_reason_is_counted_and_the_sum_holds(tmp_path: Path, run: Run) -> 
 
 
 def test_the_cutoff_is_exact_to_the_second(tmp_path: Path, run: Run) -> None:
-    """2018-01-01T00:00:00Z is 1514764800; dumps also say it as a string or a float."""
+    """2018-01-01T00:00:00Z is 1514764800; dumps also write it as a string or a float."""
     moments = [1514764799, "1514764799", 1514764799.9, 1514764800, "1514764800", 1514764800.0, 1514764801]
     posts = [post(f"{i}", f"http://a.com/{i}", created_utc=moment) for i, moment in enumerate(moments)]
     links = collect_links([dump(tmp_path / "RS_x", *posts)], str(tmp_path / "links"), LinkSettings(), run)
@@ -188,7 +188,7 @@ def test_scores_far_from_any_threshold_are_judged_or_counted(tmp_path: Path, run
     assert [row["karma"] for row in rows_of(links)] == [2**63 - 1]
 
 
-def test_a_post_in_two_files_counts_once_as_it_was_read_last(tmp_path: Path, run: Run) -> None:
+def test_a_post_in_two_files_counts_once_in_its_latest_reading(tmp_path: Path, run: Run) -> None:
     early = dump(tmp_path / "RS_a", post("x", score=500, retrieved_on=1), post("y", score=7))
     late = dump(tmp_path / "RS_b", post("x", score=90, retrieved_on=2), post("y", score=7))
     links = collect_links([early, late], str(tmp_path / "links"), LinkSettings(), run)
@@ -260,7 +260,7 @@ def test_workers_that_read_one_file_together_change_no_byte(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Twenty MB, so that both workers have stretches of their own; more failures than are named.
+    """Twenty MB, so that both workers have stretches of their own; more failures than are listed.
 
     `ways` are the tasks of two workers: in how many shares, and whether another process decompresses.
     """
@@ -296,7 +296,7 @@ def test_workers_that_read_one_file_together_change_no_byte(
 def test_a_decoder_starts_before_the_worker_that_reads_from_it(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted one decodes another file, which the worker reads; a worker that was there before starts its own."""
+    """The planted decoder reads another file, whose lines the worker gets; an earlier worker starts its own decoder."""
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
     for name, url in {"RS_a.xz": "http://a.com/", "RS_b.xz": "http://b.com/"}.items():
         (tmp_path / name).write_bytes(lzma.compress(json.dumps(post("a", url)).encode()))
@@ -318,8 +318,8 @@ def test_the_number_of_parts_changes_no_record(tmp_path: Path, run: Run) -> None
     assert (rows_of(many), counts_of(many)) == (few_rows, few_counts)
 
 
-def test_links_agree_with_a_plain_reading_in_memory(tmp_path: Path, run: Run) -> None:
-    """The same rule as ten lines of Python over decompressed lines."""
+def test_links_equal_those_of_a_plain_loop_in_memory(tmp_path: Path, run: Run) -> None:
+    """The loop is the same rule in ten lines of Python."""
     inputs = made_dumps(tmp_path / "dumps")
     opened = {".xz": lzma.open, ".bz2": bz2.open, ".zst": zstandard.open}
     expected: dict[str, set[str]] = {}
@@ -365,7 +365,7 @@ def test_small_buffers_change_nothing(tmp_path: Path, run: Run) -> None:
 
 
 def test_buckets_are_merged_as_many_at_a_time_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten bytes at a time: a bucket that is larger is merged alone, and buckets without votes are passed over."""
+    """Ten bytes at a time: a larger bucket is merged alone, and buckets without votes are skipped."""
     from webtext.crawl.links import merging
     from webtext.crawl.links.spill import N_BUCKETS, Block
 
@@ -384,7 +384,7 @@ def test_buckets_are_merged_as_many_at_a_time_as_memory_allows(monkeypatch: pyte
 def test_links_merged_a_few_at_a_time_are_the_same(
     merge_bytes: int, profile: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bucket by bucket, and three votes at a time of many buckets; where scores are added up, too.
+    """Bucket by bucket, and three votes at a time of many buckets; also when scores are added up.
 
     The part function is called here, since a worker would not see what is patched.
     """
@@ -412,7 +412,7 @@ def test_links_merged_a_few_at_a_time_are_the_same(
     assert few_at_a_time.hash == whole.hash
 
 
-def test_validation_share_is_decided_by_the_link_alone(tmp_path: Path, run: Run) -> None:
+def test_the_split_depends_only_on_the_link(tmp_path: Path, run: Run) -> None:
     path = dump(tmp_path / "RS_x", *(post(f"{i:x}", f"http://a.com/{i}") for i in range(2000)))
     links = collect_links([path], str(tmp_path / "links"), LinkSettings(), run)
     held_out = [row["url"] for row in rows_of(links) if row["split"] == "validation"]
@@ -427,7 +427,7 @@ def test_validation_share_is_decided_by_the_link_alone(tmp_path: Path, run: Run)
 def test_a_new_sets_files_are_hashed_while_they_are_read(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not before; and what is there already is told by what they hold, so that a killed run's successor hashes them first."""
+    """Not before. After a killed run they are hashed first, since their contents decide which parts are done."""
     inputs = made_dumps(tmp_path / "dumps")
     whole = collect_links(inputs, str(tmp_path / "whole"), LinkSettings(), run)
     known = {source.part: source.record_digest for source in whole.parts[0].sources}
@@ -440,8 +440,8 @@ def test_a_new_sets_files_are_hashed_while_they_are_read(
             collect_links(inputs, str(tmp_path / left), LinkSettings(), run)
 
 
-def test_a_spill_of_other_bytes_is_none_of_this_dump(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dump is as long and as old as the one that was read before the run was stopped."""
+def test_a_spill_of_other_bytes_is_not_used(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dump has the size and time of the one that was read before the run was stopped."""
     path = Path(dump(tmp_path / "RS_x", post("a", "http://a.com/")))
 
     def stop(*_: object, **__: object) -> None:
@@ -461,7 +461,7 @@ def test_a_spill_of_other_bytes_is_none_of_this_dump(tmp_path: Path, run: Run, m
 def test_a_dump_that_changes_between_its_readers_ends_the_run(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What two tasks read of one file must be of the same bytes."""
+    """Two tasks that read one file must have read the same bytes."""
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
     path = dump(tmp_path / "RS_x", post("a"))
     real = votes._map
@@ -485,10 +485,10 @@ def test_a_second_run_reads_no_dump_and_changes_nothing(
     assert collect_links(inputs, str(tmp_path / "links"), LinkSettings(), run).hash == first.hash
 
 
-def test_a_dump_read_in_shares_stays_read_whoever_goes_on(
+def test_a_dump_read_in_shares_is_not_read_again_by_fewer_workers(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two workers read it, the merge is stopped, and one worker goes on."""
+    """Two workers read it, the merge is stopped, and one worker resumes."""
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
     path = dump(tmp_path / "RS_x", *(post(f"{i:x}", f"http://a.com/{i}") for i in range(200)), b"{")
 
@@ -513,7 +513,7 @@ def test_another_setting_or_another_byte_of_input_redoes_it(tmp_path: Path, run:
     assert collect_links([path], str(tmp_path / "links"), LinkSettings(min_karma=4), run).records == 2
 
 
-def test_finished_spills_are_trusted_and_torn_ones_are_not(
+def test_finished_spills_are_used_and_torn_ones_are_not(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = made_dumps(tmp_path / "dumps")
@@ -566,10 +566,10 @@ def test_kill_9_at_any_moment_changes_no_byte(tmp_path: Path, run: Run) -> None:
     [("segfault", 1, bytes), ("together", 0, bytes), ("segfault", 1, lzma.compress)],
     ids=["segfault", "together", "segfault and its decoder ends"],
 )
-def test_a_line_that_kills_its_worker_costs_that_line_alone(
+def test_a_line_that_kills_its_worker_is_the_only_loss(
     title: str, n_lost: int, compress: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted parser dies of SIGSEGV on one line; or only where it is given many lines at once, which costs none."""
+    """The planted parser dies of SIGSEGV on one line, or only when it gets many lines at once, which loses none."""
     (tmp_path / "deadly.py").write_text(
         "import os, signal\n"
         "from webtext.crawl.links.dumps import RedditDump\n"
@@ -613,7 +613,7 @@ def test_a_line_that_kills_its_worker_costs_that_line_alone(
 
 
 @pytest.mark.parametrize("compress", [lzma.compress, bz2.compress, zstandard.compress], ids=["xz", "bz2", "zst"])
-def test_a_truncated_dump_gives_its_links_and_says_so(
+def test_a_truncated_dump_contributes_its_links_and_is_reported(
     compress: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     lines = "\n".join(
@@ -661,7 +661,7 @@ def test_missing_and_empty_inputs_are_named(tmp_path: Path) -> None:
             find_files([str(tmp_path / name)])
         assert said in str(error.value)
         assert name in str(error.value)
-    with pytest.raises(InputError, match="no file is given"):
+    with pytest.raises(InputError, match="no input file was given"):
         find_files([])
 
 
@@ -680,7 +680,7 @@ def test_inputs_are_files_folders_patterns_and_urls(tmp_path: Path, monkeypatch:
     assert [file.location for file in find_files(["memory://dumps"])] == ["memory://dumps/RS_3"]
 
 
-def test_bad_lines_are_all_counted_and_the_first_hundred_named(tmp_path: Path, run: Run) -> None:
+def test_bad_lines_are_all_counted_and_the_first_hundred_listed(tmp_path: Path, run: Run) -> None:
     path = dump(tmp_path / "RS_x", *([b"{"] * 250), post("a"))
     links = collect_links([path], str(tmp_path / "links"), LinkSettings(), run)
     assert counts_of(links)["failed"] == {"invalid_json": 250}

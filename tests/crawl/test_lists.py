@@ -1,4 +1,4 @@
-"""Lists of links: CSV, JSON lines, Parquet and plain URLs; real tables first, then what tables can hold."""
+"""Lists of links: CSV, JSON lines, Parquet and plain URLs; real tables first, then odd ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HERE = Defaults(file="links")
 
 
 def read(source: LinkSource[Any], data: bytes) -> list[Submission | str]:
-    """Posts, and in the place of those that failed the reason."""
+    """Return the posts, or the reason in place of one that failed."""
     posts: list[Submission | str] = []
     for _, record in source.records(io.BytesIO(data)):
         parsed = record if isinstance(record, Unreadable) else source.parse(record)
@@ -56,7 +56,7 @@ def in_json(**row: object) -> Submission:
 
 @pytest.mark.parametrize("subreddit", ["netsec", "programming", "science"])
 def test_the_real_top_posts_of_2013_are_read_as_reddits(shared_data: Path, subreddit: str) -> None:
-    """Python's own reader of the whole file at once is the judge."""
+    """The rows must equal those of Python's own reader on the entire file."""
     data = (shared_data / f"crawl/reddit/top25_{subreddit}.csv").read_bytes()
     rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
     posts = read(CsvFile(HERE), data)
@@ -86,7 +86,7 @@ def test_tabs_separate_columns_where_the_header_has_one() -> None:
     assert (post.url, post.score) == ("http://a.com/?a,b", 5)
 
 
-def test_quoted_fields_hold_commas_quotes_and_line_ends() -> None:
+def test_quoted_fields_may_contain_commas_quotes_and_line_ends() -> None:
     data = b'url,title,score\r\nhttp://a.com/,"one,\r\n\r\n""two""\n",5\r\n\r\nhttp://b.com/,x,6\r\n'
     assert [(post.url, post.score) for post in read(CsvFile(HERE), data) if isinstance(post, Submission)] == [
         ("http://a.com/", 5),
@@ -94,20 +94,20 @@ def test_quoted_fields_hold_commas_quotes_and_line_ends() -> None:
     ]
 
 
-def test_a_row_lies_where_its_first_line_begins() -> None:
+def test_the_position_of_a_row_is_that_of_its_first_line() -> None:
     data = b'url,title\nhttp://a.com/,"x\ny"\nhttp://b.com/,z\n'
     positions = [position for position, _ in CsvFile(HERE).records(io.BytesIO(data))]
     assert [data[position:].split(b",")[0] for position in positions] == [b"http://a.com/", b"http://b.com/"]
 
 
-def test_rows_of_other_lengths_fail_alone() -> None:
+def test_rows_with_a_wrong_number_of_fields_fail_alone() -> None:
     data = b"url,score\nhttp://a.com/\nhttp://b.com/,5,6\nhttp://c.com/,7\n"
     assert [post if isinstance(post, str) else post.score for post in read(CsvFile(HERE), data)] == [
         *("wrong_columns", "wrong_columns", 7),
     ]
 
 
-def test_a_quote_that_is_never_closed_costs_a_bounded_stretch() -> None:
+def test_a_quote_that_is_never_closed_loses_a_bounded_stretch() -> None:
     rows = b"".join(b"http://a.com/%d,5\n" % i for i in range(20_000))
     posts = read(CsvFile(HERE), b'url,score\nhttp://b.com/,"5\n' + rows)
     assert posts[0] == "field_too_long"
@@ -115,7 +115,7 @@ def test_a_quote_that_is_never_closed_costs_a_bounded_stretch() -> None:
     assert sum(isinstance(post, str) for post in posts) <= 2
 
 
-def test_bytes_that_are_no_utf8_matter_in_urls_alone() -> None:
+def test_bytes_that_are_not_utf8_matter_only_in_urls() -> None:
     data = b"url,title,subreddit\nhttp://a.com/\xe9,x,y\nhttp://a.com/\xc3\xa9,caf\xe9,caf\xe9\n"
     failed, post = read(CsvFile(HERE), data)
     assert failed == "not_utf8"
@@ -124,14 +124,14 @@ def test_bytes_that_are_no_utf8_matter_in_urls_alone() -> None:
     assert read(UrlList(HERE), b"http://a.com/\xe9\n") == ["not_utf8"]
 
 
-def test_a_stream_that_breaks_off_gives_what_came_before() -> None:
+def test_a_stream_that_breaks_off_yields_the_rows_before() -> None:
     rows = b"".join(b"http://a.com/%d,%d\n" % (i, i * 7919) for i in range(9_000))
     *posts, last = read(CsvFile(HERE), gzip.compress(b"url,score\n" + rows)[:-5_000])
     assert last == "truncated_stream"
     assert len(posts) > 1000
 
 
-def test_a_table_without_urls_is_refused_by_name() -> None:
+def test_a_table_without_urls_is_an_error_that_names_the_file() -> None:
     for data in (b"link,score\nhttp://a.com/,5\n", b"http://a.com/\n", b"\n"):
         with pytest.raises(InputError, match="'links.csv' has no column 'url'"):
             check_csv(io.BytesIO(data), "links.csv")
@@ -140,7 +140,7 @@ def test_a_table_without_urls_is_refused_by_name() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=6))
 @settings(max_examples=100, deadline=None)
-def test_what_a_csv_writer_writes_is_read_back(rows: list[tuple[str, str]]) -> None:
+def test_rows_of_a_csv_writer_are_read_back(rows: list[tuple[str, str]]) -> None:
     rows = [(f"http://a.com/{url}", title) for url, title in rows]
     rows = [tuple("".join(c for c in field if c not in "\r\n" and c.isprintable()) for field in row) for row in rows]  # type: ignore[misc]
     text = io.StringIO()
@@ -154,7 +154,7 @@ def test_what_a_csv_writer_writes_is_read_back(rows: list[tuple[str, str]]) -> N
 # --- JSON lines, and what a value may be -----------------------------------------------------------------------------
 
 
-def test_a_json_line_tells_as_much_as_it_likes() -> None:
+def test_a_json_line_may_have_any_of_the_fields() -> None:
     data = b'{"url": "http://a.com/"}\n\n{"karma": 5, "url": "http://b.com/", "created": "2017-01-01T00:00:00Z"}\n'
     first, second = read(JsonLines(HERE), data)
     assert first == Submission(
@@ -198,7 +198,7 @@ def test_a_bad_line_is_a_counted_reason(line: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, "", "null", "None", "NaN", " "])
-def test_nothing_is_written_in_many_ways(nothing: str | None) -> None:
+def test_missing_values_have_many_spellings(nothing: str | None) -> None:
     post = in_json(score=nothing, created=nothing, over_18=nothing, is_self=nothing)
     assert (post.score, post.created, post.over_18, post.is_self) == (None, None, False, False)
     assert in_json(url=nothing if nothing in (None, "", " ") else None).url is None
@@ -230,12 +230,12 @@ def test_a_date_is_its_first_second() -> None:
 @pytest.mark.parametrize(
     ("word", "truth"), [(True, True), ("True", True), ("t", True), (1, True), ("0", False), ("no", False)]
 )
-def test_truth_is_written_in_many_ways(word: object, truth: bool) -> None:
+def test_booleans_have_many_spellings(word: object, truth: bool) -> None:
     post = in_json(over_18=word, is_self=word)
     assert (post.over_18, post.is_self) == (truth, truth)
 
 
-def test_posts_are_known_by_reddits_full_names_or_by_their_own_ids() -> None:
+def test_posts_are_identified_by_reddits_full_names_or_their_own_ids() -> None:
     def post(**row: object) -> tuple[str, str]:
         result = in_json(**row)
         return result.source, result.post_id
@@ -251,12 +251,12 @@ def test_urls_are_unescaped_once_and_stripped() -> None:
     assert in_json(url=" http://a.com/?x=1&amp;y=2&amp;amp;&copy=3 ").url == "http://a.com/?x=1&y=2&amp;&copy=3"
 
 
-def test_half_an_emoji_costs_nothing() -> None:
+def test_half_an_emoji_does_not_lose_the_row() -> None:
     post = only(JsonLines(HERE), b'{"url": "http://a.com/", "title": "\\ud83d", "subreddit": "x\\ude00"}')
     assert post.subreddit == "x?"
 
 
-def test_what_rows_do_not_tell_comes_from_the_defaults() -> None:
+def test_missing_values_come_from_the_defaults() -> None:
     source = JsonLines(Defaults(file="links", score=3, created=7))
     post = only(source, b'{"url": "http://a.com/"}')
     assert (post.score, post.created) == (3, 7)
@@ -267,7 +267,7 @@ def test_what_rows_do_not_tell_comes_from_the_defaults() -> None:
 # --- plain URLs ------------------------------------------------------------------------------------------------------
 
 
-def test_a_url_a_line() -> None:
+def test_a_plain_list_has_one_url_per_line() -> None:
     data = b"# a comment\nhttp://a.com/x#top\n\n  http://b.com/?x&amp;y  \r\n  # another\nno url\n"
     source = UrlList(Defaults(file="urls.txt", score=3, created=7))
     posts = [post for post in read(source, data) if isinstance(post, Submission)]
@@ -314,7 +314,7 @@ def test_a_parquet_file_without_urls_or_without_its_end_is_refused() -> None:
         check_parquet(io.BytesIO(parquet(url=["http://a.com/"])[:-20]), "x.parquet")
 
 
-def test_a_damaged_page_of_parquet_gives_what_came_before() -> None:
+def test_a_damaged_page_of_parquet_yields_the_rows_before() -> None:
     rows = [f"http://a.com/{i:032x}" for i in range(20_000)]
     data = bytearray(parquet(url=rows))
     end = len(data) - 400_000
@@ -350,7 +350,7 @@ def test_no_bytes_crash_a_list(source: type[Any], data: bytes) -> None:
         assert isinstance(post, Submission | str)
 
 
-def test_every_column_that_is_looked_for_is_a_word_once() -> None:
+def test_every_column_name_is_in_the_table_once() -> None:
     names = [name for names in COLUMNS.values() for name in names]
     assert len(names) == len(set(names))
     assert all(name == name.lower() for name in names)

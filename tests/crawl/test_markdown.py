@@ -1,4 +1,4 @@
-"""Links in Reddit's Markdown: what readers see as a link is one, and nothing else is."""
+"""Links in Reddit's Markdown: everything that readers see as a link, and nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_way_to_write_a_link_in_one_comment() -> None:
         ("[a](<http://a.com/x y> 'title')", "http://a.com/x y"),
     ],
 )
-def test_parentheses_of_urls_survive(text: str, url: str) -> None:
+def test_parentheses_in_urls_are_kept(text: str, url: str) -> None:
     assert links(text) == [url]
 
 
@@ -66,7 +66,7 @@ def test_parentheses_of_urls_survive(text: str, url: str) -> None:
         "<b>{}</b>",
     ],
 )
-def test_a_bare_url_ends_before_what_belongs_to_its_sentence(around: str) -> None:
+def test_a_bare_url_ends_before_the_punctuation_of_its_sentence(around: str) -> None:
     assert links(around.format("http://a.com/x_y?q=1&r=2")) == ["http://a.com/x_y?q=1&r=2"]
 
 
@@ -110,15 +110,15 @@ def test_bare_urls(text: str, url: str) -> None:
         "",
     ],
 )
-def test_what_is_no_link(text: str) -> None:
+def test_text_that_is_not_a_link(text: str) -> None:
     assert links(text) == []
 
 
-def test_an_escaped_bracket_leaves_a_bare_url() -> None:
+def test_a_bare_url_after_an_escaped_bracket_is_a_link() -> None:
     assert links(r"\[a\](http://a.com/x)") == ["http://a.com/x"]
 
 
-def test_a_links_own_text_is_no_second_link() -> None:
+def test_a_url_in_a_links_text_is_not_a_second_link() -> None:
     assert links("[http://shown.com/?a[]=1](http://meant.com/)") == ["http://meant.com/"]
 
 
@@ -146,7 +146,7 @@ def test_each_url_counts_once_in_order() -> None:
         ("javascript:alert(1)", "javascript:alert(1)"),
     ],
 )
-def test_destinations_without_scheme_and_host_are_the_sites_own(destination: str, url: str) -> None:
+def test_targets_without_scheme_and_host_are_pages_of_the_site(destination: str, url: str) -> None:
     assert links(f"[x]({destination})") == [url]
 
 
@@ -170,7 +170,7 @@ HOSTILE = {
 
 
 def steps(text: str) -> int:
-    """How many lines of Python it takes."""
+    """Return the number of Python lines that are executed."""
     n_lines = 0
 
     def count(_: FrameType, event: str, __: object) -> Any:
@@ -189,7 +189,7 @@ def steps(text: str) -> int:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_work_is_linear_in_the_length(name: str) -> None:
-    """Eight times the text: linear work takes eight times the steps, quadratic 64 times."""
+    """For eight times the text, linear work takes eight times the steps, quadratic work 64 times."""
 
     def text(n_characters: int) -> str:
         return (HOSTILE[name] * n_characters)[:n_characters] + "\n\nhttp://a.b"
@@ -197,11 +197,11 @@ def test_work_is_linear_in_the_length(name: str) -> None:
     assert steps(text(4_000)) < 12 * steps(text(500))
 
 
-def test_10_000_nested_brackets_hide_no_link_behind_them() -> None:
+def test_10_000_nested_brackets_do_not_hide_a_link_after_them() -> None:
     assert links("[" * 10_000 + " http://a.com/x " + "]" * 10_000 + "\n\nhttp://b.com")[-1] == "http://b.com"
 
 
 @given(st.text(alphabet="ah/:.w[]()<>`*_\\!&;#|~ \n>-", max_size=60).map(lambda text: f"http://a.b/ {text} www.a.b"))
 @settings(max_examples=300, deadline=None)
-def test_no_text_breaks_it(text: str) -> None:
+def test_no_text_crashes_the_parser(text: str) -> None:
     assert all(isinstance(link, str) and link for link in links(text))

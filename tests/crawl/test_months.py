@@ -41,7 +41,7 @@ def within(month: str, *ranges: tuple[str, str]) -> bool:
 
 
 def row_of(month: str) -> dict[str, Any]:
-    """A link post of that month, with as many fields and of such types as the month's rows have."""
+    """A link post of that month, with as many fields, and of the types, as the month's rows."""
     created = begin_of(month)
     row: dict[str, Any] = {"id": f"p{month}", "domain": "a.com", "url": f"http://a.com/{month}?a=1&amp;b=2", "score": 7}
     row |= {"created_utc": str(created) if within(month, ("2014-01", "2015-11")) else created}
@@ -77,8 +77,8 @@ def lines_of(*rows: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for row in rows)
 
 
-def test_all_248_months_give_their_links_and_no_line_is_lost(tmp_path: Path) -> None:
-    """One link post a month, and beside it a post without a score in two months, one without a URL in two others."""
+def test_all_248_months_give_their_links_without_losing_a_line(tmp_path: Path) -> None:
+    """One link post per month; also a post without a score in two months, and one without a URL in two others."""
     assert len(MONTHS) == 248
     rows = [row for month in MONTHS for row in (row_of(month), *odd_rows_of(month))]
     (tmp_path / "RS_all").write_bytes(lines_of(*rows))  # one file: each costs two syncs of the disk
@@ -95,8 +95,8 @@ def test_all_248_months_give_their_links_and_no_line_is_lost(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("month", CARRIED)
-def test_rows_made_of_a_published_schema_are_judged_alike_at_once_and_one_by_one(shared_data: Path, month: str) -> None:
-    """A row of each field's first type; then, for each other type that a field has in that month, a row with it."""
+def test_rows_of_a_published_schema_are_judged_alike_at_once_and_one_by_one(shared_data: Path, month: str) -> None:
+    """A row with each field's first type; then one row for each other type that a field has in that month."""
     schema = json.loads((shared_data / f"crawl/reddit/arctic_schema_RS_{month}.json").read_text())[0]["schema"]
     usual = {name: _value(name, types[0]) for name, types in schema.items()}
     usual |= {"url": "http://a.com/", "score": 9, "is_self": False, "over_18": False}

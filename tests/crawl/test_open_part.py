@@ -1,4 +1,4 @@
-"""The part under way: whatever is cut off or damaged behind it, no whole row is lost and none comes twice."""
+"""The open part: whatever is cut off or damaged at its end, no complete row is lost or repeated."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def publish(part: OpenPart, folder: Path) -> Part:
 
 
 def killed(folder: Path) -> Path:
-    """What a run leaves that was killed after its last row."""
+    """Return what a run leaves if it is killed after its last row."""
     part = OpenPart(Folder(folder), 0, ABOUT)
     for number in range(len(BODIES)):
         add(part, number)
@@ -55,7 +55,7 @@ def killed(folder: Path) -> Path:
 
 
 def finish(folder: Path) -> tuple[int, list[str]]:
-    """What the next run does; gives how many rows it found, and the URLs of all in the end."""
+    """Do what the next run does. Returns how many rows it found, and the URLs of all rows in the end."""
     found = recover(Folder(folder), {})
     remove_open(Folder(folder), but=found and found.index)
     part = OpenPart(Folder(folder), 0, ABOUT, found)
@@ -79,10 +79,10 @@ SIZES = {JOURNAL: 3000, WARC: 75_000}
 @example(name=WARC, at=0, filler=b"")
 @example(name=JOURNAL, at=0, filler=b"\0" * 9)
 @settings(max_examples=60, deadline=None)
-def test_cut_off_anywhere_the_part_goes_on_without_loss(
+def test_a_part_cut_off_anywhere_resumes_without_loss(
     tmp_path_factory: pytest.TempPathFactory, name: str, at: int, filler: bytes
 ) -> None:
-    """Also where one of the two files lost more than the other, or ends in rubbish, as after a power failure."""
+    """Also if one of the two files lost more than the other or ends in garbage, as after a power failure."""
     folder = tmp_path_factory.mktemp("part")
     path = killed(folder) / name
     data = path.read_bytes()
@@ -96,7 +96,7 @@ def test_cut_off_anywhere_the_part_goes_on_without_loss(
     assert bodies_by_warcio(folder / WARC) == bodies_by_fastwarc(folder / WARC) == expected
 
 
-def test_what_was_written_whole_is_kept_to_the_byte(tmp_path: Path) -> None:
+def test_complete_records_are_kept_byte_for_byte(tmp_path: Path) -> None:
     open_folder = killed(tmp_path)
     data = (open_folder / WARC).read_bytes()
     with open(open_folder / WARC, "ab") as file:
@@ -105,7 +105,7 @@ def test_what_was_written_whole_is_kept_to_the_byte(tmp_path: Path) -> None:
     assert (tmp_path / WARC).read_bytes() == data
 
 
-def test_a_flipped_bit_in_a_record_costs_that_record_and_what_lies_behind_it(tmp_path: Path) -> None:
+def test_a_flipped_bit_costs_its_record_and_the_later_ones(tmp_path: Path) -> None:
     path = killed(tmp_path) / WARC
     data = bytearray(path.read_bytes())
     data[data.index(b"b" * 70) + 1000] ^= 1
@@ -114,8 +114,8 @@ def test_a_flipped_bit_in_a_record_costs_that_record_and_what_lies_behind_it(tmp
 
 
 @pytest.mark.parametrize("published", [1, 2])
-def test_killed_while_the_part_is_published_it_is_still_open(published: int, tmp_path: Path) -> None:
-    """The WARC file was moved (and the index, and the rows), the entry was not written: the part does not count yet."""
+def test_a_part_killed_during_publication_is_still_open(published: int, tmp_path: Path) -> None:
+    """The WARC file, the index and the rows were moved, but the entry was not written: the part does not count yet."""
     open_folder = killed(tmp_path)
     shutil.copytree(tmp_path, tmp_path / "copy")
     found = recover(Folder(tmp_path / "copy"), {})
@@ -127,7 +127,7 @@ def test_killed_while_the_part_is_published_it_is_still_open(published: int, tmp
     assert finish(tmp_path) == (len(BODIES), EXPECTED)
 
 
-def test_killed_after_the_part_was_published_nothing_is_open(tmp_path: Path) -> None:
+def test_a_part_killed_after_publication_is_closed(tmp_path: Path) -> None:
     open_folder = killed(tmp_path)
     journal = (open_folder / JOURNAL).read_bytes()
     part = publish(OpenPart(Folder(tmp_path), 0, ABOUT, recover(Folder(tmp_path), {})), tmp_path)
@@ -138,7 +138,7 @@ def test_killed_after_the_part_was_published_nothing_is_open(tmp_path: Path) -> 
     assert not open_folder.exists()
 
 
-def test_a_part_that_cannot_be_published_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_can_t_be_published_remains_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(tmp_path)
 
     def full(*_: Any) -> None:
@@ -151,7 +151,7 @@ def test_a_part_that_cannot_be_published_stays_open(tmp_path: Path, monkeypatch:
     assert finish(tmp_path) == (len(BODIES), EXPECTED)
 
 
-def test_a_set_at_an_object_store_has_no_open_folder(tmp_path: Path) -> None:
+def test_a_set_in_an_object_store_has_no_open_folder(tmp_path: Path) -> None:
     folder = Folder("memory://open-part-test/pages")
     part = OpenPart(folder, 0, ABOUT)
     for number in range(len(BODIES)):

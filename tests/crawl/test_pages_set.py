@@ -1,4 +1,4 @@
-"""The growing part set: rolling parts, growth, other settings, kill -9, Ctrl-C, a full disk."""
+"""The pages set: rolling parts, growing links sets, other settings, kill -9, Ctrl-C, a full disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.errors import EnvironmentError_, InputError
+from webtext.base.errors import InputError, MachineError
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import FetchSettings, fetch_pages
@@ -25,7 +25,9 @@ from webtext.crawl.pages.link_table import LinkTable
 MakeLinks = Callable[..., str]
 
 
-def test_parts_roll_and_running_again_does_nothing(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_parts_are_published_one_by_one_and_a_rerun_does_nothing(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
     links = make_links([web.page(f"/{i}") for i in range(7)])
     rows = crawl(links, tmp_path / "pages", part_pages=3)
     pages = PartSet.open(str(tmp_path / "pages"), "pages")
@@ -61,7 +63,7 @@ def test_when_the_links_grow_only_the_new_ones_are_fetched(
     assert pages.manifest["parents"][0]["hash"] == PartSet.open(str(tmp_path / "links"), "links").hash
 
 
-def test_rows_of_links_that_are_gone_stay_and_are_counted(
+def test_rows_of_removed_links_are_kept_and_counted(
     crawl: Any, web: Any, make_links: MakeLinks, settings_for: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two links, then one of them and a new one, then all three: each is fetched once."""
@@ -85,14 +87,14 @@ def test_other_settings_in_an_old_folder_are_an_error_that_names_them(
         InputError, match=r"max_bytes was 100000, is 50000\nrestore the setting, or write to another folder"
     ):
         crawl(links, tmp_path / "pages", max_bytes=50_000)
-    (tmp_path / "pages/manifest.json").unlink()  # as if it were still under way
+    (tmp_path / "pages/manifest.json").unlink()  # as if the crawl were unfinished
     with pytest.raises(InputError, match="obey_noai was True, is False"):
         crawl(links, tmp_path / "pages", obey_noai=False)
 
 
-def test_what_is_no_links_set_is_refused(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_other_kinds_of_sets_are_rejected(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     crawl(make_links([web.page("/a")]), tmp_path / "pages")
-    with pytest.raises(InputError, match="holds pages, not links"):
+    with pytest.raises(InputError, match="contains pages, not links"):
         crawl(str(tmp_path / "pages"), tmp_path / "more")
     with pytest.raises(InputError, match="no such folder"):
         crawl(str(tmp_path / "nothing"), tmp_path / "more")
@@ -102,7 +104,7 @@ def test_no_links_make_an_empty_sealed_set(crawl: Any, make_links: MakeLinks, tm
     assert crawl(make_links([]), tmp_path / "pages") == {}
 
 
-def test_an_altered_part_is_refused_by_readers_and_fetched_again(
+def test_an_altered_part_is_rejected_by_readers_and_fetched_again(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     links = make_links([web.page(f"/{i}") for i in range(6)])
@@ -128,7 +130,7 @@ def test_a_dry_run_sends_and_writes_nothing(settings_for: Any, web: Any, make_li
     assert not (tmp_path / "pages").exists()
 
 
-def test_a_disk_that_is_full_ends_the_run_with_a_short_error(
+def test_a_full_disk_ends_the_run_with_a_short_error(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     links = make_links([web.page(f"/{i}") for i in range(4)])
@@ -138,7 +140,7 @@ def test_a_disk_that_is_full_ends_the_run_with_a_short_error(
 
     with monkeypatch.context() as patch:
         patch.setattr("webtext.crawl.pages.warc_writer.WarcWriter.write", full)
-        with pytest.raises(EnvironmentError_, match="no space left"):
+        with pytest.raises(MachineError, match="no space left"):
             crawl(links, tmp_path / "pages")
     assert not list((tmp_path / "pages").glob("part-*"))
     assert len(crawl(links, tmp_path / "pages")) == 4
@@ -166,7 +168,7 @@ fetch_pages(links, out, settings, Run.quiet())
 """
 
 
-PATIENCE = 300.0  # seconds: a guard, no measure
+PATIENCE = 300.0  # seconds: only a guard against hanging runs
 
 
 def child_settings(web: Any) -> FetchSettings:
@@ -183,7 +185,7 @@ def wait_for_requests(web: Any, n: int, child: subprocess.Popen[bytes]) -> None:
         time.sleep(0.005)
 
 
-def test_killed_again_and_again_nothing_is_lost_and_nothing_is_there_twice(
+def test_many_kills_lose_and_repeat_nothing(
     rows_of: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     chance = random.Random(7)
@@ -205,7 +207,7 @@ def test_killed_again_and_again_nothing_is_lost_and_nothing_is_there_twice(
     assert not list((tmp_path / "pages").glob(".*")), "scratch of a killed run is left"
 
 
-def test_interrupted_it_publishes_what_is_complete_and_goes_on_later(
+def test_an_interrupted_crawl_publishes_complete_rows_and_resumes(
     web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     links = make_links([web.page(f"/{i}") for i in range(30)])
@@ -217,7 +219,7 @@ def test_interrupted_it_publishes_what_is_complete_and_goes_on_later(
     web.hold_after = None
     assert child.returncode != 0
     assert b"KeyboardInterrupt" in errors
-    under_way = PartSet.open(str(tmp_path / "pages"), "pages")  # readable all along, and says that more is to come
+    under_way = PartSet.open(str(tmp_path / "pages"), "pages")  # readable during the crawl, and marked as incomplete
     assert not under_way.complete
     assert 0 < under_way.records < 30
     n_before = len(web.paths())

@@ -1,4 +1,4 @@
-"""The plan of a crawl: one reckoned by hand, then what a real crawl measured, then the odd ones."""
+"""The plan of a crawl: computed by hand, measured in a real crawl, and edge cases."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def links(make_links: MakeLinks) -> PartSet:
     return PartSet.open(make_links([f"http://{host}/{i}" for host, n in HOSTS.items() for i in range(n)]), "links")
 
 
-def test_a_plan_reckoned_by_hand(links: PartSet) -> None:
-    """A request and its pause take two seconds; each host is asked for robots.txt too: 21 x 2 s for the largest.
+def test_a_plan_computed_by_hand(links: PartSet) -> None:
+    """A request and its pause take two seconds, and each host is also asked for robots.txt: 21 x 2 s for the largest.
 
     Under a cap of ten, hosts give 10, 5 and 10 links.
     """
@@ -72,12 +72,12 @@ def test_the_crawl_lasts_as_long_as_what_takes_longest(links: PartSet) -> None:
     assert make_plan(links, BY_HAND, FETCH).caps[0].days == make_plan(links, BY_HAND, FETCH).caps[0].days_by_host
 
 
-def test_requests_beyond_the_first_take_their_time(links: PartSet) -> None:
+def test_further_requests_per_link_take_time(links: PartSet) -> None:
     twice = make_plan(links, PlanSettings(requests_per_link=2.0, delay=1.0, answer_seconds=1.0), FETCH)
     assert twice.caps[0].days_by_host * DAY == pytest.approx((2 * 20 + 1) * 2)
 
 
-def test_what_a_crawl_measured_gives_that_crawls_own_size(
+def test_a_plan_measured_in_a_crawl_predicts_that_crawl(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     urls = [web.page(f"/{i}", "<html>" + "x" * 1000 * i) for i in range(3)]
@@ -94,7 +94,7 @@ def test_what_a_crawl_measured_gives_that_crawls_own_size(
     assert (found.delay, found.concurrency) == (BY_HAND.delay, BY_HAND.concurrency)
     plan = make_plan(links, BY_HAND, FETCH, pages)
     warc_bytes = sum(file.stat().st_size for file in (tmp_path / "pages").glob("*.warc.gz"))
-    assert plan.caps[0].warc_bytes == pytest.approx(warc_bytes, abs=2 * 4)  # whole bytes, twice, for four pages
+    assert plan.caps[0].warc_bytes == pytest.approx(warc_bytes, abs=2 * 4)  # rounded to bytes, twice, for four pages
     assert "measured in" in plan_text(plan)
 
 
@@ -102,7 +102,7 @@ def test_a_pages_set_without_pages_measures_nothing(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     crawl(make_links([web.url("/missing")]), tmp_path / "pages")
-    with pytest.raises(InputError, match="no page that was fetched"):
+    with pytest.raises(InputError, match="no fetched page"):
         measured(PartSet.open(str(tmp_path / "pages"), "pages"), BY_HAND)
 
 
@@ -113,7 +113,7 @@ def test_a_set_without_links_takes_no_time(tmp_path: Path) -> None:
     assert "0 links on 0 hosts" in plan_text(plan)
 
 
-def test_the_verb_says_it_to_people_and_as_json(links: PartSet, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_prints_text_and_json(links: PartSet, capfd: pytest.CaptureFixture[str]) -> None:
     assert webtext(["crawl", "plan", links.folder.url, "--top", "2", "--delay", "86400"]) == 0
     said = capfd.readouterr().out
     assert "37 links on 3 hosts of 2 domains" in said
@@ -126,7 +126,7 @@ def test_the_verb_says_it_to_people_and_as_json(links: PartSet, capfd: pytest.Ca
     assert answer["caps"][0]["days"] == answer["largest_hosts"][0]["days"]
 
 
-def test_the_pace_is_that_of_the_crawl_unless_another_is_chosen(
+def test_the_pace_is_the_crawl_s_unless_it_is_set(
     links: PartSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "build.toml").write_text("[crawl.fetch]\ndelay = 5\nconcurrency = 7\n")
@@ -147,6 +147,6 @@ def test_the_pace_is_that_of_the_crawl_unless_another_is_chosen(
 @pytest.mark.parametrize(
     "wrong", [{"delay": -1.0}, {"concurrency": 0}, {"page_ratio": 1.5}, {"requests_per_link": 0.5}, {"top": -1}]
 )
-def test_a_wrong_setting_is_named(wrong: dict[str, Any]) -> None:
+def test_an_invalid_setting_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         PlanSettings(**wrong)

@@ -1,4 +1,4 @@
-"""Redirects: followed by our own rules, never to a forbidden address, never to a page twice."""
+"""Redirects: followed by our own rules, never to a forbidden address, and never twice to the same page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_redirect_is_followed_and_the_page_is_stored_under_its_own_url(
     assert bodies(tmp_path / "pages") == {end: b"<html>end"}
 
 
-def test_a_chain_longer_than_allowed_ends(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_a_chain_longer_than_max_redirects_fails(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     for i in range(10):
         web.redirect(f"/{i}", f"/{i + 1}")
     web.page("/5")
@@ -55,7 +55,7 @@ def test_a_redirect_to_another_link_is_left_to_that_link(
 def test_a_redirect_to_a_link_with_tracking_parameters_is_left_to_that_link(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """Links are known without them; shorteners like to add them."""
+    """Links are stored without them, and URL shorteners often add them."""
     one = web.redirect("/one", "/two?utm_source=shortener")
     two = web.page("/two", "<html>two")
     rows = crawl(make_links([one, two]), tmp_path / "pages")
@@ -63,7 +63,7 @@ def test_a_redirect_to_a_link_with_tracking_parameters_is_left_to_that_link(
     assert sorted(web.paths()) == ["/one", "/two"]
 
 
-def test_a_link_that_redirects_to_its_own_tracked_self_is_followed_there(
+def test_a_link_that_redirects_to_its_own_tracked_url_is_followed(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     link = web.redirect("/page", "/page?utm_source=self")
@@ -135,7 +135,7 @@ def test_a_robots_file_that_redirects_to_a_private_address_is_not_followed(
         assert_untouched(listener)
 
 
-def test_a_proxy_variable_switches_nothing_off(
+def test_a_proxy_variable_is_ignored(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with silent_listener() as listener:
@@ -149,6 +149,6 @@ def test_a_proxy_variable_switches_nothing_off(
 
 
 @given(st.binary(max_size=60))
-def test_any_location_leads_to_a_canonical_http_url_or_nowhere(location: bytes) -> None:
+def test_any_location_gives_a_canonical_http_url_or_none(location: bytes) -> None:
     target = redirect_target("http://a.example/b", [(b"LOCATION", location)])
     assert target is None or (target.startswith(("http://", "https://")) and canonical_url(target) == target)

@@ -1,4 +1,4 @@
-"""Refreshing links: today's scores, what was removed since; then resume, other sources, rules and odd answers."""
+"""Refreshing links: today's scores and removed posts; then resuming, other sources, rules and odd answers."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def answer_for(apis: LocalApis, *posts: dict[str, Any]) -> None:
     apis.posts = {post["name"]: post for post in posts}
 
 
-def test_each_post_meets_its_fate(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
-    """One rose, one fell below 3, one was marked over 18, and three are gone, each in its way; one is as it was."""
+def test_each_post_is_kept_or_dropped_by_its_answer(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+    """One rose, one fell below 3, one was marked over 18, three are gone in different ways, and one is unchanged."""
     links = collected([post(number) for number in range(1, 8)])
     answer_for(
         apis,
@@ -110,7 +110,7 @@ def test_each_post_meets_its_fate(apis: LocalApis, collected: MakeLinks, tmp_pat
     assert all(row["posts_left"] == 0 and row["link_id"] == link_id(place) for place, row in lost.items())
 
 
-def test_a_link_lives_as_long_as_one_of_its_posts(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_a_link_is_kept_as_long_as_one_of_its_posts(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
     links = collected([post(1), post(2, url=url(1), score=90), post(3), post(4, url=url(3))])
     answer_for(apis, post(1, score=11), post(3, score=1))
     result = refreshed(links, apis, tmp_path / "out")
@@ -119,11 +119,11 @@ def test_a_link_lives_as_long_as_one_of_its_posts(apis: LocalApis, collected: Ma
     lost = rows_of(result.removals)
     assert [(lost[place]["posts"][0]["post_id"], lost[place]["posts_left"]) for place in (url(1), url(3))] == [
         ("p2", 1),
-        ("p4", 1),  # p3 stands, whatever its karma: nobody took the link back
+        ("p4", 1),  # p3 is left, whatever its karma
     ]
 
 
-def test_posts_are_asked_for_in_hundreds_and_once(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_each_post_is_requested_once_in_hundreds(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
     posts = [post(number) for number in range(250)]
     links = collected(posts)
     answer_for(apis, *posts)
@@ -137,8 +137,8 @@ def test_posts_are_asked_for_in_hundreds_and_once(apis: LocalApis, collected: Ma
     assert len(apis.requests) == 6
 
 
-def test_a_comment_that_votes_for_two_links_is_asked_for_once(apis: LocalApis, tmp_path: Path) -> None:
-    """Reddit may answer a name that stands twice in a request twice."""
+def test_a_comment_that_votes_for_two_links_is_requested_once(apis: LocalApis, tmp_path: Path) -> None:
+    """Reddit may answer twice for a name that is in a request twice."""
     comment = {"id": "c1", "score": 5, "created_utc": 1_450_000_000, "subreddit": "books", "retrieved_on": DUMPED}
     (tmp_path / "RC_2015-12").write_text(json.dumps({**comment, "body": f"{url(1)} and {url(2)}"}))
     links = collect_links([str(tmp_path / "RC_2015-12")], str(tmp_path / "links"), LinkSettings(), RUN)
@@ -149,7 +149,7 @@ def test_a_comment_that_votes_for_two_links_is_asked_for_once(apis: LocalApis, t
     assert {row["karma"] for row in rows_of(result.links).values()} == {9}
 
 
-def test_the_rule_is_that_of_the_links_unless_another_is_given(
+def test_the_rule_comes_from_the_links_unless_a_threshold_is_set(
     apis: LocalApis, collected: MakeLinks, tmp_path: Path
 ) -> None:
     """Posts of a month that was dumped too soon are collected without a threshold, and judged by today's scores."""
@@ -164,7 +164,7 @@ def test_the_rule_is_that_of_the_links_unless_another_is_given(
     assert again.links.counts.kept == 1
 
 
-def test_scores_are_added_up_where_the_rule_does(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_scores_are_added_up_if_the_rule_does(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
     posts = [post(1, score=2), post(2, score=1, url=url(1)), post(3, score=3)]
     links = collected(posts, profile="openwebtext2")
     answer_for(apis, post(1, score=1), post(2, score=1, url=url(1)), post(3, score=4))
@@ -173,7 +173,7 @@ def test_scores_are_added_up_where_the_rule_does(apis: LocalApis, collected: Mak
     assert result.links.counts.dropped == {"too_little_karma_sum": 2}
 
 
-def test_posts_of_other_sources_stay_as_they_are(apis: LocalApis, tmp_path: Path) -> None:
+def test_posts_from_other_sources_do_not_change(apis: LocalApis, tmp_path: Path) -> None:
     apis.stories = [
         {"objectID": "1", "url": url(1), "points": 9, "created_at_i": 1_451_606_400},
         {"objectID": "2", "url": url(2), "points": 9, "created_at_i": 1_451_606_401},
@@ -190,7 +190,7 @@ def test_posts_of_other_sources_stay_as_they_are(apis: LocalApis, tmp_path: Path
     assert {vote["source"]: vote["score"] for vote in after[url(2)]["posts"]} == {"hackernews": 9, "reddit": 77}
 
 
-def test_links_without_posts_of_reddit_need_nobody_to_be_asked(apis: LocalApis, tmp_path: Path) -> None:
+def test_links_without_posts_of_reddit_need_no_request(apis: LocalApis, tmp_path: Path) -> None:
     apis.stories = [{"objectID": "1", "url": url(1), "points": 9, "created_at_i": 1_451_606_400}]
     given = ["hackernews:2016-01-01..2016-01-02"]
     links = collect_links(given, str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
@@ -198,20 +198,20 @@ def test_links_without_posts_of_reddit_need_nobody_to_be_asked(apis: LocalApis, 
     assert rows_of(result.links) == rows_of(links)
 
 
-def test_a_dry_run_says_what_it_takes_and_asks_nobody(
+def test_a_dry_run_prints_an_estimate_and_sends_nothing(
     apis: LocalApis, collected: MakeLinks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     links = collected([post(number) for number in range(1050)])
     settings = apis.settings(requests_per_minute=5.0)
     with LocalEngine(workers=1) as engine, pytest.raises(DryRun):
         refresh_links(links, str(tmp_path / "out"), RefreshSettings(), settings, Run(engine, Console("human"), True))
-    assert "1,050 posts to ask Reddit for: 11 requests, about 3 minutes at 5 a minute" in capsys.readouterr().err
+    assert "1,050 posts to request from Reddit: 11 requests, about 3 minutes at 5 per minute" in capsys.readouterr().err
     assert not apis.requests
     assert not (tmp_path / "out").exists()
 
 
-def test_what_reddit_said_of_recorded_posts(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
-    """Real answers of 2016 to 100 posts, 3 of which are missing; deleted and removed ones have lost author or text."""
+def test_recorded_answers_of_reddit(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
+    """Real answers of 2016 about 100 posts: 3 are missing; deleted and removed ones have lost author or text."""
     things = [thing for answer in recorded(shared_data, "TestReddit.test_info") for thing in answer["data"]["children"]]
     known = {thing["data"]["name"]: thing["data"] for thing in things if thing["kind"] == "t3"}
     assert len(known) == 97
@@ -240,7 +240,7 @@ def test_what_reddit_said_of_recorded_posts(apis: LocalApis, tmp_path: Path, sha
     assert scores == {name.removeprefix("t3_"): known[name]["score"] for name in standing}
 
 
-def test_killed_on_the_way_it_goes_on(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_killed_on_the_way_it_resumes(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
     posts = [post(number) for number in range(900)]
     links = collected(posts)
     answer_for(apis, *posts)
@@ -261,7 +261,7 @@ def test_killed_on_the_way_it_goes_on(apis: LocalApis, collected: MakeLinks, tmp
     assert PartSet.open(str(out / "links"), "links").records == undisturbed.links.records == 900
 
 
-def test_a_broken_answer_is_not_taken_for_a_removal(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_a_broken_answer_is_not_a_removal(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
     links = collected([post(1)])
     answer_for(apis, post(1))
     apis.posts["t3_p1"]["name"] = None
@@ -269,19 +269,19 @@ def test_a_broken_answer_is_not_taken_for_a_removal(apis: LocalApis, collected: 
         refreshed(links, apis, tmp_path / "out")
 
 
-def test_odd_values_leave_the_score_as_it_was(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_odd_values_do_not_change_the_score(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
     links = collected([post(1), post(2), post(3)])
     answer_for(apis, post(1, score=None, author=7), post(2, score=10**30, over_18="no"), post(3, score=True))
     after = rows_of(refreshed(links, apis, tmp_path / "out").links)
     assert [(row["karma"], row["posts"][0]["retrieved"]) for row in after.values()] == [(10, DUMPED)] * 3
 
 
-def test_answers_for_other_links_are_not_taken(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_answers_for_other_links_are_not_used(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
     answer_for(apis, post(1), post(2))
     refreshed(collected([post(1)]), apis, tmp_path / "out")
     links = collected([post(1), post(2)])
     PartSet._verified.clear()
-    with pytest.raises(InputError, match="answers for other links"):
+    with pytest.raises(InputError, match="answers for links other than those"):
         refreshed(links, apis, tmp_path / "out")
 
 
@@ -296,8 +296,8 @@ def test_damaged_answers_are_named(apis: LocalApis, collected: MakeLinks, tmp_pa
         refreshed(links, apis, tmp_path / "out")
 
 
-def test_a_set_of_unknown_rule_is_refused(make_links: Callable[..., str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not say by which rule"):
+def test_a_set_without_a_rule_is_rejected(make_links: Callable[..., str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no karma rule"):
         refresh_links(make_links([url(1)]), str(tmp_path / "out"), RefreshSettings(), ApiSettings(), RUN)
 
 

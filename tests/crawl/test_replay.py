@@ -1,4 +1,4 @@
-"""Pages out of WARC files at hand."""
+"""Pages from the user's WARC files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(path: Path, *members: bytes) -> None:
     path.write_bytes(b"".join(members))
 
 
-def test_records_are_taken_over_byte_by_byte(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_records_are_copied_byte_for_byte(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     chunked, odd = web.url("/chunked"), web.url("/odd")
     blocks = {
         chunked: page(b"6\r\n<html>\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"),
@@ -62,7 +62,7 @@ def test_records_are_taken_over_byte_by_byte(crawl: Any, web: Any, make_links: M
     assert found[odd].date == "2010-01-01T00:00:00Z"
 
 
-def test_the_nearest_page_is_taken_damage_is_passed_over_redirects_are_followed(
+def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     moved, end, hurt, gone = (web.url(path) for path in ("/moved", "/end", "/hurt", "/gone"))
@@ -92,10 +92,10 @@ FIRST, AGAIN = "1985-01-01T00:00:00Z", "1975-01-01T00:00:00Z"  # the second is n
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_other_crawlers_revisits_are_pages_wherever_the_original_lies(
+def test_other_crawlers_revisits_are_pages_wherever_the_original_is(
     chunked: bool, crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """Of another URL, and of the same: the page had these words at that time, too."""
+    """The original may be of another URL or of the same one: the page had the same text at that time."""
     one, other = web.url("/one"), web.url("/other")
     block = page(b"1b\r\n" + SAME + b"\r\n0\r\n\r\n", b"Transfer-Encoding: chunked") if chunked else page(SAME)
     write(
@@ -127,7 +127,7 @@ def test_other_crawlers_revisits_are_pages_wherever_the_original_lies(
     ],
     ids=lambda doubt: " ".join(map("=".join, doubt.items())),
 )
-def test_a_revisit_that_leaves_a_doubt_is_passed_over(
+def test_an_ambiguous_revisit_is_skipped(
     doubt: dict[str, str], crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     one, other = web.url("/one"), web.url("/other")
@@ -144,7 +144,9 @@ def test_a_revisit_that_leaves_a_doubt_is_passed_over(
     assert rows[other]["reason"] in ("not_archived", "archive_damaged")
 
 
-def test_an_arc_file_is_an_error_with_a_remedy(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_an_arc_file_is_an_error_that_says_how_to_convert_it(
+    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+) -> None:
     block = b"HTTP/1.1 200 OK\r\n\r\n<html>old"
     line = f"{web.url('/one')} 127.0.0.1 20050102030405 text/html {len(block)}\n".encode()
     (tmp_path / "a.arc").write_bytes(b"filedesc://a.arc 0.0.0.0 20050102030405 text/plain 0\n\n" + line + block)
@@ -171,7 +173,7 @@ def test_a_redirect_to_another_spelling_of_itself_is_followed_once(
     assert (row["reason"], row["redirects"]) == ("not_archived", [url])
 
 
-def test_today_s_robots_txt_holds(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_the_current_robots_txt_applies(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
     url = web.url("/a")
     web.page("/robots.txt", "User-agent: webtext\nDisallow: /", "Content-Type: text/plain")
     (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", page(b"<html>")))
@@ -181,7 +183,7 @@ def test_today_s_robots_txt_holds(crawl: Any, web: Any, make_links: MakeLinks, t
 
 
 def test_opt_outs_in_archived_pages_are_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
-    """Also in a body that is stored with its chunks and its compression."""
+    """Also in a body that is stored chunked and compressed."""
     body = gzip.compress(b'<html><head><meta name="robots" content="noai"></head><body>')
     chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -207,7 +209,7 @@ def test_a_set_of_ours_can_be_replayed_with_all_its_pages(
     assert len(web.paths()) == n_asked
 
 
-def test_a_site_that_is_gone_is_taken_only_when_that_is_wished(
+def test_a_gone_site_is_taken_only_with_the_setting(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import socket
@@ -252,7 +254,7 @@ def test_real_archives_are_replayed(
         assert {url: r.body(10**7) for url, r in kept.items()} == {url: r.body(10**7) for url, r in found.items()}
 
 
-def test_files_that_cannot_be_replayed_are_named(
+def test_errors_name_files_that_cannot_be_replayed(
     shared_data: Path, crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     links = make_links([web.url("/a")])

@@ -1,4 +1,4 @@
-"""What may pass is tried again, the pace of a host adapts, dead hosts are left, and clocks survive a kill."""
+"""Retries of failures that may pass, the adapting pace of hosts, dead hosts, and clocks that survive a kill."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOON = {"retries": 2, "retry_seconds": 0.05}
 
 
 def fails_first(n: int, status: str, *headers: str) -> Callable[[asyncio.StreamWriter], Any]:
-    """Answers so often with this status, then with a page."""
+    """Answer `n` times with this status, then with a page."""
     asked = itertools.count()
 
     async def reply(writer: asyncio.StreamWriter) -> None:
@@ -44,14 +44,14 @@ def fails_first(n: int, status: str, *headers: str) -> Callable[[asyncio.StreamW
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_a_status_that_may_pass_is_tried_again(status: int, outcomes: Any, web: Any) -> None:
+def test_a_status_that_may_pass_is_retried(status: int, outcomes: Any, web: Any) -> None:
     rows = outcomes({"twice": fails_first(2, f"{status} X"), "thrice": fails_first(3, f"{status} X")}, **SOON)
     assert (rows["twice"]["reason"], rows["twice"]["requests"]) == (None, 3)
     assert (rows["thrice"]["reason"], rows["thrice"]["requests"]) == (f"http_{status}", 3)
     assert rows["thrice"]["status"] == status
 
 
-def test_connections_that_break_and_timeouts_are_tried_again_and_nothing_else_is(outcomes: Any, web: Any) -> None:
+def test_only_broken_connections_and_timeouts_are_retried(outcomes: Any, web: Any) -> None:
     plan = {
         "reset": hostile.reset,
         "404": answer(status="404 Not Found"),
@@ -63,7 +63,7 @@ def test_connections_that_break_and_timeouts_are_tried_again_and_nothing_else_is
     assert late["silent"]["requests"] == 3
 
 
-def test_a_name_that_no_server_answered_for_is_looked_up_again_and_an_unknown_one_is_not(
+def test_an_unanswered_look_up_is_retried_and_an_unknown_name_is_not(
     outcomes: Any, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: Counter[str] = Counter()
@@ -85,7 +85,7 @@ def test_a_name_that_no_server_answered_for_is_looked_up_again_and_an_unknown_on
     assert asked == {"later.example": 3, "never.example": 3, "unknown.example": 1}
 
 
-def test_a_retry_goes_on_from_the_redirect_where_it_failed(outcomes: Any, web: Any) -> None:
+def test_a_retry_resumes_at_the_redirect_that_failed(outcomes: Any, web: Any) -> None:
     web.plant("/end", fails_first(1, "503 Busy"), host=2)
     rows = outcomes({"start": redirect(web.url("/end", 2))}, **SOON)
     assert (rows["start"]["reason"], rows["start"]["requests"]) == (None, 3)
@@ -93,10 +93,10 @@ def test_a_retry_goes_on_from_the_redirect_where_it_failed(outcomes: Any, web: A
     assert web.paths(1) == ["/link0"]
 
 
-def test_the_others_of_a_host_go_on_while_a_link_waits_for_its_retry(
+def test_a_host_continues_while_a_link_waits_for_its_retry(
     crawl: Any, web: Any, make_links: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock by which it waits stands still until the others were asked, whatever time that takes; then it goes on."""
+    """The clock of its wait is stopped until the others were asked, however long that takes."""
     again = web.plant("/again", fails_first(1, "500 Oops"))
     others = [web.page(f"/{i}") for i in range(5)]
     stopped_at: list[float] = []
@@ -114,15 +114,15 @@ def test_the_others_of_a_host_go_on_while_a_link_waits_for_its_retry(
     assert asked[-1].time - stopped_at[0] >= 0.29, "a wait is at least half of what is set"
 
 
-def test_a_link_is_retried_when_its_site_says(outcomes: Any, web: Any) -> None:
-    """Without the answer's Retry-After of a second the retry would come after an hour, and the test would not end."""
+def test_a_link_is_retried_after_the_site_s_retry_after(outcomes: Any, web: Any) -> None:
+    """Without the answer's Retry-After of a second, the retry would come after an hour, and the test would not end."""
     rows = outcomes({"busy": fails_first(1, "503 Busy", "Retry-After: 1")}, retries=1, retry_seconds=7200.0)
     assert (rows["busy"]["reason"], rows["busy"]["requests"]) == (None, 2)
     first, second = (request.time for request in web.requests if request.path == "/link0")
     assert second - first >= 1.0
 
 
-def test_a_robots_file_that_comes_at_the_second_try_is_obeyed(outcomes: Any, web: Any) -> None:
+def test_a_robots_file_fetched_at_the_second_try_is_obeyed(outcomes: Any, web: Any) -> None:
     asked = itertools.count()
 
     async def robots(writer: asyncio.StreamWriter) -> None:
@@ -134,7 +134,7 @@ def test_a_robots_file_that_comes_at_the_second_try_is_obeyed(outcomes: Any, web
     assert (rows["closed"]["reason"], rows["closed"]["requests"]) == ("robots_disallowed", 0)
 
 
-def test_a_dead_host_gives_up_its_queue(crawl: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
+def test_the_queue_of_a_dead_host_is_given_up(crawl: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
     urls = [web.plant(f"/{i}", hostile.reset) for i in range(12)]
     rows = crawl(make_links([*urls, web.page("/", host=2)]), tmp_path / "pages", max_host_failures=3)
     reasons = [rows[url]["reason"] for url in urls]
@@ -186,7 +186,7 @@ def test_a_host_that_asks_for_a_long_pause_is_not_asked_again(
     assert web.requests == []
 
 
-def test_the_pace_of_a_host_rises_with_trouble_and_falls_back() -> None:
+def test_a_host_s_delay_grows_with_failures_and_recovers() -> None:
     hosts = Hosts(Pace(delay=1.0, max_delay=10.0))
     delays = []
     for _ in range(5):
@@ -203,7 +203,7 @@ def test_the_pace_of_a_host_rises_with_trouble_and_falls_back() -> None:
     assert hosts._clocks["a.example"].delay == 10.0
 
 
-def test_a_pause_asked_for_while_a_turn_lasts_is_kept() -> None:
+def test_a_pause_requested_during_a_turn_is_obeyed() -> None:
     async def take_turns() -> float:
         hosts = Hosts(Pace(delay=0.0))
         async with hosts.turn("a.example", "127.0.0.1"):
@@ -220,7 +220,7 @@ def recalled(folder: Path, pace: Pace) -> Hosts:
 
 
 def stop_clocks(monkeypatch: pytest.MonkeyPatch, now: float = 1e9) -> None:
-    """Between what is noted and what is recalled no time passes, however busy the machine is."""
+    """Stop the clocks, so that no time passes between writing and reading the journal, even on a busy machine."""
     monkeypatch.setattr("webtext.crawl.fetch.hosts.time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr("webtext.crawl.fetch.clock_journal.time", SimpleNamespace(time=lambda: now))
 
@@ -248,7 +248,7 @@ def test_clocks_are_recalled_by_a_new_run(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("hours", [-1000, -1, 0])
-def test_a_clock_that_was_set_back_neither_stalls_nor_hurries(
+def test_a_clock_that_was_set_back_doesn_t_change_waits(
     hours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_clocks(monkeypatch)
@@ -260,13 +260,13 @@ def test_a_clock_that_was_set_back_neither_stalls_nor_hurries(
     assert noted.wait == 60.0
 
 
-def test_a_journal_of_nonsense_is_passed_over(tmp_path: Path) -> None:
+def test_invalid_lines_of_a_journal_are_skipped(tmp_path: Path) -> None:
     lines = ["", "a\tb\tc\td", "a\t1\t1e999\t1", "a\t1\t2", "a\tnan\tnan\tnan", "a\tinf\tinf\t1", "\xff\t1\t2\t3"]
     (tmp_path / NAME).write_text("\n".join(lines) + "\n", encoding="latin-1")
     assert [noted for noted in ClockJournal(tmp_path).read() if noted.wait > 0] == []
 
 
-def test_a_journal_that_grows_long_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_journal_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_clocks(monkeypatch)
     monkeypatch.setattr("webtext.crawl.fetch.clock_journal.MAX_LINES", 10)
     hosts = recalled(tmp_path, Pace(delay=1.0))
@@ -278,7 +278,7 @@ def test_a_journal_that_grows_long_is_written_anew(tmp_path: Path, monkeypatch: 
     assert noted.wait == 149.0
 
 
-def test_a_host_given_up_refuses_those_who_waited_for_their_turn() -> None:
+def test_a_host_given_up_refuses_waiting_requests() -> None:
     async def wait_in_line() -> str:
         hosts = Hosts(Pace(delay=0.0, max_host_failures=1))
         async with hosts.turn("a.example", "127.0.0.1"):
@@ -307,7 +307,7 @@ fetch_pages(links, out, settings, Run.quiet())
 
 
 def pauses_noted(journal: Path, name: str) -> list[tuple[float, float]]:
-    """(seconds, until when) of each pause of that clock in the journal; a line that is being written is passed over."""
+    """Return (seconds, end) of each pause of a clock in the journal, without a line that is being written."""
     lines = journal.read_text().splitlines(keepends=True) if journal.exists() else []
     fields = [line.split("\t") for line in lines if line.endswith("\n")]
     found = [(float(until) - float(written), float(until)) for clock, written, until, _ in fields if clock == name]
@@ -315,8 +315,8 @@ def pauses_noted(journal: Path, name: str) -> list[tuple[float, float]]:
 
 
 def test_after_a_kill_no_host_is_asked_before_its_time(web: Any, make_links: Any, tmp_path: Path) -> None:
-    """The first host has asked for a pause, the second is in the midst of an answer. What was noted then is when each may
-    be asked again."""
+    """The first host has asked for a pause, and the second is in the middle of an answer. The journal then has the time
+    when each may be asked again."""
     is_killed = threading.Event()
 
     async def reply(writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Bodies that come twice: stored once, referred to by a revisit record, and there for every reader of ours."""
+"""Repeated bodies: stored once, referred to by a revisit record, and read by all our readers."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def records(path: Path) -> list[Any]:
         return [(one, one.content_stream().read()) for one in ArchiveIterator(file, check_digests="raise")]
 
 
-def test_the_second_time_a_body_comes_only_its_head_is_stored(tmp_path: Path) -> None:
+def test_a_repeated_body_is_stored_once_with_a_second_head(tmp_path: Path) -> None:
     first, second = write(tmp_path / "a.warc.gz")
     found = records(tmp_path / "a.warc.gz")
     assert [one.rec_type for one, _ in found] == ["warcinfo", "response", "request", "revisit", "request"]
     response, revisit = found[1][0].rec_headers.get_header, found[3][0].rec_headers.get_header
     assert revisit("WARC-Profile") == IDENTICAL_PAYLOAD
-    assert revisit("WARC-Truncated") == "length"  # WARC 1.1 §6.7.2: for a block that ends with the head
+    assert revisit("WARC-Truncated") == "length"  # WARC 1.1 §6.7.2: the block ends with the head
     assert (revisit("WARC-Refers-To"), revisit("WARC-Refers-To-Target-URI")) == (response("WARC-Record-ID"), A)
     assert revisit("WARC-Refers-To-Date") == response("WARC-Date")
     assert revisit("WARC-Refers-To-Filename") == "a.warc.gz"
@@ -84,7 +84,7 @@ def test_a_renamed_file_still_answers_its_own_revisits(tmp_path: Path) -> None:
     assert [one.body(MIB) for one in read_responses(Folder(tmp_path), "renamed.warc.gz")] == [TEXT] * 2
 
 
-def test_an_original_may_lie_in_another_file_of_the_folder(tmp_path: Path) -> None:
+def test_an_original_may_be_in_another_file_of_the_folder(tmp_path: Path) -> None:
     stored = write(tmp_path / "a.warc.gz")
     data = (tmp_path / "a.warc.gz").read_bytes()
     (tmp_path / "b.warc.gz").write_bytes(data[stored[1].offset :])
@@ -104,8 +104,8 @@ def test_an_original_may_lie_in_another_file_of_the_folder(tmp_path: Path) -> No
         (b"Payload-Digest: sha1:", b"Payload-Digest: sha1:A"),
     ],
 )
-def test_a_revisit_that_leads_nowhere_is_a_counted_failure(old: bytes, new: bytes, tmp_path: Path) -> None:
-    """The original lies one folder up, or is not what the revisit speaks of: never another page's body."""
+def test_a_revisit_without_its_original_is_a_counted_failure(old: bytes, new: bytes, tmp_path: Path) -> None:
+    """The original is one folder up, or doesn't match the revisit. Another page's body is never returned."""
     stored = write(tmp_path / "a.warc.gz")
     member = gzip.decompress((tmp_path / "a.warc.gz").read_bytes()[stored[1].offset :])
     assert old in member
@@ -127,7 +127,7 @@ def test_a_revisit_that_refers_to_itself_ends(tmp_path: Path) -> None:
 
 
 def as_others_write_it(member: bytes, url: str = B) -> bytes:
-    """The revisit as most crawlers write it: of the same URL, without the place of its original."""
+    """Return the revisit as most crawlers write it: of the same URL, without the position of its original."""
     lines = [line for line in member.split(b"\r\n") if not line.startswith(b"WARC-Refers-To-File")]
     same = b"\r\n".join(lines).replace(b"Refers-To-Target-URI: " + A.encode(), b"Refers-To-Target-URI: " + url.encode())
     return same.replace(b"WARC-Target-URI: " + B.encode(), b"WARC-Target-URI: " + url.encode())
@@ -174,7 +174,7 @@ def test_a_revisit_never_gets_the_body_of_a_capture_with_another_digest(tmp_path
     assert [one.damage for one in read_responses(Folder(tmp_path), "b.warc.gz")] == [None, "unchanged_revisit"]
 
 
-def test_a_file_that_goes_on_knows_its_originals(tmp_path: Path) -> None:
+def test_a_resumed_file_finds_its_originals(tmp_path: Path) -> None:
     [first] = write(tmp_path / "a.warc.gz", (A,))
     with WarcWriter(tmp_path / "a.warc.gz", "a.warc.gz", {}, first.end, [first.index_line]) as writer:
         writer.write(exchange(WIRE, CODED, url=B))

@@ -1,4 +1,4 @@
-"""The ring: what one process writes the other one sees, in place and in order; and each ends when the other has."""
+"""The ring: one process reads what the other writes, in place and in order; each exits when the other has."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from webtext.crawl.streams.decoders import Ring, decompressed_ahead, started_decoder
 from webtext.crawl.streams.ring import FIRST_WORD, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
 
-LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than a ring holds
+LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than fits in a ring
 
 
 @contextlib.contextmanager
 def ring() -> Iterator[tuple[RingReader, RingWriter]]:
-    """Both sides, in this process."""
+    """Both sides of a ring, in this process."""
     (words, to_words), (freed, to_freed) = os.pipe(), os.pipe()
     with (
         shared_memory() as memory,
@@ -40,7 +40,7 @@ def ring() -> Iterator[tuple[RingReader, RingWriter]]:
 
 
 def through_a_ring(pieces: list[bytes], word: int, about: bytes) -> tuple[list[bytes], int, bytes]:
-    """What a reader sees of these pieces: the slots, the word that ends them, and what was told with it."""
+    """Return what a reader sees of these pieces: the slots, the word at the end, and the bytes sent with it."""
     with ring() as (reader, writer):
 
         def write() -> None:
@@ -65,7 +65,7 @@ def through_a_ring(pieces: list[bytes], word: int, about: bytes) -> tuple[list[b
     word=st.integers(FIRST_WORD, 2**64 - 1),
     about=st.binary(max_size=20),
 )
-def test_what_is_written_is_seen_in_full_slots_and_one_that_is_less(sizes: list[int], word: int, about: bytes) -> None:
+def test_written_bytes_arrive_in_full_slots_and_one_partial_slot(sizes: list[int], word: int, about: bytes) -> None:
     pieces = [bytes([65 + place]) * size for place, size in enumerate(sizes)]
     seen, last, told = through_a_ring(pieces, word, about)
     assert b"".join(seen) == b"".join(pieces)
@@ -78,16 +78,16 @@ def test_what_is_written_is_seen_in_full_slots_and_one_that_is_less(sizes: list[
         st.tuples(st.sampled_from([0, 1, 1000, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 5]), st.booleans()), max_size=12
     )
 )
-def test_what_does_not_stand_is_seen_once_more_does_or_taken_back(pieces: list[tuple[int, bool]]) -> None:
-    """Written while a reader takes what it is told of; what stood last is the end, and the slots go on from there."""
-    standing = written = seen = b""
+def test_bytes_that_are_not_final_arrive_with_later_ones_or_are_discarded(pieces: list[tuple[int, bool]]) -> None:
+    """A reader takes slots meanwhile; after `take_back` writing continues after the last final bytes."""
+    final = written = seen = b""
     with ring() as (reader, writer):
-        for place, (size, stands) in enumerate(pieces):
-            stands = stands or len(written) + size > len(standing) + 2 * SLOT_BYTES
-            writer.write(bytes([65 + place]) * size, stands=stands)
+        for place, (size, is_final) in enumerate(pieces):
+            is_final = is_final or len(written) + size > len(final) + 2 * SLOT_BYTES
+            writer.write(bytes([65 + place]) * size, is_final=is_final)
             written += bytes([65 + place]) * size
-            standing = written if stands else standing
-            while len(seen) + SLOT_BYTES <= len(standing):
+            final = written if is_final else final
+            while len(seen) + SLOT_BYTES <= len(final):
                 seen += slot_of(reader)
         writer.take_back()
         writer.write(b"then")
@@ -96,11 +96,11 @@ def test_what_does_not_stand_is_seen_once_more_does_or_taken_back(pieces: list[t
         while isinstance(slot := reader.next(), memoryview):
             seen += bytes(slot)
             reader.give_back()
-    assert seen == standing + b"then"
+    assert seen == final + b"then"
 
 
 def slot_of(reader: RingReader) -> bytes:
-    """The next slot's bytes, given back."""
+    """Return the next slot's bytes, and give the slot back."""
     slot = reader.next()
     assert isinstance(slot, memoryview)
     data = bytes(slot)
@@ -108,8 +108,8 @@ def slot_of(reader: RingReader) -> bytes:
     return data
 
 
-def test_a_slot_stays_as_it_is_until_it_is_given_back() -> None:
-    """The writer fills all others, and finds no slot more."""
+def test_a_slot_does_not_change_until_it_is_given_back() -> None:
+    """The writer fills all other slots, and finds no free one."""
     with ring() as (reader, writer):
         for number in range(SLOTS):
             writer.write(bytes([number]) * SLOT_BYTES)
@@ -138,22 +138,22 @@ def children() -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="children are looked up in /proc")
-def test_a_decoder_that_is_killed_is_an_error_and_no_end_of_file(dump: Path) -> None:
-    """It is alive, since the ring cannot hold all; what lies in the ring still comes."""
+def test_a_killed_decoder_is_an_error_not_the_end_of_the_file(dump: Path) -> None:
+    """It is still alive, since the file does not fit in the ring; the bytes in the ring are read first."""
     before = set(children())
     with decompressed_ahead(dump) as chunks:
         seen = [bytes(next(chunks))]
         (decoder,) = set(children()) - before
         os.kill(decoder, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match="ended without a word"):
+        with pytest.raises(RuntimeError, match="exited without a word"):
             seen.extend(map(bytes, chunks))
     assert seen
     assert LINES.startswith(b"".join(seen))
     assert set(children()) == before
 
 
-def test_a_decoder_begun_here_is_read_by_a_child_that_inherits_its_ring(dump: Path) -> None:
-    """The file is gone when the child begins: it has no decoder of its own, as it would for a ring that it has not."""
+def test_a_decoder_started_here_is_read_by_a_child_that_inherits_its_ring(dump: Path) -> None:
+    """The file is gone when the child starts, so it cannot use a decoder of its own, as it does without the ring."""
     code = (
         "import sys, pathlib, pickle, hashlib\n"
         "from webtext.crawl.streams.decoders import decompressed_ahead\n"
@@ -181,7 +181,7 @@ def test_a_decoder_begun_here_is_read_by_a_child_that_inherits_its_ring(dump: Pa
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="that a process has ended is waited for by pidfd")
-def test_a_decoder_begun_for_nobody_ends(dump: Path) -> None:
+def test_a_decoder_without_a_reader_exits(dump: Path) -> None:
     before = set(children())
     with started_decoder(dump) as ring:
         (decoder,) = set(children()) - before
@@ -193,7 +193,7 @@ def test_a_decoder_begun_for_nobody_ends(dump: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="another's child is waited for by pidfd")
-def test_a_decoder_whose_reader_is_killed_ends_and_leaves_nothing(dump: Path) -> None:
+def test_a_decoder_whose_reader_is_killed_exits_and_leaves_nothing(dump: Path) -> None:
     code = (
         "import sys, time, pathlib\n"
         "from webtext.crawl.streams.decoders import decompressed_ahead\n"

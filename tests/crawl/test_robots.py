@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from webtext.base.opt_outs import OPT_OUTS, header_opt_outs, obeyed, robots_tag_rules
 from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.wishes.opt_outs import robots_opt_outs
-from webtext.crawl.wishes.robots import MAX_ROBOTS_BYTES, Robots
+from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
+from webtext.crawl.opt_outs.robots_opt_outs import robots_opt_outs
 
 RFC_9309_EXAMPLE = b"""User-Agent: *
 Disallow: *.gif$
@@ -68,7 +68,7 @@ def test_a_crawl_delay_does_not_close_a_group() -> None:
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf", "soon", ""])
-def test_a_crawl_delay_that_is_no_duration_is_none(value: str) -> None:
+def test_an_invalid_crawl_delay_is_ignored(value: str) -> None:
     assert Robots(f"User-agent: *\nCrawl-delay: {value}\n".encode()).group("webtext").crawl_delay is None
 
 
@@ -86,8 +86,8 @@ def test_a_link_to_robots_txt_is_judged_like_any_page() -> None:
     assert robots.allows("/robots.htm", "webtext")
 
 
-def test_verdicts_on_a_sample_of_real_files_are_googles(shared_data: Path) -> None:
-    """About 100 of the 4,231 files, and all that hold what was found to be hard; the rest is in tests/bench/bench_robots.py."""
+def test_verdicts_on_a_sample_of_real_files_equal_google_s(shared_data: Path) -> None:
+    """About 100 of the 4,231 files, and all difficult ones. tests/bench/bench_robots.py checks all files."""
     verdicts: dict[str, list[tuple[str, str, bool]]] = {}
     with gzip.open(shared_data / "crawl/robots/google_verdicts.tsv.gz", "rt", encoding="utf-8") as file:
         for line in file:
@@ -108,7 +108,7 @@ def test_verdicts_on_a_sample_of_real_files_are_googles(shared_data: Path) -> No
 
 
 @given(st.binary(max_size=300), st.sampled_from(["/", "/a?b=c", "/%C3%A9"]))
-def test_any_bytes_are_read_without_an_error(content: bytes, path: str) -> None:
+def test_any_bytes_are_parsed_without_an_error(content: bytes, path: str) -> None:
     Robots(b"User-agent: *\nDisallow: " + content).allows(path, "webtext")
     assert Robots(content.replace(b":", b"").replace(b" ", b"").replace(b"\t", b"")).allows(path, "webtext")
 
@@ -121,7 +121,7 @@ def test_only_the_first_500_kib_are_read() -> None:
 # The other opt-outs ---------------------------------------------------------------------------------------------------
 
 
-def test_each_opt_out_can_be_switched_off_by_its_setting() -> None:
+def test_each_opt_out_can_be_turned_off_by_its_setting() -> None:
     robots = Robots(
         b"User-agent: *\nContent-Signal: search=yes, ai-train=no\nDisallow: /mine\n\nUser-agent: GPTBot\nDisallow: /ai\n"
     )
@@ -137,12 +137,12 @@ def test_each_opt_out_can_be_switched_off_by_its_setting() -> None:
     for reason, (name, _) in OPT_OUTS.items():
         on = FetchSettings(**settings | {name: True})
         if name in paths:
-            wishes = robots_opt_outs(robots, paths[name])
-            assert reason in wishes
-            assert (obeyed(wishes, on), obeyed(wishes, off)) == (reason, None)
+            opt_outs = robots_opt_outs(robots, paths[name])
+            assert reason in opt_outs
+            assert (obeyed(opt_outs, on), obeyed(opt_outs, off)) == (reason, None)
         if name in headers and not reason.endswith("_meta"):
-            wishes = header_opt_outs([headers[name]])
-            assert (wishes, obeyed(wishes, on), obeyed(wishes, off)) == ([reason], reason, None)
+            opt_outs = header_opt_outs([headers[name]])
+            assert (opt_outs, obeyed(opt_outs, on), obeyed(opt_outs, off)) == ([reason], reason, None)
 
 
 def test_a_site_that_says_nothing_about_training_is_not_opted_out() -> None:
@@ -156,6 +156,6 @@ def test_a_site_that_says_nothing_about_training_is_not_opted_out() -> None:
     assert header_opt_outs(headers) == []
 
 
-def test_rules_for_another_crawler_do_not_hold_for_us() -> None:
+def test_rules_for_another_crawler_don_t_apply_to_us() -> None:
     assert robots_tag_rules("googlebot: noindex, webtext: noai, nofollow") == {"noai", "nofollow"}
     assert robots_tag_rules("unavailable_after: 25 Jun 2030 15:00:00 GMT, noindex") >= {"noindex"}

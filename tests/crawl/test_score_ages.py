@@ -1,4 +1,4 @@
-"""The age of karma: what makes a month fresh, what is kept of it, and that the user hears of it."""
+"""Score ages: which months are fresh, the table beside each part, and the warning."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def dump(path: Path, ages: list[int | None], created: int = NOVEMBER_2018) -> st
         ([DAY - 1], True),
         ([DAY], False),
         ([5, 5, 400 * DAY], True),
-        ([5, 400 * DAY], False),  # as many ripe as fresh
+        ([5, 400 * DAY], False),  # as many old as fresh
         ([-7, 0], True),  # clocks that disagree
-        ([None, None, None], False),  # nobody knows
+        ([None, None, None], False),  # unknown
         ([None, None, 5], True),
     ],
 )
@@ -75,13 +75,13 @@ def test_a_month_is_fresh_when_its_median_age_is_below_a_day(ages: list[int | No
     assert table.fresh_months() == (["2018-11"] if is_fresh else [])
 
 
-def test_every_edge_of_the_table_counts_as_not_below_it() -> None:
+def test_an_age_equal_to_an_edge_counts_above_it() -> None:
     table = ScoreAges()
     table.add([post(0, edge + off) for edge in EDGES for off in (-1, 0)])
     assert json.loads(table.to_bytes()) == {"edges": list(EDGES), "months": {"1970-01": [1, 2, 2, 2, 2, 2, 1]}}
 
 
-def test_months_are_those_of_posts_in_utc_and_tables_add_up() -> None:
+def test_months_are_in_utc_and_tables_add_up() -> None:
     one, two = ScoreAges(), ScoreAges()
     one.add([post(NOVEMBER_2018 - 1, NOVEMBER_2018), post(NOVEMBER_2018, NOVEMBER_2018 + DAY)])
     two.add([post(NOVEMBER_2018, NOVEMBER_2018), post(NOVEMBER_2018, NOVEMBER_2018)])
@@ -92,7 +92,7 @@ def test_months_are_those_of_posts_in_utc_and_tables_add_up() -> None:
     assert one.fresh_months() == ["2018-10"]
 
 
-def test_moments_beyond_any_calendar_are_left_out() -> None:
+def test_times_outside_the_calendar_are_left_out() -> None:
     table = ScoreAges()
     table.add([post(created, created) for created in (-(2**62), 2**62)])
     assert json.loads(table.to_bytes())["months"] == {}
@@ -107,8 +107,8 @@ def test_moments_beyond_any_calendar_are_left_out() -> None:
         )
     )
 )
-def test_many_posts_are_counted_as_each_by_its_month_and_age(times: list[tuple[int, int | None, bool]]) -> None:
-    """Also where a difference of two times is beyond 64 bits."""
+def test_many_posts_at_once_are_counted_like_each_alone(times: list[tuple[int, int | None, bool]]) -> None:
+    """Also if the difference of two times does not fit in 64 bits."""
     posts, months = [], {}
     for created, number, is_age in times:
         retrieved = number if number is None or not is_age else min(max(created + number, -(2**63)), 2**63 - 1)
@@ -134,14 +134,14 @@ def test_a_links_set_keeps_the_table_of_the_posts_that_count(tmp_path: Path, run
     links.verify()
 
 
-def test_a_later_reading_makes_a_month_ripe(tmp_path: Path, run: Run) -> None:
+def test_after_a_later_reading_a_month_is_not_fresh(tmp_path: Path, run: Run) -> None:
     first = dump(tmp_path / "RS_1", [5, 5])
     second = dump(tmp_path / "RS_2", [400 * DAY, 400 * DAY])
     links = collect_links([first, second], str(tmp_path / "links"), BEFORE_ANY, run)
     assert score_ages(links).months == {"2018-11": [0, 0, 0, 0, 0, 0, 2]}
 
 
-def test_the_verb_names_fresh_months_and_can_leave_their_posts_out(
+def test_the_verb_lists_fresh_months_and_can_drop_their_posts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fresh = dump(tmp_path / "RS_2018-11", [5, 60, 400 * DAY])

@@ -1,4 +1,4 @@
-"""Many lines at once: the same votes, reasons and failures as line by line, whatever the lines are."""
+"""Many lines at once give the same votes, reasons and failures as line by line, for any lines."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Outcome = tuple[list[Vote], dict[str, Any], list[tuple[str, str, str]]]
 
 
 def outcome(votes: list[Vote], funnel: Funnel) -> Outcome:
-    """Votes in an order of their own: those of lines that are looked at one by one come later."""
+    """Return the votes sorted, since lines that are parsed one by one come later."""
     return sorted(votes, key=msgspec.json.encode), funnel.counts.to_json(), funnel.failures
 
 
@@ -90,7 +90,7 @@ SIFTS: list[Callable[[PostRule, bytes], sift_reference.Sifted]] = [
 
 
 def agreed(lines: bytes, rule: PostRule = JUDGE.post_rule) -> tuple[dict[str, int], list[Any], list[tuple[int, int]]]:
-    """What all sifts say, the posts decoded."""
+    """Return the common result of all sifts, with decoded posts."""
     answers = []
     for sift in SIFTS:
         dropped, posts, others = sift(rule, lines)
@@ -134,7 +134,7 @@ def test_a_dump_is_a_source_that_sifts() -> None:
         *("escapes and numbers", "nesting"),
     ],
 )
-def test_what_whole_months_hold_is_plain(fields: dict[str, object]) -> None:
+def test_the_rows_of_entire_months_are_plain(fields: dict[str, object]) -> None:
     for data in (
         line(**fields),
         json.dumps(PLAIN | fields).encode(),
@@ -197,7 +197,7 @@ NOT_PLAIN = [
         line(x=0).replace(b'"x":0', b'"x":"' + value + b'"')
         for value in (b"\\x41", b"\\u00g0", b"\\u12", b"\\", b"\x00", b"\t")
     ),
-    # Overlong, cut short, a surrogate, beyond U+10FFFF, a lone follower.
+    # Overlong, cut short, a surrogate, above U+10FFFF, a lone continuation byte.
     *(
         line(title="x").replace(b"x", bad)
         for bad in (b"\xc0\xaf", b"\xe2\x82", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x80")
@@ -220,7 +220,7 @@ NOT_PLAIN = [
 
 
 @pytest.mark.parametrize("data", NOT_PLAIN, ids=lambda data: data[-24:].decode("latin-1"))
-def test_lines_that_are_not_plain_are_looked_at_one_by_one(data: bytes) -> None:
+def test_lines_that_are_not_plain_are_parsed_one_by_one(data: bytes) -> None:
     for around in (data, line(id="1") + b"\n" + data + b"\n" + line(id="2", score=1)):
         assert agreed(around)[2] != []
         assert at_once(around) == one_by_one(around)
@@ -234,14 +234,14 @@ def test_the_deepest_and_the_longest_plain_line() -> None:
 
 
 @pytest.mark.parametrize("at", range(40, 150))
-def test_escapes_and_strings_may_straddle_the_blocks_that_are_read_at_a_time(at: int) -> None:
+def test_escapes_and_strings_may_cross_the_blocks_of_64_bytes(at: int) -> None:
     for piece in (b'\\"', b"\\\\", b'\\\\\\"', b"\\ud83d\\ude00", b"\xf0\x9f\x98\x80", b'","b":"'):
         padding = b"x" * (at - 6)
         assert agreed(b'{"a":"' + padding + piece + b'",' + line()[1:])[2] == []
 
 
 @pytest.mark.parametrize("name", ["Books", "bOOKS", "b\u00f6oks", "boo\u212as", "boo\\/ks", None, "bookshelf"])
-def test_blocked_subreddits_are_told_in_any_case(name: str | None) -> None:
+def test_blocked_subreddits_are_recognized_in_any_case(name: str | None) -> None:
     data = json.dumps(PLAIN | {"subreddit": name}, ensure_ascii=False).encode()
     dropped, posts, others = agreed(data, RULES[3])
     if others:
@@ -294,7 +294,7 @@ USUAL = st.fixed_dictionaries(
 
 
 def rows(fields: st.SearchStrategy[dict[str, object]]) -> st.SearchStrategy[bytes]:
-    """Lines as Reddit and others write them."""
+    """Lines as Reddit and other tools write them."""
     return st.builds(
         lambda fields, ascii, blanks: json.dumps(
             PLAIN | fields, ensure_ascii=ascii, separators=(", ", ": ") if blanks else (",", ":")
@@ -316,7 +316,7 @@ BITS = [bytes([byte]) for byte in b'"\\{}[],: u0dDeE1-.ntf/\n\x00\x1f\x7f\x80\xc
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A row in which up to three bytes are others, are more or are gone."""
+    """A row in which up to three bytes are replaced, inserted or deleted."""
     data = draw(rows(USUAL))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
@@ -326,14 +326,14 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @given(LINES, st.integers(1, 400))
 @settings(max_examples=300, deadline=None)
-def test_many_lines_at_once_give_what_each_gives_alone(lines: list[bytes], chunk_bytes: int) -> None:
+def test_many_lines_at_once_give_the_result_of_each_alone(lines: list[bytes], chunk_bytes: int) -> None:
     data = b"\n".join(lines)
     assert at_once(data, chunk_bytes) == at_once(data) == one_by_one(data)
 
 
 @given(mutated())
 @settings(max_examples=600, deadline=None)
-def test_spoiled_lines_are_what_they_are_alone(data: bytes) -> None:
+def test_mutated_lines_give_the_result_of_each_alone(data: bytes) -> None:
     assert at_once(data) == one_by_one(data)
 
 
@@ -346,8 +346,8 @@ def test_all_sifts_agree(lines: list[bytes], rule: PostRule) -> None:
         agreed(data, rule)
 
 
-def test_batches_are_short_whatever_comes_at_a_time() -> None:
-    """A block of xz comes as one chunk of up to 64 MiB: what is made of so many lines at once would fill the memory."""
+def test_batches_are_short_for_chunks_of_any_size() -> None:
+    """A block of xz is one chunk of up to 64 MiB; the objects for that many lines would fill the memory."""
     data = b"{}\n" * 3_000_000 + b"{" + b"x" * (5 << 20) + b"}\n{}\n"
     batches = [(start, lines) for start, lines in read_batches([data]) if not isinstance(lines, streams.Unreadable)]
     assert b"".join(bytes(lines) + b"\n" for _, lines in batches) == data
@@ -356,7 +356,7 @@ def test_batches_are_short_whatever_comes_at_a_time() -> None:
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=30), st.integers(1, 4))
-def test_shares_of_a_file_hold_each_line_once(lines: list[bytes], of: int) -> None:
+def test_each_line_is_in_one_share_of_a_file(lines: list[bytes], of: int) -> None:
     data = b"{" + b"\n".join(lines)
     whole = list(read_lines(io.BytesIO(data)))
     with pytest.MonkeyPatch.context() as patch:

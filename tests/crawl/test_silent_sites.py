@@ -1,4 +1,4 @@
-"""Sites that never answer: why is kept in the row, and archives may hold their pages once enough runs have asked."""
+"""Sites that never answer: the row has the cause, and archived pages may be taken once enough runs have asked."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from local_common_crawl import LocalCommonCrawl  # noqa: E402
 from test_replay import page, record  # noqa: E402
 
 LATE = {"total_seconds": 1.0, "connect_seconds": 1.0}
-"""Settings for a crawl of sites none of which answers."""
+"""Settings for a crawl of sites that never answer."""
 AT_ONCE = {"take_gone_sites": True, "gone_runs": 1, "gone_days": 0.0}
 
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # and does not listen
+        held.bind(("127.0.0.1", 0))  # bound but not listening
         yield int(held.getsockname()[1])
 
 
@@ -59,7 +59,7 @@ def port_without_tls() -> Iterator[int]:
 
 @pytest.fixture
 def dead(closed_port: int, port_without_tls: int, web: Any) -> dict[str, str]:
-    """URLs of sites that give no answer: what the fetch log calls it -> URL."""
+    """Return URLs of sites that don't answer, as the fetch log's reason -> URL."""
     web.plant("/robots.txt", hostile.silence, host=2)
     return {
         "connection_failed": f"http://127.0.0.1:{closed_port}/a",
@@ -70,7 +70,7 @@ def dead(closed_port: int, port_without_tls: int, web: Any) -> dict[str, str]:
 
 @pytest.fixture
 def archive(dead: dict[str, str], tmp_path: Path) -> dict[str, Any]:
-    """Settings that ask the web, then WARC files with a page of each dead site."""
+    """Return settings that ask the web first, then WARC files with a page of each dead site."""
     members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in dead.values()]
     (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
     return {
@@ -84,7 +84,7 @@ def archive(dead: dict[str, str], tmp_path: Path) -> dict[str, Any]:
 def run_at(
     settings_for: Any, rows_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[PartSet, Any]]:
-    """Fetch into the same folder on some day: the set and its rows."""
+    """Fetch into the same folder on a given day, and return the set and its rows."""
 
     def fetch(day: float, links: str, **changes: Any) -> tuple[PartSet, Any]:
         clock = SimpleNamespace(time=lambda: 1.5e9 + day * DAY)
@@ -96,7 +96,7 @@ def run_at(
     return fetch
 
 
-def test_the_row_says_why_robots_txt_could_not_be_fetched(
+def test_the_row_records_why_robots_txt_could_not_be_fetched(
     dead: dict[str, str], crawl: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     web.page("/robots.txt", "", host=4, status="503 Busy")
@@ -117,7 +117,7 @@ def test_without_the_setting_a_silent_site_is_not_looked_for_in_archives(
     assert NAME not in {path.name for path in (tmp_path / "pages").iterdir()}
 
 
-def test_archives_give_pages_of_sites_that_were_silent_in_enough_runs(
+def test_archived_pages_are_taken_for_sites_silent_in_enough_runs(
     dead: dict[str, str], archive: dict[str, Any], crawl: Any, bodies: Any, make_links: Any, tmp_path: Path
 ) -> None:
     links = make_links(list(dead.values()))
@@ -131,7 +131,7 @@ def test_archives_give_pages_of_sites_that_were_silent_in_enough_runs(
         assert bodies(tmp_path / "pages")[url] == b"<html>" + url.encode()
 
 
-def test_a_site_that_answers_is_not_gone_whatever_it_says(
+def test_a_site_that_answers_anything_is_not_gone(
     archive: dict[str, Any], crawl: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     urls = [web.url("/busy", 4), web.page("/alive", host=5)]
@@ -145,10 +145,10 @@ def test_a_site_that_answers_is_not_gone_whatever_it_says(
     ]
 
 
-def test_many_links_of_a_silent_site_fare_alike(
+def test_all_links_of_a_silent_site_get_the_same_result(
     closed_port: int, archive: dict[str, Any], crawl: Any, make_links: Any, tmp_path: Path
 ) -> None:
-    """Also those that are not asked for any more, because the host kept failing."""
+    """Including those that are not requested, because the host kept failing."""
     urls = [f"http://127.0.0.1:{closed_port}/{i}" for i in range(12)]
     members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
     (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
@@ -163,7 +163,7 @@ def test_links_of_silent_sites_wait_until_enough_runs_over_enough_days_have_aske
     alive = web.page("/alive", host=5)
     links = make_links([dead["connection_failed"], alive])
     given = archive | {"take_gone_sites": True}
-    for day in (0.0, 0.1, 0.2, 29.0):  # four runs, and not thirty days
+    for day in (0.0, 0.1, 0.2, 29.0):  # four runs, but not thirty days
         pages, rows = run_at(day, links, **given)
         assert (list(rows), pages.complete) == ([alive], False), day
         with pytest.raises(RunFailed, match="is not complete: some links have no row yet"):
@@ -174,7 +174,7 @@ def test_links_of_silent_sites_wait_until_enough_runs_over_enough_days_have_aske
     assert web.paths(5) == ["/alive"]
 
 
-def test_two_runs_are_not_enough_however_far_apart(
+def test_two_runs_are_too_few_however_far_apart(
     dead: dict[str, str], archive: dict[str, Any], run_at: Any, make_links: Any
 ) -> None:
     links = make_links([dead["connection_failed"]])
@@ -183,7 +183,7 @@ def test_two_runs_are_not_enough_however_far_apart(
         assert (pages.complete, len(rows)) == (is_complete, int(is_complete)), day
 
 
-def test_the_web_alone_never_takes_silence_for_leave(
+def test_without_archives_an_unreachable_robots_txt_always_forbids(
     dead: dict[str, str], archive: dict[str, Any], run_at: Any, make_links: Any
 ) -> None:
     given = archive | LATE | AT_ONCE | {"sources": ("web",), "warc": ()}
@@ -192,7 +192,7 @@ def test_the_web_alone_never_takes_silence_for_leave(
     assert pages.complete
 
 
-def test_an_answer_starts_anew_and_a_torn_line_is_skipped(tmp_path: Path) -> None:
+def test_an_answer_resets_the_count_and_an_incomplete_line_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / NAME
     sites = SilentSites(path, 1, 0.0)
     for origin in ("http://a", "http://b"):
@@ -248,7 +248,7 @@ def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobo
     assert asked == {"gone.example": 1 + n_failures, "there.example": 1 + n_failures}
 
 
-def test_a_name_that_nobody_answers_for_is_not_gone(
+def test_an_unanswered_name_is_not_gone(
     crawl: Any, make_links: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look_up(host: str) -> list[str]:

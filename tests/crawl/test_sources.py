@@ -86,11 +86,11 @@ def submission(post_id: str, url: str, **fields: object) -> str:
         ("links.zst", None),
     ],
 )
-def test_a_name_tells_its_source(name: str, source: str | None) -> None:
+def test_the_source_is_chosen_by_name(name: str, source: str | None) -> None:
     assert source_by_name(name) == source
 
 
-def test_every_source_has_names_and_can_be_asked_for() -> None:
+def test_every_source_has_names_and_is_a_value_of_the_option() -> None:
     assert set(PATTERNS) == {*SOURCES, HARVEST}
     for source in SOURCES:
         assert LinkSettings(source=source).source == source
@@ -98,16 +98,16 @@ def test_every_source_has_names_and_can_be_asked_for() -> None:
         LinkSettings(source="comment")
 
 
-def test_a_name_that_tells_nothing_needs_the_option(tmp_path: Path) -> None:
+def test_a_name_that_matches_no_source_needs_the_option(tmp_path: Path) -> None:
     (tmp_path / "links").write_text(URL)
     with pytest.raises(InputError) as error:
         find_files([str(tmp_path / "links")])
-    assert "links' does not tell what it holds" in str(error.value)
+    assert "links' matches no source" in str(error.value)
     assert "--source (submissions: RS_* " in str(error.value)
     assert find_files([str(tmp_path / "links")], "urls") == [InputFile(str(tmp_path), "links", "urls")]
 
 
-def test_of_a_folder_one_source_is_read(tmp_path: Path) -> None:
+def test_a_folder_contributes_the_files_of_one_source(tmp_path: Path) -> None:
     for name in ("RS_1.xz", "RC_1.xz", "a.txt", "README"):
         (tmp_path / name).write_bytes(b"x")
 
@@ -121,7 +121,7 @@ def test_of_a_folder_one_source_is_read(tmp_path: Path) -> None:
         names("csv")
 
 
-def test_lists_lie_at_urls_too() -> None:
+def test_lists_can_be_at_urls() -> None:
     with fsspec.open("memory://lists/top.csv.gz", "wb") as file:
         file.write(gzip.compress(f"url,score\n{URL},5\n".encode()))
     with fsspec.open("memory://lists/top.parquet", "wb") as file:
@@ -134,7 +134,7 @@ def test_lists_lie_at_urls_too() -> None:
         assert (post.url, post.score) == (URL, 6 if found.source == "parquet" else 5)
 
 
-def test_what_a_file_holds_must_be_what_it_is_read_as(tmp_path: Path) -> None:
+def test_a_files_content_must_match_its_source(tmp_path: Path) -> None:
     pq.write_table(pa.table({"url": [URL]}), tmp_path / "links.txt")
     (tmp_path / "urls.parquet").write_text(URL)
     (tmp_path / "links.csv").write_text(f"link\n{URL}\n")
@@ -153,7 +153,7 @@ def test_what_a_file_holds_must_be_what_it_is_read_as(tmp_path: Path) -> None:
 
 
 def test_the_real_tables_of_top_posts_add_up(shared_data: Path, tmp_path: Path, run: Run) -> None:
-    """Of 3,000 posts 141 are texts of their own; no two are one post; 126 URLs were escaped as HTML."""
+    """141 of 3,000 posts are self posts; no post occurs twice; 126 URLs were escaped as HTML."""
     links = collect_links([str(shared_data / "crawl/reddit/top25_*.csv")], str(tmp_path / "links"), LinkSettings(), run)
     assert counts_of(links) == {
         "records_in": 3000,
@@ -199,7 +199,7 @@ def test_votes_of_all_sources_meet_in_one_link(tmp_path: Path, run: Run) -> None
 
 
 def test_the_funnel_counts_votes_and_comments_without_any(tmp_path: Path, run: Run) -> None:
-    """Seven comments: nine votes, two without a link, one that is no comment."""
+    """Seven comments: nine votes, two without a link, one that is not a comment."""
     lines = [
         comment("c1", "http://a.com http://b.com http://en.wikipedia.org/wiki/A_(b)"),
         comment("c2", "[deleted]"),
@@ -255,7 +255,7 @@ def test_plain_urls_need_a_score_and_a_time(tmp_path: Path, run: Run, capfd: pyt
     assert "--default-score" in error
     (tmp_path / "links.jsonl").write_text(json.dumps({"link": URL, "score": 5, "created": 1}))
     assert webtext(["crawl", "links", str(tmp_path / "links.jsonl"), "--out", str(tmp_path / "no")]) == 0
-    assert "1 are 'null_url'\n  the links of a list are in its column 'url'" in capfd.readouterr().err
+    assert "1 are 'null_url'\n  a list's links must be in its column 'url'" in capfd.readouterr().err
     settings = LinkSettings(default_score=3)
     links = collect_links([str(tmp_path / "urls.txt")], str(tmp_path / "some"), settings, run)
     assert counts_of(links)["dropped"] == {"null_created": 2}
@@ -302,7 +302,7 @@ def test_a_references_parts() -> None:
             Reference.parse(bad)
 
 
-def test_a_datasets_column_gives_the_links_of_all_splits_wherever_it_lies(tmp_path: Path, run: Run) -> None:
+def test_a_datasets_column_gives_the_links_of_all_splits_in_any_folder(tmp_path: Path, run: Run) -> None:
     name = f"huggingface:{dataset(tmp_path / 'set')}:link"
     links = collect_links([name], str(tmp_path / "out"), LinkSettings(default_score=3), run)
     assert counts_of(links) == {"records_in": 4, "kept": 3, "dropped": {"null_url": 1}, "failed": {}}
@@ -340,7 +340,7 @@ def test_a_row_of_a_dataset_that_is_not_utf8_fails_alone(tmp_path: Path, run: Ru
     assert counts_of(links) == {"records_in": 3, "kept": 2, "dropped": {}, "failed": {"not_utf8": 1}}
 
 
-def test_nobody_pays_for_datasets_who_names_none() -> None:
+def test_the_datasets_library_is_imported_only_for_a_dataset() -> None:
     code = (
         "import sys, webtext.crawl.links.collect; print({'datasets', 'pandas', 'huggingface_hub'} & set(sys.modules))"
     )
@@ -359,7 +359,7 @@ def test_a_dataset_on_the_hub_is_pinned_to_its_commit() -> None:
     commit = 20 * "0c"
     reference = Reference("me/links", None, "url")
     assert _revision(reference, [f"hf://datasets/me/links@{commit}/data/train-00000.parquet"]) == commit
-    with pytest.raises(InputError, match="does not tell its commit"):
+    with pytest.raises(InputError, match="the commit of .* is unknown"):
         _revision(reference, ["https://example.org/links.csv"])
 
 

@@ -1,4 +1,4 @@
-"""Bodies under way: whole from memory and from disk, and never more in memory than all of them may hold."""
+"""Buffered bodies: complete from memory and from disk, and within the memory limit of all bodies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from webtext.crawl.fetch.spool import SMALL_BYTES, Spool, SpoolMemory
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.integers(0, 2000), st.integers(0, 7000))
-def test_what_was_written_comes_back_up_to_the_bound(pieces: list[bytes], limit: int, max_bytes: int) -> None:
+def test_written_bytes_are_read_up_to_the_limit(pieces: list[bytes], limit: int, max_bytes: int) -> None:
     memory = SpoolMemory(limit)
     with Spool(memory) as spool:
         for piece in pieces:
@@ -19,7 +19,7 @@ def test_what_was_written_comes_back_up_to_the_bound(pieces: list[bytes], limit:
     assert memory.used == 0
 
 
-def test_many_bodies_together_go_to_disk_and_small_ones_stay() -> None:
+def test_large_bodies_move_to_disk_and_small_ones_stay_in_memory() -> None:
     memory = SpoolMemory(10 * SMALL_BYTES)
     spools = [Spool(memory) for _ in range(20)]
     for i in range(40):

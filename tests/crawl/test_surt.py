@@ -1,4 +1,4 @@
-"""Keys of URLs, as the archives' indexes have them."""
+"""SURT keys of URLs, as in the archives' indexes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from webtext.base.urls import canonical_url
 from webtext.crawl.archives.surt import surt
 
-KEYS = {  # of iipc/webarchive-commons (Apache-2.0), WaybackURLKeyMakerTest and the canonicalizers' tests
+KEYS = {  # from iipc/webarchive-commons (Apache-2.0): WaybackURLKeyMakerTest and the canonicalizers' tests
     "http://archive.org/": "org,archive)/",
     "http://archive.org:/": "org,archive)/",
     "http://archive.org/goo/": "org,archive)/goo",
@@ -43,11 +43,11 @@ KEYS = {  # of iipc/webarchive-commons (Apache-2.0), WaybackURLKeyMakerTest and 
 
 
 @pytest.mark.parametrize("url", KEYS)
-def test_keys_are_those_of_the_archives_own_software(url: str) -> None:
+def test_keys_equal_those_of_the_archives_own_software(url: str) -> None:
     assert surt(url) == KEYS[url]
 
 
-def test_real_index_answers_have_our_keys(shared_data: Path) -> None:
+def test_keys_equal_those_in_real_index_answers(shared_data: Path) -> None:
     rows: set[tuple[str, str]] = set()
     for path in (shared_data / "crawl/cc").glob("cdxt_*.jsonl"):
         for line in path.read_text().splitlines():
@@ -68,7 +68,7 @@ def test_session_ids_make_no_difference(name: str) -> None:
 
 
 @given(st.text("abzAZ019_~!$&*+,;=:@.-/", max_size=20))
-def test_a_path_that_is_plain_has_the_key_of_its_escaped_self(path: str) -> None:
+def test_a_plain_path_has_the_same_key_as_its_escaped_form(path: str) -> None:
     escaped = "".join(c if c == "/" else f"%{ord(c):02X}" for c in path)
     assert surt(f"http://example.com/{path}") == surt(f"http://example.com/{escaped}")
 
@@ -83,5 +83,5 @@ def test_every_canonical_url_has_a_key_which_is_ascii(path: str, query: str) -> 
     assert surt(url) == surt(url.replace("http://www.", "https://"))
 
 
-def test_a_bomb_of_escapes_takes_no_time() -> None:
+def test_many_nested_escapes_take_little_time() -> None:
     assert surt("http://a.example/%" + "25" * 30_000).startswith("example,a)/%25")

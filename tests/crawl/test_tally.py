@@ -1,4 +1,4 @@
-"""The line that a crawl shows: pace of the last minute, and outcomes."""
+"""The note in a crawl's progress line: pace of the last minute, and outcomes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from webtext.crawl.fetch.tally import Tally
 
 
-def test_the_note_tells_pace_and_outcomes_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_note_has_the_pace_of_the_last_minute_and_all_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("webtext.crawl.fetch.tally.time.monotonic", lambda: now)
     tally = Tally()
     for _ in range(200):
         now += 0.5
         note = tally.add("fetched", 2**20)
-    for _ in range(600):  # a quiet minute: the pace is that of now, the counts are of the whole run
+    for _ in range(600):  # after a quiet minute, the pace is current, and the counts cover the entire run
         now += 0.1
         tally.add("failed", 0)
     assert note.startswith("2.0 links/s, 2.00 MiB/s")

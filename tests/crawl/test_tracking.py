@@ -1,4 +1,4 @@
-"""Tracking parameters: what goes, what only looks like one, and that nothing else of a URL changes."""
+"""Tracking parameters: which are removed, which only look like one, and that nothing else in a URL changes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from webtext.crawl.tracking import NAMES, PREFIXES, without_tracking
         ("?a&&b", "?a&&b"),
     ],
 )
-def test_whole_parameters_go_and_all_else_stays(query: str, left: str) -> None:
+def test_complete_parameters_are_removed_and_all_else_is_kept(query: str, left: str) -> None:
     assert without_tracking(f"http://example.com/a{query}") == f"http://example.com/a{left}"
 
 
 @pytest.mark.parametrize("name", sorted(NAMES | {f"{prefix}x" for prefix in PREFIXES}))
-def test_every_name_of_the_table_goes(name: str) -> None:
+def test_every_name_in_the_table_is_removed(name: str) -> None:
     assert without_tracking(f"http://example.com/?a=1&{name}=v&b=2") == "http://example.com/?a=1&b=2"
 
 
@@ -47,7 +47,7 @@ PARAMETERS = st.sampled_from(["a=1", "b", "", "utm_source=x", "fbclid=", "c=%E9;
 
 
 @given(st.lists(PARAMETERS))
-def test_what_stays_keeps_its_order_and_its_bytes(parameters: list[str]) -> None:
+def test_the_other_parameters_keep_their_order_and_bytes(parameters: list[str]) -> None:
     tracking = {"utm_source=x", "fbclid=", "gclid"}
     expected = "&".join(each for each in parameters if each not in tracking)
     url = without_tracking(f"http://example.com/?{'&'.join(parameters)}")
@@ -55,14 +55,14 @@ def test_what_stays_keeps_its_order_and_its_bytes(parameters: list[str]) -> None
 
 
 @given(st.text(max_size=40), st.lists(PARAMETERS | st.text(max_size=10), max_size=4), st.text(max_size=5))
-def test_a_links_url_is_canonical_and_its_own_links_url(path: str, parameters: list[str], fragment: str) -> None:
+def test_a_links_url_is_canonical_and_link_url_is_idempotent(path: str, parameters: list[str], fragment: str) -> None:
     url = link_url(f"http://example.com/{path}?{'&'.join(parameters)}#{fragment}")
     if url is not None:
         assert canonical_url(url) == url
         assert link_url(url) == url
 
 
-def test_links_urls_are_idempotent_on_the_vectors_of_urlcanon(shared_data: Path) -> None:
+def test_link_url_is_idempotent_on_the_vectors_of_urlcanon(shared_data: Path) -> None:
     """Every string of its test data that is an http(s) URL, whatever its own canonical form makes of it."""
     found = 0
     for path in sorted((shared_data / "crawl/url").glob("urlcanon_*.json")):

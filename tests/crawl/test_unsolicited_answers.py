@@ -1,4 +1,4 @@
-"""Servers that send bytes nobody asked for: the next page must be its own, never what waited on the connection.
+"""Servers that send unsolicited bytes: these are never taken for the answer to the next request.
 
 RFC 9112 section 9.2: data that arrive without an outstanding request are not the response to a later one.
 """
@@ -41,7 +41,7 @@ EXTRAS = {
 
 
 class ChattyServer:
-    """Answers each path with itself; on its first connection sends `extra` too, after the first answer or before."""
+    """Answers each path with itself. On its first connection it also sends `extra`, before or after an answer."""
 
     def __init__(self, extra: bytes, moment: str, tls: ssl.SSLContext | None = None) -> None:
         self._extra, self._moment = extra, moment
@@ -66,7 +66,7 @@ class ChattyServer:
                 n_requests += 1
                 own = answer(b"<html>" + path)
                 if is_first and n_requests == 2:
-                    own = WRONG[len(self._extra) :] + own  # the rest of what was begun
+                    own = WRONG[len(self._extra) :] + own  # the rest of the started answer
                 at_once = is_first and n_requests == 1 and self._moment == "at once"
                 writer.write(own + self._extra if at_once else own)
                 if is_first and n_requests == 1 and self._moment == "later":
@@ -103,7 +103,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def ask_twice(server: ChattyServer, tls: ssl.SSLContext | bool, *, loop_reads: bool) -> list[bytes]:
-    """The bodies of /1 and /2; between them the server sends what nobody asked for."""
+    """Return the bodies of /1 and /2. The server sends unsolicited bytes between them."""
 
     async def run() -> list[bytes]:
         rule = AddressRule((AllowedAddress.parse("127.0.0.1"),))
@@ -118,22 +118,22 @@ def ask_twice(server: ChattyServer, tls: ssl.SSLContext | bool, *, loop_reads: b
                     bodies.append(await given.content.read())
                 server.may_send.set()
                 if server._moment == "later":
-                    server.has_sent.wait(60)  # this thread: the loop reads nothing meanwhile
+                    server.has_sent.wait(60)  # blocks this thread, so that the loop reads nothing
                     await asyncio.sleep(0.2 if loop_reads else 0)
         finally:
             await connections.close()
         return bodies
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # the loop of a crawl
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # the event loop that a crawl uses
         return runner.run(run())
 
 
 @pytest.mark.parametrize("moment", ["at once", "later, and the loop has read it", "later, and waits in the socket"])
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
-def test_the_next_page_is_its_own(extra: bytes, moment: str) -> None:
+def test_each_page_gets_its_own_answer(extra: bytes, moment: str) -> None:
     server = ChattyServer(extra, moment.partition(",")[0])
     try:
-        if (extra, moment) == (NO_HTTP, "at once"):  # one read, which is not HTTP
+        if (extra, moment) == (NO_HTTP, "at once"):  # comes in one read and is not HTTP
             with pytest.raises(HttpProcessingError):
                 ask_twice(server, True, loop_reads=False)
             return
@@ -145,7 +145,7 @@ def test_the_next_page_is_its_own(extra: bytes, moment: str) -> None:
 
 @pytest.mark.parametrize("moment", ["at once", "later, and the loop has read it", "later, and waits in the socket"])
 @pytest.mark.parametrize("extra", ["a whole answer", "half a status line"])
-def test_the_next_page_is_its_own_over_tls(extra: str, moment: str, authority: Authority) -> None:
+def test_each_page_over_tls_gets_its_own_answer(extra: str, moment: str, authority: Authority) -> None:
     server = ChattyServer(EXTRAS[extra], moment.partition(",")[0], authority.context("chatty"))
     tls = ssl.create_default_context(cafile=str(authority.file))
     try:
@@ -155,7 +155,7 @@ def test_the_next_page_is_its_own_over_tls(extra: str, moment: str, authority: A
         server.close()
 
 
-def test_a_quiet_connection_over_tls_is_used_again(authority: Authority) -> None:
+def test_a_quiet_connection_over_tls_is_reused(authority: Authority) -> None:
     server = ChattyServer(b"", "never", authority.context("quiet"))
     tls = ssl.create_default_context(cafile=str(authority.file))
     try:
@@ -165,7 +165,7 @@ def test_a_quiet_connection_over_tls_is_used_again(authority: Authority) -> None
         server.close()
 
 
-def test_an_answer_before_the_request_is_not_the_answer_to_it() -> None:
+def test_bytes_before_a_request_never_answer_it() -> None:
     server = ChattyServer(WRONG, "before")
     try:
         with pytest.raises(HttpProcessingError, match="bytes came before the request"):
@@ -175,7 +175,7 @@ def test_an_answer_before_the_request_is_not_the_answer_to_it() -> None:
 
 
 def ask_new_connection_late(server: ChattyServer) -> bytes:
-    """Ask on a connection whose server has spoken first, once its bytes are there."""
+    """Send a request on a connection after its server's unsolicited bytes have arrived."""
 
     class Late(Connections):
         async def _exchange(self, request, head, timeout):  # type: ignore[no-untyped-def]
@@ -204,7 +204,7 @@ def ask_new_connection_late(server: ChattyServer) -> bytes:
     return asyncio.run(run())
 
 
-def test_the_session_that_asks_apis_takes_no_unsolicited_answer_either() -> None:
+def test_the_session_for_apis_takes_no_unsolicited_answer_either() -> None:
     server = ChattyServer(WRONG, "later")
 
     async def run() -> list[bytes]:

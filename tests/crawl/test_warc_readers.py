@@ -1,4 +1,4 @@
-"""What the crawl stores, read by others: fastwarc, warcio and datatrove's reader get the bytes that we get."""
+"""The crawl's WARC files in other readers: fastwarc, warcio and datatrove's reader return the same bytes as ours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXT = ("<html><head><title>déjà vu</title></head><body>" + "<p>many words ć�
 
 
 def marked(name: str) -> bytes:
-    """A page of its own, or the second would be a revisit."""
+    """Return a unique page. An equal one would be stored as a revisit."""
     return TEXT + f"<!-- {name} -->".encode()
 
 
@@ -69,7 +69,7 @@ Store = Callable[[Sequence[str]], tuple[PartSet, dict[str, str]]]
 
 @pytest.fixture
 def store(crawl: Any, web: Any, make_links: Callable[..., str], tmp_path: Path) -> Store:
-    """Crawl a page in each of these codings; gives the set, and which URL is which."""
+    """Crawl a page in each of these codings. Returns the set, and the URLs by coding."""
 
     def run(codings: Sequence[str]) -> tuple[PartSet, dict[str, str]]:
         names: dict[str, str] = {}
@@ -84,7 +84,7 @@ def store(crawl: Any, web: Any, make_links: Callable[..., str], tmp_path: Path) 
     return run
 
 
-def test_every_coding_comes_back_decoded(store: Store) -> None:
+def test_every_coding_is_decoded(store: Store) -> None:
     pages, names = store(list(CODINGS))
     ours = {names[one.url]: one.body(MIB) for one in read_responses(pages.folder, "part-00000.warc.gz")}
     assert ours == {name: marked(name) for name in names.values()}
@@ -96,15 +96,15 @@ def test_every_coding_comes_back_decoded(store: Store) -> None:
 def test_other_readers_get_the_bytes_that_we_get(
     read: Callable[[Path], list[bytes]], codings: Sequence[str], store: Store
 ) -> None:
-    """warcio 1.8 stops after a gzip member, fails on Brotli (with brotli 1.2) and leaves x-gzip and zstd packed; fastwarc
-    2.0 refuses x-gzip and bare deflate, and believes every label."""
+    """warcio 1.8 stops after a gzip member, fails on Brotli (with brotli 1.2) and doesn't decode x-gzip and zstd.
+    fastwarc 2.0 rejects x-gzip and raw deflate, and trusts every label."""
     pages, _ = store(codings)
     ours = [one.body(MIB) for one in read_responses(pages.folder, "part-00000.warc.gz")]
     assert read(Path(pages.folder.url, "part-00000.warc.gz")) == ours
 
 
 def test_datatrove_reads_the_pages_that_we_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads with warcio. Its guesses at types and charsets are not asked: our records name the one, these are UTF-8."""
+    """It reads with warcio. Its guessers of types and charsets aren't needed: records state the type, and are UTF-8."""
     for guesser in ("magic", "cchardet"):
         monkeypatch.setitem(sys.modules, guesser, types.ModuleType(guesser))
     from datatrove.pipeline.readers.warc import WarcReader
@@ -117,7 +117,7 @@ def test_datatrove_reads_the_pages_that_we_read(store: Store, monkeypatch: pytes
     assert len(ours) == len(names)
 
 
-def test_each_page_row_leads_to_its_body(store: Store) -> None:
+def test_each_page_row_locates_its_body(store: Store) -> None:
     pages, names = store(list(CODINGS))
     for row in pages.table(0).to_pylist():
         found = read_response_at(pages.folder, row["warc_file"], row["warc_offset"], row["warc_length"])

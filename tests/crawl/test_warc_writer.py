@@ -1,4 +1,4 @@
-"""WARC files as other readers see them: warcio and FastWARC are the judges."""
+"""WARC files, checked with warcio and FastWARC."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_warcio_reads_every_record_with_its_headers_and_right_digests(tmp_path: 
 
 
 def test_fastwarc_verifies_the_digests(tmp_path: Path) -> None:
-    """Of a body its payload digest, of other blocks the block digest: nothing is hashed twice."""
+    """A body has a payload digest and other blocks have a block digest, so nothing is hashed twice."""
     write(tmp_path / "a.warc.gz", exchange(), exchange(b"other"), exchange(url="http://example.com/again"))
     with open(tmp_path / "a.warc.gz", "rb") as file:
         kinds = []
@@ -71,7 +71,7 @@ def test_a_url_cannot_forge_a_header_or_a_line_of_the_index(tmp_path: Path) -> N
     assert fields["url"] == url
 
 
-def test_a_body_of_many_blocks_is_written_whole(tmp_path: Path) -> None:
+def test_a_body_of_many_blocks_is_written_completely(tmp_path: Path) -> None:
     body = bytes(range(256)) * 4096 * 80  # 80 MiB: more pieces than one call takes
     write(tmp_path / "a.warc.gz", exchange(body))
     [found] = bodies_by_fastwarc(tmp_path / "a.warc.gz")
@@ -123,7 +123,7 @@ def test_each_line_of_the_index_finds_its_record_alone(tmp_path: Path) -> None:
     large=st.sampled_from([0, 65_535, 200_000]),
 )
 def test_any_bytes_come_back_from_both_readers(tmp_path: Path, bodies: list[bytes], large: int) -> None:
-    bodies = [*bodies, b"", b"", b"x" * (large + 3001)]  # no body is not worth a reference
+    bodies = [*bodies, b"", b"", b"x" * (large + 3001)]  # an empty body needs no revisit
     write(tmp_path / "a.warc.gz", *(exchange(body) for body in bodies))
     assert bodies_by_warcio(tmp_path / "a.warc.gz") == bodies
     assert bodies_by_fastwarc(tmp_path / "a.warc.gz") == bodies
@@ -144,7 +144,7 @@ def test_any_bytes_come_back_from_both_readers(tmp_path: Path, bodies: list[byte
         (b"", "", None),
     ],
 )
-def test_the_first_bytes_tell_what_a_page_is(body: bytes, encoding: str, kind: str | None) -> None:
+def test_the_type_of_a_page_is_found_from_its_first_bytes(body: bytes, encoding: str, kind: str | None) -> None:
     assert identified_type(body, encoding) == kind
 
 
@@ -153,7 +153,7 @@ def test_a_content_type_without_parameters() -> None:
     assert media_type(" ;") is media_type(None) is None
 
 
-def test_an_archived_record_keeps_its_bytes_and_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_an_archived_record_keeps_its_bytes_and_names_its_source(tmp_path: Path) -> None:
     head = b"HTTP/1.1 200 fine\nContent-Type:text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
     archived = Exchange(
         url="http://example.com/",

@@ -1,4 +1,4 @@
-"""Pages out of a Wayback Machine on loopback: its index, its replay, its moods."""
+"""Pages from a Wayback Machine on loopback: its index, its replay, its failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from local_wayback import ARCHIVE, LocalWayback  # noqa: E402
 
 MakeLinks = Callable[..., str]
-VOTED = "19700101000001"  # as `make_links` has it
+VOTED = "19700101000001"  # as in `make_links`
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def wayback(web: Any) -> LocalWayback:
 
 
 def records(folder: Path) -> list[tuple[Any, list[tuple[str, str]], bytes]]:
-    """WARC headers, HTTP headers and decoded body of each record, as warcio reads them."""
+    """Return WARC headers, HTTP headers and decoded body of each record, as read by warcio."""
     found = []
     for path in sorted(folder.glob("*.warc.gz")):
         with open(path, "rb") as file:
@@ -41,7 +41,7 @@ def records(folder: Path) -> list[tuple[Any, list[tuple[str, str]], bytes]]:
     return found
 
 
-def test_the_capture_nearest_to_the_vote_is_kept_as_the_page_it_was(
+def test_the_capture_nearest_to_the_vote_is_stored_unchanged(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url = wayback.web.url("/page?q=1")
@@ -62,7 +62,7 @@ def test_the_capture_nearest_to_the_vote_is_kept_as_the_page_it_was(
     assert (query["url"], query["closest"], query["sort"], query["output"]) == ([url], [VOTED], ["closest"], ["json"])
 
 
-def test_the_newest_capture_before_a_moment_can_be_asked_for(
+def test_the_newest_capture_before_a_moment_can_be_chosen(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url = wayback.web.url("/page")
@@ -108,7 +108,7 @@ def test_a_captured_redirect_to_another_link_is_left_to_that_link(
     assert rows[end]["outcome"] == "fetched"
 
 
-def test_the_archive_may_lead_to_a_neighbouring_capture(
+def test_the_archive_may_redirect_to_a_neighbouring_capture(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url, replay = wayback.web.url("/page"), wayback.settings["wayback_replay"]
@@ -120,7 +120,7 @@ def test_the_archive_may_lead_to_a_neighbouring_capture(
     assert (row["outcome"], row["captured"], row["redirects"]) == ("fetched", 978307200, [])
 
 
-def test_today_s_robots_txt_holds_for_archived_pages(
+def test_the_current_robots_txt_applies_to_archived_pages(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     web = wayback.web
@@ -134,12 +134,12 @@ def test_today_s_robots_txt_holds_for_archived_pages(
     assert (rows[ai]["outcome"], rows[ai]["reason"]) == ("refused", "robots_disallowed_ai_training")
     assert rows[open_]["outcome"] == "fetched"
     assert [query["url"] for query in wayback.asked()] == [[open_]], (
-        "the archive was asked for a page that its site closes"
+        "the archive was asked for a page that its site's robots.txt forbids"
     )
-    assert web.paths() == [], "the living site was asked for more than its robots.txt"
+    assert web.paths() == [], "the live site was asked for more than its robots.txt"
 
 
-def test_wishes_that_are_not_obeyed_are_recorded(
+def test_opt_outs_that_are_not_obeyed_are_recorded(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url = wayback.web.url("/a")
@@ -152,7 +152,7 @@ def test_wishes_that_are_not_obeyed_are_recorded(
     assert row["reason"] == "noai_header"
 
 
-def test_headers_of_the_archive_are_not_the_page_s() -> None:
+def test_headers_of_the_archive_are_dropped() -> None:
     answer = [
         (b"Server", b"archive"),
         (b"X-Robots-Tag", b"noindex"),
@@ -170,7 +170,7 @@ def test_headers_of_the_archive_are_not_the_page_s() -> None:
     ]
 
 
-def test_a_body_that_the_archive_packs_is_kept_packed(
+def test_a_body_that_the_archive_compresses_is_stored_compressed(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url = wayback.web.url("/a")
@@ -190,7 +190,7 @@ BAD_INDEXES = [
 
 
 @pytest.mark.parametrize("body", BAD_INDEXES, ids=range(len(BAD_INDEXES)))
-def test_an_index_that_is_none_is_a_counted_failure(
+def test_an_invalid_answer_of_the_index_is_a_counted_failure(
     body: bytes, crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     cdx = wayback.web.page("/index", body, host=ARCHIVE)
@@ -200,7 +200,7 @@ def test_an_index_that_is_none_is_a_counted_failure(
     assert row["reason"] in ("archive_damaged", "not_archived")
 
 
-def test_what_the_archive_says_in_its_own_name_is_no_page(
+def test_the_archive_s_own_answers_are_not_pages(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     web = wayback.web
@@ -218,10 +218,10 @@ def test_what_the_archive_says_in_its_own_name_is_no_page(
     assert reasons == ["not_archived"] * 3 + ["too_large", "not_text", "not_archived"]
 
 
-def test_another_spelling_of_the_url_is_taken_where_there_is_no_better(
+def test_another_spelling_of_the_url_is_taken_without_a_better_one(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """The same key: a trailing slash. One that is a link itself answers for both."""
+    """A trailing slash has the same key. If the other spelling is itself a link, that link has the page."""
     url, other = wayback.web.url("/a"), wayback.web.url("/a/")
     wayback.capture(url, "19990101000000", original=other)
     wayback.replay(other, "19990101000000", "<html>slash</html>")
@@ -233,7 +233,7 @@ def test_another_spelling_of_the_url_is_taken_where_there_is_no_better(
     assert rows[other]["outcome"] == "fetched"
 
 
-def test_a_busy_archive_is_asked_again_more_slowly_and_then_left_alone(
+def test_a_busy_archive_is_retried_more_slowly_and_then_left_alone(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_server, "RETRY_SECONDS", 0.005)
@@ -253,7 +253,7 @@ def test_a_busy_archive_is_asked_again_more_slowly_and_then_left_alone(
     assert (row["outcome"], row["requests"]) == ("fetched", 4)
     n_busy = 1_000_000
     urls = [wayback.web.url(f"/{i}") for i in range(10)]
-    with pytest.raises(NetworkError, match=r"gives no answer: archive_unavailable: HTTP status 429\n.*again later"):
+    with pytest.raises(NetworkError, match=r"does not answer: archive_unavailable: HTTP status 429\n.*same command"):
         crawl(make_links(urls), tmp_path / "more", **wayback.settings)
     n_busy = 0
     rows = crawl(make_links(urls), tmp_path / "more", **wayback.settings)
@@ -262,7 +262,7 @@ def test_a_busy_archive_is_asked_again_more_slowly_and_then_left_alone(
     assert reasons.count("archive_unavailable") + reasons.count("not_archived") == 10
 
 
-def test_sources_are_tried_in_their_order_and_the_row_names_the_last(
+def test_sources_are_tried_in_order_and_the_row_names_the_last(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     web = wayback.web
@@ -282,7 +282,7 @@ def test_sources_are_tried_in_their_order_and_the_row_names_the_last(
     assert second[archived]["cause"] == "web: http_404"
 
 
-def test_a_site_s_no_holds_for_every_source(
+def test_an_opt_out_applies_to_every_source(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     url = wayback.web.page("/a", "x", "X-Robots-Tag: noai")
@@ -311,31 +311,31 @@ def test_a_forbidden_archive_is_never_asked(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     settings = wayback.settings | {"wayback_cdx": "http://10.0.0.1/cdx"}
-    with pytest.raises(NetworkError, match="may not be asked: contact_missing"):
+    with pytest.raises(NetworkError, match="are not allowed: contact_missing"):
         crawl(make_links([wayback.web.url("/a")]), tmp_path / "pages", **settings)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sources": ("wayback", "wbe")}, "no source 'wbe'\ndid you mean 'web'"),
-        ({"sources": ("web,web",)}, "at most once"),
+        ({"sources": ("wayback", "wbe")}, "unknown source 'wbe'\ndid you mean 'web'"),
+        ({"sources": ("web,web",)}, "each once"),
         ({"sources": ("common-crawl",)}, "--from common-crawl and --cc-index go together"),
         ({"warc": ("a.warc",)}, "--from warc and --warc go together"),
         ({"archive_before": "yesterday"}, "archive_before = 'yesterday': not a date"),
         ({"wayback_cdx": "ftp://a"}, r"wayback_cdx = 'ftp://a': expected an http\(s\) URL"),
-        ({"sources": ("common-crawl",), "cc_index": ("https://a/b",)}, "lies behind HTTP"),
+        ({"sources": ("common-crawl",), "cc_index": ("https://a/b",)}, "is an HTTP URL"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str, settings_for: Any) -> None:
+def test_inconsistent_settings_are_rejected(settings: dict[str, Any], message: str, settings_for: Any) -> None:
     with pytest.raises(ConfigError, match=message):
         settings_for(**settings)
 
 
-def test_real_answers_of_the_wayback_machine_are_understood(
+def test_real_answers_of_the_wayback_machine_are_parsed(
     shared_data: Path, crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """The index's and the replay's answer for commoncrawl.org in 2008, as cdx_toolkit recorded them."""
+    """The answers of the index and the replay for commoncrawl.org in 2008, as recorded by cdx_toolkit."""
     answers = [
         json.loads(line) for line in (shared_data / "crawl/cc/cdxt_test_warc_prefix_2.jsonl").read_text().splitlines()
     ]
@@ -368,7 +368,7 @@ def test_real_answers_of_the_wayback_machine_are_understood(
 def test_a_redirect_to_another_spelling_of_itself_is_followed_once(
     crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
 ) -> None:
-    """The index gives one list for both spellings, and nothing in it but the redirect."""
+    """The index returns the same list for both spellings, with only the redirect in it."""
     link, slash = wayback.web.url("/a"), wayback.web.url("/a/")
     wayback.page(link, "19990101000000", "", f"X-Archive-Orig-Location: {slash}", status="301 Moved")
     wayback.capture(slash, "19990101000000", "301", original=link)

@@ -1,6 +1,7 @@
-"""robots.txt of each origin: fetched when first needed, by the same client and limits, kept for a day (RFC 9309 §2.4).
+"""A cache of robots.txt by origin. A file is fetched when it is first needed and kept for a day (RFC 9309 §2.4).
 
-One that could not be had is asked for again when the first link that it held up is tried again.
+It is fetched by the client that fetches pages, under the same limits. If it could not be fetched, it is requested again
+when the first link that it blocked is retried.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.redirects import is_redirect, redirect_target
 from webtext.crawl.fetch.settings import MIN_JITTER, RETRY_SECONDS
 from webtext.crawl.fetch.silent_sites import SilentSites
+from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
 from webtext.crawl.resolver import Refused
-from webtext.crawl.wishes.robots import MAX_ROBOTS_BYTES, Robots
 
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2
 KEPT_SECONDS = 24 * 3600.0
@@ -27,7 +28,7 @@ HEADERS = {"Accept": "text/plain,*/*;q=0.1", "Accept-Encoding": "identity"}
 
 
 class RobotsCache:
-    """Asks each origin once a day, however many pages wait for the answer."""
+    """Fetches each origin's robots.txt once a day. Pages that need it at the same time share one request."""
 
     def __init__(
         self, client: Client, limits: Limits, silent: SilentSites, retry_seconds: float = RETRY_SECONDS
@@ -40,7 +41,10 @@ class RobotsCache:
         self._running: dict[str, asyncio.Task[Robots | str]] = {}
 
     async def get(self, url: str) -> Robots | str:
-        """The robots.txt that holds for `url`; or why it could not be fetched, which forbids everything for a while."""
+        """Return the robots.txt that applies to `url`, or, if it could not be fetched, the reason as text.
+
+        A robots.txt that could not be fetched forbids everything until it is requested again.
+        """
         origin = origin_of(url)
         known = self._known.get(origin)
         if known is not None:
@@ -82,11 +86,11 @@ class RobotsCache:
             if target is None:
                 return "bad_redirect"
             url = target
-        return Robots(b"")  # RFC 9309: too many redirects mean there is none
+        return Robots(b"")  # RFC 9309: after too many redirects, the file counts as unavailable, so all is allowed
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a canonical URL.
+    """Return the scheme, host and port of a canonical URL.
 
     >>> origin_of("http://example.com:8080/a?b")
     'http://example.com:8080'
@@ -96,14 +100,14 @@ def origin_of(url: str) -> str:
 
 
 def _read(reply: Reply) -> Robots | str:
-    """2xx is parsed; 4xx means all is allowed, save 429 ("slow down"), which like 5xx means that nothing is known."""
+    """Parse a 2xx answer. A 4xx allows everything, except 429 ("slow down"), which counts as unreachable like 5xx."""
     if reply.body is not None:
         return Robots(_decoded(reply.body, reply.header("content-encoding") or "")).keep_only(KNOWN_TOKENS)
     return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else f"http_{reply.status}"
 
 
 def _decoded(body: bytes, content_encoding: str) -> bytes:
-    """Some servers compress unasked; at most MAX_ROBOTS_BYTES come out of a bomb."""
+    """Decompress the body, since some servers compress unasked: at most MAX_ROBOTS_BYTES, even of a bomb."""
     if content_encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         return body
     try:

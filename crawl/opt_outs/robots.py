@@ -1,9 +1,9 @@
-"""robots.txt by RFC 9309: what a file says to one product token, as Google's reference parser reads it.
+"""robots.txt (RFC 9309): the rules for one product token, as Google's reference parser reads them.
 
-Protego matches paths; it is given a file mended for it, because its own reading of lines and groups differs from the
-RFC's: it lets `Crawl-delay` and unknown lines close a group, and matches a product token anywhere in a name. Here the
-file is read line by line after google/robotstxt's rules, and Protego gets one group: the one that holds for the token.
-Measured over 4,231 real files and 150,600 verdicts (`tests/bench/bench_robots.py`): see README.
+Protego only matches paths. Its own reading of lines and groups differs from the RFC: `Crawl-delay` and unknown lines
+close a group, and a product token matches anywhere in a name. So this module reads the file line by line by the rules
+of google/robotstxt and passes Protego a single group, the one that applies to the token.
+Compared with Google's parser on 4,231 real files and 150,600 verdicts by `tests/bench/bench_robots.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from webtext.base.opt_outs import content_signal
 MAX_ROBOTS_BYTES = 500 * 1024  # RFC 9309 §2.5: parse at least the first 500 KiB; the rest is not read
 MAX_LINE_BYTES = 2083 * 8 - 1  # google/robotstxt: longer lines are cut
 
-# Spellings that google/robotstxt accepts; a key counts when it starts with one of them.
+# Spellings that google/robotstxt accepts. A key matches if it starts with one of them.
 _USER_AGENT = (b"user-agent", b"useragent", b"user agent")
 _ALLOW = (b"allow",)
 _DISALLOW = (b"disallow", b"dissallow", b"dissalow", b"disalow", b"diasllow", b"disallaw")
@@ -33,7 +33,7 @@ ANY_AGENT = "*"
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """What a robots.txt says to one product token."""
+    """The rules of a robots.txt for one product token."""
 
     rules: list[str] = field(default_factory=list)
     crawl_delay: float | None = None
@@ -41,13 +41,13 @@ class Group:
     _matcher: Protego | None = None
 
     def allows(self, path: str) -> bool:
-        """Whether `path` (path and query of a canonical URL) may be fetched: the longest rule decides, allow wins ties."""
+        """Whether `path` (path and query of a canonical URL) may be fetched. The longest rule wins, allow on a tie."""
         if not self.rules:
             return True
         if self._matcher is None:
             self._matcher = Protego.parse("\n".join(["User-agent: *", *self.rules]))
         if path.partition("?")[0] == "/robots.txt":
-            path = path.replace(".", "%2E", 1)  # a link to it is judged like any page; Protego always allows it
+            path = path.replace(".", "%2E", 1)  # Protego always allows /robots.txt; judge a link to it like any page
         return bool(self._matcher.can_fetch("http://host" + path, "webtext"))
 
 
@@ -59,15 +59,15 @@ class Robots:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it says nothing to anybody who is known."""
+        """Whether it has no group (after `keep_only`: no group for a known token)."""
         return not self._groups
 
     def group(self, token: str) -> Group:
-        """The rules for `token`: its own groups, merged; else those for every agent; else none."""
+        """Return the rules for `token`: its own groups, merged, or else those for every agent, or else no rules."""
         return self._groups.get(token.lower()) or self._groups.get(ANY_AGENT) or Group()
 
     def own_groups(self, tokens: Container[str]) -> list[Group]:
-        """The groups that name one of `tokens` (in lower case), those of one token merged."""
+        """Return the groups that name one of `tokens` (in lower case), one merged group per token."""
         return [group for token, group in self._groups.items() if token in tokens]
 
     def allows(self, path: str, token: str) -> bool:
@@ -80,7 +80,7 @@ class Robots:
         return self.group(token).allows(path)
 
     def keep_only(self, tokens: frozenset[str]) -> Robots:
-        """Forget groups that nobody will ask for: a cache of robots files should be small."""
+        """Drop the groups of all other tokens, which keeps a cache of robots files small, and return self."""
         self._groups = {token: group for token, group in self._groups.items() if token in tokens or token == ANY_AGENT}
         return self
 
@@ -104,7 +104,7 @@ def _groups(content: bytes) -> dict[str, Group]:
 
 
 def _add(group: Group, key: bytes, value: bytes) -> None:
-    """Add one line to a group; lines of other kinds mean nothing and end nothing."""
+    """Add one line to a group. Lines of other kinds are ignored and don't close the group."""
     if key.startswith(_ALLOW):
         group.rules.append(f"Allow: {_escaped(value)}")
     elif key.startswith(_DISALLOW):
@@ -116,7 +116,7 @@ def _add(group: Group, key: bytes, value: bytes) -> None:
 
 
 def _lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """(lower-case key, value) of each line that has both, without comments and blanks around."""
+    """Yield (lower-case key, value) of each line that has both, without comments and surrounding blanks."""
     for line in re.split(rb"[\r\n]+", content.removeprefix(b"\xef\xbb\xbf")):
         line = line[:MAX_LINE_BYTES].partition(b"#")[0].strip()
         key, colon, value = line.partition(b":")
@@ -129,7 +129,7 @@ def _lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _token(value: bytes) -> str:
-    """The product token of a User-agent line: `Foobot/2.1 (x)` is `foobot`; `*` and `* x` are everybody."""
+    """Return the product token of a User-agent line: `Foobot/2.1 (x)` is `foobot`; `*` and `* x` are every agent."""
     if value[:1] == b"*" and not value[1:2].strip():
         return ANY_AGENT
     match = _PRODUCT_TOKEN.match(value)
@@ -137,7 +137,7 @@ def _token(value: bytes) -> str:
 
 
 def _escaped(value: bytes) -> str:
-    """Bytes outside ASCII percent-encoded, whatever the file's encoding, as they are in canonical URLs."""
+    """Percent-encode bytes outside ASCII, whatever the file's encoding, as canonical URLs do."""
     return "".join(chr(byte) if byte < 128 else f"%{byte:02X}" for byte in value)
 
 

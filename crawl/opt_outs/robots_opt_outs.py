@@ -1,13 +1,13 @@
-"""What robots.txt says against taking a page. Headers and meta tags, and the table of all opt-outs: `base/opt_outs.py`."""
+"""Opt-outs in robots.txt. `base/opt_outs.py` has the table of all opt-outs and reads headers and meta tags."""
 
 from __future__ import annotations
 
 from webtext.base.opt_outs import AI_TRAINING_TOKENS, PRODUCT_TOKEN
-from webtext.crawl.wishes.robots import Robots
+from webtext.crawl.opt_outs.robots import Robots
 
 
 def robots_opt_outs(robots: Robots, path: str) -> list[str]:
-    """The reasons why robots.txt keeps `path` (with query) from us, in the table's order, whatever the settings say."""
+    """Return the opt-outs of robots.txt for `path` (with query), in the table's order, whether obeyed or not."""
     if robots.is_silent:
         return []
     own = robots.group(PRODUCT_TOKEN)

@@ -1,4 +1,4 @@
-"""What a site wishes today, asked before its page is taken: from the site itself, or from an archive that holds it."""
+"""Check a site's current robots.txt before taking one of its pages, from the site itself or from an archive."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import HOST_KEPT_FAILING, ROBOTS_UNREACHABLE
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.fetch.silent_sites import SilentSites
+from webtext.crawl.opt_outs.robots_cache import RobotsCache, origin_of
+from webtext.crawl.opt_outs.robots_opt_outs import robots_opt_outs
 from webtext.crawl.resolver import Refused
-from webtext.crawl.wishes.opt_outs import robots_opt_outs
-from webtext.crawl.wishes.robots_cache import RobotsCache, origin_of
 
 if TYPE_CHECKING:
     from webtext.crawl.fetch.visit import Visit
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _NOBODY_ANSWERED = frozenset({ROBOTS_UNREACHABLE, HOST_KEPT_FAILING, "dns_unanswered"})
 
 
-class Wishes:
-    """Asks robots.txt of each origin once a day, also where it is not obeyed: what it says is recorded."""
+class OptOutCheck:
+    """Checks robots.txt, once a day per origin. It is read and recorded even if settings say not to obey it."""
 
     def __init__(self, client: Client, settings: FetchSettings, silent: SilentSites) -> None:
         self._client = client
@@ -38,16 +38,18 @@ class Wishes:
         self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
 
     async def ask(self, visit: Visit, url: str) -> None:
-        """Note in `visit` what the site of `url` wishes.
+        """Record in `visit` the opt-outs that the site's robots.txt states for `url`.
 
-        Raises Refused for a wish that is obeyed, or an unknown one, and when the host is given up.
+        Raises Refused if an obeyed opt-out applies, if robots.txt can't be fetched, or if the host was given up. Raises
+        Failure if the host has no address.
         """
         await self._ask(visit, url, once=False)
 
     async def ask_for_archive(self, visit: Visit, url: str) -> None:
-        """As `ask`, for a page that an archive holds: each host is looked up once per run, so all its pages fare alike.
+        """Like `ask`, for a page from an archive: each host is looked up once per run, for all its pages.
 
-        With `take_gone_sites`, a site is not asked whose name does not exist, nor one that never answered in enough runs.
+        With `take_gone_sites`, don't raise for a site whose host name does not exist or that never answered in
+        `gone_runs` runs over `gone_days` days.
         """
         try:
             await self._ask(visit, url, once=True)
@@ -58,7 +60,7 @@ class Wishes:
             visit.note([ROBOTS_UNREACHABLE] if is_silent else [])
 
     def is_waiting(self, visit: Visit) -> bool:
-        """Whether the visit failed at a site that never answered, for which a later run may take what archives hold."""
+        """Whether the visit failed at a site that never answered, so that a later run may take the archived page."""
         return (
             self._settings.take_gone_sites
             and visit.reason in _NOBODY_ANSWERED
@@ -76,7 +78,7 @@ class Wishes:
             if failure.reason == "dns_unanswered":
                 self._silent.did_not_answer(origin_of(url))
             raise
-        if standing is not None:  # after the look-up: a host without an address is gone, however often it was asked for
+        if standing is not None:  # only after the look-up, so that a host without an address counts as gone
             raise Refused(standing)
         robots = await self._robots.get(url)
         if not isinstance(robots, str):

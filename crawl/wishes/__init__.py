@@ -1,1 +1,0 @@
-"""What sites wish: robots.txt and every other way to say no."""
