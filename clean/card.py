@@ -1,7 +1,8 @@
 """The dataset card: `corpus/README.md`, Markdown with a YAML head as Hugging Face reads it, made from the manifests.
 
-It says what went in, what went and why, by which recipe, and how to read and to cite bytes. Nothing in it depends on the
-clock, the machine or a path, so equal corpora have equal cards; strangers' words (domains) are escaped.
+It reports the sources, the counts of kept and dropped documents by reason, the recipe, and how to load and verify the
+files. Nothing in it depends on the clock, the machine or a path, so equal corpora have equal cards. Untrusted text
+(domains) is escaped.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from webtext.clean.card_settings import CardSettings
 
 CARD = "README.md"
 SPLIT = "corpus"
-"""The only split in Hugging Face's sense: what is held out is told by a column, for a file holds both."""
+"""The only split in Hugging Face's sense: a file contains train and validation rows, which the column `split` marks."""
 
 SIZES = [
     (10**exponent, f"{10 ** (exponent % 3)}{unit}") for exponent, unit in zip(range(3, 13), "KKKMMMBBBT", strict=True)
 ]
-"""Hugging Face's steps of `size_categories`."""
+"""The upper limits and names of Hugging Face's `size_categories`."""
 
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}")
 
 
 def card_text(facts: Facts, settings: CardSettings) -> str:
-    """The whole card, ending in a line end."""
+    """Return the text of the card, ending in a newline."""
     sections = (
         _head(facts, settings),
         _opening(facts, settings),
@@ -54,12 +55,12 @@ def card_text(facts: Facts, settings: CardSettings) -> str:
 
 
 def write_card(facts: Facts, settings: CardSettings) -> None:
-    """Write the card beside the corpus's parts."""
+    """Write the card next to the corpus's parts."""
     facts.corpus.folder.write_bytes(CARD, card_text(facts, settings).encode())
 
 
 def size_category(n_documents: int) -> str:
-    """Hugging Face's name for the size.
+    """Return Hugging Face's name for a dataset of this size.
 
     >>> size_category(999), size_category(1000), size_category(8_000_000)
     ('n<1K', '1K<n<10K', '1M<n<10M')
@@ -96,32 +97,32 @@ def _head(facts: Facts, settings: CardSettings) -> list[str]:
 
 
 def _yaml(value: str) -> str:
-    """A JSON string without controls is a YAML string."""
+    """Return the value as a YAML string: a JSON string without control characters is one."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _opening(facts: Facts, settings: CardSettings) -> list[str]:
     origin = "links that people voted for, as GPT-2's WebText was" if facts.pages else "pages in WARC files"
-    texts, origin = ("texts", "records of others") if facts.imported else ("texts of web pages", origin)
+    texts, origin = ("texts", "imported records") if facts.imported else ("texts of web pages", origin)
     return [
         f"# {escaped(settings.name)}",
         "",
-        f"{facts.corpus.records:,} {texts}, made from {origin}, by webtext. It wrote this card from its",
-        "manifests, and the next run writes it again: change its settings (`[clean.card]`), not its words.",
+        f"{facts.corpus.records:,} {texts}, made from {origin} by webtext. webtext generates this card from its",
+        "manifests and overwrites it on the next run: change the settings (`[clean.card]`), not this text.",
     ]
 
 
 def _sizes(facts: Facts) -> list[str]:
     n_bytes = sum(part.bytes for part in facts.corpus.parts)
     rows = [(name, f"{facts.splits[name]:,}", f"{facts.characters[name]:,}") for name in sorted(facts.splits)]
-    total = ("in all", f"{facts.corpus.records:,}", f"{facts.characters.total():,}")
+    total = ("total", f"{facts.corpus.records:,}", f"{facts.characters.total():,}")
     return [
         "## Sizes",
         "",
         *table(("split", "documents", "characters"), [*rows, total]),
         "",
-        f"Parquet: {n_bytes:,} bytes in files: {len(facts.corpus.parts):,}. The column `split` says what is held out for",
-        "validation: it was decided at the link, and a held-out text that nearly repeats one of train was dropped.",
+        f"Parquet: {n_bytes:,} bytes, files: {len(facts.corpus.parts):,}. The column `split` marks the documents held",
+        "out for validation, as decided at the link. Held-out near-duplicates of training documents were dropped.",
     ]
 
 
@@ -129,7 +130,7 @@ def _loading() -> list[str]:
     return [
         "## How to load it",
         "",
-        "Where the folder `corpus` lies, which holds this card:",
+        "Run this in the parent of the folder `corpus`, which contains this card:",
         "",
         "```python",
         "import datasets, duckdb, polars",
@@ -152,64 +153,62 @@ def _meaning(metadata: dict[bytes, bytes]) -> str:
 
 
 def _links(facts: Facts) -> Iterator[list[str]]:
-    """Who voted for what: nothing where no pages set was given."""
+    """Which votes counted; nothing if no pages set was given."""
     if facts.pages:
-        gone = ["The links set that the pages were fetched for is no longer where it was."] * (not facts.links)
+        gone = ["The links set of these pages is no longer at its recorded location."] * (not facts.links)
         yield ["## Links", "", *gone, *(line for links in facts.links for line in link_lines(links))]
 
 
 def _sources(facts: Facts) -> list[str]:
     if facts.imported:
         origins = [(code(name), code(version), f"{n:,}") for name, version, n in facts.imported]
-        return ["## Sources", "", *table(("file or dataset", "SHA-256 or revision", "documents made of it"), origins)]
+        return ["## Sources", "", *table(("file or dataset", "SHA-256 or revision", "documents made from it"), origins)]
     rows = [(code(name), f"{n:,}") for name, n in sorted(facts.captures.sources.items())]
     if facts.warc_files:
-        rows.append(("WARC files that another crawler wrote", f"{facts.warc_files:,} files"))
+        rows.append(("WARC files of other crawlers", f"{facts.warc_files:,} files"))
     return [
         "## Sources",
         "",
         *table(("source", "pages fetched"), rows),
         "",
         f"The pages were captured {days(facts.captures.captured)}. " * bool(facts.captures.sources)
-        + f"The documents that stay were captured {days(facts.captured)}.",
+        + f"The kept documents were captured {days(facts.captured)}.",
     ]
 
 
 def _opt_outs(facts: Facts) -> list[str]:
-    """What was done about opt-outs by each crawl and by extraction; one that a setting overruled is named with it."""
+    """Which opt-outs the crawls and extraction obeyed, and which setting turned an opt-out off."""
     lines = ["## Opt-outs", ""]
     crawls = [opened.recipe["settings"] for opened in facts.pages]
     extraction = facts.documents.recipe["settings"]
     for reason, (setting, meaning) in OPT_OUTS.items():
         values = {settings.get(setting) for settings in crawls}
-        if setting in extraction:  # which drops such pages whatever the crawl did
+        if setting in extraction:  # extraction drops such pages whatever the crawl did
             values = {True} if extraction[setting] else values | {False}
-        n = facts.captures.wishes[reason]
+        n = facts.captures.opt_outs[reason]
         for value in sorted(values, key=str):
             if value is True:
                 lines.append(f"- Obeyed: {meaning}.")
             elif value is False:
                 lines.append(
-                    f"- **Not obeyed** (`{setting} = false`): {meaning}; {n:,} pages were fetched all the same."
+                    f"- **Not obeyed** (`{setting} = false`): {meaning}; {n:,} such pages were fetched anyway."
                 )
             else:
                 lines.append(f"- Not known: {meaning}.")
     for settings in (each for each in crawls if each.get("take_gone_sites")):
         silent = ""
-        if "gone_runs" in settings:  # earlier crawls took only pages of sites without a name
-            n = facts.captures.wishes["robots_unreachable"]
+        if "gone_runs" in settings:  # earlier versions took only pages of sites without a host name
+            n = facts.captures.opt_outs["robots_unreachable"]
             runs, days = settings["gone_runs"], settings["gone_days"]
             silent = f", or that answered in none of {runs} or more runs over {days:g} days ({n:,} pages)"
         lines.append(
             "- **Not asked** (`take_gone_sites = true`): sites whose host name no longer exists"
-            f"{silent}. Their pages come from archives."
+            f"{silent}. Their pages came from archives."
         )
     if facts.imported:
-        lines.append("- What the crawlers behind the imported records obeyed is not known here.")
+        lines.append("- Not known: which opt-outs the crawlers behind the imported records obeyed.")
     elif facts.warc_files:
-        lines.append(
-            f"- What robots.txt said to the crawlers of the {facts.warc_files:,} WARC files is not known here."
-        )
+        lines.append(f"- Not known: what robots.txt said to the crawlers of the {facts.warc_files:,} WARC files.")
     return lines
 
 
@@ -225,25 +224,25 @@ def _funnel(facts: Facts) -> list[str]:
     lines = [
         "## Funnel",
         "",
-        "At each step what came in is what was kept, dropped or failed; reasons are webtext's own.",
+        "At each step, input = kept + dropped + failed. The names of the reasons are webtext's.",
     ]
     for title, each, counts in stages:
         if counts.records_in or each not in ("posts", "links"):
-            lines += ["", f"### {title}", "", *table((each, "became of them"), _fates(counts))]
+            lines += ["", f"### {title}", "", *table((each, "outcome"), _outcomes(counts))]
         if each == "posts" and facts.links:
             n_links = sum(opened.records for opened in facts.links)
-            lines += ["", f"The posts that were kept vote for {n_links:,} links."]
+            lines += ["", f"The kept posts vote for {n_links:,} links."]
             if fetched.records_in > n_links:
-                lines[-1] += f" Pages of {fetched.records_in - n_links:,} more were fetched under an earlier rule."
+                lines[-1] += f" Pages of {fetched.records_in - n_links:,} more links were fetched by an earlier rule."
     return lines
 
 
-def _fates(counts: Counts) -> Iterator[tuple[str, str]]:
+def _outcomes(counts: Counts) -> Iterator[tuple[str, str]]:
     yield f"{counts.kept:,}", "kept"
-    for fate, reasons in (("dropped", counts.dropped), ("failed", counts.failed)):
+    for outcome, reasons in (("dropped", counts.dropped), ("failed", counts.failed)):
         for reason, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
-            yield f"{n:,}", f"{fate}: {code(reason)}"
-    yield f"**{counts.records_in:,}**", "**in all**"
+            yield f"{n:,}", f"{outcome}: {code(reason)}"
+    yield f"**{counts.records_in:,}**", "**total**"
 
 
 def _languages(facts: Facts) -> list[str]:
@@ -272,32 +271,32 @@ def _digests(facts: Facts) -> list[str]:
         "",
         *table(("set", "record digest", "recipe"), rows),
         "",
-        "The record digest is over the values of all columns (SHA-256 of the JSON list of the parts' `record_digest` in",
-        "`manifest.json`): the same recipe over the same pages gives it again on any machine.",
+        "The record digest covers the values of all columns (SHA-256 of the JSON list of the parts' `record_digest` in",
+        "`manifest.json`). The same recipe over the same pages reproduces it on any machine.",
         *(
             []
             if stable
-            else ["**Not reproducible as it stands**: records that killed a worker are pinned nowhere yet."]
+            else ["**Not reproducible**: some records killed a worker, and the list of them is not pinned yet."]
         ),
     ]
 
 
 def records_digest(opened: PartSet) -> str:
-    """One digest for all records of a set, in their order."""
+    """Return one digest (SHA-256, hex) of all records of a set, in order."""
     return sha256_json([part.record_digest for part in opened.parts])
 
 
 def _rights(settings: CardSettings) -> list[str]:
-    licence = f"says: {escaped(settings.license)}" if settings.license else "has named none yet (`--card-license`)"
-    contact = f"write to {escaped(settings.contact)}" if settings.contact else "write to whoever publishes this set"
+    licence = f"states: {escaped(settings.license)}" if settings.license else "has not stated one (`--card-license`)"
+    contact = f"write to {escaped(settings.contact)}" if settings.contact else "write to the publisher of this dataset"
     return [
         "## Licences",
         "",
-        "The texts belong to their authors, and each page's own terms hold for it; `url` says where it came from. A licence",
-        f"on this set can only be about the selection and the added columns. Its publisher {licence}.",
+        "The texts belong to their authors, and each page's terms apply to its text; `url` is its source. A licence on",
+        f"this dataset can only cover the selection and the added columns. Its publisher {licence}.",
         "",
         "## Removal",
         "",
-        f"To have a text removed, {contact} and name its `url`, its `domain` or its `id`. The publisher puts it on a",
-        "removal list (`webtext clean run --remove`) and publishes the set again; who uses a copy should take the new one.",
+        f"To have a text removed, {contact} and give its `url`, `domain` or `id`. The publisher adds it to a removal",
+        "list (`webtext clean run --remove`) and publishes the dataset again; users should then replace their copies.",
     ]

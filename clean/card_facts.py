@@ -1,7 +1,8 @@
-"""What a dataset card says, counted: from manifests, and from the corpus's columns without its texts.
+"""The figures on a dataset card, counted from manifests and from the corpus's columns without its texts.
 
-Nothing is guessed, and nothing depends on the clock, the machine or the folder: equal sets give equal facts. Memory is
-bounded by a part's ids and by DOMAINS_A_PASS; a corpus of more documents is read again for the next share of its domains.
+The figures don't depend on the clock, the machine or the folder: equal sets give equal facts. Memory is bounded by one
+part's ids and by DOMAINS_A_PASS. A corpus of more documents is read several times, each time for a share of its
+domains.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ BATCH_ROWS = 65_536
 
 @dataclass(slots=True)
 class Span:
-    """The earliest and the latest of some times in UTC seconds; None before the first."""
+    """The earliest and the latest of the added times, in UTC seconds; None if there are none."""
 
     first: int | None = None
     last: int | None = None
 
     def add(self, times: pa.Array) -> None:
-        """Take more times in; nulls tell nothing."""
+        """Include more times; nulls are ignored."""
         found = pc.min_max(times).as_py()
         if found["min"] is not None:
             self.first = found["min"] if self.first is None else min(self.first, found["min"])
@@ -42,16 +43,16 @@ class Span:
 
 @dataclass(slots=True)
 class Captures:
-    """What pages sets say of the pages that were fetched."""
+    """Counts of the fetched pages, from the pages sets."""
 
     sources: Counter[str] = field(default_factory=Counter)  # 'web', 'common-crawl', ... -> pages
     captured: Span = field(default_factory=Span)
-    wishes: Counter[str] = field(default_factory=Counter)  # opt-outs that held for a page and were overruled
+    opt_outs: Counter[str] = field(default_factory=Counter)  # opt-out -> fetched pages that had it
 
 
 @dataclass(slots=True)
 class Facts:
-    """All that a card tells."""
+    """All figures of a card."""
 
     pages: Sequence[PartSet]
     documents: PartSet
@@ -63,18 +64,18 @@ class Facts:
     captures: Captures = field(default_factory=Captures)
     links: list[PartSet] = field(
         default_factory=list
-    )  # those that pages were fetched for, as far as they are still there
+    )  # the links sets that pages were fetched for, if they still exist
     n_domains: int = 0
     domains: list[tuple[str, int]] = field(default_factory=list)  # the largest, largest first
 
     @property
     def warc_files(self) -> int:
-        """WARC files that were read beside pages sets."""
+        """The number of WARC files that were read in addition to pages sets."""
         return sum(not part.sources for part in self.documents.parts)
 
     @property
     def imported(self) -> list[tuple[str, str, int]]:
-        """What documents were imported from: name, SHA-256 or revision and split, how many records became documents."""
+        """The sources of imported documents: name, SHA-256 or revision and split, number of documents."""
         counted: Counter[tuple[str, str]] = Counter()
         if self.documents.recipe["stage"] == "clean.import":
             for part in self.documents.parts:
@@ -85,13 +86,13 @@ class Facts:
 
 
 def gather_facts(pages: Sequence[PartSet], documents: PartSet, signals: PartSet, corpus: PartSet) -> Facts:
-    """Count what the card of `corpus` tells. `pages` are the pages sets that `documents` was made from, all or none.
+    """Count the figures for the card of `corpus`. `pages` are all pages sets that `documents` was made from, or none.
 
-    Raises InputError when they are not: a crawl under way may have added to its set since.
+    Raises InputError if they differ from the recorded parents: a running crawl may have added pages since.
     """
     parents = {parent["hash"] for parent in documents.manifest["parents"]}
     if pages and {opened.hash for opened in pages} != parents:
-        raise InputError("the pages sets changed while they were read", "give the same command again")
+        raise InputError("the pages sets changed while they were read", "rerun the same command")
     facts = Facts(pages, documents, corpus)
     named = {parent["hash"] for opened in pages for parent in opened.manifest["parents"]}
     found = {parent.hash: parent for opened in pages for parent in parents_of(opened)}  # machines share a links set
@@ -113,7 +114,7 @@ def _counts(values: pa.Array | pa.ChunkedArray) -> Counter[str]:
 
 
 def _characters(rows: pa.Table, signals: pa.Table) -> Counter[str]:
-    """Characters of the texts by split, as the signals of the same part have them."""
+    """Characters of the texts by split, from the signals of the same part."""
     places = pc.index_in(rows["id"], value_set=signals["id"].combine_chunks())
     table = pa.table({"split": rows["split"], "n": signals["n_characters"].take(places)})
     return Counter(
@@ -127,7 +128,7 @@ def _batches(opened: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _count_domains(facts: Facts) -> None:
-    """The largest domains, exactly. There are at most as many as documents, so their hash shares them among passes."""
+    """Count the largest domains exactly: each pass counts the domains whose hash falls in its share."""
     n_passes = max(1, -(-facts.corpus.records // DOMAINS_A_PASS))
     for each in range(n_passes):
         found: Counter[str] = Counter()
@@ -148,4 +149,4 @@ def _count_captures(facts: Facts) -> None:
             fetched = batch.filter(pc.equal(batch["outcome"], "fetched"))
             captures.sources += _counts(fetched["source"])
             captures.captured.add(fetched["captured"])
-            captures.wishes += _counts(pc.list_flatten(fetched["opt_outs"]))
+            captures.opt_outs += _counts(pc.list_flatten(fetched["opt_outs"]))

@@ -1,4 +1,4 @@
-"""Markdown that shows strangers' words and does nothing else with them: for the dataset card."""
+"""Markdown for the dataset card, in which untrusted text is shown but never takes effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_NAME = 80
 
 
 def escaped(text: str) -> str:
-    """Somebody's words as Markdown that shows them and does nothing else: one line, no markup, no link, no controls.
+    """Return untrusted text as Markdown that only shows it: one line, no markup, no links, no control characters.
 
     >>> escaped("[x](http://a.example)|<b>")
     '\\\\[x\\\\]\\\\(http\\\\:\\\\/\\\\/a\\\\.example\\\\)\\\\|\\\\<b\\\\>'
@@ -25,18 +25,18 @@ def escaped(text: str) -> str:
 
 
 def code(name: str) -> str:
-    """A name as code where it is a plain one, else escaped."""
+    """Return a plain name as inline code, and any other name escaped."""
     return f"`{name}`" if len(name) <= _MAX_NAME and _PLAIN_NAME.fullmatch(name) else escaped(name)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table; the cells are Markdown."""
+    """Return the lines of a table; the cells are Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def days(span: Span) -> str:
-    """From which day to which, in UTC."""
+    """Return the first and the last day of a span in words, in UTC."""
     if span.first is None or span.last is None:
         return "at times that are not known"
     return f"from {_day(span.first)} to {_day(span.last)}"

@@ -1,4 +1,4 @@
-"""A set's recipe in words, from the manifest alone: which rules at which thresholds, what counted as a duplicate."""
+"""A set's recipe in words, from its manifest: the rules and their thresholds, what counted as a duplicate."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from webtext.clean.rules.vote_settings import VoteSettings
 
 
 def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
-    """Markdown: a list of what each of clean's steps did, then the versions of what decided content.
+    """Yield Markdown: a list with each step's code version, library versions and settings.
 
-    Of a crawl only its version stands here: what it obeyed has a section of its own, and its settings name a person.
+    For a crawl only the versions are listed: its opt-outs have a section of their own, and its settings name a person.
     """
     for opened in sets:
         recipe = opened.recipe
@@ -27,10 +27,10 @@ def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
         yield f"- **{opened.kind}** by `{about}`" + (f" with {versions}" if versions else "")
         lists = sum(parent["kind"] in ("removals", "removal_list") for parent in opened.manifest["parents"])
         if lists:
-            yield f"  - removal lists that held: {lists:,}"
+            yield f"  - removal lists that named documents: {lists:,}"
         indexes = sum(parent["kind"] == "signatures" for parent in opened.manifest["parents"])
         if indexes:
-            yield f"  - earlier builds whose documents were compared with: {indexes:,}"
+            yield f"  - earlier builds compared with: {indexes:,}"
         if opened.kind == "pages" and "sample" in recipe["settings"]:
             yield f"  - **a sample**: {recipe['settings']['sample']} of the links, chosen by a keyed hash"
         if opened.kind not in ("links", "pages"):
@@ -39,14 +39,14 @@ def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
 
 
 def link_lines(links: PartSet) -> Iterator[str]:
-    """Markdown: a list of which votes counted when the links were collected, and which links were left out."""
+    """Yield Markdown: a list of which votes counted when the links were collected, and which links were left out."""
     settings = links.recipe["settings"]
     karma, before, age = (settings.get(name) for name in ("min_karma", "before", "min_score_age"))
     what = "the scores of a link's posts add up to" if settings.get("sum_karma") else "a post counts if its score is"
     yield "- karma: any score counts" if karma is None else f"- karma: {what} at least {karma:,}"
     yield f"- dates: posts made before {escaped(before)}" if before else "- dates: posts of any date"
     if age:
-        yield f"- scores that were read at least {age:,} seconds after the post was made"
+        yield f"- scores: only those read at least {age:,} seconds after the post was made"
     for name, kind in _KINDS.items():
         yield f"- {kind}: {'kept' if settings.get(name) else 'left out'}"
     for kind in ("subreddit", "domain"):
@@ -63,12 +63,12 @@ _KINDS = {
     "keep_links_back": "links to Reddit itself",
     "keep_media": "links to image, audio and video files",
     "keep_over_18": "posts marked over 18",
-    "keep_self_posts": "posts that are texts of their own",
+    "keep_self_posts": "text posts",
 }
 
 
 def _sections(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The sections of a recipe; plain settings that stand in none are one together."""
+    """Yield the sections of a recipe; settings outside a section form one section together."""
     plain = {name: value for name, value in settings.items() if name not in _WORDS and not isinstance(value, dict)}
     if plain:
         yield "settings", plain
@@ -88,14 +88,14 @@ def _votes(settings: Mapping[str, Any]) -> Iterator[str]:
 
 def _language(settings: Mapping[str, Any]) -> Iterator[str]:
     if ALL in settings["language"]:
-        yield "- language: every one is kept"
+        yield "- language: all languages are kept"
     else:
         wanted = ", ".join(settings["language"])
         yield f"- language: {wanted}, with a probability of at least {settings['min_language_score']}"
 
 
 def _rules(settings: Mapping[str, Any]) -> Iterator[str]:
-    yield f"- rules of the profile `{settings['profile']}`" + (", changed" if settings["rule"] else "") + "; out goes:"
+    yield f"- rules of the profile `{settings['profile']}`" + (", changed" if settings["rule"] else "") + "; drops:"
     for reason, threshold in from_table(RuleSettings, settings, "clean.rules").thresholds().items():
         rule = RULES[reason]
         yield f"  - `{reason}`: `{rule.column}` {'below' if rule.bound == 'min' else 'above'} {threshold:,g}"
@@ -103,7 +103,7 @@ def _rules(settings: Mapping[str, Any]) -> Iterator[str]:
 
 def _dedup(settings: Mapping[str, Any]) -> Iterator[str]:
     dedup = from_table(DedupSettings, settings, "clean.dedup")
-    yield "- exact duplicates: equal texts; the one of highest karma stays, then the earliest, then the smallest id"
+    yield "- exact duplicates: equal texts; the one of highest karma is kept, then the earliest, then the smallest id"
     yield (
         f"- near duplicates: a Jaccard similarity of at least {dedup.threshold} over {dedup.shingle_words} consecutive "
         f"words, verified exactly; found by MinHash of {dedup.permutations} permutations in {dedup.bands} bands of "
@@ -126,4 +126,4 @@ _WORDS: dict[str, Callable[[Any], Iterator[str]]] = {
     "rules": _rules,
     "dedup": _dedup,
 }
-"""In the order in which they are applied."""
+"""Section -> the function that puts it in words, in the order in which the sections are applied."""

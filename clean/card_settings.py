@@ -1,4 +1,4 @@
-"""What a dataset card cannot know by itself. Apart from the writing of it, so that `--help` need not load that."""
+"""Settings of the dataset card. A module of its own, so that `--help` doesn't load the card writer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ MAX_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSettings:
-    """What the publisher says on the dataset card, corpus/README.md: the section [clean.card]."""
+    """The publisher's entries on the dataset card, corpus/README.md: the section [clean.card]."""
 
     name: str = setting("webtext corpus", "name on the dataset card", in_recipe=False, flag="--card-name")
     license: str | None = setting(
         None,
-        "licence on the dataset card, as Hugging Face's identifiers have it: odc-by, other",
+        "licence on the dataset card, a Hugging Face identifier such as odc-by or other",
         in_recipe=False,
         flag="--card-license",
     )
     contact: str | None = setting(
-        None, "address on the dataset card, for those who want a text removed", in_recipe=False, flag="--card-contact"
+        None, "address on the dataset card for removal requests", in_recipe=False, flag="--card-contact"
     )
 
     def __post_init__(self) -> None:
@@ -31,5 +31,5 @@ class CardSettings:
             if value is not None and not (value.isprintable() and 0 < len(value) <= MAX_CHARACTERS):
                 raise ConfigError(
                     f"clean.card.{field.name} is {value[:40]!r}",
-                    f"it is one line of 1 to {MAX_CHARACTERS} printable characters",
+                    f"expected one line of 1 to {MAX_CHARACTERS} printable characters",
                 )

@@ -1,4 +1,4 @@
-"""The verbs of `webtext clean`: pages to corpus, whole or step by step."""
+"""The verbs of `webtext clean`: pages to corpus, in one run or step by step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DECONTAMINATE = "clean.decontaminate"
 
 @click.group(name="clean")
 def group() -> None:
-    """Pages to corpus: extract, judge, deduplicate."""
+    """Turn pages into a corpus: extract, filter, deduplicate."""
 
 
 RUN_EXAMPLES = """\b
@@ -50,8 +50,8 @@ Examples:
 
 \b
 Reads:  part sets of pages, or WARC files; or documents, as the other verbs do
-Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md), DIR/dropped; of evaluation
-        sets DIR/overlap.json
+Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md), DIR/dropped; with --against
+        also DIR/overlap.json
 """
 
 
@@ -73,10 +73,10 @@ Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md
 @click.argument("inputs", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def run_(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
-    """Turn pages into a corpus: extract, filter, deduplicate; say why each document went.
+    """Turn pages into a corpus: extract, filter, deduplicate; record why each document was dropped.
 
-    Instead of pages it takes documents: files, or huggingface:NAME[[:CONFIG]:COLUMN][@REVISION], a dataset on the Hub or
-    a folder of data files, whose texts are in COLUMN (`text` where none is named).
+    Documents are accepted instead of pages: files, or huggingface:NAME[[:CONFIG]:COLUMN][@REVISION], a dataset on the
+    Hub or a folder of data files, whose texts are in COLUMN (default: `text`).
     """
     from webtext.clean.pipeline import CleanSettings, clean_pages
 
@@ -108,7 +108,7 @@ Writes: DIR, a part set of documents in every language
 @click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
-    """Turn pages into documents, and judge nothing else."""
+    """Turn pages into documents, without filtering or deduplication."""
     from webtext.base.console import funnel_text
     from webtext.base.outcomes import check_settled
     from webtext.clean.extract.pages import extract_documents
@@ -142,10 +142,10 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
-    """Apply removal lists, votes, the language and the quality rules to documents.
+    """Apply removal lists, votes, the language rules and the quality rules to documents.
 
-    --dry-run says how many documents each rule drops alone, as the first of them and as the only one, and all together;
-    removal lists and votes are left out of it.
+    --dry-run prints how many documents each rule drops alone, as the first rule and as the only rule, and how many all
+    rules drop together. It ignores removal lists and votes.
     """
     from webtext.clean.pipeline import count_rule_yields, filter_documents
 
@@ -174,7 +174,7 @@ Writes: DIR/corpus, DIR/dropped (and DIR/documents, of files)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def dedup(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
-    """Remove exact and near duplicates from documents; each removal names the document that stays."""
+    """Remove exact and near duplicates from documents; each removal names the document that is kept."""
     from webtext.clean.pipeline import dedup_documents
 
     _show(run, dedup_documents(documents, need_out(out), settings[DEDUP], run, settings[REMOVE]))
@@ -189,15 +189,16 @@ Examples:
 
 \b
 Reads:  a part set of documents; or Parquet or JSONL files with text (and url, id), or huggingface:NAME datasets
-Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files); or a filter; of a filter nothing
+Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files); with --keep-filter a filter; with
+        --filter nothing
 """
 
 
 @verb(group, "decontaminate", settings=DecontaminationSettings, section=DECONTAMINATE, epilog=DECONTAMINATE_EXAMPLES)
 @click.argument("documents", nargs=-1, metavar="[DOCUMENTS...]")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-@click.option("--keep-filter", metavar="FILE", help="Write a Bloom filter of the documents' n-grams, and nothing else.")
-@click.option("--filter", "kept", metavar="FILE", help="Hold the sets against such a filter instead of documents.")
+@click.option("--keep-filter", metavar="FILE", help="Write only a Bloom filter of the documents' n-grams.")
+@click.option("--filter", "kept", metavar="FILE", help="Compare the sets with such a filter instead of documents.")
 def decontaminate(
     run: Run,
     settings: DecontaminationSettings,
@@ -206,7 +207,7 @@ def decontaminate(
     keep_filter: str | None,
     kept: str | None,
 ) -> None:
-    """Tell what documents share with evaluation sets; with --drop, remove those that repeat an example."""
+    """Report what documents share with evaluation sets; with --drop, remove documents that repeat an example."""
     from webtext.base.partset import PartSet
     from webtext.clean.decontaminate import kept_filter
     from webtext.clean.decontaminate.stage import decontaminate_documents
@@ -214,14 +215,14 @@ def decontaminate(
 
     if kept is not None:
         if documents or out or keep_filter:
-            raise ConfigError("--filter takes the place of documents", "give it with --against FILE alone")
+            raise ConfigError("--filter replaces the documents", "use it with --against FILE alone")
         report = kept_filter.ask_filter(Path(kept), settings.against)
         run.console.result(report, kept_filter.filter_table(report))
     elif not documents:
-        raise ConfigError("no documents given", "name a part set, or files; or --filter FILE")
+        raise ConfigError("no documents given", "name a part set or files, or use --filter FILE")
     elif keep_filter is not None:
         if settings.against:
-            raise ConfigError("--keep-filter and --against are given", "keep the filter of what the other one leaves")
+            raise ConfigError("--keep-filter and --against are both given", "run --against first, then --keep-filter")
         found = find_documents(documents)
         given = found if isinstance(found, PartSet) else import_documents(found, f"{need_out(out)}/documents", run)
         header = kept_filter.keep_filter(given, settings.overlap_words, Path(keep_filter), run)
@@ -237,7 +238,7 @@ Examples:
   webtext clean release rebuilt --check published
 
 \b
-Reads:  BUILD/corpus, BUILD/documents and BUILD/links, as far as they are there; with --check a release too
+Reads:  BUILD/corpus, and BUILD/documents and BUILD/links if they exist; with --check also a release
 Writes: DIR, a part set without texts and titles; with --check nothing
 """
 
@@ -245,19 +246,19 @@ Writes: DIR, a part set without texts and titles; with --check nothing
 @verb(group, "release", epilog=RELEASE_EXAMPLES)
 @click.argument("build", metavar="BUILD")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-@click.option("--check", metavar="RELEASE", help="Say how many texts of this release BUILD has too, and write nothing.")
+@click.option("--check", metavar="RELEASE", help="Print how many texts of this release BUILD also has; write nothing.")
 def release(run: Run, build: str, out: str | None, check: str | None) -> None:
-    """Write a corpus without its texts: ids, links, URLs, capture places, text digests, recipe; or check one."""
+    """Write a corpus without its texts (ids, links, URLs, capture locations, text digests, recipe), or check one."""
     from webtext.clean.release import compare_release, write_release
 
     if check is not None:
         if out is not None:
-            raise ConfigError("--out and --check are given", "a check writes nothing: leave one out")
+            raise ConfigError("--out and --check are both given", "a check writes nothing: remove one of them")
         found = compare_release(check, build).to_json()
         same_recipe = found["same_recipe"]
         width = max(map(len, found))
         lines = [f"{name:<{width}}  {n:>12,}" for name, n in found.items() if name != "same_recipe"]
-        recipe = f"{'recipe':<{width}}  {'the same' if same_recipe else 'another':>12}"
+        recipe = f"{'recipe':<{width}}  {'equal' if same_recipe else 'different':>12}"
         run.console.result({"release": check, "build": build} | found, "\n".join([*lines, recipe]))
         return
     written = write_release(build, need_out(out), run)
@@ -266,7 +267,7 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
 
 
 def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
-    """Print the funnel from documents to corpus, after that of imported rows, or with `pages` that of pages."""
+    """Print the funnel from documents to corpus, preceded by the funnel of imported rows or, with `pages`, of pages."""
     from webtext.base.console import funnel_text
     from webtext.base.lineage import stale_neighbours
     from webtext.base.outcomes import check_settled

@@ -1,9 +1,9 @@
-"""Records of somebody's that have a text, as a documents set: Parquet and JSONL files, and Hugging Face datasets.
+"""Imports records with a text as a documents set: Parquet and JSONL files, and Hugging Face datasets.
 
-Kept where a record has them: id, url, title, date (UTC seconds, a timestamp, or a string in ISO 8601), karma, split, and
-posts in the form of a document's. Text passes the same rule as a page's. A record without id gets one from what it came
-from (a file's SHA-256; a dataset's commit, split and shard) and its place there, so it does not change with how files are
-grouped.
+A record keeps these fields if it has them: id, url, title, author, published, date (UTC seconds, a timestamp, or a
+string in ISO 8601), karma, split, and posts in the form of a document's. Its text follows the same rule as a page's. A
+record without an id gets one from its source (a file's SHA-256; a dataset's commit, split and shard) and its row
+number, so grouping the files differently doesn't change it.
 """
 
 from __future__ import annotations
@@ -41,51 +41,51 @@ from webtext.clean.unique import UniqueTask, run_unique
 CODE_VERSION = 4  # 4: karma and split are read strictly; posts
 TEXT = "text"
 KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split", "posts")
-FILE, DATASET = "file", "huggingface"  # what the manifest calls a part's source
+FILE, DATASET = "file", "huggingface"  # the kinds of source in the manifest
 TRAIN, HELD_OUT = "train", "validation"
-DATASET_BATCH_ROWS = 16  # of which none is too large to hold as many
+DATASET_BATCH_ROWS = 16  # small, since each row may be large
 
 
 class Origin(Protocol):
-    """What one part is made from."""
+    """The source of one part."""
 
     @property
     def source(self) -> Source:
-        """As the manifest names it."""
+        """The source as the manifest names it."""
 
     @property
     def place(self) -> str:
-        """What a record's id is made from, beside its row: names the records for good, wherever they lie."""
+        """A permanent name of the source, independent of its location; with the row number it makes a record's id."""
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
-        """Each row's values by the names of KNOWN, or what was found in its place."""
+        """Yield each row's values by the names of KNOWN, or why the row has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """One file; its place is the SHA-256 of its bytes."""
+    """One file; `place` is the SHA-256 of its bytes."""
 
     file: InputFile
     place: str
 
     @classmethod
     def of(cls, file: InputFile) -> FileOrigin:
-        """The file as it is now."""
+        """Return the origin of a file; reads the file for its hash."""
         return cls(file, file.sha256())
 
     @property
     def source(self) -> Source:
-        """Its name and hash."""
+        """The file's name and hash."""
         return Source(FILE, self.file.name, self.place)
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
-        """The rows of a Parquet file, or the lines of any other."""
+        """Yield the rows of a Parquet file, or the lines of any other file."""
         return parquet_rows(self.file, KNOWN) if self.file.name.endswith(".parquet") else json_lines(self.file)
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetOrigin:
-    """One shard of one split of a dataset. `split` holds for rows that do not state their own; None when ids decide."""
+    """One shard of one split of a dataset. `split` applies to rows that don't state a split; None if ids decide."""
 
     reference: Reference
     name: str
@@ -95,9 +95,9 @@ class DatasetOrigin:
 
     @classmethod
     def all_of(cls, text: str) -> list[DatasetOrigin]:
-        """Every shard of what `huggingface:NAME[[:CONFIG]:COLUMN][@REVISION]` names, of all splits; COLUMN is `text`.
+        """Return every shard of every split of `huggingface:NAME[[:CONFIG]:COLUMN][@REVISION]`.
 
-        Every split but `train` is held out. Where the dataset has only `train`, `split_of` decides.
+        COLUMN defaults to `text`. Every split but `train` is held out. If there is only `train`, `split_of` decides.
         """
         reference = pinned(text, TEXT)
         splits = open_dataset(reference)[0]
@@ -110,7 +110,7 @@ class DatasetOrigin:
 
     @property
     def source(self) -> Source:
-        """The pinned reference with the split, and the shard."""
+        """The pinned reference and split, and the shard."""
         return Source(DATASET, f"{self.reference} {self.name}", f"{self.shard} of {self.n_shards} as {self.split}")
 
     @property
@@ -119,7 +119,7 @@ class DatasetOrigin:
         return f"{self.reference} {self.name} {self.shard} of {self.n_shards}"
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
-        """The rows of the shard, streamed."""
+        """Stream the rows of the shard. Raises InputError if they cannot be read."""
         rows = open_dataset(self.reference)[0][self.name].shard(self.n_shards, self.shard)
         columns = {name: name for name in rows.column_names or KNOWN if name in KNOWN} | {TEXT: self.reference.column}
         try:
@@ -131,17 +131,17 @@ class DatasetOrigin:
                         row["split"] = self.split
                     yield row
         except MemoryError:
-            raise  # the engine's to judge
-        except Exception as error:  # of many kinds, by what is wrong: the network, a file
+            raise  # the engine handles it
+        except Exception as error:  # datasets raises many kinds, for the network and for files
             raise InputError(
                 f"shard {self.shard} of '{self.reference}', split '{self.name}', cannot be read: {one_line(error)}",
-                "check the network and the files, and give the same command again",
+                "check the network and the files, then rerun the same command",
             ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ImportTask:
-    """One part to be made."""
+    """The part to make from one origin, with the settings that apply."""
 
     origin: Origin
     scrubs: bool
@@ -150,7 +150,7 @@ class ImportTask:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One row, or what was found in its place, and where it stands."""
+    """One row's values, or why it has none, and its number."""
 
     values: dict[str, Any] | Refused
     row: int
@@ -158,7 +158,10 @@ class Record:
 
 
 def find_documents(inputs: Sequence[str]) -> PartSet | list[Origin]:
-    """The one part set of documents that `inputs` name, or what to import: files in their order, then datasets."""
+    """Return the one part set of documents that `inputs` name, or the origins to import: files in order, then datasets.
+
+    Raises InputError if a part set is given together with anything else.
+    """
     datasets = [name for name in inputs if name.startswith(PREFIX)]
     others = [name for name in inputs if not name.startswith(PREFIX)]
     sets, files = find_inputs(others, ("documents", "corpus"), SUFFIXES) if others or not datasets else ([], [])
@@ -178,7 +181,7 @@ def find_documents(inputs: Sequence[str]) -> PartSet | list[Origin]:
 def import_documents(
     origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False, max_text_bytes: int = MAX_TEXT_BYTES
 ) -> PartSet:
-    """Write the documents set `out` from the origins, one part each, in their order."""
+    """Write the documents set `out` from the origins, one part each, in order."""
     tasks = [ImportTask(origin, scrubs, max_text_bytes) for origin in origins]
     return run_unique(
         _import_part,
@@ -206,7 +209,7 @@ def _import_part(context: PartContext, task: PartTask) -> None:
         elif isinstance(result, Dropped):
             writer.counts.drop(result.reason)
         elif isinstance(result, Failed):
-            pass  # counted where it failed
+            pass  # counted already
         elif result["id"] in seen:
             writer.fail(f"row {row}", "repeated_id", result["id"])
         else:
@@ -266,7 +269,7 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
 
 
 def _posts(value: Any) -> list[dict[str, Any]]:
-    """The value, if it is a list of posts as `base/schemas.py` describes them; else none."""
+    """Return the value's posts if it is a list of posts as defined in `base/schemas.py`, else an empty list."""
     found: list[dict[str, Any]] = []
     for post in value if isinstance(value, list) else ():
         given = post if isinstance(post, dict) else {}
@@ -277,12 +280,12 @@ def _posts(value: Any) -> list[dict[str, Any]]:
 
 
 def _string(value: Any) -> str | None:
-    """The value if it is a string that a column can hold: lone surrogates, which JSON can write, no column takes."""
+    """Return the value if it is a string without lone surrogates, which JSON can contain but a column cannot."""
     return value if isinstance(value, str) and not has_surrogates(value) else None
 
 
 def _whole_number(value: Any) -> int | None:
-    """The value as an integer if it is a whole number that a column can hold; data frames write integers as floats.
+    """Return the value as an integer if it is a whole number of 64 bits, else None; data frames make integers floats.
 
     >>> _whole_number(5.0), _whole_number(1.5), _whole_number(1e300), _whole_number(True)
     (5, None, None, None)
@@ -293,7 +296,7 @@ def _whole_number(value: Any) -> int | None:
 
 
 def _stated_split(split: str) -> str:
-    """Our name of a split that somebody else made: whatever is not `train` was held out, so it stays held out.
+    """Return our name for a dataset's split: every split other than `train` is held out.
 
     >>> _stated_split(" Train "), _stated_split("test"), _stated_split("dev")
     ('train', 'validation', 'validation')
@@ -305,7 +308,7 @@ _CONVERTED: Mapping[pa.DataType, Callable[[Any], Any]] = {pa.string(): _string, 
 
 
 def _moment(value: Any) -> int | None:
-    """UTC seconds of a number, a date, or a string in ISO 8601; a time without a zone is UTC.
+    """Return the UTC seconds of a number, a date or a string in ISO 8601; a time without a zone is UTC.
 
     >>> _moment("2017-06-01T12:00:00Z"), _moment("2017-06-01"), _moment(1496318400), _moment("last week")
     (1496318400, 1496275200, 1496318400, None)

@@ -1,4 +1,4 @@
-"""What a verb of `clean` is given: part sets, and files by name, folder or pattern, on disk or at any fsspec URL."""
+"""The inputs of clean's verbs: part sets, and files by name, folder or pattern, on disk or at any fsspec URL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webtext.base.storage import Folder
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file of somebody's, by folder and name."""
+    """One input file, by folder and name."""
 
     folder: Folder
     name: str
@@ -25,7 +25,7 @@ class InputFile:
         return self.folder.location(self.name)
 
     def sha256(self) -> str:
-        """SHA-256 of the file's bytes: what a part made from it depends on."""
+        """SHA-256 of the file's bytes, in hex."""
         with self.folder.open(self.name) as file:
             return file_sha256(file)
 
@@ -33,7 +33,10 @@ class InputFile:
 def find_inputs(
     names: Iterable[str], kind: str | tuple[str, ...], suffixes: Sequence[str]
 ) -> tuple[list[PartSet], list[InputFile]]:
-    """The part sets of `kind` and the files with one of `suffixes` that `names` stand for, in the order given."""
+    """Return the part sets of `kind` and the files with one of `suffixes` that `names` refer to, in the order given.
+
+    Raises InputError for a name without a match and for an empty file.
+    """
     what = kind if isinstance(kind, str) else " or ".join(kind)
     sets: list[PartSet] = []
     files: list[InputFile] = []
@@ -44,7 +47,7 @@ def find_inputs(
         else:
             files += _files_of(name, what, suffixes)
     if not sets and not files:
-        raise InputError(f"no {what} given", "name a part set, or files")
+        raise InputError(f"no {what} given", "name a part set or files")
     for file in files:
         if file.folder.size(file.name) == 0:
             raise InputError(f"'{file.location}' is empty", "write or download it again, or leave it out")
@@ -60,15 +63,15 @@ def _files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
     if any(character in last for character in "*?["):
         found = [InputFile(folder, each) for each in known if fnmatch.fnmatchcase(each, last)]
         if not found:
-            raise InputError(f"no file is called '{name}'", "check the pattern: it may stand after the last '/' only")
+            raise InputError(f"no file matches '{name}'", "wildcards are allowed only after the last '/'")
         return found
     folder = Folder(name)
     if not folder.exists(""):
-        raise InputError(f"there is no '{name}'", "check the path")
+        raise InputError(f"'{name}' does not exist", "check the path")
     found = [InputFile(folder, each) for each in folder.names() if each.endswith(tuple(suffixes))]
     if not found:
         raise InputError(
-            f"'{name}' is no part set of {what} and has no {', '.join(suffixes)} file",
-            "name the folder a webtext verb wrote, or files",
+            f"'{name}' is not a part set of {what} and contains no {', '.join(suffixes)} file",
+            "name a folder that a webtext verb wrote, or files",
         )
     return found

@@ -1,7 +1,7 @@
-"""Which language a text is in, by py3langid's naive Bayes model (140 languages), with a probability.
+"""Language identification with py3langid's naive Bayes model (140 languages), with a probability.
 
-The model is py3langid's; the walk and the sum are native, in double precision, and the probability is rounded: py3langid's
-single-precision product goes through the machine's BLAS and differs in the last digits from one processor to the next.
+Only the model is py3langid's. The automaton and the sum are native code in double precision, and the probability is
+rounded, because py3langid's single-precision product uses BLAS and its last digits differ between processors.
 `language_reference.py` is the readable twin.
 """
 
@@ -18,30 +18,28 @@ if TYPE_CHECKING:
     from webtext.clean._language import Model
 
 MAX_CHARACTERS = 10_000
-"""Longer texts are judged by their start: the walk over the text is the cost, and the answer is settled long before."""
+"""Only the start of a longer text is read: the cost grows with the length, and the answer is settled long before."""
 SCORE_DIGITS = 4
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageSettings:
-    """Which languages stay. The default is English as WebText kept it, at FineWeb's threshold."""
+    """Which languages are kept. The default is English, as in WebText, at FineWeb's threshold."""
 
-    language: tuple[str, ...] = setting(
-        ("en",), "keep documents in these languages (ISO 639-1 codes); 'all' keeps every one"
-    )
-    min_language_score: float = setting(0.65, "keep documents whose language is at least this probable")
+    language: tuple[str, ...] = setting(("en",), "languages to keep (ISO 639-1 codes); 'all' keeps every language")
+    min_language_score: float = setting(0.65, "minimum probability of a document's language")
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_language_score <= 1:
-            raise ConfigError(f"min_language_score is {self.min_language_score}", "it is a probability: 0 to 1")
-        for code in set(self.language) - {"en", ALL}:  # the model is loaded only to judge what is not the default
+            raise ConfigError(f"min_language_score is {self.min_language_score}", "expected a probability from 0 to 1")
+        for code in set(self.language) - {"en", ALL}:  # loads the model, so not for the default
             if code not in known_languages():
                 raise ConfigError(f"unknown language '{code}'", did_you_mean(code, known_languages()))
 
 
 def detect_language(text: str) -> tuple[str, float] | None:
-    """ISO 639-1 code and probability of the language of `text`; None when nothing in it tells.
+    """Return the ISO 639-1 code of the language of `text` and its probability; None if the text has no known feature.
 
     >>> detect_language("The quick brown fox jumps over the lazy dog.")[0]
     'en'
@@ -52,20 +50,20 @@ def detect_language(text: str) -> tuple[str, float] | None:
 
 
 def encoded(text: str) -> bytes:
-    """The bytes that the model looks at: the start of the text in NFC, not in capitals throughout."""
+    """Return the bytes that the model reads: the start of the text in NFC, lower-cased if it is all capitals."""
     data: bytes = _langid().LanguageIdentifier._encode(text[:MAX_CHARACTERS])
     return data
 
 
 def identifier() -> Any:
-    """py3langid's own, which gives probabilities."""
+    """Return a py3langid identifier that computes probabilities."""
     langid = _langid()
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
 @functools.cache
 def known_languages() -> tuple[str, ...]:
-    """The codes that the model knows, sorted."""
+    """Return the language codes of the model, sorted."""
     return tuple(sorted(_model()[1]))
 
 
@@ -78,7 +76,7 @@ def _langid() -> Any:
 
 @functools.cache
 def _model() -> tuple[Model, list[str]]:
-    """The model and its languages by number; a language may have one class for each of its scripts."""
+    """Return the model and its languages by number; a language may have one class for each of its scripts."""
     import numpy as np
 
     from webtext.clean._language import Model

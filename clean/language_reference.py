@@ -1,4 +1,4 @@
-"""The language of a text, readable: the twin of `native/language.cpp`, which sums the same numbers in the same order."""
+"""Language identification: the readable twin of `native/language.cpp`, which adds equal numbers in equal order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webtext.clean.language import SCORE_DIGITS, encoded, identifier
 
 
 def detect_language(text: str) -> tuple[str, float] | None:
-    """What `clean.language.detect_language` says."""
+    """Return the same as `clean.language.detect_language`."""
     from py3langid.langid import visit_counts
 
     given, weights = _model()

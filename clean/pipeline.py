@@ -1,9 +1,9 @@
-"""documents to corpus: measure, decide, find duplicates among what stays, then write each part once.
+"""Documents to corpus: measure, decide, find duplicates among the rest, then write each part once.
 
     documents/ ──► signals/ ──► decisions (from signals, never stored) ──► duplicates among those that pass
         └────────────────────────────────────────────────────────────────────► corpus/ + dropped/
 
-Row order is kept, part n of documents gives part n of corpus and of dropped, and in = kept + dropped + failed.
+Row order is kept. Part n of documents becomes part n of corpus and of dropped, and in = kept + dropped + failed.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class CleanSettings:
 
 @dataclass(frozen=True, slots=True)
 class CleanResult:
-    """The sets that a run wrote; `documents` are those it read when it did not extract them."""
+    """The sets that a run wrote; `documents` is the set that it read, if it didn't extract or import one."""
 
     documents: PartSet
     signals: PartSet | None
     corpus: PartSet
     dropped: PartSet
     removed: Removed | None = None  # what removal lists took out
-    overlap: Mapping[str, Any] | None = None  # what `overlap.json` says, where evaluation sets were named
+    overlap: Mapping[str, Any] | None = None  # contents of `overlap.json`, if evaluation sets were given
 
     @property
     def counts(self) -> Counts:
@@ -98,7 +98,7 @@ class CleanResult:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """What decides: the part function makes the same decisions as the parent did, from the same inputs."""
+    """The vote, language and quality rules with their inputs; workers and driver derive equal decisions from them."""
 
     documents: SetName
     signals: SetName | None
@@ -107,7 +107,7 @@ class Judges:
     votes: VoteSettings | None
 
     def decisions(self, part: int) -> Decisions | None:
-        """Of votes and rules, for the rows of one part."""
+        """Return the decisions of votes and rules for the rows of one part; None without signals."""
         if self.signals is None:
             return None
         signals = self.signals.open().table(part, columns_of(self.rules, self.language))
@@ -117,7 +117,7 @@ class Judges:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """One part of documents and all that decides over its rows."""
+    """One part of documents and everything that decides about its rows."""
 
     part: int
     judges: Judges
@@ -127,7 +127,7 @@ class WriteTask:
 
 
 def check_settings(settings: CleanSettings, out: str) -> None:
-    """Raise what `clean_pages` would raise of these settings, whatever the pages: lists and indexes that cannot be read."""
+    """Check that the lists, evaluation sets and indexes of the settings can be read; raises as `clean_pages` would."""
     Removals.of(settings.remove)
     Evaluation.of(settings.decontaminate)
     open_indexes(settings.dedup, Folder(out))
@@ -136,14 +136,14 @@ def check_settings(settings: CleanSettings, out: str) -> None:
 def clean_pages(
     inputs: Sequence[str], out: str, settings: CleanSettings, run: Run, links: PartSet | None = None
 ) -> CleanResult:
-    """Pages, or documents, to corpus: writes out/documents, out/signals, out/corpus with its dataset card, out/dropped.
+    """Turn pages, or documents, into a corpus: writes documents, signals, corpus (with a dataset card) and dropped.
 
-    With `links`, documents of pages that none of these links leads to are dropped: pages of an earlier rule stay in a crawl.
+    With `links`, documents that none of these links led to are dropped: a crawl keeps pages of an earlier link rule.
 
-    Documents are imported where they are files or datasets, and read where they are where they are a part set. Where
-    evaluation sets are named, out/overlap.json says what the documents that would stay share with them.
+    Documents in files or datasets are imported; a part set of documents is read in place. If evaluation sets are given,
+    out/overlap.json reports what the documents that pass the other rules share with them.
     """
-    removals = Removals.of(settings.remove, links)  # a bad line shows before the work of hours
+    removals = Removals.of(settings.remove, links)  # first, so that a bad line is reported before hours of work
     evaluation = Evaluation.of(settings.decontaminate)
     pages, documents = _read_inputs(inputs, out, settings.extract, run)
     rules, language, dedup = settings.rules, settings.language, settings.dedup
@@ -155,7 +155,7 @@ def clean_pages(
 
 
 def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> tuple[list[PartSet], PartSet]:
-    """The pages sets that are given, and the documents: extracted from pages, imported, or as they are."""
+    """Return the pages sets among the inputs, and the documents: extracted from pages, imported, or an existing set."""
     sets: list[PartSet] = []
     if not any(name.startswith(PREFIX) for name in inputs):
         sets, files = find_inputs(inputs, ("pages", "documents", "corpus"), (*WARC_SUFFIXES, *SUFFIXES))
@@ -163,14 +163,14 @@ def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run
         if kinds == {True}:
             return sets, extract_documents(inputs, f"{out}/documents", settings, run)
         if len(kinds) == 2:
-            raise InputError("pages and documents are given together", "give them to two runs")
+            raise InputError("pages and documents are given together", "use two runs")
     found = find_documents(inputs)
     if not isinstance(found, PartSet):
         bound = settings.max_text_bytes
         return [], import_documents(found, f"{out}/documents", run, scrubs=settings.scrub, max_text_bytes=bound)
     if settings.scrub:
         raise ConfigError(
-            f"'{found.folder.url}' is a part set, which is read as it is", "extract its pages with --scrub"
+            f"'{found.folder.url}' is a part set: --scrub cannot change it", "extract its pages with --scrub"
         )
     return [], found
 
@@ -184,15 +184,15 @@ def filter_documents(
     remove: RemovalSettings | None = None,
     votes: VoteSettings | None = None,
 ) -> CleanResult:
-    """Apply removal lists, votes, the language and the quality rules alone: writes out/signals, out/corpus and out/dropped.
+    """Apply removal lists, votes, language and quality rules, no dedup: writes out/signals, out/corpus and out/dropped.
 
-    Of the lists those that say which votes were taken back: what a request takes out needs dedup, else ConfigError.
+    Only lists of retracted votes are accepted. Requests need dedup to find mirrors, so they raise ConfigError.
     """
     removals = Removals.of(remove or RemovalSettings())
     if removals.requests is not None or removals.earlier:
         raise ConfigError(
-            "--remove names requests, and clean filter looks for no duplicates",
-            "the documents' mirrors must go too: give the list to clean run or clean dedup",
+            "--remove lists requests, but clean filter doesn't find duplicates",
+            "use the list with clean run or clean dedup, which also drop the documents' mirrors",
         )
     documents = read_documents(inputs, out, run)
     return _finish(documents, out, "clean.filter", removals, rules, language, None, run, votes=votes)
@@ -201,9 +201,9 @@ def filter_documents(
 def count_rule_yields(
     inputs: Sequence[str], out: str | None, rules: RuleSettings, language: LanguageSettings, run: Run
 ) -> Yields:
-    """What `filter_documents` would drop by rules, from the signals in `out` or beside the documents; writes nothing.
+    """Count what the rules of `filter_documents` would drop, from the signals in `out` or next to the documents.
 
-    Documents without signals that hold are measured on the way. Files are no documents yet: DryRun is raised.
+    Writes nothing. Documents without valid signals are measured. Files that aren't imported yet raise DryRun.
     """
     documents = read_documents(inputs, out or ".", run)
     return count_yields(read_signals(documents, out, columns_of(rules, language), run), rules, language)
@@ -212,13 +212,13 @@ def count_rule_yields(
 def dedup_documents(
     inputs: Sequence[str], out: str, settings: DedupSettings, run: Run, remove: RemovalSettings | None = None
 ) -> CleanResult:
-    """Apply removal lists and remove exact and near duplicates alone: writes out/corpus and out/dropped."""
+    """Apply removal lists and remove exact and near duplicates, nothing else: writes out/corpus and out/dropped."""
     removals = Removals.of(remove or RemovalSettings())
     return _finish(read_documents(inputs, out, run), out, "clean.dedup", removals, None, None, settings, run)
 
 
 def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
-    """The documents set itself, or one imported from files and datasets to out/documents."""
+    """Return the given documents set, or one imported from files and datasets to out/documents."""
     found = find_documents(inputs)
     return found if isinstance(found, PartSet) else import_documents(found, f"{out}/documents", run)
 
@@ -235,7 +235,7 @@ def _finish(
     evaluation: Evaluation | None = None,
     votes: VoteSettings | None = None,
 ) -> CleanResult:
-    votes = votes if votes is not None and votes.judges else None  # those that drop nothing are in no recipe
+    votes = votes if votes is not None and votes.judges else None  # not in the recipe if they drop nothing
     sections = {"votes": votes, "rules": rules, "language": language, "dedup": dedup}
     recipe = Recipe(
         stage=stage,
@@ -245,7 +245,7 @@ def _finish(
         versions=(VERSIONS if dedup is not None else {}) | (NGRAM_VERSIONS if evaluation else {}),
     )
     outputs = {"corpus": (f"{out}/corpus", "corpus"), "dropped": (f"{out}/dropped", "dropped")}
-    for url, kind in outputs.values():  # before signals are written that another set's would give way to
+    for url, kind in outputs.values():  # first: measuring would replace the signals of another set
         SetWriter(url, kind, recipe, [documents]).check_place()
     signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
     judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, votes)
@@ -260,7 +260,7 @@ def _finish(
         duplicates = find_duplicates(documents, dedup, work, run, passes=None if all_pass else passes)
         Comparison(documents, duplicates, passes, dedup, work).add_clusters(removed, run)
     threshold = dedup.threshold if dedup is not None else None
-    in_tasks = replace(duplicates, digests=()) if duplicates else None  # a task doesn't carry the digests of all parts
+    in_tasks = replace(duplicates, digests=()) if duplicates else None  # tasks don't carry the digests of all parts
     written = run_parts(
         _write_part,
         [
@@ -283,19 +283,19 @@ def _finish(
         keep_index(written["corpus"], dedup.keep_index, dedup, run)
     overlap = write_report(written["dropped"], evaluation, out) if evaluation else None
     if evaluation is None and not run.dry_run:
-        Folder(out).remove(REPORT)  # of another corpus
+        Folder(out).remove(REPORT)  # it is about an earlier corpus
     return CleanResult(documents, signals, written["corpus"], written["dropped"], removed, overlap)
 
 
 def _passes(judges: Judges, removed: Removed, part: int) -> np.ndarray:
-    """Mask of the rows that votes and rules keep: the ones that are compared with each other."""
+    """Return a mask of the rows that votes and rules keep: dedup compares only these."""
     decisions = judges.decisions(part)
     votes = removed.keeps_votes(part, judges.documents.open().part(part).records)
     return votes if decisions is None else np.asarray(decisions.kept & votes)
 
 
 def _work_folder(out: str) -> Folder:
-    """Where dedup keeps its scratch files: beside the output, or on this machine when the output is remote."""
+    """Return the folder of dedup's scratch files: next to the output, or a local one if the output is remote."""
     folder = Folder(out)
     if folder.is_local:
         return folder.child(WORK)
@@ -304,16 +304,16 @@ def _work_folder(out: str) -> Folder:
 
 
 def _write_part(context: PartContext, task: PartTask) -> None:
-    """Runs in the worker: one part of documents to one part of corpus and one of dropped."""
+    """Turn one part of documents into one part of corpus and one of dropped; runs in the worker."""
     work: WriteTask = task.payload
     documents = work.judges.documents.open()
     limit = max_text_bytes(documents)
-    fates = _fates(work, documents.part(work.part).records)
+    decided = _decide(work, documents.part(work.part).records)
     corpus, dropped = context.output("corpus"), context.output("dropped")
     with holding(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as held:
 
         def divide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.RecordBatch]:
-            """The documents that are kept, the rows of `dropped`, and what failed before."""
+            """Return the kept documents, the rows of `dropped`, and the rows that failed earlier."""
             failed = pc.is_in(batch["reason"], pa.array(UNMEASURED))
             stays = pc.or_(pc.is_null(batch["reason"]), pc.is_in(batch["reason"], pa.array([TOO_MANY_BYTES])))
             kept, too_long = without_too_long(batch.filter(stays).select(DOCUMENT.names), limit)
@@ -323,7 +323,7 @@ def _write_part(context: PartContext, task: PartTask) -> None:
                 gone.append(shared)
             return kept, pa.concat_tables(gone), batch.filter(failed)
 
-        for _, divided in context.apply_to_batches(divide, _beside(documents.batches(work.part), fates)):
+        for _, divided in context.apply_to_batches(divide, _beside(documents.batches(work.part), decided)):
             if isinstance(divided, Failed):
                 continue  # counted already
             kept, gone, failed = divided
@@ -336,11 +336,11 @@ def _write_part(context: PartContext, task: PartTask) -> None:
                 corpus.fail(each["id"], each["reason"], f"in the stage '{each['stage']}'")
 
 
-def _beside(batches: Iterator[pa.RecordBatch], fates: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Documents, with what drops each in further columns."""
+def _beside(batches: Iterator[pa.RecordBatch], decided: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield the document batches with the columns of their decisions appended."""
     first = 0
     for batch in batches:
-        of_batch = fates.slice(first, batch.num_rows).combine_chunks()
+        of_batch = decided.slice(first, batch.num_rows).combine_chunks()
         first += batch.num_rows
         columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in of_batch.columns]
         yield pa.RecordBatch.from_arrays(
@@ -349,15 +349,15 @@ def _beside(batches: Iterator[pa.RecordBatch], fates: pa.Table) -> Iterator[pa.R
 
 
 def _decisions(gone: pa.RecordBatch) -> pa.Table:
-    """The rows of `dropped`: what drops each document, and what names it."""
+    """Return the rows of `dropped`; rows removed on request contain no text."""
     start = pc.utf8_slice_codeunits(gone["text"], 0, START_CHARACTERS)
     text_start = pc.if_else(pc.is_valid(gone["request"]), "", start)
     columns = [text_start if name == "text_start" else gone[name] for name in DECISION.names]
     return pa.table(columns, schema=DECISION)
 
 
-def _fates(work: WriteTask, n_rows: int) -> pa.Table:
-    """Row for row with the documents, what drops each, null where it stays: removal list, else votes, rule, duplicate."""
+def _decide(work: WriteTask, n_rows: int) -> pa.Table:
+    """Return the decision for each document, null if it is kept: by removal list, else votes, rules, duplicates."""
     stage, reason, duplicate_of, request = (np.full(n_rows, None, object) for _ in range(4))
     value, threshold = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
     columns = {"reason": reason, "value": value, "threshold": threshold}
@@ -383,7 +383,7 @@ def _fates(work: WriteTask, n_rows: int) -> pa.Table:
         {
             "stage": pa.array(stage, pa.string()),
             "reason": pa.array(reason, pa.string()),
-            "value": pa.array(value, pa.float64(), from_pandas=True),  # NaN: there is none
+            "value": pa.array(value, pa.float64(), from_pandas=True),  # NaN becomes null
             "threshold": pa.array(threshold, pa.float64(), from_pandas=True),
             "duplicate_of": pa.array(duplicate_of, pa.string()),
             "request": pa.array(request, pa.string()),

@@ -1,7 +1,7 @@
-"""Why a page or a record is no document: the closed list of extraction's and import's reasons.
+"""Why a page or a record did not become a document: all reasons of extraction and import.
 
-The rules' reasons are the names in `rules/thresholds.py` and `rules/decide.py`, dedup's are in `dedup/find.py`,
-`decontaminate/holding.py` has its own.
+The reasons of rules are in `rules/thresholds.py`, `rules/decide.py` and `rules/votes.py`, those of removals in
+`removal.py`, of dedup in `dedup/find.py` and of decontamination in `decontaminate/holding.py`.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ DROPPED: Mapping[str, str] = {
     "repeated_record": "the same capture again, in this WARC file or in an earlier one",
     **{f"opt_out_{reason}": meaning for reason, (_, meaning) in PAGE_OPT_OUTS.items()},
 }
-"""A rule takes the record out."""
+"""Reason -> meaning. A rule dropped the record."""
 
 FAILED: Mapping[str, str] = {
     "body_too_large": "the decoded body is above max_body_bytes",
-    "too_many_nodes": "more tags than max_nodes, or tens of thousands of attributes, empty tags or list items in one place",
+    "too_many_nodes": "more than max_nodes tags, or tens of thousands of attributes, empty tags or list items in one place",
     "too_deep": "elements nested deeper than max_depth",
-    "undecodable": "more than a tenth of the body is no character in any charset that was tried",
+    "undecodable": "more than a tenth of the body cannot be decoded in any charset that was tried",
     "damaged_body": "its content coding is broken from the start",
     "unknown_content_coding": "a content coding that is none of gzip, deflate, br, zstd",
     "too_many_content_codings": "more than two content codings over each other",
     "too_many_chunks": "more than 500,000 chunks of HTTP's chunked coding",
-    "damaged_record": "bytes in the WARC file that are no record",
-    "damaged_http": "the record holds no HTTP answer",
+    "damaged_record": "bytes in the WARC or ARC file that are not a record",
+    "damaged_http": "the record doesn't contain an HTTP response",
     "record_cut_short": "the WARC file ends inside the record",
     "record_too_large": "the WARC record is above 64 MiB",
     "not_json": "an imported line that is not a JSON object",
     "not_utf8": "an imported row or line with a string that is not UTF-8",
     "value_out_of_range": "an imported Parquet row with a time after the year 9999",
-    "expands_too_much": "an imported Parquet file whose rows decode to more than 128 times its size: none of them is read",
+    "expands_too_much": "an imported Parquet file whose rows decode to more than 128 times its size; none is read",
     "no_text": "an imported record without text",
     "karma_not_integer": "an imported record whose karma is not a whole number of 64 bits",
     "split_not_text": "an imported record whose split is not a string",
-    "repeated_id": "an imported record whose id was there before",
+    "repeated_id": "an imported record with the id of an earlier one",
     "raised": "the extractor raised an error; the cause is in the manifest",
-    "killed_worker": "the record twice made its worker crash, hang or exceed its memory, or was killed three times alone",
+    "killed_worker": "it made its worker crash, hang or exceed its memory twice, or was killed three times alone",
 }
-"""The record could not be processed; each is named in the part's `.failures.jsonl`, with its cause."""
+"""Reason -> meaning. The record could not be processed; the part's `.failures.jsonl` lists it with its cause."""

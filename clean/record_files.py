@@ -1,4 +1,4 @@
-"""Rows of Parquet and JSONL files of somebody's, and the bytes of compressed files: bounded, and damage is named."""
+"""Reads untrusted Parquet, JSONL and compressed files within bounds, and reports damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_ZSTD_WINDOW = 2**31
 
 
 def parquet_rows(file: InputFile, known: Sequence[str], required: str = "text") -> Iterator[dict[str, Any] | Refused]:
-    """Each row's `known` columns, those that the file has; InputError when the `required` one is not among them."""
+    """Yield each row's `known` columns. Raises InputError for a damaged file or one without the `required` column."""
     with file.folder.open(file.name) as opened:
         try:
             names = pq.ParquetFile(opened).schema_arrow.names
@@ -44,7 +44,7 @@ def parquet_rows(file: InputFile, known: Sequence[str], required: str = "text") 
 
 
 def rows_or_refused(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any] | Refused]:
-    """Each row's values, or why it has none."""
+    """Yield each row's values, or why it has none."""
     for row in rows_of(batch):
         if isinstance(row, Exception):
             reason = "not_utf8" if isinstance(row, UnicodeDecodeError) else "value_out_of_range"
@@ -63,7 +63,7 @@ def _next_batch(batches: Iterator[pa.RecordBatch], file: InputFile) -> pa.Record
 
 
 def json_lines(file: InputFile) -> Iterator[dict[str, Any] | Refused]:
-    """Each line's object, or what is wrong with the line; empty lines are skipped."""
+    """Yield each line's object, or what is wrong with the line; empty lines are skipped."""
     with file.folder.open(file.name) as opened, decompressed(opened, file.name) as lines:
         while line := _read_line(lines, file):
             if len(line) > MAX_LINE_BYTES:
@@ -76,7 +76,7 @@ def json_lines(file: InputFile) -> Iterator[dict[str, Any] | Refused]:
 
 def _object(line: bytes) -> dict[str, Any] | Refused:
     try:
-        value = json.loads(line.decode("utf-8-sig"))  # json would take surrogates and UTF-16 as well
+        value = json.loads(line.decode("utf-8-sig"))  # json.loads of bytes would also accept surrogates and UTF-16
     except UnicodeDecodeError as error:
         return Refused("not_utf8", str(error))
     except (ValueError, RecursionError) as error:
@@ -85,7 +85,7 @@ def _object(line: bytes) -> dict[str, Any] | Refused:
 
 
 def read_text(file: InputFile) -> bytes:
-    """All that a text file holds; InputError when that is above MAX_TEXT_BYTES."""
+    """Return the contents of a text file. Raises InputError above MAX_TEXT_BYTES."""
     with file.folder.open(file.name) as opened, decompressed(opened, file.name) as lines:
         blocks: list[bytes] = []
         n_bytes = 0
@@ -93,20 +93,20 @@ def read_text(file: InputFile) -> bytes:
             blocks.append(block)
             n_bytes += len(block)
             if n_bytes > MAX_TEXT_BYTES:
-                raise InputError(f"'{file.location}' holds more than {MAX_TEXT_BYTES:,} bytes", "split it")
+                raise InputError(f"'{file.location}' contains more than {MAX_TEXT_BYTES:,} bytes", "split it")
     return b"".join(blocks)
 
 
 def _read_line(lines: BinaryIO, file: InputFile) -> bytes:
-    """The next line, or its first MAX_LINE_BYTES + 1 bytes."""
+    """Return the next line, or its first MAX_LINE_BYTES + 1 bytes."""
     try:
         return lines.readline(MAX_LINE_BYTES + 1)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        raise InputError(f"'{file.location}' cannot be decompressed: {error}", "download or make it again") from None
+        raise InputError(f"'{file.location}' cannot be decompressed: {error}", "download or create it again") from None
 
 
 def decompressed(opened: BinaryIO, name: str) -> BinaryIO:
-    """The bytes that a file holds, by its name: .gz, .xz, .zst or as they are."""
+    """Return a reader of the file's decompressed bytes; the name's suffix decides: .gz, .xz, .zst or none."""
     if name.endswith(".gz"):
         return cast(BinaryIO, gzip.open(opened))
     if name.endswith(".xz"):

@@ -1,10 +1,11 @@
-"""A release without text: who may not publish texts publishes their ids, addresses, capture places and digests instead.
+"""A release is a corpus without its texts: ids, URLs, capture locations and digests, from which others can rebuild it.
 
-    DIR/release/       row for row the corpus without texts, titles and authors; its recipe: those of documents and corpus
-    DIR/links/         the links that led to them, for `crawl fetch`
+    DIR/release/       row for row the corpus without texts, titles and authors; its recipe contains those of documents
+                       and corpus
+    DIR/links/         the links that led to the documents, for `crawl fetch`
     DIR/recipe.toml    the settings, for `clean run --config`
 
-Whoever fetches and builds again asks `compare_release` how many of the texts came out the same.
+`compare_release` counts how many texts of a release a rebuilt corpus contains.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CODE_VERSION = 1
 KIND = "release"
 RECIPE = "recipe.toml"
 KEY_DIGITS = 16
-"""Hex digits of a digest that are compared: 10^7 texts against as many others match by chance once in 10^5 times."""
+"""Hex digits of a digest that are compared: for 10^7 texts and 10^7 others, a false match has a chance of 1 in 10^5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,13 @@ class ReleaseTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What became of a release's documents in another build: documents = same_text + other_text + missing."""
+    """How a release's documents compare with another build: documents = same_text + other_text + missing."""
 
     documents: int
-    same_text: int  # some document of the build has this very text
-    other_text: int  # not so, but some document of the build has its URL
+    same_text: int  # some document of the build has this text
+    other_text: int  # no document of the build has this text, but one has its URL
     missing: int
-    new_texts: int  # documents of the build whose text the release does not have
+    new_texts: int  # documents of the build whose text is not in the release
     same_recipe: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class Comparison:
 
 
 def write_release(build: str, out: str, run: Run) -> PartSet:
-    """Write the release of the folder `build` to `out`; returns its documents. InputError when there is no corpus."""
+    """Write the release of the folder `build` to `out` and return it. Raises InputError if there is no corpus."""
     corpus = PartSet.open(Folder(build).location("corpus"), "corpus")
     name = SetName.of(corpus)
     write_links(build, corpus, Folder(out).location("links"), run)
@@ -83,9 +84,9 @@ def write_release(build: str, out: str, run: Run) -> PartSet:
 
 
 def compare_release(release: str, build: str) -> Comparison:
-    """How many texts of the release in the folder `release` the corpus in the folder `build` has too.
+    """Count how many texts of the release in the folder `release` are in the corpus in the folder `build`.
 
-    Texts are compared by digest, addresses as they stand. Memory: a few numbers for each document.
+    Texts are compared by digest, URLs as written. Memory: a few numbers per document.
     """
     published = PartSet.open(Folder(release).location(KIND), KIND)
     corpus = PartSet.open(Folder(build).location("corpus"), "corpus")
@@ -114,7 +115,7 @@ def _recipes(build: str, corpus: PartSet) -> dict[str, Any]:
 
 
 def _write_recipe(folder: Folder, recipes: dict[str, Any]) -> None:
-    """The settings as the sections of a config file; equal recipes are equal bytes."""
+    """Write the settings as the sections of a config file; equal recipes produce equal bytes."""
     documents = recipes.get("documents", {})
     sections = {"extract": documents["settings"]} if documents.get("stage") == "clean.extract" else {}
     sections |= {name: each for name, each in recipes["corpus"]["settings"].items() if isinstance(each, dict)}
@@ -125,7 +126,7 @@ def _write_recipe(folder: Folder, recipes: dict[str, Any]) -> None:
 
 
 def _toml(value: Any) -> str:
-    """A setting's value: JSON is TOML for all that settings hold, but for None."""
+    """Return a setting's value in TOML: for every type of setting but None, JSON is TOML."""
     return '"none"' if value is None else json.dumps(value, ensure_ascii=False)
 
 
@@ -139,7 +140,7 @@ def _release_part(context: PartContext, task: PartTask) -> None:
 
 
 def _keys(opened: PartSet) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """A number for each row's text, and one for its URL: 0 where there is none."""
+    """Return a number for each row's text, and one for its URL (0 without a URL)."""
     texts = np.empty(opened.records, np.uint64)
     urls = np.empty(opened.records, np.uint64)
     for row, (digest, url) in enumerate(_rows(opened)):

@@ -1,8 +1,9 @@
-"""The links of a release: what a corpus without texts is fetched from again, as a links set that `crawl fetch` reads.
+"""The links of a release: a links set with which `crawl fetch` fetches the corpus again.
 
-Those of the build's own links set that led to a document of the corpus, as they stand there, posts and all; and for a document
-without such a link (imported, or of somebody's WARC) one made of its URL, karma, date and split. Settings of the recipe are
-those of the build's links, for they say where a redirect may lead; without links, it may lead anywhere.
+It contains the links of the build's links set that led to a document of the corpus, unchanged. For a document without
+such a link (imported, or from another crawler's WARC) it contains one made from its URL, karma, date and split. The
+recipe has the settings of the build's links, because they decide where a redirect may lead; without links, it may lead
+anywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from webtext.base.urls import canonical_url, registrable_domain
 
 CODE_VERSION = 1
 KEY_DIGITS = 16
-"""Hex digits of a link's id that are compared: another link is taken along by chance once in 10^12 times."""
+"""Hex digits of a link's id that are compared: a wrong link is included by chance once in 10^12 times."""
 ANYWHERE = {"keep_links_back": True, "keep_wikipedia": True}
 
 Keys = npt.NDArray[np.uint64]
@@ -34,7 +35,7 @@ Keys = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class LinksTask:
-    """One part of the build's links, or of the corpus, and which of both belong together."""
+    """One part of the build's links, or with `of_corpus` of the corpus."""
 
     corpus: SetName
     links: SetName | None
@@ -43,7 +44,7 @@ class LinksTask:
 
 
 def write_links(build: str, corpus: PartSet, out: str, run: Run) -> PartSet:
-    """Write the links set `out` of the corpus in the folder `build`. Memory: 16 bytes a link of the corpus."""
+    """Write the links set `out` of the corpus in the folder `build`. Memory: 16 bytes per link of the corpus."""
     links = (
         PartSet.open(Folder(build).location("links"), "links") if Folder(build).exists(f"links/{MANIFEST}") else None
     )
@@ -85,7 +86,7 @@ def _links_part(context: PartContext, task: PartTask) -> None:
 
 
 def _unlinked(corpus: SetName, links: SetName | None, part: int) -> Iterator[dict[str, Any]]:
-    """Links for the documents of a part that no link of the set led to; those without a URL cannot be fetched."""
+    """Yield a link for each document of a part that no link of the set led to; documents without a URL are skipped."""
     known = _known_links(corpus, links) if links is not None else np.empty(0, np.uint64)
     for batch in corpus.open().batches(part, ["link_ids", "url", "karma", "date", "split"]):
         for row in batch.to_pylist():
@@ -106,7 +107,7 @@ def _unlinked(corpus: SetName, links: SetName | None, part: int) -> Iterator[dic
 
 @functools.lru_cache(maxsize=1)
 def _links_of(corpus: SetName) -> Keys:
-    """Of the links that led to documents, sorted."""
+    """Return the keys of the links that led to documents, sorted."""
     opened = corpus.open()
     found = [np.empty(0, np.uint64)]
     for part in opened.parts:
@@ -116,7 +117,7 @@ def _links_of(corpus: SetName) -> Keys:
 
 @functools.lru_cache(maxsize=1)
 def _known_links(corpus: SetName, links: SetName) -> Keys:
-    """Those of them that are in the links set, sorted."""
+    """Return the keys of the links that led to documents and are in the links set, sorted."""
     opened, wanted = links.open(), _links_of(corpus)
     found = [np.empty(0, np.uint64)]
     for part in opened.parts:
@@ -125,7 +126,7 @@ def _known_links(corpus: SetName, links: SetName) -> Keys:
 
 
 def link_keys(identifiers: pa.Array | pa.ChunkedArray) -> Keys:
-    """Links as 64 bits of their ids, in their order."""
+    """Return 64 bits of each link's id as uint64, in order."""
     return np.array([_key(each) for each in identifiers.to_pylist()], np.uint64)
 
 

@@ -1,12 +1,13 @@
-"""Documents that are to go before any rule is asked: by votes that were taken back, or because a publisher was asked to.
+"""Removals: documents dropped before any rule, because their votes were retracted or the publisher was asked to.
 
-votes      `webtext crawl refresh` writes part sets of kind `removals`, one row for each link that lost posts. A document
-           goes when all links that led to it lost all their posts; one that was imported has no links, so its URL is
-           looked up as one. It was never compared with others then: a twin that people voted for takes its place.
-requests   a text file of URLs, domains and ids (`removal_list.py`). A document goes when a line names it or one of the
-           links that led to it, and its whole cluster with it (`removal_clusters.py`): nothing takes its place.
-earlier    the set `dropped` of another build: what went there on request does not come back here under another URL.
-links      the links set of a build: pages of links that it no longer holds stay in `pages/`, and their documents go here.
+votes      `webtext crawl refresh` writes part sets of kind `removals`, one row for each link that lost posts. A
+           document is dropped if all links that led to it lost all their posts; an imported document has no links, so
+           its URL is looked up as one. Dedup doesn't see the dropped document: a duplicate with votes replaces it.
+requests   a text file of URLs, domains and ids (`removal_list.py`). A document is dropped if a line names it or one of
+           the links that led to it, together with its entire cluster (`removal_clusters.py`). Nothing replaces it.
+earlier    the set `dropped` of another build: a text removed there on request doesn't return here under another URL.
+links      the links set of a build: `pages/` keeps the pages of links that it no longer contains; their documents are
+           dropped.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ BATCH_ROWS = 65_536
 UNMATCHED_SHOWN = 10
 
 Mask = npt.NDArray[np.bool_]
-FATES = pa.schema(
+DECISIONS = pa.schema(
     [
         pa.field("row", pa.int64(), nullable=False),
         pa.field("reason", pa.string(), nullable=False),
@@ -56,7 +57,7 @@ FATES = pa.schema(
 
 
 class Request(NamedTuple):
-    """Why a document goes on request. One that no line names goes with `mirror_of`, which it is that similar to."""
+    """Why a document is removed on request. A document that no line names is a mirror of `mirror_of`."""
 
     line: Line
     mirror_of: str | None = None
@@ -65,24 +66,24 @@ class Request(NamedTuple):
 
 @dataclass(slots=True)
 class Removed:
-    """The rows of a documents set that go, part by part; memory grows with their number alone."""
+    """The rows of a documents set to remove, part by part; memory grows only with their number."""
 
     withdrawn: list[npt.NDArray[np.int64]]  # rows without a vote left, rising
     requested: list[dict[int, Request]]  # row -> why
-    unlinked: list[npt.NDArray[np.int64]]  # rows none of whose links is collected any more, rising
-    parents: list[Parent] = field(default_factory=list)  # the lists that held
-    lines: int = 0  # of the lists of requests
-    earlier: tuple[SetName, ...] = ()  # sets of what went in other builds
-    unmatched: list[Line] = field(default_factory=list)  # those of them that name no document
+    unlinked: list[npt.NDArray[np.int64]]  # rows none of whose links is still collected, rising
+    parents: list[Parent] = field(default_factory=list)  # the lists that named documents
+    lines: int = 0  # in the lists of requests
+    earlier: tuple[SetName, ...] = ()  # sets `dropped` of other builds
+    unmatched: list[Line] = field(default_factory=list)  # lines that name no document
 
     @classmethod
     def nothing(cls, n_parts: int) -> Removed:
-        """Where no list holds."""
+        """Return the result without any removal."""
         withdrawn, unlinked = ([np.empty(0, np.int64) for _ in range(n_parts)] for _ in range(2))
         return cls(withdrawn, [{} for _ in range(n_parts)], unlinked)
 
     def to_json(self) -> dict[str, Any]:
-        """What became of the lists of requests, as plain JSON values."""
+        """Return the results of the lists of requests as plain JSON values."""
         named = sum(why.mirror_of is None for rows in self.requested for why in rows.values())
         return {
             "lines": self.lines,
@@ -92,7 +93,7 @@ class Removed:
         }
 
     def warn(self, console: Console) -> None:
-        """Name the lines that name no document."""
+        """Warn about lines that name no document."""
         if self.unmatched:
             shown = [f"\n  {line}" for line in self.unmatched[:UNMATCHED_SHOWN]]
             more = len(self.unmatched) - len(shown)
@@ -101,13 +102,13 @@ class Removed:
             console.warn(f"{n} name no document here:{''.join(shown)}")
 
     def keeps_votes(self, part: int, n_rows: int) -> Mask:
-        """Mask of the rows that people still vote for: the ones that may be compared with each other."""
+        """Return a mask of the rows that still have votes: dedup may compare only these."""
         mask = np.ones(n_rows, bool)
         mask[self.withdrawn[part]] = mask[self.unlinked[part]] = False
         return mask
 
     def table(self, part: int, threshold: float | None) -> pa.Table:
-        """The rows that go of one part, with FATES; `threshold` is what similarity was held against."""
+        """Return one part's rows to remove, with the schema DECISIONS; `threshold` is dedup's similarity threshold."""
         requested = self.requested[part]
         rows = [
             {
@@ -123,12 +124,12 @@ class Removed:
         voteless = dict.fromkeys(self.unlinked[part].tolist(), LINK_NOT_COLLECTED)
         voteless |= dict.fromkeys(self.withdrawn[part].tolist(), REMOVED_BY_USER)
         rows += [{"row": row, "reason": voteless[row]} for row in sorted(voteless.keys() - requested.keys())]
-        return pa.Table.from_pylist(rows, schema=FATES)
+        return pa.Table.from_pylist(rows, schema=DECISIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """Removal lists as a run was given them."""
+    """The removal lists given to a run."""
 
     sets: tuple[SetName, ...] = ()
     requests: Requests | None = None
@@ -137,7 +138,7 @@ class Removals:
 
     @classmethod
     def of(cls, settings: RemovalSettings, links: PartSet | None = None) -> Removals:
-        """The lists of the settings, in an order that is theirs. InputError names one that cannot be read."""
+        """Open the lists of the settings, sorted. Raises InputError for a list that cannot be read."""
         folders = [PartSet.open(each, ("removals", "dropped")) for each in settings.remove if _is_folder(each)]
         sets = sorted({SetName.of(each) for each in folders}, key=lambda each: each.hash)
         files = [each for each in settings.remove if not _is_folder(each)]
@@ -149,7 +150,7 @@ class Removals:
         )
 
     def find(self, documents: PartSet) -> Removed:
-        """The documents that the lists name. Lists, and lines, that name none change nothing, and are no parents."""
+        """Find the documents that the lists name. A list or line that names none changes nothing and isn't a parent."""
         removed = Removed.nothing(len(documents.parts))
         removed.earlier = self.earlier
         matched: set[Line] = set()
@@ -177,13 +178,13 @@ class Removals:
         return removed
 
 
-def digest_of(fates: pa.Table) -> str:
-    """What the rows that go add to a part's key: nothing where there are none, so that such a part stays as it is."""
-    return sha256_json(fates.to_pylist()) if fates.num_rows else ""
+def digest_of(decisions: pa.Table) -> str:
+    """Return a digest of a part's removed rows for its key; empty if there are none, so the part isn't rewritten."""
+    return sha256_json(decisions.to_pylist()) if decisions.num_rows else ""
 
 
 def _is_folder(location: str) -> bool:
-    """Whether it is a part set, or a folder that ought to be one."""
+    """Return whether the location is a part set, or a folder that should be one."""
     folder = Folder(location)
     return folder.exists(MANIFEST) or folder.exists(ENTRIES) or (folder.is_local and folder.local_path().is_dir())
 
@@ -196,7 +197,7 @@ def _lines_for(documents: pa.RecordBatch, requests: Requests | None) -> Iterator
 
 
 def _withdrawn(documents: pa.RecordBatch, sets: tuple[SetName, ...]) -> Mask:
-    """Mask of the documents without a vote left."""
+    """Return a mask of the documents that have no votes left."""
     links, urls = documents["link_ids"], documents["url"]
     gone = pc.is_in(pc.list_flatten(links), value_set=_removed_links(sets)).to_numpy(zero_copy_only=False)
     mask = _all_gone(documents, gone)
@@ -208,7 +209,7 @@ def _withdrawn(documents: pa.RecordBatch, sets: tuple[SetName, ...]) -> Mask:
 
 
 def _unlinked(documents: pa.RecordBatch, links: SetName) -> Mask:
-    """Mask of the documents none of whose links is in the set."""
+    """Return a mask of the documents that have links, none of which is in the set."""
     keys, known = link_keys(pc.list_flatten(documents["link_ids"])), _collected(links)
     places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     return _all_gone(documents, known[places] != keys)
@@ -216,14 +217,14 @@ def _unlinked(documents: pa.RecordBatch, links: SetName) -> Mask:
 
 @functools.lru_cache(maxsize=1)
 def _collected(links: SetName) -> npt.NDArray[np.uint64]:
-    """The links of the set, sorted; 8 bytes of memory each. One more stands in a set of none."""
+    """Return the sorted keys of the set's links, 8 bytes each, and a 0 so that the array is never empty."""
     opened = links.open()
     found = [link_keys(opened.table(part, ["link_id"])["link_id"]) for part in opened.parts]
     return np.unique(np.concatenate([*found, np.zeros(1, np.uint64)]))
 
 
 def _all_gone(documents: pa.RecordBatch, gone: Mask) -> Mask:
-    """Mask of the documents that have links, all of which are gone; `gone` is over the links of all documents."""
+    """Return a mask of the documents that have links, all of them in `gone`, a mask over the links of all documents."""
     lengths = pc.list_value_length(documents["link_ids"]).to_numpy(zero_copy_only=False)
     n_gone = np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights=gone, minlength=len(lengths))
     return np.asarray((lengths > 0) & (n_gone == lengths))
@@ -231,14 +232,14 @@ def _all_gone(documents: pa.RecordBatch, gone: Mask) -> Mask:
 
 @functools.lru_cache(maxsize=2)
 def _removed_links(sets: tuple[SetName, ...]) -> pa.Array:
-    """The ids of the links that no post is left of; 36 bytes of memory each."""
+    """Return the ids of the links without a post left; 36 bytes of memory each."""
     found = [table.filter(pc.equal(table["posts_left"], 0))["link_id"] for table in _tables(sets)]
     return pa.chunked_array(found, pa.string()).combine_chunks()
 
 
 @functools.lru_cache(maxsize=2)
 def _removed_ids(sets: tuple[SetName, ...]) -> frozenset[str]:
-    """The same as a set, for documents without links."""
+    """Return the ids of `_removed_links` as a set, for documents without links."""
     return frozenset(_removed_links(sets).to_pylist())
 
 

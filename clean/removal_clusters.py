@@ -1,12 +1,13 @@
-"""What goes with a document that is removed on request: all that says the same, so that it comes back under no mirror.
+"""Finds the mirrors of a document that is removed on request, so that its text doesn't return under another URL.
 
-Duplicates are found as if nobody had asked for anything. Then, of the documents that stay, each that is near a requested
-one goes with it: equal text, or an exact Jaccard similarity at the threshold of dedup or above. And whatever was dropped as
-the duplicate of one that goes, goes too. So what comes out with a list is what comes out without it, less whole clusters:
-no document enters a corpus because another was taken out, and parts that hold none of them stay as they are.
+Duplicates are found as if nothing had been requested. Then each kept document near a requested one is removed with it:
+one with equal text, or with an exact Jaccard similarity at dedup's threshold or above. Each document that was dropped
+as the duplicate of a removed one is listed as its mirror. So the corpus with a list is the corpus without it, minus
+entire clusters: no document enters a corpus because another was removed, and parts without a removed document don't
+change.
 
-A requested document is compared whether it was itself kept, dropped by a rule, or dropped as a duplicate of one of several
-that it resembles. Chains end there: with A ~ B ~ C, A unlike C, a request for A takes B, which was dropped for it, not C.
+A requested document is compared even if it was dropped by a rule or as a duplicate of another document. Chains end
+after one step: if A ~ B ~ C but A is unlike C, a request for A removes B, its duplicate, but not C.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Set = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """With what requested documents are compared: the rows that pass, less their `duplicates`, signed in `work`."""
+    """The documents that requested ones are compared with: rows that pass, minus `duplicates`, signed in `work`."""
 
     documents: PartSet
     duplicates: Duplicates
@@ -61,7 +62,7 @@ class Comparison:
     work: Folder
 
     def add_clusters(self, removed: Removed, run: Run) -> None:
-        """Add to `removed` what goes with the documents that lines name.
+        """Add the mirrors of the documents that lines name to `removed`.
 
         Memory: the requested documents' signatures, and the shingles of REQUESTS_AT_A_TIME of them.
         """
@@ -77,7 +78,7 @@ class Comparison:
         removed.parents += [name.open() for name in removed.earlier if name.url in held]
 
     def _sign(self, run: Run) -> None:
-        """Sign what is not signed; dedup has just done it, unless it found its result ready."""
+        """Sign the documents, unless dedup has just done so; it hasn't if its result was ready."""
         tasks = SignTask.all_of(self.documents, self.work, self.settings)
         if all(map(is_signed, tasks)):
             return
@@ -88,7 +89,7 @@ class Comparison:
             sign_documents(tasks, run)
 
     def _texts(self, removed: Removed) -> Iterator[RequestedText]:
-        """The texts that lines name here."""
+        """Yield the texts of this build that lines name."""
         for part, requested in enumerate(removed.requested):
             rows = np.array(sorted(requested), np.int64)
             facts = self._facts(part).take(pa.array(rows))
@@ -98,7 +99,7 @@ class Comparison:
                 yield RequestedText(name, requested[row].line, digest, self.documents, part, row, has_words, signature)
 
     def _add_mirrors(self, texts: Sequence[RequestedText], removed: Removed) -> None:
-        """Add the documents that stay and say what one of `texts` says; of several, the most similar by signature."""
+        """Add the kept documents near one of `texts`; of several texts, the most similar by signature is recorded."""
         bands = _Bands(texts, self.settings)
         pairs = []  # by part: rows, which of the texts, most similar first
         for part in range(len(self.documents.parts)):
@@ -116,14 +117,14 @@ class Comparison:
                         removed.requested[part][row] = _with(texts[i], similarity)
 
     def _staying(self, part: int, removed: Removed) -> Integers:
-        """The rows of a part that would stay."""
+        """Return the rows of a part that would be kept."""
         mask = self.passes(part).copy()
         mask[self.duplicates.table(part)["row"].to_numpy()] = False
         mask[list(removed.requested[part])] = False
         return np.flatnonzero(mask)
 
     def _add_copies(self, part: int, rows: Integers, texts: Sequence[RequestedText], removed: Removed) -> Mask:
-        """Add the rows with the very text of one of `texts`; a mask of them."""
+        """Add the rows whose text equals one of `texts`; return a mask of them."""
         digests = self._facts(part)["digest"].take(pa.array(rows))
         copies = pc.is_in(digests, pa.array([text.digest for text in texts], digests.type)).to_numpy()
         by_digest = {text.digest: text for text in texts}
@@ -132,7 +133,7 @@ class Comparison:
         return np.asarray(copies, np.bool_)
 
     def _add_duplicates(self, removed: Removed) -> None:
-        """Add what was dropped for a document that goes."""
+        """Add the documents that were dropped as duplicates of a removed one."""
         gone: dict[str, Request] = {}
         for part, requested in enumerate(removed.requested):
             rows = sorted(requested)
@@ -149,7 +150,7 @@ class Comparison:
         return pa.Table.from_batches(read_facts(self.work, part), SIGNED)
 
     def _sets_of_texts(self, texts: Mapping[int, RequestedText]) -> dict[int, Set]:
-        """Shingle sets, by the numbers that the texts have here; each part is read once."""
+        """Return the shingle sets by the keys of `texts`; each part is read once."""
         sets: dict[int, Set] = {}
         by_part: dict[tuple[str, int], dict[int, int]] = {}
         documents = {text.documents.folder.url: text.documents for text in texts.values()}
@@ -161,7 +162,7 @@ class Comparison:
         return sets
 
     def _sets(self, documents: PartSet, part: int, rows: Integers) -> dict[int, Set]:
-        """Shingle sets of the rows (rising) of a part, whose texts are read."""
+        """Return the shingle sets of a part's rows (ascending) by row; reads their texts."""
         sets: dict[int, Set] = {}
         start = 0
         for batch in documents.batches(part, ["text"], TEXTS_PER_BATCH):
@@ -175,7 +176,7 @@ class Comparison:
 
 
 class _Bands:
-    """The requested texts' signatures, band by band, to be met by others."""
+    """The requested texts' signatures, indexed by band."""
 
     def __init__(self, texts: Sequence[RequestedText], settings: DedupSettings) -> None:
         self._settings = settings
@@ -189,7 +190,7 @@ class _Bands:
             self._bands.append((keys[order], with_words[order]))
 
     def near(self, rows: Integers, signatures: npt.NDArray[np.uint8]) -> tuple[Integers, Integers]:
-        """Pairs (row, text) that share a bucket and agree by signature: rising rows, the most alike text first."""
+        """Return pairs (row, text) that share a bucket and agree by signature, by row, the most similar text first."""
         n = len(self._signatures)
         found = [np.empty((0, 2), np.int64)]
         for band, (keys, which) in enumerate(self._bands):
@@ -207,7 +208,7 @@ class _Bands:
 
 
 def _meetings(keys: npt.NDArray[np.uint64], mine: npt.NDArray[np.uint64]) -> Iterator[tuple[Integers, Integers]]:
-    """Pairs (i, j) with mine[i] == keys[j], some PAIRS_AT_A_TIME; `keys` are sorted."""
+    """Yield arrays of pairs (i, j) with mine[i] == keys[j], about PAIRS_AT_A_TIME each; `keys` are sorted."""
     first, last = np.searchsorted(keys, mine, "left"), np.searchsorted(keys, mine, "right")
     sizes = last - first
     hits = np.flatnonzero(sizes)

@@ -1,12 +1,12 @@
-"""Lists of what a publisher was asked to take out: URLs, domains and document ids, one a line, in plain UTF-8 text.
+"""Lists of removal requests: URLs, domains and document ids, one per line, in plain UTF-8 text.
 
-    # asked for on 3 May
+    # letter of 3 May
     https://example.org/a-page      # the page, by http or https, and every document that a link to it led to
     example.net                     # the domain and its subdomains
     0f115db062b7c0dd030b16878c99dea5
-    id:urn:uuid:1c0f                # an id that came with imported documents, in whatever form
+    id:urn:uuid:1c0f                # the id of an imported document, in any form
 
-A comment is a line that starts with `#`, or what follows a blank and `#`. A line that is none of these is an error.
+A comment is a line that starts with `#`, or the text after a blank and `#`. Any other line is an error.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _MAX_SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line that names something, without its comment."""
+    """One line of a list, without its comment."""
 
-    list: str  # where the list lies
+    list: str  # path or URL of the list
     number: int
     written: str
 
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class RequestList:
-    """A parent in a manifest: one hash for lines, in whatever lists and order they stand."""
+    """A parent in a manifest: one hash for a set of lines, whatever their order and lists."""
 
     hash: str
     folder: Folder
@@ -51,7 +51,7 @@ class RequestList:
 
 @dataclass(slots=True)
 class Requests:
-    """What removal lists name, ready to be looked up; what two lines name alike, the first one stands for."""
+    """The entries of removal lists as look-up tables; if two lines name the same thing, the first one counts."""
 
     lists: tuple[str, ...] = ()
     lines: list[Line] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Requests:
 
     @classmethod
     def read(cls, locations: Iterable[str]) -> Requests:
-        """The lists at these paths or fsspec URLs. InputError names the file and the line that names nothing."""
+        """Read the lists at these paths or fsspec URLs. Raises InputError with file and number of an invalid line."""
         requests = cls(tuple(dict.fromkeys(locations)))
         for location in requests.lists:
             for line in _lines(location):
@@ -70,7 +70,7 @@ class Requests:
         return requests
 
     def lines_for(self, identifier: str, link_ids: Sequence[str], url: str | None) -> list[Line]:
-        """The lines that name a document, the most telling first: by its id, its URL or a link's, its domain."""
+        """Return the lines that name a document, the most specific first: its id, a link's URL, its URL, its domain."""
         found = [self._ids.get(identifier), *(self._links.get(each) for each in link_ids)]
         canonical = canonical_url(url) if url and (self._urls or self._domains) else None
         if canonical is not None:
@@ -79,7 +79,7 @@ class Requests:
         return list(dict.fromkeys(line for line in found if line is not None))
 
     def parent(self, lines: Iterable[Line]) -> RequestList:
-        """The lines that held, as a parent of what was made without what they name."""
+        """Return the lines that named documents, as a parent of the sets made without these documents."""
         return RequestList(sha256_json(sorted({line.written for line in lines})), Folder(self.lists[0]))
 
     def _of_host(self, host: str) -> list[Line | None]:
@@ -103,8 +103,8 @@ class Requests:
                 self._links.setdefault(link_id(scheme + bare), line)
         else:
             raise InputError(
-                f"{line} is no URL, domain or document id",
-                "write one a line: https://example.org/page, example.org (without scheme and path), or id:ANY-ID; "
+                f"{line} is not a URL, domain or document id",
+                "write one per line: https://example.org/page, example.org (without scheme and path), or id:ANY-ID; "
                 "a comment starts with '#'",
             )
 
@@ -113,13 +113,13 @@ def _lines(location: str) -> Iterable[Line]:
     folder, _, name = location.rpartition("/")
     parent = Folder(folder or ("/" if location.startswith("/") else "."))
     if not parent.exists(name):
-        raise InputError(f"there is no removal list '{location}'", "check the path")
+        raise InputError(f"removal list '{location}' does not exist", "check the path")
     data = parent.read_bytes(name)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"'{location}' line {line:,} is no UTF-8", "save the list as UTF-8") from None
+        raise InputError(f"'{location}' line {line:,} is not UTF-8", "save the list as UTF-8") from None
     for number, row in enumerate(text.split("\n"), 1):
         written = _COMMENT.sub("", row).strip()
         if written:
@@ -127,7 +127,7 @@ def _lines(location: str) -> Iterable[Line]:
 
 
 def _host(written: str) -> str | None:
-    """The domain that a line names, in its canonical form (lower case, IDNA), or None."""
+    """Return the domain that a line names in canonical form (lower case, IDNA); None if it isn't a domain."""
     url = canonical_url(f"http://{written}/") if _HOST.fullmatch(written) else None
     return host_of(url).removesuffix(".") if url else None
 

@@ -1,4 +1,4 @@
-"""Which removal lists hold. Apart from their reading, so that `--help` need not load it."""
+"""Settings of removal lists. A module of its own, so that `--help` doesn't load their reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from webtext.base.config import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalSettings:
-    """Which removal lists hold: the section [clean.remove]."""
+    """Which removal lists apply: the section [clean.remove]."""
 
     remove: tuple[str, ...] = setting(
         (),

@@ -1,7 +1,7 @@
-"""The texts that are to go on request, with what finds others like them: their signatures, and where they can be read.
+"""The texts to remove on request, with their signatures and where their documents are stored.
 
-Those of this build are signed already; those that went in another build, whose set `dropped` is given as a removal list,
-are read where that build's documents lie, and signed anew.
+Texts of this build are already signed. If the set `dropped` of another build is given as a removal list, the texts that
+were removed on request there are read from that build's documents and signed again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webtext.clean.removal_list import Line
 
 @dataclass(frozen=True, slots=True)
 class RequestedText:
-    """A text that goes, the line for which it does, and the document that has it."""
+    """A text to remove, the line that requests it, and a document that contains it."""
 
     id: str
     line: Line
@@ -37,7 +37,7 @@ class RequestedText:
 
 
 def distinct(texts: Iterable[RequestedText]) -> list[RequestedText]:
-    """One for each text, that of the smallest id, in the order of ids: neither parts nor lists decide by their order."""
+    """Return one entry per text, the one with the smallest id, sorted by id, whatever the order of parts and lists."""
     found: dict[bytes, RequestedText] = {}
     for text in texts:
         known = found.get(text.digest)
@@ -47,7 +47,7 @@ def distinct(texts: Iterable[RequestedText]) -> list[RequestedText]:
 
 
 def texts_of_earlier(name: SetName, settings: DedupSettings) -> Iterator[RequestedText]:
-    """The texts that went on request in the build whose set `dropped` this is. InputError when they lie there no more."""
+    """Yield the texts removed on request in the build of a set `dropped`. Raises InputError without its documents."""
     dropped = name.open()
     documents = _documents_of(dropped)
     for part in range(len(dropped.parts)):
@@ -88,6 +88,6 @@ def _documents_of(dropped: PartSet) -> PartSet:
         if parent.kind in ("documents", "corpus") and parent.hash in made_of:
             return parent
     raise InputError(
-        f"the documents that '{dropped.folder.url}' was made of are not where they were: their texts are needed",
-        "put them back, or leave this removal list out",
+        f"the documents of '{dropped.folder.url}' are not at their recorded location, and their texts are needed",
+        "move them back, or leave this removal list out",
     )

@@ -1,10 +1,10 @@
-"""E-mail addresses and public IP addresses to placeholders, as FineWeb did before it was published (Penedo et al. 2024).
+"""Replaces e-mail addresses and public IP addresses with placeholders, as FineWeb did (Penedo et al. 2024).
 
-    email@example.com   for an e-mail address: RFC 5321's form, with or without a domain that exists
-    192.0.2.1           for a public IPv4 address: of the range that RFC 5737 keeps for documentation
+    email@example.com   for an e-mail address in RFC 5321's form; its domain need not exist
+    192.0.2.1           for a public IPv4 address; it is in a range that RFC 5737 reserves for documentation
 
-A placeholder is left as it is, so scrubbing twice is scrubbing once. Every address gets the same one: FineWeb's code
-takes turns among several, so that its texts depend on which documents the process saw before.
+Placeholders are left alone, so scrubbing is idempotent. All addresses get the same placeholder: FineWeb's code rotates
+among several, so its texts depend on which documents the process saw earlier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ IP = "192.0.2.1"
 MAX_LOCAL_PART = 64  # RFC 5321, 4.5.3.1.1
 MAX_DOMAIN = 255  # RFC 5321, 4.5.3.1.2
 
-# Tried at each '@' and bounded on both sides of it, so a run of a million letters costs nothing for want of one.
+# Matched only around an '@' and bounded on both sides, so a million letters without an '@' cost nothing.
 _LOCAL_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_!#$%&'*+/=?^`{|}~-.")
 _DOMAIN = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?(?![\w-])", re.I | re.A
@@ -31,11 +31,11 @@ _NOT_PUBLIC = [
         *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
     )
 ]
-"""IANA's special-purpose ranges, multicast and reserved; Python's own notion changes with its version."""
+"""IANA's special-purpose ranges, multicast and reserved. Python's `is_global` changes between versions."""
 
 
 def scrub(text: str) -> tuple[str, int]:
-    """The text with placeholders, and how many addresses gave way; idempotent, linear in the length of `text`.
+    """Return the text with placeholders and the number of replaced addresses. Idempotent, in linear time.
 
     >>> scrub("Ask ann.lee@mail.example.org, or 8.8.8.8 (not 10.0.0.1).")
     ('Ask email@example.com, or 192.0.2.1 (not 10.0.0.1).', 2)
@@ -69,12 +69,12 @@ def _scrub_emails(text: str) -> tuple[str, int]:
 
 
 def _start_of_local_part(text: str, done: int, at: int) -> int:
-    """Where the local part before the '@' begins, not before `done`; `at` when there is none or it is no valid one."""
+    """Return where the local part before the '@' begins, at `done` or later; `at` if it isn't valid."""
     start = at
     while start > max(done, at - MAX_LOCAL_PART) and text[start - 1] in _LOCAL_CHARACTERS:
         start -= 1
     if start > 0 and text[start - 1] in _LOCAL_CHARACTERS:
-        return at  # longer than may be, or grown together with the address before
+        return at  # too long, or joined to the previous address
     while start < at and text[start] == ".":
         start += 1
     local_part = text[start:at]
@@ -82,7 +82,7 @@ def _start_of_local_part(text: str, done: int, at: int) -> int:
 
 
 def _end_of_domain(text: str, at: int) -> int:
-    """Where the domain after the '@' ends; `at` when there is none."""
+    """Return where the domain after the '@' ends; `at` if there is none."""
     match = _DOMAIN.match(text, at + 1, at + 1 + MAX_DOMAIN)
     return match.end() if match is not None and match.end() < at + 1 + MAX_DOMAIN else at
 

@@ -1,8 +1,8 @@
-"""The one rule that makes a document's text: what `Document.text` may hold, whatever it came from.
+"""The one function that produces a document's text (`Document.text`), whatever its source.
 
-Valid UTF-8 without NUL, surrogates and C0 controls save `\\n` and `\\t`; every line ends in `\\n`; at most two `\\n` in a
-row; no blanks at a line's end and no empty lines around the text. Nothing else is touched: the text is not
-Unicode-normalised (only the keys of deduplication are) and indentation stays.
+The result is valid UTF-8 without NUL, surrogates or C0 controls other than `\\n` and `\\t`. Lines end in `\\n`, with at
+most two in a row, without trailing blanks; the text doesn't begin or end with empty lines. Nothing else changes: the
+text isn't Unicode-normalised (only dedup keys are), and indentation is kept.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def is_longer(text: str, max_bytes: int) -> bool:
-    """Whether a text has more than max_bytes bytes in UTF-8."""
+    """Return whether a text has more than max_bytes bytes in UTF-8."""
     return len(text) > max_bytes or (4 * len(text) > max_bytes and len(text.encode("utf-8", "replace")) > max_bytes)
 
 
 def clean_text(text: str) -> str:
-    """The text as a document holds it; idempotent, linear in the length of `text`.
+    """Return the text as documents store it. Idempotent, in linear time.
 
-    Surrogates that make a pair become their character, lone ones U+FFFD.
+    Surrogate pairs become their character, lone surrogates U+FFFD.
 
     >>> clean_text("def f():\\r\\n    return 1  \\r\\n\\r\\n\\r\\n\\x00end\\n")
     'def f():\\n    return 1\\n\\nend'
     """
     if has_surrogates(text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    data = text.encode()  # as bytes: a regex of the same takes ten times as long
+    data = text.encode()  # as bytes: a regex takes ten times as long
     for end in _LINE_ENDS:
         data = data.replace(end, b"\n")
     text = data.translate(_TO_LINE_END, _CONTROLS).decode()
-    # Not one regex for the blanks: `[^\S\n]+$` takes quadratic time on a long run of blanks inside a line.
+    # Not a regex: `[^\S\n]+$` takes quadratic time on a long run of blanks inside a line.
     text = "\n".join([line.rstrip() for line in text.split("\n")])
     return (_EMPTY_LINES.sub("\n\n", text) if "\n\n\n" in text else text).strip("\n")
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether the text holds code points that no UTF-8 can."""
+    """Return whether the text contains surrogates, which UTF-8 cannot encode."""
     return _SURROGATES.search(text) is not None

@@ -1,6 +1,7 @@
-"""Documents whose text is too long for a worker's memory: a documents set that webtext did not make may hold some.
+"""Drops documents whose text is too long for a worker's memory.
 
-Extraction and import drop theirs (`max_text_bytes`), so that whoever reads their sets finds none.
+Extraction and import drop them already (`max_text_bytes`), but a documents set that webtext didn't make may contain
+some.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ START_CHARACTERS = 200
 
 
 def max_text_bytes(documents: PartSet) -> int:
-    """The limit that the documents were made under; MAX_TEXT_BYTES for a set that names none."""
+    """Return the limit that the documents were made with; MAX_TEXT_BYTES for a set that doesn't record one."""
     limit = documents.recipe["settings"].get("max_text_bytes")
     return limit if isinstance(limit, int) else MAX_TEXT_BYTES
 
 
 def shortened(texts: pa.Array, max_bytes: int) -> tuple[pa.Array, pa.Array]:
-    """The texts with the empty one in place of each that is too long, and TOO_MANY_BYTES for these, else null."""
+    """Return the texts with "" for each that is too long, and for each text TOO_MANY_BYTES if too long, else null."""
     large = pc.greater(pc.binary_length(texts), max_bytes)
     if large.true_count:
         texts = pc.if_else(large, "", texts)
@@ -31,7 +32,7 @@ def shortened(texts: pa.Array, max_bytes: int) -> tuple[pa.Array, pa.Array]:
 
 
 def without_too_long(documents: pa.RecordBatch, max_bytes: int) -> tuple[pa.RecordBatch, pa.Table]:
-    """The documents whose text is within the limit, and the rows of `dropped` for the others."""
+    """Return the documents whose text is within the limit, and the rows of `dropped` for the others."""
     n_bytes = pc.binary_length(documents["text"])
     large = pc.greater(n_bytes, max_bytes)
     found = documents.filter(large)

@@ -1,7 +1,8 @@
-"""A documents set in which every id stands once: of parts that hold the same id, the first keeps it.
+"""Makes a documents set with unique ids: if several parts contain an id, the first one keeps it.
 
-A part function keeps the ids of its own part apart. Which parts share one is known when all are made; then the later ones
-are made again without it. What they have to leave out is written beside the set, so that the next run knows it beforehand.
+A part function makes the ids of its own part unique. Ids that parts share are known once all parts are made; the later
+parts are then made again without them. The shared ids are stored next to the set, so that the next run makes each part
+once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ REPEATED = "repeated.json"
 
 @dataclass(frozen=True, slots=True)
 class UniqueTask(Generic[T]):
-    """A part's task, and ids that earlier parts hold: the part function counts their records as repeated."""
+    """A part's task, and the ids taken by earlier parts: the part function counts their records as repeated."""
 
     task: T
     taken: tuple[str, ...]
@@ -45,9 +46,9 @@ def run_unique(
     parents: Sequence[PartSet],
     run: Run,
 ) -> PartSet:
-    """Make the documents set `out` as `run_parts` does; `function` finds a `UniqueTask` as its payload.
+    """Make the documents set `out` with `run_parts`; the payload of each task is wrapped in a `UniqueTask`.
 
-    Memory: 16 bytes a document where there are several parts, and the ids that are repeated.
+    Memory: 16 bytes per document if there are several parts, and the repeated ids.
     """
 
     def make(taken: Mapping[int, Sequence[str]]) -> PartSet:
@@ -73,7 +74,7 @@ def run_unique(
 
 
 def repeated_ids(documents: PartSet) -> dict[int, tuple[str, ...]]:
-    """Part index -> ids in that part which an earlier part holds too, in their order; parts without any are left out."""
+    """Return part index -> ids of that part that an earlier part also contains, in order; only parts that have some."""
     if len(documents.parts) < 2:
         return {}
     hashes = np.sort(np.concatenate([_hashes(_ids(documents, part)) for part in range(len(documents.parts))]))
@@ -96,12 +97,12 @@ def _without(task: PartTask, taken: tuple[str, ...]) -> PartTask:
 
 
 def _read(folder: Folder, key: str) -> dict[int, Sequence[str]]:
-    """What an earlier run of these very tasks wrote; nothing where there was none."""
+    """Return the repeated ids that an earlier run of the same tasks stored, if any."""
     try:
         stored: dict[str, Any] = json.loads(folder.read_bytes(REPEATED)) if folder.exists(REPEATED) else {}
         return {int(index): ids for index, ids in stored["repeated"].items()} if stored.get("key") == key else {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}  # damaged: found again
+        return {}  # damaged: computed again
 
 
 def _ids(documents: PartSet, part: int) -> list[str]:

@@ -1,8 +1,9 @@
-"""Scripts written without spaces: what a word is there, for shingles, decontamination and quality rules alike.
+"""Words in scripts written without spaces, for shingles, decontamination and quality rules.
 
-No dictionary cuts these texts. Each letter, with the marks that follow it, is one unit, and it weighs a fixed part of a
-word: 1 / (letters of a mean word). An n-gram starts at each unit and takes the fewest units that weigh n words, so five
-words are 9 characters of Chinese, 16 letters of Thai, and five words of any spaced text.
+No dictionary is used: one for each language would be heavy, and results would change with its releases. Each letter,
+with the marks that follow it, is a unit with a fixed weight: 1 / (letters of a mean word). An n-gram starts at each
+unit and takes the fewest units that weigh n words: five words are 9 characters of Chinese, 16 letters of Thai, or five
+words of a spaced text.
 
 The tables in C++ are made from this file (`native/make_table.py`).
 """
@@ -14,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 WORD = 1000
-"""The weight of a spaced word. Weights are integers, so that their sums are equal on every machine."""
+"""The weight of a spaced word. Weights are integers, so their sums are equal on every machine."""
 
 
 def ranges(text: str) -> tuple[range, ...]:
-    """Ranges of code points, written in hex.
+    """Return the ranges of code points in a string of hex ranges.
 
     >>> ranges("41-43 7a")
     (range(65, 68), range(122, 123))
@@ -28,7 +29,7 @@ def ranges(text: str) -> tuple[range, ...]:
 
 
 class Script(NamedTuple):
-    """A script: the letters of its mean word, marks not counted, and the code points of its letters."""
+    """A script: the mean number of letters per word, without marks, and the code points of its letters."""
 
     letters_per_word: float
     letters: tuple[range, ...]
@@ -67,13 +68,13 @@ SCRIPTS = tuple(
         (2.2, MYANMAR),
     )
 )
-"""Letters and letter numbers by the Script property of Unicode 17.0, and the prolonged sound, iteration and closing marks
-that it calls Common. `tests/bench/bench_letters.py` prints the letters of a mean word as ICU's dictionaries cut words."""
+"""Letters and letter numbers by the Script property of Unicode 17.0, and prolonged sound, iteration and closing marks,
+whose Script is Common. `tests/bench/bench_letters.py` prints the letters per word that ICU's dictionaries find."""
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def script_of(character: str) -> int | None:
-    """The number in SCRIPTS of a letter; None for every other character.
+    """Return the index in SCRIPTS of a letter's script; None for any other character.
 
     >>> [script_of(character) for character in "語ーก9"]
     [0, 2, 3, None]
@@ -83,7 +84,7 @@ def script_of(character: str) -> int | None:
 
 
 def weight_of(unit: str) -> int:
-    """The weight of a unit by its first character; a word of any other script weighs WORD.
+    """Return the weight of a unit, by its first character; a word of any other script weighs WORD.
 
     >>> weight_of("word"), weight_of("語"), weight_of("กี่")
     (1000, 588, 323)
@@ -93,7 +94,7 @@ def weight_of(unit: str) -> int:
 
 
 def ngrams(weights: Sequence[int], n: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each n-gram: from each unit on, the fewest units that weigh n words or more.
+    """Yield the start and end of each n-gram: from each unit, the fewest units that weigh n words or more.
 
     >>> list(ngrams([1000, 1000, 1000], 2)), list(ngrams([588, 588, 588, 588, 1000], 2))
     ([(0, 2), (1, 3)], [(0, 4), (1, 5), (2, 5)])

@@ -1,1 +1,1 @@
-"""What the corpus shares with evaluation sets."""
+"""Find and remove text that the corpus shares with evaluation sets."""

@@ -1,8 +1,8 @@
 """Evaluation sets: files of examples, and the n-grams of these examples.
 
-A line of a JSONL file, or a row of a Parquet one, is an example; any other file is one running text, and one example,
-as the test sets of Radford et al.'s Table 6 are. .gz, .xz and .zst are decompressed. A set that cannot be read whole
-is an InputError: a hole in it would hide what the corpus shares with it.
+Each line of a JSONL file and each row of a Parquet file is an example. Any other file is one running text and a single
+example, like the test sets of Radford et al.'s Table 6. .gz, .xz and .zst are decompressed. A set that can't be read
+completely raises InputError, because a gap would hide overlap with the corpus.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FIELD = "text"
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
 TEXTS = tuple(f"{form}{packed}" for form in (".txt", ".tokens") for packed in ("", ".gz", ".xz", ".zst"))
 SUFFIXES = (".parquet", *JSON_LINES, *TEXTS)
-"""Of the files taken from a folder; a file that is named is taken whatever its name."""
+"""Suffixes of the files taken from a folder; a file that is named itself may have any suffix."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSet:
-    """One evaluation set: its file, the field that holds the text, and what reports call it."""
+    """One evaluation set: its file, the field with the text, and its name in reports."""
 
     name: str
     file: InputFile
@@ -41,13 +41,13 @@ class EvaluationSet:
     sha256: str
 
     def about(self) -> dict[str, str]:
-        """What a recipe says of it."""
+        """Return the set's entry in a recipe."""
         return {"name": self.name, "field": self.field, "sha256": self.sha256}
 
     def examples(self) -> Iterator[bytes]:
-        """The texts in UTF-8, in the file's order, empty ones included; empty lines of JSONL are no examples."""
+        """Yield the texts in UTF-8, in the file's order. Empty texts are included; empty lines of JSONL are skipped."""
         if self.file.sha256() != self.sha256:
-            raise InputError(f"'{self.file.location}' changed while it was read", "give the same command again")
+            raise InputError(f"'{self.file.location}' changed while it was read", "rerun the same command")
         if self.file.name.endswith(".parquet"):
             rows = parquet_rows(self.file, (self.field,), self.field)
         elif self.file.name.endswith(JSON_LINES):
@@ -60,7 +60,7 @@ class EvaluationSet:
             if not isinstance(value, str):
                 raise InputError(
                     f"'{self.file.location}', example {number}: {self.field} is {type(value).__name__}, not text",
-                    f"name a field that holds text: {self.file.name}#FIELD",
+                    f"name a field that contains text: {self.file.name}#FIELD",
                 )
             yield value.encode(errors="replace")
 
@@ -70,15 +70,16 @@ class EvaluationSet:
         if self.field not in row:
             raise InputError(
                 f"'{self.file.location}', example {number} has no field '{self.field}'",
-                f"name one of its fields: {self.file.name}#FIELD, with {', '.join(map(str, row))}",
+                f"name one of its fields as {self.file.name}#FIELD: {', '.join(map(str, row))}",
             )
         return row[self.field]
 
 
 def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
-    """The sets that FILE or FILE#FIELD, folders and patterns stand for, by name.
+    """Return the sets that `against` names (each FILE or FILE#FIELD; a file, folder or pattern), sorted by name.
 
-    A set is called as its file is, with the folder before it where two files have one name. ConfigError without any.
+    A set has the name of its file, with as many folders before it as needed to be unique. Raises ConfigError if
+    `against` is empty.
     """
     if not against:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
@@ -86,7 +87,7 @@ def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
     for given in against:
         place, _, field = given.partition("#")
         if Folder(place).exists(MANIFEST):
-            raise InputError(f"'{place}' is a part set, no evaluation set", f"name its files: '{place}/*.parquet'")
+            raise InputError(f"'{place}' is a part set, not an evaluation set", f"name its files: '{place}/*.parquet'")
         for file in find_inputs([place], "evaluation", SUFFIXES)[1]:
             found[file.location, field or FIELD] = file
     names = _names([(file, field) for (_, field), file in found.items()])
@@ -98,7 +99,7 @@ def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
 
 
 def _names(files: Sequence[tuple[InputFile, str]]) -> list[str]:
-    """Shortest ends of the paths that tell the files apart, with the field where it is not `text`."""
+    """Return the shortest path suffixes that are unique, with the field appended if it isn't `text`."""
     paths = [(*file.folder.url.split("/"), file.name) for file, _ in files]
     tails = ["" if field == FIELD else f"#{field}" for _, field in files]
     for depth in range(1, max(map(len, paths)) + 1):
@@ -109,7 +110,7 @@ def _names(files: Sequence[tuple[InputFile, str]]) -> list[str]:
 
 
 class Examples:
-    """The n-grams of all examples of all sets, numbered, and where they stand."""
+    """The n-grams of all examples of all sets, numbered, and the examples in which they occur."""
 
     def __init__(self, sets: Sequence[EvaluationSet], n: int) -> None:
         self.names = [each.name for each in sets]
@@ -123,28 +124,28 @@ class Examples:
         """The n-grams of example i are numbers[ends[i]:ends[i + 1]]."""
         self.numbers: npt.NDArray[np.int64] = np.concatenate([np.empty(0, np.int64), *added])
         self.set_of = np.array(set_of, np.int64)
-        """The set of each example."""
+        """The number of each example's set."""
 
     @functools.cached_property
     def held_by(self) -> npt.NDArray[np.bool_]:
-        """[sets, n-grams]: which sets an n-gram occurs in."""
+        """Bool [sets, n-grams]: the sets in which each n-gram occurs."""
         held = np.zeros((len(self.names), len(self.table)), bool)
         held[np.repeat(self.set_of, np.diff(self.ends)), self.numbers] = True
         return held
 
     def place_of(self, ngram: int) -> str:
-        """The example an n-gram first occurs in, as NAME:NUMBER, counted from 1 in its set."""
+        """Return the example in which an n-gram first occurs as NAME:NUMBER, counted from 1 within its set."""
         example = int(np.searchsorted(self.ends, self._firsts[ngram], side="right")) - 1
         owner = int(self.set_of[example])
         return f"{self.names[owner]}:{example - int(np.searchsorted(self.set_of, owner)) + 1}"
 
     @functools.cached_property
     def _firsts(self) -> npt.NDArray[np.int64]:
-        """Where each n-gram stands first."""
+        """The index into `numbers` of each n-gram's first occurrence."""
         return np.unique(self.numbers, return_index=True)[1]
 
 
 @functools.lru_cache(maxsize=2)
 def examples_of(sets: tuple[EvaluationSet, ...], n: int) -> Examples:
-    """The examples' n-grams, read once a process."""
+    """Return the n-grams of the sets' examples; cached, so that a process reads the sets only once."""
     return Examples(sets, n)

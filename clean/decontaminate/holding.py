@@ -1,11 +1,11 @@
-"""Documents held against evaluation sets, batch by batch: which repeat an example, and how much of each set they have.
+"""Compare documents with evaluation sets, batch by batch: find copies of examples, and measure the overlap of n-grams.
 
-Only the evaluation sets' n-grams are in memory (some 45 bytes each); documents stream past them.
-So, unlike the Bloom filter of the corpus' 8-grams that GPT-2's authors asked, the table has no false positives, and it
-does not grow with the corpus. Beside each part of `dropped`:
+Only the evaluation sets' n-grams are in memory (about 45 bytes each); the documents are streamed. GPT-2's authors did
+the reverse, with a Bloom filter of the corpus' 8-grams. Our table has no false positives and doesn't grow with the
+corpus. Two files are written next to each part of `dropped`:
 
     part-00000.shared.jsonl   each document that shares a longer n-gram: id, url, n-grams shared by set, first example
-    part-00000.overlap        bits: n-grams found in the documents, in those that stay, longer ones in the documents
+    part-00000.overlap        bit masks: n-grams in documents, n-grams in kept documents, longer n-grams in documents
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The evaluation sets that documents are held against, and how."""
+    """The evaluation sets to compare documents with, and the settings."""
 
     sets: tuple[EvaluationSet, ...]
     settings: DecontaminationSettings
 
     @classmethod
     def of(cls, settings: DecontaminationSettings) -> Evaluation | None:
-        """What the settings name; None where they name no set. ConfigError when they drop what no set tells."""
+        """Open the sets that the settings name; None if there are none. Raises ConfigError for `drop` without sets."""
         if settings.drop and not settings.against:
-            raise ConfigError("--drop is given and no evaluation set", "name one or more: --against FILE")
+            raise ConfigError("--drop is given without an evaluation set", "name one or more: --against FILE")
         return cls(evaluation_sets(settings.against), settings) if settings.against else None
 
     def about(self) -> dict[str, Any]:
-        """What a recipe says of it."""
+        """Return the recipe's entry for these sets and settings."""
         return recipe_settings(self.settings) | {"against": [each.about() for each in self.sets]}
 
     def ngrams(self) -> tuple[Examples, Examples]:
-        """Those whose share is reported, and those that make a document a copy; kept from call to call."""
+        """Return the n-grams whose overlap is reported, and the longer ones that mark a copy; cached."""
         return examples_of(self.sets, self.settings.overlap_words), examples_of(self.sets, self.settings.shared_words)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Which n-grams of the evaluation sets occur: in documents, in those that stay; longer ones in documents."""
+    """Masks of the evaluation sets' n-grams: found in documents, in kept documents, and longer ones in documents."""
 
     in_documents: Mask
     in_corpus: Mask
@@ -76,16 +76,16 @@ class Found:
 
     @classmethod
     def nothing(cls, overlap: Examples, shared: Examples) -> Found:
-        """Masks of no document."""
+        """Return empty masks."""
         n = len(overlap.table)
         return cls(np.zeros(n, bool), np.zeros(n, bool), np.zeros(len(shared.table), bool))
 
     def write(self, path: Path) -> None:
-        """As bits, one mask after the other, each to its last whole byte."""
+        """Write the masks one after another as bits, each padded to a full byte."""
         path.write_bytes(b"".join(np.packbits(mask).tobytes() for mask in self._masks()))
 
     def add(self, data: bytes) -> None:
-        """Add what `write` wrote for other documents."""
+        """Merge the masks of other documents, as written by `write`."""
         for mask in self._masks():
             n_bytes = (len(mask) + 7) // 8
             mask |= np.unpackbits(np.frombuffer(data[:n_bytes], np.uint8), count=len(mask)).astype(bool)
@@ -96,7 +96,7 @@ class Found:
 
 
 class Holding:
-    """One part's documents on their way past the n-grams."""
+    """Compares the documents of one part with the n-grams, and collects what it finds."""
 
     def __init__(self, evaluation: Evaluation, listed: IO[str]) -> None:
         self._settings = evaluation.settings
@@ -105,7 +105,7 @@ class Holding:
         self.found = Found.nothing(self._overlap, self._shared)
 
     def judge(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table]:
-        """The documents of the batch that stay, and the rows of `dropped` for the others."""
+        """Return the documents of the batch to keep, and the rows of `dropped` for the others."""
         texts, offsets = texts_of(batch["text"])
         numbers, ends = self._overlap.table.find(texts, offsets)
         longer, longer_ends = self._shared.table.find(texts, offsets)
@@ -121,7 +121,7 @@ class Holding:
 
     @staticmethod
     def count(counts: Counts, gone: pa.Table) -> None:
-        """Count the documents that `judge` took out."""
+        """Count the documents that `judge` dropped."""
         if gone.num_rows:
             counts.drop(SHARES_NGRAM, gone.num_rows)
 
@@ -143,7 +143,7 @@ class Holding:
 
 @contextlib.contextmanager
 def holding(evaluation: Evaluation, dropped: PartWriter) -> Iterator[Holding]:
-    """A `Holding` whose findings are published beside the part of `dropped`."""
+    """Yield a `Holding`, and attach its findings to the part of `dropped`."""
     name = f"part-{dropped.index:05d}"
     with open(dropped.attach(f"{name}.shared.jsonl"), "w", encoding="utf-8") as listed:
         held = Holding(evaluation, listed)
@@ -152,7 +152,7 @@ def holding(evaluation: Evaluation, dropped: PartWriter) -> Iterator[Holding]:
 
 
 def write_report(dropped: PartSet, evaluation: Evaluation, out: str) -> dict[str, Any]:
-    """Gather what the parts found, as out/overlap.json; one that says the same already is left as it is."""
+    """Merge the findings of all parts, write them to out/overlap.json (unless it is up to date) and return them."""
     overlap, shared = evaluation.ngrams()
     found = Found.nothing(overlap, shared)
     documents: Counter[str] = Counter()
@@ -171,7 +171,7 @@ def write_report(dropped: PartSet, evaluation: Evaluation, out: str) -> dict[str
 
 
 def _named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-    """What a decision says of the document itself."""
+    """Return the fields of a decision that describe the document."""
     return {
         "id": batch["id"][row].as_py(),
         "url": batch["url"][row].as_py(),

@@ -1,12 +1,13 @@
-"""A Bloom filter of a corpus' n-grams, kept in a file: asked later of other evaluation sets, without the documents.
+"""A Bloom filter of a corpus' n-grams in a file, to check other evaluation sets later, without the documents.
 
-So did GPT-2's authors (Radford et al. 2019, section 4): 8-grams, at most one false positive in 10^8. A filter can be given
-away where the texts cannot. It takes 38.4 bits an n-gram, repeats counted: they are an upper bound of the distinct ones.
+GPT-2's authors used one (Radford et al. 2019, section 4): 8-grams, at most one false positive in 10^8. A filter can be
+published even if the texts can't. It takes 38.4 bits per n-gram. The n-grams are counted with repeats, which is an
+upper bound on the number of distinct ones.
 
     magic, header length (8 bytes, little-endian), header (JSON: FilterHeader), zeros up to HEADER_BYTES, bits
 
-Workers set bits of one file together; bits are only ever set, so the file does not depend on who came first. It is
-published when it is whole.
+All workers set bits in the same file. Bits are never cleared, so the file doesn't depend on the order of the workers.
+It is published when it is complete.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ BATCH_ROWS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterHeader:
-    """What a filter says of itself."""
+    """The header of a filter file."""
 
-    words: int  # of an n-gram
-    ngrams: int  # that were added, repeats counted
+    words: int  # words per n-gram
+    ngrams: int  # n-grams added, with repeats
     bits: int
-    probes: int  # bits of an n-gram
-    unicode: str  # version of the tables that cut words
-    documents: str  # hash of the set it was made of
+    probes: int  # bits set per n-gram
+    unicode: str  # Unicode version of the tables that split text into words
+    documents: str  # hash of the documents set
     failed: int  # documents whose n-grams could not be added
-    sha256: str  # of the bits
+    sha256: str  # SHA-256 of the bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +59,16 @@ class _FillTask:
     documents: SetName
     part: int
     words: int
-    file: str | None  # where the bits go; None: only count
+    file: str | None  # file to set bits in; None: only count
     bits: int
     probes: int
 
 
 def sizes(n_ngrams: int, max_false_positive: float) -> tuple[int, int]:
-    """How many bits (whole words of 64) and probes keep false positives below the bound for so many n-grams.
+    """Return the number of bits (a multiple of 64) and probes that keep false positives below the bound.
 
-    (Bloom 1970; the smallest filter has -ln p / ln(2)^2 bits each and -log2 p probes.) Two in a thousand bits more make up
-    for the rounding of the probes.
+    The smallest filter has -ln p / ln(2)^2 bits per n-gram and -log2 p probes (Bloom 1970). 0.2 % more bits make up for
+    rounding the probes.
 
     >>> sizes(1_000_000, 1e-8)
     (38416960, 27)
@@ -78,20 +79,20 @@ def sizes(n_ngrams: int, max_false_positive: float) -> tuple[int, int]:
 
 
 def keep_filter(documents: PartSet, words: int, path: Path, run: Run) -> FilterHeader:
-    """Write the filter of all n-grams of `words` words of the documents; one of these very documents is left as it is."""
+    """Write the filter of all n-grams of `words` words of the documents, unless `path` already is that filter."""
     try:
         header, _ = open_filter(path)
         if (header.documents, header.words, header.unicode) == (documents.hash, words, _ngrams.UNICODE_VERSION):
             return header
     except InputError:
-        pass  # none yet, or a damaged one
+        pass  # it doesn't exist yet, or is damaged
     if run.dry_run:
         raise DryRun
     name = SetName.of(documents)
     tasks = [_FillTask(name, part, words, None, 0, 0) for part in range(len(documents.parts))]
     n_ngrams, n_failed = _map(tasks, "count n-grams", run)
     if n_failed:
-        run.console.warn(f"{n_failed:,} documents failed: their n-grams are not in the filter")
+        run.console.warn(f"{n_failed:,} documents failed; their n-grams are not in the filter")
     bits, probes = sizes(n_ngrams, MAX_FALSE_POSITIVE)
     folder = Folder(path.parent)
     scratch = folder.scratch_path(path.name)
@@ -119,7 +120,7 @@ def keep_filter(documents: PartSet, words: int, path: Path, run: Run) -> FilterH
 
 
 def open_filter(path: Path) -> tuple[FilterHeader, npt.NDArray[np.uint64]]:
-    """The header and the bits, mapped; InputError when the file is no filter, is cut short or was altered."""
+    """Return the header and the mapped bits; raises InputError if the file isn't a complete, unaltered filter."""
     try:
         with open(path, "rb") as file:
             head = file.read(HEADER_BYTES)
@@ -127,14 +128,14 @@ def open_filter(path: Path) -> tuple[FilterHeader, npt.NDArray[np.uint64]]:
         raise InputError(f"there is no filter '{path}': {error.strerror}", "make one: --keep-filter FILE") from None
     header = _read_header(head)
     if header is None or path.stat().st_size != HEADER_BYTES + header.bits // 8:
-        raise InputError(f"'{path}' is no filter of n-grams, or is cut short", "make it again: --keep-filter FILE")
+        raise InputError(f"'{path}' is not an n-gram filter, or is truncated", "make it again: --keep-filter FILE")
     if _bits_sha256(path) != header.sha256:
         raise InputError(f"the filter '{path}' was altered", "make it again, or copy it again")
     return header, np.memmap(path, np.uint64, "r", HEADER_BYTES, (header.bits // 64,))
 
 
 def _read_header(head: bytes) -> FilterHeader | None:
-    """The header in a file's first bytes; None when there is none that can be."""
+    """Parse the header from a file's first bytes; None if it isn't a valid header."""
     start = len(MAGIC) + 8
     try:
         n_bytes = int.from_bytes(head[len(MAGIC) : start], "little")
@@ -147,14 +148,14 @@ def _read_header(head: bytes) -> FilterHeader | None:
 
 
 def ask_filter(path: Path, against: Sequence[str]) -> dict[str, Any]:
-    """Which shares of the evaluation sets' n-grams the filter has: the rows of `overlap.json` that need no documents."""
+    """Return the share of each evaluation set's n-grams that is in the filter, in the form of `overlap.json`."""
     if not against:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
     header, bits = open_filter(path)
     if header.unicode != _ngrams.UNICODE_VERSION:
         raise InputError(
-            f"the filter '{path}' was made with Unicode {header.unicode}, and this is {_ngrams.UNICODE_VERSION}",
-            "words may be cut otherwise: ask it with the package that made it",
+            f"the filter '{path}' was made with Unicode {header.unicode}, this package has {_ngrams.UNICODE_VERSION}",
+            "text may be split into other words: use the package that made the filter",
         )
     sets = evaluation_sets(against)
     examples = examples_of(sets, header.words)
@@ -168,7 +169,7 @@ def ask_filter(path: Path, against: Sequence[str]) -> dict[str, Any]:
 
 
 def filter_table(report: dict[str, Any]) -> str:
-    """The answer as aligned lines."""
+    """Format the result of `ask_filter` as an aligned table."""
     lines = [["evaluation set", "examples", f"{report['filter']['words']}-grams", "in the corpus", "mean"]]
     for row in report["sets"]:
         ratios = (row["overlap_ratio"], row["mean_example_ratio"])
@@ -185,7 +186,7 @@ def filter_table(report: dict[str, Any]) -> str:
 
 
 def _map(tasks: Sequence[_FillTask], what: str, run: Run) -> tuple[int, int]:
-    """The n-grams of all parts, and how many documents failed."""
+    """Run the tasks in workers; return the number of n-grams in all parts and of documents that failed."""
     total = [0, 0]
     with run.console.progress(len(tasks), f"clean.decontaminate: {what}", "parts") as progress:
 
@@ -196,12 +197,12 @@ def _map(tasks: Sequence[_FillTask], what: str, run: Run) -> tuple[int, int]:
         failures = run.engine.map(_fill_part, tasks, on_done=done)
     if failures:
         part = tasks[failures[0].index].part
-        raise RunFailed(f"part {part} of the documents failed: {failures[0].error}", "give the same command again")
+        raise RunFailed(f"part {part} of the documents failed: {failures[0].error}", "rerun the same command")
     return total[0], total[1]
 
 
 def _fill_part(journal: Journal, task: _FillTask) -> tuple[int, int]:
-    """Runs in the worker: count the part's n-grams, and set their bits; count the documents that fail."""
+    """Count a part's n-grams and set their bits, in a worker; also count the documents that fail."""
     bits = np.memmap(task.file, np.uint64, "r+", HEADER_BYTES, (task.bits // 64,)) if task.file else None
     n_ngrams = n_failed = 0
     batches = task.documents.open().batches(task.part, ["text"], BATCH_ROWS)

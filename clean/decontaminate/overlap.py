@@ -1,4 +1,4 @@
-"""What is told of an evaluation set: Table 6 of Radford et al. (2019), overall and by example."""
+"""The overlap report of evaluation sets: Table 6 of Radford et al. (2019), overall and by example."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from webtext.clean.decontaminate.evaluation import Examples
 def overlap_rows(
     overlap: Examples, in_documents: npt.NDArray[np.bool_], in_corpus: npt.NDArray[np.bool_]
 ) -> list[dict[str, Any]]:
-    """For each set: how many of its n-grams are among the documents', and among those of the documents that stay.
+    """Return for each set the share of its n-grams that occur in the documents, and in the kept documents.
 
-    `in_documents` and `in_corpus` are masks over the distinct n-grams; an n-gram that a set repeats counts each time, as
-    in the paper. `mean_example_ratio` is the mean over the examples that have an n-gram. Ratios of nothing are None.
+    `in_documents` and `in_corpus` are masks over the distinct n-grams. An n-gram that occurs several times in a set is
+    counted each time, as in the paper. `mean_example_ratio` is the mean over the examples that have an n-gram. A ratio
+    is None if there are no n-grams.
     """
     sizes = np.diff(overlap.ends)
     rows = []
@@ -41,13 +42,13 @@ def overlap_rows(
 
 
 def shared_examples(shared: Examples, in_documents: npt.NDArray[np.bool_]) -> list[int]:
-    """For each set, how many examples share an n-gram with the documents."""
+    """Return for each set how many of its examples share an n-gram with the documents."""
     found = _by_example(shared, in_documents) > 0
     return [int((found & (shared.set_of == number)).sum()) for number in range(len(shared.names))]
 
 
 def overlap_table(report: Mapping[str, Any]) -> str:
-    """The report as aligned lines, percentages as the paper has them."""
+    """Format the report as an aligned table, with percentages as in the paper."""
     n, longer = report["overlap_words"], report["shared_words"]
     head = ["evaluation set", "examples", f"{n}-grams", "in documents", "mean", "in corpus", "mean"]
     head += [f"examples sharing {longer}", "documents"]
@@ -67,6 +68,6 @@ def _cells(row: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _by_example(examples: Examples, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """How many n-grams of each example the mask has."""
+    """Return how many n-grams of each example are in the mask."""
     before = np.concatenate([[0], np.cumsum(mask[examples.numbers], dtype=np.int64)])
     return np.asarray(np.diff(before[examples.ends]))

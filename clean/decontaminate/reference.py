@@ -1,7 +1,7 @@
-"""The n-gram table and the Bloom filter as one reads them: the twins of `clean/native/ngrams.cpp` and `bloom.cpp`.
+"""The n-gram table and the Bloom filter: the readable twins of `clean/native/ngrams.cpp` and `bloom.cpp`.
 
-Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), section 4, look for 8-grams of lower-cased
-alphanumeric words with a single space as delimiter. Such words in any script are those of the dedup key
+Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), section 4, search for 8-grams of
+lower-cased alphanumeric words with a single space as delimiter. To cover any script, we take the words of the dedup key
 (`clean/dedup/key.py`): Unicode letters and numbers, NFKD, case-folded; everything else ends a word.
 """
 
@@ -14,7 +14,7 @@ _MASK = 2**64 - 1
 
 
 class Table:
-    """Distinct n-grams of the words of texts, numbered in the order in which they first came."""
+    """Distinct n-grams of words, numbered in the order of their first occurrence."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -24,16 +24,16 @@ class Table:
         return len(self._numbers)
 
     def add(self, text: str) -> list[int]:
-        """Add the n-grams of a text; their numbers in text order, repeats included."""
+        """Add the n-grams of a text; return their numbers in text order, with repeats."""
         return [self._numbers.setdefault(ngram, len(self._numbers)) for ngram in ngrams_of(text, self.n)]
 
     def find(self, text: str) -> list[int]:
-        """The numbers of a text's n-grams that are in the table, in text order, repeats included."""
+        """Return the numbers of a text's n-grams that are in the table, in text order, with repeats."""
         return [self._numbers[ngram] for ngram in ngrams_of(text, self.n) if ngram in self._numbers]
 
 
 class Bloom:
-    """A Bloom filter over 64-bit hashes: whose bits it has all, it was given, or is a false positive."""
+    """A Bloom filter over 64-bit hashes; `has` is true for every added hash, and for a few others."""
 
     def __init__(self, n_bits: int, probes: int) -> None:
         self._bits: set[int] = set()
@@ -41,15 +41,15 @@ class Bloom:
         self._probes = probes
 
     def add(self, hashed: int) -> None:
-        """Set its bits."""
+        """Set the bits of a hash."""
         self._bits.update(self._places(hashed))
 
     def has(self, hashed: int) -> bool:
-        """Whether all its bits are set."""
+        """Whether all bits of a hash are set."""
         return self._bits.issuperset(self._places(hashed))
 
     def _places(self, hashed: int) -> list[int]:
-        """`probes` numbers of SplitMix64 (Steele et al. 2014) that starts at the hash, each mapped to a bit."""
+        """Return `probes` bit positions, from SplitMix64 (Steele et al. 2014) seeded with the hash."""
         places = []
         for n in range(1, self._probes + 1):
             mixed = hashed + n * _GOLDEN & _MASK

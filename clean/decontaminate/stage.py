@@ -1,4 +1,4 @@
-"""documents to corpus: the verb that holds documents against evaluation sets and judges nothing else."""
+"""documents to corpus: the verb that only compares documents with evaluation sets and applies no other rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class DecontaminateTask:
-    """One part of documents and what it is held against."""
+    """One part of documents, and the evaluation sets to compare it with."""
 
     documents: SetName
     part: int
@@ -35,7 +35,7 @@ class DecontaminateTask:
 def decontaminate_documents(
     inputs: Sequence[str], out: str, settings: DecontaminationSettings, run: Run
 ) -> CleanResult:
-    """Hold documents against evaluation sets: writes out/corpus, out/dropped and out/overlap.json."""
+    """Compare documents with evaluation sets; write out/corpus, out/dropped and out/overlap.json."""
     evaluation = Evaluation.of(settings)
     if evaluation is None:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
@@ -64,7 +64,7 @@ def decontaminate_documents(
 
 
 def _decontaminate_part(context: PartContext, task: PartTask) -> None:
-    """Runs in the worker."""
+    """Write one part of the corpus and of dropped, in a worker."""
     work: DecontaminateTask = task.payload
     corpus, dropped = context.output("corpus"), context.output("dropped")
     with holding(work.evaluation, dropped) as held:

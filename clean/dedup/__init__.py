@@ -1,1 +1,1 @@
-"""Exact and near duplicates: which documents say what another one already says."""
+"""Find documents that are exact or near duplicates of another document."""

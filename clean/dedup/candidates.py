@@ -1,9 +1,9 @@
-"""From signatures to candidates: which texts may be near another one, and what joins them.
+"""Find candidate pairs by LSH bands, and join them into components.
 
-Two signatures meet in a band when they agree in all its rows. Band keys are sorted externally: spilled to files by range,
-each small enough for memory. What a small bucket holds is compared pair by pair, by signatures; all texts of a large one
-become candidates, which costs a shingle set each instead of a square of comparisons. Pairs that may be near join texts to
-components; no edge leads out of one, so each is settled by itself.
+Two signatures share a bucket if they agree on all rows of a band. Band keys are sorted externally: they are spilled to
+files by key range, and each file is small enough to sort in memory. Texts in a small bucket are compared pair by pair,
+by signature. All texts of a large bucket become candidates, which costs one shingle set per text instead of a quadratic
+number of comparisons. Candidate pairs join texts into components. No edge leaves a component, so each is settled alone.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ Signatures = npt.NDArray[np.uint8]
 
 @dataclass(slots=True)
 class Buckets:
-    """What was met on the way, for the report."""
+    """Counts of large buckets, for the report."""
 
     large: int = 0  # buckets of more than SMALL_BUCKET texts
     largest: int = 0  # texts in the largest bucket
 
 
 def min_agreement(threshold: float, permutations: int) -> int:
-    """In how many places the signatures of a pair must agree to be worth verifying.
+    """Return in how many places two signatures must agree for the pair to be verified.
 
-    The count is binomial; this is CHECK_DEVIATIONS standard deviations below its mean at the threshold.
+    The number of agreements is binomial; the result is CHECK_DEVIATIONS deviations below its mean at the threshold.
     """
     mean, deviation = threshold * permutations, math.sqrt(permutations * threshold * (1 - threshold))
     return max(0, math.floor(mean - CHECK_DEVIATIONS * deviation))
 
 
 def join_candidates(columns: Columns, settings: DedupSettings, least: int, folder: Path) -> Buckets:
-    """Join the texts that may be near each other in `columns.parents`."""
+    """Join texts that may be near duplicates of each other, in `columns.parents`."""
     keys = Spill(folder, len(columns) * settings.bands, _KEYS)
     for documents, signatures in columns.signature_blocks():
         wanted = PASSED | HAS_WORDS
@@ -72,9 +72,9 @@ def join_candidates(columns: Columns, settings: DedupSettings, least: int, folde
 
 
 def components(columns: Columns, folder: Path) -> Iterator[Numbers]:
-    """The members of each component of more than one text, rising; marks them as candidates on the way.
+    """Iterate over the components of more than one text, each as ascending document numbers.
 
-    All are marked before the first component comes.
+    All their members are already flagged as candidates when this returns.
     """
     spilled = Spill(folder, len(columns), _MEMBERS)
     size = np.uint64(max(len(columns), 1))
@@ -92,7 +92,7 @@ def components(columns: Columns, folder: Path) -> Iterator[Numbers]:
 
 
 def bucket_table(signatures: Signatures, bands: int, rows: int) -> npt.NDArray[np.int32]:
-    """For each signature and each band, the bucket it shares with others, -1 where it is alone there."""
+    """Return the bucket number of each signature in each band, int32 [n, bands]; -1 if no other signature shares it."""
     table = np.full((len(signatures), bands), -1, np.int32)
     n_buckets = 0
     for band in range(bands):
@@ -107,7 +107,7 @@ def bucket_table(signatures: Signatures, bands: int, rows: int) -> npt.NDArray[n
 
 
 def band_keys(signatures: Signatures, band: int, rows: int) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash of each signature's rows of one band; unequal rows with equal keys only cost a comparison."""
+    """Return a 64-bit hash of each signature's rows in one band; a hash collision only costs a comparison."""
     keys = np.full(len(signatures), band, np.uint64)
     for row in range(band * rows, (band + 1) * rows):
         keys = (keys ^ signatures[:, row]) * _GOLDEN
@@ -127,7 +127,7 @@ def _join_large(columns: Columns, documents: Numbers, starts: Array, sizes: Arra
 def _join_small(columns: Columns, documents: Numbers, starts: Array, sizes: Array, least: int) -> None:
     run_of = np.repeat(np.arange(len(starts)), sizes)
     ends = (starts + sizes)[run_of]
-    # Where a small run still has a member `gap` places on, that pair shares a bucket.
+    # Each member of a small run shares its bucket with the member `gap` places later, if the run has one.
     left = np.flatnonzero((sizes[run_of] > 1) & (sizes[run_of] <= SMALL_BUCKET))
     for gap in range(1, SMALL_BUCKET):
         left = left[left + gap < ends[left]]
@@ -136,7 +136,7 @@ def _join_small(columns: Columns, documents: Numbers, starts: Array, sizes: Arra
 
 
 def _join_near(columns: Columns, left: Numbers, right: Numbers, least: int) -> None:
-    """Join those pairs whose signatures agree in enough places, of the pairs that are not joined yet."""
+    """Join the pairs whose signatures agree in enough places; skip pairs that are already joined or both indexed."""
     unknown = _minhash.roots(columns.parents, left) != _minhash.roots(columns.parents, right)
     unknown &= ~(columns.having(left, INDEXED) & columns.having(right, INDEXED))
     left, right = left[unknown], right[unknown]

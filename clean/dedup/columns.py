@@ -1,8 +1,8 @@
-"""What dedup knows of each document, in mapped files: memory does not grow with their number.
+"""Columns of facts about every document, in memory-mapped files, so that memory doesn't grow with their number.
 
-A document is its number in the order of sources: parts of indexes first, then parts of the documents set. Priority is one
-total order: highest karma, earliest date, smallest id; unknown karma and date come last. What is in an index outranks all
-else, and has neither.
+Documents are numbered in the order of the sources: parts of indexes first, then parts of the documents set. Priority is
+one total order: highest karma, earliest date, smallest id; unknown karma and dates come last. Documents of an index
+outrank all others; they have no karma or date.
 """
 
 from __future__ import annotations
@@ -38,57 +38,57 @@ _FACTS = ("id", "digest", "karma", "date", "in_validation", "has_words")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One part: of an index, or of the documents that are compared."""
+    """A part of an index, or of the documents to compare."""
 
-    documents: PartSet  # where its texts are
+    documents: PartSet  # the set that contains the texts
     part: int
     n_rows: int
-    facts: Callable[[], Iterator[pa.RecordBatch]]  # columns `_FACTS`; those of an index lack karma and date
+    facts: Callable[[], Iterator[pa.RecordBatch]]  # columns `_FACTS`; an index has no karma and no date
     signatures: Path  # row after row
-    value_bytes: int = 1  # of a signature's values
-    passed: Bits | None = None  # which rows take part; all, when None
+    value_bytes: int = 1  # bytes per signature value
+    passed: Bits | None = None  # which rows to compare; None: all
     indexed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """One value for each document, of all sources. Later steps write the second group."""
+    """One value per document of all sources. Later steps write the second group."""
 
     sources: Sequence[Source]
-    starts: npt.NDArray[np.int64]  # of sources: their first document, and the number of all at the end
+    starts: npt.NDArray[np.int64]  # the first document of each source, then the number of documents
     permutations: int
-    ids: Path  # one after the other
+    ids: Path  # all ids, concatenated
     id_ends: npt.NDArray[np.uint64]
-    karma: npt.NDArray[np.int64]  # descending: the complement
+    karma: npt.NDArray[np.int64]  # bitwise complement, so that the highest karma sorts first
     date: npt.NDArray[np.int64]
     flags: npt.NDArray[np.uint8]
 
-    best: Numbers  # the document that stays if its text does
-    stays: Numbers  # for a best one: the one that stays in its place, itself if it does
-    similarity: npt.NDArray[np.float64]  # exact Jaccard with that one
-    parents: Numbers  # of best ones: joined by pairs that may be near
-    failed: dict[int, str] = field(default_factory=dict)  # documents that could not be compared -> why
+    best: Numbers  # the document with the highest priority among those with the same text
+    stays: Numbers  # if this document is a best one: the document kept in its place, or itself
+    similarity: npt.NDArray[np.float64]  # exact Jaccard with that document
+    parents: Numbers  # union-find forest over best documents, joined by candidate pairs
+    failed: dict[int, str] = field(default_factory=dict)  # documents that could not be compared, and why
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def release(self) -> None:
-        """Give back the memory of what was read and written; called whenever some thousand documents are done."""
+        """Release the memory of the mapped pages; called after every few thousand documents."""
         release(self.id_ends, self.karma, self.date, self.flags, self.best, self.stays, self.similarity, self.parents)
 
     def fail(self, document: int, reason: str) -> None:
-        """Take a document out of the comparison. One that is too long is not listed: whoever reads its text sees that."""
+        """Exclude a document from the comparison; it is listed in `failed` unless its text is too long."""
         if self.flags[document] & PASSED:
             self.flags[document] &= ~np.uint8(PASSED)
             if reason != TOO_MANY_BYTES:
                 self.failed[document] = reason
 
     def having(self, documents: Numbers, flag: int) -> npt.NDArray[np.bool_]:
-        """Which of the documents have the flag."""
+        """Return which of the documents have the flag, bool [n]."""
         return np.asarray(self.flags[documents] & flag, np.bool_)
 
     def ids_of(self, documents: Numbers) -> list[str]:
-        """Their ids, in order."""
+        """Return the ids of the documents, in their order."""
         ends = self.id_ends[documents].astype(np.int64)
         begins = np.where(documents > 0, self.id_ends[documents.astype(np.int64) - 1], 0).astype(np.int64)
         with open(self.ids, "rb") as file:
@@ -96,7 +96,7 @@ class Columns:
             return [os.pread(file.fileno(), end - begin, begin).decode() for begin, end in spans]
 
     def in_priority(self, documents: Numbers, groups: Array) -> Numbers:
-        """The documents by group, then those of an index, then those of train, then by priority."""
+        """Sort the documents by group, then indexed before others, then train before validation, then by priority."""
         table = pa.table(
             {
                 "group": groups,
@@ -112,7 +112,7 @@ class Columns:
         return ordered
 
     def signatures_of(self, documents: Numbers) -> npt.NDArray[np.uint8]:
-        """The lowest byte of each value of their signatures, [n, permutations]; best when `documents` rise."""
+        """Return the lowest byte of each signature value, uint8 [n, permutations]; fastest if `documents` ascend."""
         found = np.empty((len(documents), self.permutations), np.uint8)
         source_of = np.searchsorted(self.starts, documents, side="right") - 1
         for number, places in grouped(source_of):
@@ -125,7 +125,7 @@ class Columns:
         return found
 
     def signature_blocks(self) -> Iterator[tuple[Numbers, npt.NDArray[np.uint8]]]:
-        """All documents and their signatures, some ten thousand at a time."""
+        """Yield all document numbers and their signatures, SIGNATURES_AT_A_TIME at a time."""
         for number, source in enumerate(self.sources):
             width = self.permutations * source.value_bytes
             with open(source.signatures, "rb", buffering=0) as file:
@@ -137,13 +137,13 @@ class Columns:
 
 
 def read_columns(sources: Sequence[Source], permutations: int, folder: Path) -> Columns:
-    """Read what was found out about the documents of all sources into files in `folder`."""
+    """Read the facts about the documents of all sources into files in `folder`, and find exact copies."""
     starts = np.concatenate([[0], np.cumsum([source.n_rows for source in sources])]).astype(np.int64)
     size = int(starts[-1])
     if size >= MAX_DOCUMENTS:
         raise InputError(
-            f"{size:,} documents are too many for one run of dedup, which takes {MAX_DOCUMENTS - 1:,}",
-            "deduplicate a half, and the other half with the --index of the first",
+            f"{size:,} documents are too many for one run of dedup, which takes at most {MAX_DOCUMENTS - 1:,}",
+            "deduplicate one half with --keep-index, then the other half with --index",
         )
 
     def column(name: str, dtype: npt.DTypeLike) -> Array:
@@ -204,13 +204,13 @@ def _flags(batch: pa.RecordBatch, source: Source, first_row: int) -> npt.NDArray
 
 
 def _failed_rows(batch: pa.RecordBatch) -> list[int]:
-    if "failed" not in batch.schema.names:  # of an index
+    if "failed" not in batch.schema.names:  # an index has no such column
         return []
     return np.flatnonzero(batch["failed"].is_valid().to_numpy(zero_copy_only=False)).tolist()
 
 
 def _ascending(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
-    """Keys of which the smallest has priority: dates, the complements of karmas, and the greatest key where unknown."""
+    """Return sort keys, smallest first: dates, or complements of karma; unknown values get the largest key."""
     if name not in batch.schema.names:
         return np.zeros(batch.num_rows, np.int64)
     known = batch[name].is_valid().to_numpy(zero_copy_only=False)
@@ -227,9 +227,9 @@ def _spill_digests(digests: Spill, batch: pa.RecordBatch, start: int, flags: npt
 
 
 def _find_copies(columns: Columns, digests: Spill) -> None:
-    """Let `best` of all documents of one text be the first of them, in the order of `in_priority`.
+    """Set `best` of all documents with equal texts to the first of them, in the order of `in_priority`.
 
-    A range may hold any number of equal texts, so it is read some at a time, twice.
+    A range may contain any number of equal texts, so it is read twice, a block at a time.
     """
     for records in digests.files():
         firsts = np.empty(0, DIGESTS)
@@ -242,7 +242,7 @@ def _find_copies(columns: Columns, digests: Spill) -> None:
 
 
 def _firsts(columns: Columns, records: Array) -> Array:
-    """One record for each digest, rising: that of its first document."""
+    """Return one record per digest, ascending: the record of its first document in priority."""
     digests, group, size = np.unique(records["digest"], return_inverse=True, return_counts=True)
     firsts = np.empty(len(digests), DIGESTS)
     firsts["digest"], firsts["document"][group] = digests, records["document"]
@@ -257,7 +257,7 @@ def _firsts(columns: Columns, records: Array) -> Array:
 def packed_masks(
     passes: Callable[[int], npt.NDArray[np.bool_]] | None, records: Sequence[int]
 ) -> list[Bits] | list[None]:
-    """The rows of each part that pass, a bit each; None when all do."""
+    """Return the rows of each part that pass, packed to bits; None for each part if `passes` is None."""
     if passes is None:
         return [None] * len(records)
     packed = []
@@ -265,7 +265,7 @@ def packed_masks(
         mask = np.asarray(passes(part), np.bool_)
         if mask.shape != (expected,):
             raise InputError(
-                f"the rows that pass of part {part} have shape {mask.shape}, the part has {expected} rows",
+                f"the mask of passing rows of part {part} has shape {mask.shape}, but the part has {expected} rows",
                 "make the signals again: they must match the documents row for row",
             )
         packed.append(np.packbits(mask))

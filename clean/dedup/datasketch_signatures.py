@@ -1,8 +1,8 @@
-"""Signatures in datasketch's terms: the same values as its `MinHash` (version 2, scheme `affine32`, SHA-1), natively.
+"""datasketch's signatures, computed natively: the values of its `MinHash` (version 2, scheme `affine32`, SHA-1).
 
     MinHash(num_perm=k).update_batch(shingle.encode() for shingle in word_shingles(text, width))
 
-gives the hash values of `sign_texts([text], width, k)[0]`; `to_minhash` and `from_minhash` take the one for the other.
+has the hash values `sign_texts([text], width, k)[0]`; `to_minhash` and `from_minhash` convert between the two.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ HashValues = npt.NDArray[np.uint32]
 
 @functools.lru_cache(maxsize=8)
 def permutations(count: int) -> HashValues:
-    """datasketch's factors and increments of x -> a * x + b mod 2^32, [2, count], drawn as it draws them.
+    """Return datasketch's factors and increments of x -> a * x + b mod 2^32, uint32 [2, count].
 
-    That is by numpy's legacy generator, whose stream is frozen.
+    They are drawn as datasketch draws them, from numpy's legacy generator, whose stream is frozen.
     """
     random = np.random.RandomState(SEED)
     a = random.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
@@ -39,13 +39,13 @@ def permutations(count: int) -> HashValues:
 def sign_flat(
     texts: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], shingle_words: int, count: int
 ) -> HashValues:
-    """The hash values [n, count] of texts that lie one after the other; all ones for a text without words."""
+    """Return the hash values [n, count] of concatenated texts; all bits are set for a text without words."""
     signatures: HashValues = _minhash.sign_as_datasketch(texts, offsets, shingle_words, *permutations(count))
     return signatures
 
 
 def sign_texts(texts: Sequence[str], shingle_words: int = 5, count: int = 128) -> HashValues:
-    """The hash values [n, count] of the texts' word shingles.
+    """Return the hash values [n, count] of the texts' word shingles.
 
     >>> sign_texts(["a rose is a rose"], count=4).tolist()
     [[2280271385, 1608066123, 2685699881, 1118959475]]
@@ -56,7 +56,7 @@ def sign_texts(texts: Sequence[str], shingle_words: int = 5, count: int = 128) -
 
 
 def to_minhash(hash_values: HashValues) -> MinHash:
-    """A datasketch MinHash that holds a copy of `hash_values`, one row of `sign_flat`."""
+    """Return a datasketch MinHash with a copy of `hash_values`, which is one row of `sign_flat`'s result."""
     try:
         from datasketch import MinHash
     except ImportError:
@@ -70,11 +70,11 @@ def to_minhash(hash_values: HashValues) -> MinHash:
 
 
 def from_minhash(minhash: MinHash) -> HashValues:
-    """The hash values of a datasketch MinHash; InputError when it was made with other permutations than ours."""
+    """Return the hash values of a datasketch MinHash; raises InputError if its permutations differ from ours."""
     scheme = getattr(minhash, "scheme", "legacy")
     if scheme != SCHEME or not np.array_equal(minhash.permutations, permutations(len(minhash))):
         raise InputError(
-            f"a MinHash of scheme '{scheme}' and seed {minhash.seed} holds values of other permutations",
-            f"make it with datasketch 2 or later, scheme '{SCHEME}' and seed {SEED}, both of which are its defaults",
+            f"a MinHash of scheme '{scheme}' and seed {minhash.seed} was made with other permutations",
+            f"make it with datasketch 2 or later, scheme '{SCHEME}' and seed {SEED}, which are its defaults",
         )
     return np.array(minhash.hashvalues, np.uint32)

@@ -1,18 +1,18 @@
 """Find duplicates: exact ones by text digest, near ones by MinHash bands and then exact Jaccard.
 
-    1 sign      each part, in the engine: signature and priority of each document           sign.py
-    2 order     what is known of each document, in mapped files; texts that are equal       columns.py
-    3 join      which texts meet another one in a band and agree with it by signature       candidates.py
-    4 verify    the shingle sets of these; inside each component, in priority order,
-                drop a text if and only if its exact Jaccard with one that stays reaches
-                the threshold                                                               sets.py, settle.py
-    5 publish   the rows to drop of each part, and the clusters                             publish.py
+    1 sign      compute signatures and priorities, part by part in workers                  sign.py
+    2 order     write the facts about all documents to mapped files; find equal texts       columns.py
+    3 join      join texts that share a bucket and have similar signatures                  candidates.py
+    4 verify    compute the shingle sets of joined texts; in priority order, drop a text
+                if and only if its exact Jaccard with one that stays reaches the threshold  sets.py, settle.py
+    5 publish   write the rows to drop of each part, and the clusters                       publish.py
 
-What is kept is settled against what stays alone, so a removal never rests on a chain: A ~ B ~ C with A unlike C keeps
-A and C when A has priority. A cluster (joined by such edges) that reaches from validation into train loses its
-validation members, chain or not: held-out text must not leak. Documents of an index all stay, of either split.
+A text is compared only with texts that stay, so no removal rests on a chain: if A ~ B ~ C, A is unlike C and A has
+priority, A and C stay. If a cluster (texts joined by such edges) has members in both splits, it loses its validation
+members, even those joined through a chain, because held-out text must not leak. Documents of an index all stay.
 
-Nothing here depends on the number of workers, on the order in which parts finish, or on how documents lie in parts.
+The result doesn't depend on the number of workers, on the order in which parts finish, or on how documents are
+distributed over parts.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from webtext.clean.dedup.sign import SignTask, read_facts, sign_documents, signa
 CODE_VERSION = 3
 RESULT = "duplicates.json"
 VERSIONS = {"unicode": _minhash.UNICODE_VERSION}
-"""For the recipes of what is made with dedup."""
+"""Versions for the recipes of sets that are made with dedup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The rows to drop, part by part. Picklable: tables are read from the work folder."""
+    """The rows to drop, part by part. Picklable, because tables are read from the work folder."""
 
     work: Folder
     digests: tuple[str, ...]
@@ -59,12 +59,12 @@ class Duplicates:
     clusters: Clusters
 
     def table(self, part: int) -> pa.Table:
-        """Rows of documents part `part` to drop: row (rising), reason, duplicate_of, similarity."""
+        """Return the rows to drop from documents part `part`: row (ascending), reason, duplicate_of, similarity."""
         with pa.memory_map(str(self.work.local_path(rows_name(part)))) as source:
             return pa.ipc.open_file(source).read_all()
 
     def digest(self, part: int) -> str:
-        """A digest of `table(part)`'s values."""
+        """Return a digest of the values of `table(part)`."""
         return self.digests[part]
 
 
@@ -76,10 +76,10 @@ def find_duplicates(
     *,
     passes: Callable[[int], npt.NDArray[np.bool_]] | None = None,
 ) -> Duplicates:
-    """Find which documents say what another one already says.
+    """Find the documents that are exact or near duplicates of another document.
 
-    `passes(part)` tells which rows take part (all, when None). `work` is a local folder for scratch files, which a
-    later call trusts only where records, rows that pass, settings, indexes and code are the same.
+    `passes(part)` returns which rows to compare (None: all). `work` is a local folder for scratch files. A later call
+    reuses them only if records, passing rows, settings, indexes and code are the same.
     """
     masks = packed_masks(passes, [part.records for part in documents.parts])
     indexes = open_indexes(settings, documents.folder)
@@ -119,7 +119,7 @@ def find_duplicates(
 
 
 def signed_source(documents: PartSet, part: int, work: Folder, passed: Bits | None) -> Source:
-    """A part of the documents that are compared, once it is signed."""
+    """Return the source of a signed part of the documents to compare."""
     return Source(
         documents=documents,
         part=part,
@@ -146,7 +146,7 @@ def _result_key(
 
 
 def _known_result(work: Folder, key: str, n_parts: int) -> Duplicates | None:
-    """The result of an earlier call with the same key, if all its files are still there with their digests."""
+    """Return the result of an earlier call with the same key, if all its files exist and have their digests."""
     if not work.exists(RESULT):
         return None
     try:

@@ -1,10 +1,10 @@
-"""An index: signatures of a corpus that later builds are compared with, so that it need not be deduplicated again.
+"""The index: signatures of a corpus, kept so that later builds can be deduplicated against it.
 
     part-00000.parquet      id, text_digest, split, has_words: a row for each row of the corpus's part
-    part-00000.signatures   the signatures, row after row: one byte a permutation, or four (datasketch's)
+    part-00000.signatures   the signatures, row after row: one byte per permutation, or four (datasketch's)
 
-It is a part set of kind `signatures` whose parent is the corpus: texts that may be near are read there, for the exact
-Jaccard. Adding to an index is naming another beside it: `--index OCTOBER --index NOVEMBER`.
+An index is a part set of kind `signatures` whose parent is the corpus. The texts of candidates are read from the corpus
+to compute the exact Jaccard. An index is never extended; name several instead: `--index OCTOBER --index NOVEMBER`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _COLUMNS = ("id", "text", "text_digest", "split")
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index that is open, and the corpus it was made of."""
+    """An open index and the corpus it was made from."""
 
     signatures: PartSet
     corpus: PartSet
 
     def sources(self) -> Iterator[Source]:
-        """Its parts, as dedup takes them."""
+        """Yield the parts of the index as sources for dedup."""
         for part, about in enumerate(self.signatures.parts):
             yield Source(
                 documents=self.corpus,
@@ -62,7 +62,7 @@ class Index:
             )
 
     def facts(self, part: int) -> Iterator[pa.RecordBatch]:
-        """Id, digest, in_validation and has_words of a part's documents."""
+        """Yield id, digest, in_validation and has_words of a part's documents."""
         for batch in self.signatures.batches(part, batch_size=FACTS_PER_BATCH):
             place = f"part {part} of '{self.signatures.folder.url}'"
             columns = {"id": batch["id"], "digest": digest_bytes(batch["text_digest"], place)}
@@ -71,19 +71,19 @@ class Index:
 
 
 def signature_file(signatures: PartSet, part: int) -> Path:
-    """The verified file of a part's signatures."""
+    """Return the path of a part's signatures, after verifying the file."""
     return signatures.folder.local_path(signatures.attachment(part, ".signatures"))
 
 
 def value_bytes(signatures: PartSet) -> int:
-    """Bytes of one value of its signatures."""
+    """Return the number of bytes per signature value."""
     return 4 if signatures.recipe["settings"]["signatures"] == DATASKETCH else 1
 
 
 def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
-    """The indexes that the settings name, in an order that is theirs; `named` folders as for `parents_of`.
+    """Open the indexes that the settings name, sorted by hash; `named` folders are passed to `parents_of`.
 
-    InputError when one is damaged, was made with other signatures, or its corpus is not there any more.
+    Raises InputError if an index is damaged, has other signatures, or its corpus is missing.
     """
     found = {index.signatures.hash: index for index in (open_index(url, *named) for url in settings.index)}
     for index in found.values():
@@ -94,13 +94,13 @@ def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
         if differs:
             raise InputError(
                 f"the index '{index.signatures.folder.url}' has {'; '.join(differs)}",
-                "give the settings it was made with, or make it again with --keep-index",
+                "use the settings that it was made with, or make it again with --keep-index",
             )
     return [found[key] for key in sorted(found)]
 
 
 def open_index(url: str, *named: Folder) -> Index:
-    """Open the index at `url` and its corpus; InputError when either is missing, damaged or was replaced."""
+    """Open the index at `url` and its corpus; raises InputError if either is missing, damaged or was replaced."""
     signatures = PartSet.open(url, KIND)
     made_of = {parent["hash"] for parent in signatures.manifest["parents"]}
     for corpus in parents_of(signatures, *named):
@@ -108,13 +108,13 @@ def open_index(url: str, *named: Folder) -> Index:
             _check_rows(signatures, corpus)
             return Index(signatures, corpus)
     raise InputError(
-        f"the corpus that the index '{url}' was made of is not where it was, or is another now: its texts are needed",
-        "put it back, or remove the index and make it again with --keep-index",
+        f"the corpus of the index '{url}' was moved or has changed; dedup has to read its texts",
+        "put the corpus back, or remove the index and make it again with --keep-index",
     )
 
 
 def _check_rows(signatures: PartSet, corpus: PartSet) -> None:
-    """Each part has the rows of the corpus's part, and a signature for each."""
+    """Raise InputError unless each part has as many rows and signatures as the corpus's part."""
     width = int(signatures.recipe["settings"]["permutations"]) * value_bytes(signatures)
     of_corpus = [part.records for part in corpus.parts]
     of_index = [part.records for part in signatures.parts]
@@ -128,8 +128,8 @@ def _check_rows(signatures: PartSet, corpus: PartSet) -> None:
 
 
 def keep_index(corpus: PartSet, url: str, settings: DedupSettings, run: Run) -> PartSet:
-    """Write the index of a corpus to `url`: resumable, and equal for equal corpora."""
-    Folder(url).local_path()  # signatures are read at random places, so they lie on a disk
+    """Write the index of a corpus to `url`; resumable, and the same for equal corpora."""
+    Folder(url).local_path()  # signatures are read at random offsets, so they must be on a local disk
     return run_parts(
         _write_part,
         [
@@ -145,14 +145,14 @@ def keep_index(corpus: PartSet, url: str, settings: DedupSettings, run: Run) -> 
 
 
 def _write_part(context: PartContext, task: PartTask) -> None:
-    """Runs in a worker."""
+    """Write one part of the index, in a worker."""
     name, part, settings = task.payload
     corpus: PartSet = name.open()
     output = context.main
     with open(output.attach(f"part-{task.index:05d}.signatures"), "wb") as file:
         batches = corpus.batches(part, _COLUMNS, FACTS_PER_BATCH // 8)
         for batch, signed in context.apply_to_batches(lambda batch: sign_batch(batch["text"], settings), batches):
-            if isinstance(signed, Failed):  # counted already: it stands there as a text without words
+            if isinstance(signed, Failed):  # counted already; its row is that of a text without words
                 width = settings.permutations * (4 if settings.signatures == DATASKETCH else 1)
                 signatures, has_words = np.zeros((1, width), np.uint8), np.zeros(1, np.bool_)
             else:

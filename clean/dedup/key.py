@@ -1,15 +1,15 @@
-"""The dedup key of a text: its words, without case, accents' encoding, punctuation and layout.
+"""The dedup key of a text: its words, normalised so that case, punctuation, layout and Unicode form don't matter.
 
 1. Each character becomes its NFKD form, is case-folded, and becomes NFKD again: `Ｆｉﬀ` -> `fiff`, `É` -> `e` + accent.
 2. Letters (L*) and numbers (N*) make words. Marks (M*) stay with the letter before them; one that follows none is
    dropped. Format characters (Cf: soft hyphen, zero-width joiners, BOM) are dropped. Everything else ends a word.
-3. In scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter, with its marks, is a unit
-   of its own; `ngrams_of` takes as many of them as make up n words (`clean/unspaced.py`).
-4. Words and such units are joined by one blank.
+3. In scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter, with its marks, is a
+   separate unit; `ngrams_of` takes as many units as make up n words (`clean/unspaced.py`).
+4. Words and units are joined by single spaces.
 
-The rule looks at one character at a time, so it is a table. The native scan has that table built in; it is made from
-this file when the package is built, by the building Python's `unicodedata`, whose version every recipe that uses keys
-names (`UNICODE_VERSION`). This file is the readable twin.
+The rule depends on one character at a time, so it can be stored as a table. The native scan has that table compiled in.
+It is generated from this file when the package is built, with the building Python's `unicodedata`; recipes record its
+version (`UNICODE_VERSION`). This file is the readable twin.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ UNICODE_VERSION = unicodedata.unidata_version
 
 
 class Kind(IntEnum):
-    """What a folded character does to the word before it."""
+    """What a folded character does to the current word."""
 
-    BREAK = 0  # ends it
-    WORD = 1  # goes on with it
-    SINGLE = 2  # is a unit of its own
-    MARK = 3  # goes on with it, and starts none
+    BREAK = 0  # ends the word
+    WORD = 1  # continues the word or starts one
+    SINGLE = 2  # is a separate unit
+    MARK = 3  # continues the word; never starts one
 
 
 def dedup_key(text: str) -> str:
-    """The words of `text`, joined by single blanks; empty when it has none.
+    """Return the words of `text`, joined by single spaces; empty if it has none.
 
     >>> dedup_key("  The “CAFÉ”,\\n\\nre\\u00adopened: Ⅳ") == "the cafe\\u0301 reopened iv"
     True
@@ -57,7 +57,7 @@ def dedup_key(text: str) -> str:
 
 
 def ngrams_of(text: str, n: int) -> list[str]:
-    """The n-grams of the text's words, in text order, each joined by single blanks.
+    """Return the n-grams of the text's words, in text order, each joined by single spaces.
 
     >>> ngrams_of("To be, or NOT to be?", 4), ngrams_of("日本語とGPT2", 2)
     (['to be or not', 'be or not to', 'or not to be'], ['日 本 語 と', '本 語 と gpt2', '語 と gpt2'])
@@ -68,7 +68,7 @@ def ngrams_of(text: str, n: int) -> list[str]:
 
 @functools.lru_cache(maxsize=1 << 16)
 def fold(character: str) -> str:
-    """What one character becomes: letters, numbers, marks, and a blank for whatever ends a word."""
+    """Fold one character to letters, numbers and marks, with a space for each unit that ends a word."""
     decomposed = unicodedata.normalize("NFKD", character).casefold()
     units = unicodedata.normalize("NFKD", decomposed)
     return "".join(unit if _is_of_words(unit) else " " for unit in units if unicodedata.category(unit) != "Cf")
@@ -76,7 +76,7 @@ def fold(character: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)
 def kind_of(unit: str) -> Kind:
-    """The kind of one folded character."""
+    """Return the kind of a folded character."""
     category = unicodedata.category(unit)
     if category[0] == "M":
         return Kind.MARK

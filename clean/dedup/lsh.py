@@ -1,10 +1,11 @@
-"""A kept index as datasketch's `MinHashLSH`, to be asked of one document at a time; in memory or on Redis.
+"""Load a kept index into datasketch's `MinHashLSH`, in memory or on Redis, to query it with single documents.
 
     lsh = load_lsh("october/index")
-    lsh.query(minhash_of("some text", "october/index"))     # ids of documents that may be near it
+    lsh.query(minhash_of("some text", "october/index"))     # ids of possible near duplicates
 
-An index with datasketch's signatures (`--signatures datasketch`) can be asked with anybody's MinHash of datasketch's
-default scheme and seed, made from the same shingles; one with webtext's only with what `minhash_of` makes.
+An index with datasketch's signatures (`--signatures datasketch`) can be queried with any MinHash that has datasketch's
+default scheme and seed and was made from the same shingles. An index with webtext's signatures can be queried only with
+the result of `minhash_of`.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ if TYPE_CHECKING:
     from datasketch import MinHash, MinHashLSH
 
 WEBTEXT_SEED = 0
-"""datasketch refuses to compare seeds that differ; its own is 1."""
+"""datasketch refuses to compare MinHashes of different seeds; its default is 1."""
 
 
 def load_lsh(
     *indexes: str, bands: int = 25, rows: int = 5, storage: Mapping[str, Any] | None = None, buffer: int = 10_000
 ) -> MinHashLSH:
-    """The documents of the indexes in one `MinHashLSH`, those without words left out.
+    """Load the documents of the indexes into one `MinHashLSH`; documents without words are left out.
 
     `storage` is datasketch's `storage_config`, e.g. `{"type": "redis", "basename": b"october", "redis": {"host":
-    "127.0.0.1", "port": 6379}}`; keys are then ids in UTF-8 and nothing is pickled, so attach to a loaded store with
-    `prepickle=False`. InputError when the store has documents, or indexes were not made alike.
+    "127.0.0.1", "port": 6379}}`. In Redis, keys are ids in UTF-8 and nothing is pickled, so attach to a loaded store
+    with `prepickle=False`. Raises InputError if the store already has documents or the indexes have different settings.
     """
     sets = [PartSet.open(index, KIND) for index in indexes]
     if len({str(opened.recipe["settings"]) for opened in sets}) != 1:
-        raise InputError(f"{len(sets)} indexes that were not made alike", "name indexes of the same settings")
+        raise InputError(f"{len(sets)} indexes with different settings", "name indexes with equal settings")
     lsh = _new_lsh(sets[0].recipe["settings"]["permutations"], bands, rows, storage)
     if not lsh.is_empty():
-        raise InputError("the storage holds documents already", "give another 'basename', or remove them")
+        raise InputError("the storage already contains documents", "use another 'basename', or remove the documents")
     as_bytes = storage is not None and storage["type"] != "dict"
     with lsh.insertion_session(buffer_size=buffer) as session:
         for opened in sets:
@@ -62,14 +63,16 @@ def load_lsh(
 
 
 def minhash_of(text: str, index: str) -> MinHash:
-    """The text's MinHash, signed as the documents of the index are."""
+    """Return the MinHash of a text, signed in the same way as the documents of the index."""
     about = PartSet.open(index, KIND).recipe["settings"]
     names = ("shingle_words", "permutations", "signatures")
     settings = DedupSettings(
         **{name: about[name] for name in names}, threshold=1.0, bands=1, rows=1
-    )  # for signing alone
+    )  # threshold and bands don't matter: the settings are only used to sign
     if about_signatures(settings) != about:
-        raise InputError(f"the index '{index}' was made by another version of webtext", "make it again")
+        raise InputError(
+            f"the index '{index}' was made by another version of webtext", "make it again with --keep-index"
+        )
     signatures, _ = sign_batch(pa.array([text]), settings)
     return _minhash(signatures[0])
 

@@ -1,4 +1,4 @@
-"""The outcome of dedup: for each part the rows to drop, and for the report the clusters."""
+"""Write the result of dedup: the rows to drop of each part, and the clusters for the report."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ ROWS = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
-    """What was found, for the report. A cluster is a document that stays and all that were dropped for it."""
+    """Summary for the report. A cluster is a document that stays and all documents that were dropped for it."""
 
-    documents: int  # that took part, without those of indexes
+    documents: int  # compared documents, without those of indexes
     dropped: dict[str, int]  # by reason
-    of_index: int  # of these, for a document of an index
+    of_index: int  # documents dropped for a document of an index
     clusters: int
-    sizes: dict[str, int]  # size of a cluster -> how many have it
+    sizes: dict[str, int]  # cluster size -> number of clusters
     largest: list[tuple[str, int]]  # (id of the document that stays, size), largest first
     counted: dict[str, int]  # see Counted
 
 
 def rows_name(part: int) -> str:
-    """The file of a part's rows to drop."""
+    """Return the name of the file with a part's rows to drop."""
     return f"part-{part:05d}.duplicates"
 
 
 def publish_rows(
     columns: Columns, counted: Counted, work: Folder, scratch: Folder, run: Run
 ) -> tuple[list[str], Clusters]:
-    """Write the rows to drop of each part of the documents; their digests, and the clusters."""
+    """Write the rows to drop of each documents part; return their digests and the clusters."""
     sizes = mapped(scratch.local_path("cluster_sizes"), np.uint32, len(columns))
     dropped: Counter[str] = Counter()
     digests: list[str] = []
@@ -83,12 +83,12 @@ def publish_rows(
     )
     if named.largest and named.largest[0][1] >= GIANT_CLUSTER:
         name, size = named.largest[0]
-        run.console.warn(f"one cluster of near-duplicates holds {size:,} of {n_documents:,} documents: {name}")
+        run.console.warn(f"one cluster of near-duplicates has {size:,} of {n_documents:,} documents: {name}")
     return digests, named
 
 
 def _rows(columns: Columns, start: int, stop: int) -> tuple[pa.Table, Numbers]:
-    """The rows of one part that go, and for each the document that stays."""
+    """Return the rows of a part to drop, and the document that stays in place of each."""
     documents = np.arange(start, stop, dtype=np.uint32)
     best = columns.best[start:stop]
     stays = columns.stays[best]
@@ -108,7 +108,7 @@ def _rows(columns: Columns, start: int, stop: int) -> tuple[pa.Table, Numbers]:
 
 
 def _with_failed(table: pa.Table, columns: Columns, start: int, stop: int) -> pa.Table:
-    """The rows that go, and those that could not be compared, which fail."""
+    """Add the rows that could not be compared, with their failure as the reason."""
     failed = [(each - start, why, "", np.nan) for each, why in columns.failed.items() if start <= each < stop]
     if not failed:
         return table
@@ -117,7 +117,7 @@ def _with_failed(table: pa.Table, columns: Columns, start: int, stop: int) -> pa
 
 
 def _clusters(columns: Columns, sizes: npt.NDArray[np.uint32]) -> tuple[Counter[int], list[tuple[str, int]]]:
-    """How many clusters have each size, and the largest ones; `sizes` counts what went for each document."""
+    """Return the histogram of cluster sizes and the largest clusters; `sizes[d]` documents were dropped for d."""
     histogram: Counter[int] = Counter()
     largest: list[tuple[str, int]] = []
     for places in blocks(0, len(sizes)):

@@ -1,4 +1,4 @@
-"""MinHash as one reads it: the twin of `clean/native`, with equal results, for reading and for tests.
+"""MinHash and the rule of which documents stay: the readable twin of `clean/native`, with equal results.
 
     text --dedup_key--> words --hash_word--> 64-bit words --roll--> shingles --permute, take minima--> signature
 
@@ -23,18 +23,18 @@ MIX_FIRST = 0xBF58476D1CE4E5B9
 MIX_SECOND = 0x94D049BB133111EB
 MASK = (1 << 64) - 1
 
-STAYS, DUPLICATE, DUPLICATE_OF_TRAIN = 0, 1, 2
+KEPT, DUPLICATE, DUPLICATE_OF_TRAIN = 0, 1, 2
 
 
 def shingles(text: str, width: int) -> list[int]:
-    """A 64-bit hash for each n-gram of `width` words; of all words when there are fewer; none of no words."""
+    """Return a 64-bit hash per n-gram of `width` words; a single hash of all words if there are fewer, [] if none."""
     return [
         hash_window([hash_word(word.encode()) for word in shingle.split()]) for shingle in word_shingles(text, width)
     ]
 
 
 def hash_word(word: bytes) -> int:
-    """Eight bytes at a time, little-endian, padded with zeros."""
+    """Hash a word eight bytes at a time, little-endian, padded with zeros."""
     value = GOLDEN
     for start in range(0, len(word), 8):
         value = ((value ^ int.from_bytes(word[start : start + 8], "little")) * MIX_FIRST) & MASK
@@ -43,7 +43,7 @@ def hash_word(word: bytes) -> int:
 
 
 def hash_window(words: Sequence[int]) -> int:
-    """A polynomial in the words, so that the native scan can roll it, then mixed."""
+    """Hash a window of words as a polynomial, so that the native scan can roll it, and mix the result."""
     value = 0
     for word in words:
         value = (value * GOLDEN + word) & MASK
@@ -51,24 +51,24 @@ def hash_window(words: Sequence[int]) -> int:
 
 
 def mix(value: int) -> int:
-    """SplitMix64's finalizer."""
+    """Apply SplitMix64's finalizer."""
     value = ((value ^ value >> 30) * MIX_FIRST) & MASK
     value = ((value ^ value >> 27) * MIX_SECOND) & MASK
     return value ^ value >> 31
 
 
 def permutations(count: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """Odd factors and increments of x -> a * x + b mod 2^32, each a permutation of the 32-bit numbers."""
+    """Return the odd factors and the increments of x -> a * x + b mod 2^32; each is a permutation of 32-bit numbers."""
     random = [mix(GOLDEN * (i + 1) & MASK) for i in range(count)]
     a = np.array([value >> 32 | 1 for value in random], np.uint32)
     return a, np.array([value & 0xFFFFFFFF for value in random], np.uint32)
 
 
 def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint8]:
-    """The low 8 bits of each permutation's minimum over the shingles' high halves; all ones of no shingle.
+    """Return the low 8 bits of each permutation's minimum over the shingles' high halves; all 255 without shingles.
 
-    Two differing minima agree in these bits once in 256, which adds (1 - J) / 256 to the expected agreement
-    (Li and König, "b-bit minwise hashing", 2010): no pair is missed for it.
+    Two different minima agree in these bits once in 256 cases, which adds (1 - J) / 256 to the expected agreement
+    (Li and König, "b-bit minwise hashing", 2010), so no pair is missed because of it.
     """
     values = np.array([value >> 32 for value in shingles(text, width)], np.uint32)
     a, b = permutations(count)
@@ -77,7 +77,7 @@ def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint8]:
 
 
 def word_shingles(text: str, width: int) -> list[str]:
-    """The shingles themselves: n-grams of `width` words, or all words when there are fewer.
+    """Return the shingles as text: n-grams of `width` words, or all words if there are fewer.
 
     >>> word_shingles("A rose is -- a ROSE!", 4)
     ['a rose is a', 'rose is a rose']
@@ -87,7 +87,7 @@ def word_shingles(text: str, width: int) -> list[str]:
 
 
 def datasketch_signature(text: str, width: int, a: npt.NDArray[np.uint32], b: npt.NDArray[np.uint32]) -> list[int]:
-    """The hash values that datasketch 2 has for the shingles: SHA-1, MurmurHash3's finalizer, permuted, the minima."""
+    """Return datasketch 2's hash values of the shingles: SHA-1, then MurmurHash3's finalizer, permutations, minima."""
     values = []
     for shingle in word_shingles(text, width):
         value = int.from_bytes(hashlib.sha1(shingle.encode(), usedforsecurity=False).digest()[:4], "little")
@@ -99,12 +99,12 @@ def datasketch_signature(text: str, width: int, a: npt.NDArray[np.uint32], b: np
 
 
 def shingle_set(text: str, width: int) -> npt.NDArray[np.uint64]:
-    """The distinct shingles, sorted."""
+    """Return the distinct shingle hashes, sorted."""
     return np.unique(np.array(shingles(text, width), np.uint64))
 
 
 def jaccard(left: npt.NDArray[np.uint64], right: npt.NDArray[np.uint64]) -> float:
-    """|left and right| / |left or right| of two sets; 0 when both are empty.
+    """Return |left and right| / |left or right| of two sorted sets; 0 if both are empty.
 
     >>> jaccard(np.array([1, 2, 3], np.uint64), np.array([2, 3, 4], np.uint64))
     0.5
@@ -116,9 +116,9 @@ def jaccard(left: npt.NDArray[np.uint64], right: npt.NDArray[np.uint64]) -> floa
 
 @dataclass(slots=True)
 class Verdicts:
-    """For each node: its fate, the node that stays in its place (-1: itself), exact Jaccard with that node."""
+    """For each node: the decision, the node that stays in its place (-1: itself), exact Jaccard with that node."""
 
-    fate: list[int]
+    decision: list[int]
     stays: list[int]
     similarity: list[float]
 
@@ -132,29 +132,30 @@ def settle(
     min_agreement: int,
     fixed: Sequence[bool] = (),
 ) -> Verdicts:
-    """Decide which nodes stay, from all edges at once (the native twin looks only at those it needs).
+    """Decide which nodes stay, from all edges (the native twin computes only the edges that it needs).
 
-    Nodes are in priority order, the first `n_train` of train, the others of validation. An edge joins two nodes that
-    share a bucket, agree in `min_agreement` places and whose Jaccard is at least `threshold` (two empty sets have 0).
-    Buckets remember all their nodes; natively a full one (`bucket_limit`) forgets later ones, and so their edges there.
+    Nodes are in priority order: first `n_train` train nodes, then the validation nodes. Two nodes have an edge if they
+    share a bucket, their signatures agree in `min_agreement` places, and their Jaccard is at least `threshold` (two
+    empty sets have 0). Here buckets remember all their nodes; a full native bucket (`bucket_limit`) ignores later
+    nodes, so their edges in that bucket are missing.
 
-    A train node is dropped if and only if it has an edge to a train node that stays, or to a fixed one of validation.
-    A validation node is dropped if edges lead from it to a train node, kept or dropped for one of train, on any way
-    through validation; the rest of validation is treated as train was. `fixed` nodes are those of an index: all stay.
+    A train node is dropped if and only if it has an edge to a train node that stays, or to a fixed validation node. A
+    validation node is dropped if a path of edges through validation leads to a train node that stays or was dropped for
+    a train node. The other validation nodes are then decided like train nodes. `fixed` nodes are in an index and stay.
 
-    Each dropped node names one that stays. Wherever several qualify and are equal, the first in priority is named:
+    Each dropped node names a node that stays. Ties go to the first in priority:
 
-    1. of those that stay and that it has an edge to (for a validation node: of train, if any), the most similar;
-    2. a validation node with edges to dropped train nodes only: what the first of these names;
-    3. one joined to train only through others of validation: the first of what those that edges within validation
-       join to it name by 1 and 2. No edge is asked for here or in 2, so their similarity may be anything.
+    1. A node with edges to nodes that stay names the most similar one (a validation node: the most similar of train).
+    2. A validation node whose edges to train lead only to dropped nodes takes the name that the first of these has.
+    3. A validation node that is joined to train only through other validation nodes takes the first of the names that
+       its component has by 1 and 2. In 2 and 3 there need be no edge to the named node, so its similarity may be low.
     """
     edges = _edges(signatures, buckets, sets, threshold, min_agreement)
-    verdicts = Verdicts([STAYS] * len(sets), [-1] * len(sets), [0.0] * len(sets))
+    verdicts = Verdicts([KEPT] * len(sets), [-1] * len(sets), [0.0] * len(sets))
     indexed = {node for node, is_fixed in enumerate(fixed) if is_fixed}
 
     def visit(nodes: Sequence[int]) -> None:
-        """In priority order, drop a node if and only if it has an edge to one that stays."""
+        """Visit nodes in priority order; drop a node if and only if it has an edge to one that stays."""
         kept = set(indexed)
         for node in nodes:
             if node in indexed:
@@ -162,14 +163,14 @@ def settle(
             near = [(-similarity, other) for other, similarity in edges[node].items() if other in kept]
             if near:
                 similarity, other = min(near)
-                verdicts.fate[node], verdicts.stays[node], verdicts.similarity[node] = DUPLICATE, other, -similarity
+                verdicts.decision[node], verdicts.stays[node], verdicts.similarity[node] = DUPLICATE, other, -similarity
             else:
                 kept.add(node)
 
     def train_near(node: int) -> int | None:
-        """The train node that a validation node names by its own edges to train."""
+        """Return the train node that a validation node names because of its own edges to train, by rules 1 and 2."""
         train = sorted(other for other in edges[node] if other < n_train and verdicts.stays[other] < n_train)
-        kept = [other for other in train if verdicts.fate[other] == STAYS]
+        kept = [other for other in train if verdicts.decision[other] == KEPT]
         if kept:
             return min(kept, key=lambda other: (-edges[node][other], other))
         return verdicts.stays[train[0]] if train else None
@@ -179,9 +180,9 @@ def settle(
         named = {node: train for node in component if (train := train_near(node)) is not None}
         for node in component if named else ():
             other = named.get(node, min(named.values()))
-            verdicts.fate[node], verdicts.stays[node] = DUPLICATE_OF_TRAIN, other
+            verdicts.decision[node], verdicts.stays[node] = DUPLICATE_OF_TRAIN, other
             verdicts.similarity[node] = jaccard(sets[node], sets[other])
-    visit([node for node in range(n_train, len(sets)) if verdicts.fate[node] == STAYS])
+    visit([node for node in range(n_train, len(sets)) if verdicts.decision[node] == KEPT])
     return verdicts
 
 
@@ -205,7 +206,7 @@ def _edges(
 
 
 def _components(edges: Sequence[dict[int, float]], nodes: Sequence[int]) -> list[list[int]]:
-    """The connected components of `nodes`, by edges between two of them."""
+    """Return the connected components of `nodes`, using only edges between two of them."""
     among, seen = set(nodes), set[int]()
     components = []
     for start in nodes:
@@ -221,14 +222,14 @@ def _components(edges: Sequence[dict[int, float]], nodes: Sequence[int]) -> list
 
 
 def join(parents: npt.NDArray[np.uint32], left: Sequence[int], right: Sequence[int]) -> None:
-    """Make one component of those of left[i] and right[i]; its root is the smallest member."""
+    """Merge the components of left[i] and right[i], for each i; the root of a component is its smallest member."""
     for one, other in zip(left, right, strict=True):
         low, high = sorted((root(parents, one), root(parents, other)))
         parents[high] = low
 
 
 def root(parents: npt.NDArray[np.uint32], node: int) -> int:
-    """The smallest member of the node's component. `parents` begins as 0, 1, 2, ...
+    """Return the smallest member of the node's component. `parents` is initially 0, 1, 2, ...
 
     >>> parents = np.arange(5, dtype=np.uint32)
     >>> join(parents, [3, 4], [4, 1])

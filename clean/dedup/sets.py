@@ -1,4 +1,7 @@
-"""The shingle sets of candidates: their texts are read once more, part by part, and the sets put into one file."""
+"""Compute the shingle sets of candidates: read their texts again, part by part, and join the sets in one file.
+
+Storing the shingles of all documents in pass 1 instead would take 4.5 KB per document of 570 words.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ VALUE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """The sets of all candidates, one after the other in a file; where each begins, and its size, by document."""
+    """The sets of all candidates, concatenated in a file; the begin and size of each set, by document."""
 
     path: Path
     begins: npt.NDArray[np.uint64]
     sizes: Numbers
 
     def gather(self, documents: Numbers, path: Path) -> tuple[npt.NDArray[np.uint64], Integers, Integers]:
-        """The sets of these documents as (values, begins, ends); the values lie in a mapped file at `path`."""
+        """Return the sets of these documents as (values, begins, ends); the values are in a mapped file at `path`."""
         ends = np.cumsum(self.sizes[documents], dtype=np.int64)
         begins = ends - self.sizes[documents]
         values = mapped(path, np.uint64, int(ends[-1]))
@@ -57,7 +60,7 @@ class _SetTask:
 
 
 def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run) -> Sets:
-    """The sets of the documents that are marked as candidates; files lie in `scratch`."""
+    """Compute the sets of all documents flagged as candidates, in workers; files are written to `scratch`."""
     tasks: list[_SetTask] = []
     starts: list[tuple[int, int]] = []
     digests: dict[int, str] = {}
@@ -86,7 +89,7 @@ def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run
         failed = tasks[failures[0].index]
         raise RunFailed(
             f"part {failed.part} of '{failed.documents.url}' could not be read again: {failures[0].error}",
-            "give the same command again",
+            "rerun the same command",
         )
     path, written = scratch.local_path("sets"), 0
     with open(path, "wb") as joined:
@@ -105,7 +108,7 @@ def shingle_sets(columns: Columns, shingle_words: int, scratch: Folder, run: Run
 
 
 def _sets_of_part(journal: Journal, task: _SetTask) -> tuple[Integers, dict[int, str], str]:
-    """Runs in a worker: writes the sets, returns their sizes, which of them could not be made (these are empty) and SHA-256."""
+    """Write a part's sets, in a worker; return their sizes, why some failed (these are empty), the file's SHA-256."""
     sizes = [np.empty(0, np.int64)]
     failed: dict[int, str] = {}
     n_sets = 0

@@ -1,4 +1,4 @@
-"""Who stays: components of candidates, some at a time, through the native rule (`native/settle.cpp`)."""
+"""Decide which documents stay, a batch of components at a time, with the native rule (`native/settle.cpp`)."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.spill import release
 
 BUCKET_LIMIT = 4096
-"""A bucket remembers so many texts that stay; those beyond are counted (`Counted.beyond_limit`), not compared there."""
+"""Texts that a bucket remembers to compare with; further ones are only counted (`Counted.beyond_limit`)."""
 SHINGLES_AT_A_TIME = 1 << 21
 DOCUMENTS_AT_A_TIME = 1 << 14
-"""Components are settled together up to so many shingles or documents; a larger one is settled alone."""
+"""Components are settled in batches up to this many shingles or documents; a larger component is settled alone."""
 
 
 @dataclass(slots=True)
 class Counted:
-    """What finding near duplicates took."""
+    """Counts of the work to find near duplicates."""
 
-    candidates: int = 0  # distinct texts that met a similar one, or lie in a large bucket
+    candidates: int = 0  # distinct texts that are in a candidate pair or in a large bucket
     verified: int = 0  # pairs whose exact Jaccard was computed
-    beyond_limit: int = 0  # times a full bucket did not remember a text
-    large_buckets: int = 0  # buckets of more texts than are compared pair by pair
-    largest_bucket: int = 0  # texts in it
-    largest_component: int = 0  # texts that had to be settled together
+    beyond_limit: int = 0  # times that a full bucket ignored a text
+    large_buckets: int = 0  # buckets with too many texts to compare pair by pair
+    largest_bucket: int = 0  # texts in the largest bucket
+    largest_component: int = 0  # texts in the largest component
 
 
 def settle_near(columns: Columns, settings: DedupSettings, scratch: Folder, run: Run) -> Counted:
-    """Find near duplicates among the distinct texts: writes `columns.stays` and `columns.similarity`."""
+    """Find near duplicates among the distinct texts; writes `columns.stays` and `columns.similarity`."""
     least = min_agreement(settings.threshold, settings.permutations)
     met = join_candidates(columns, settings, least, scratch.local_path("bands"))
     found = components(columns, scratch.local_path("components"))
@@ -52,7 +52,7 @@ def settle_near(columns: Columns, settings: DedupSettings, scratch: Folder, run:
 
 
 def _batches(found: Iterator[Numbers], sets: Sets) -> Iterator[tuple[Numbers, int]]:
-    """Whole components put together up to the bounds, and the size of the largest in each batch."""
+    """Yield batches of complete components up to the bounds, and the size of the largest component in each batch."""
     waiting: list[Numbers] = []
     n_documents = n_shingles = 0
     for members in found:
@@ -81,7 +81,7 @@ def _settle(
     signatures = np.empty((len(members), columns.permutations), np.uint8)
     signatures[by_number] = columns.signatures_of(members[by_number])
     values, begins, ends = sets.gather(members, scratch.local_path("batch"))
-    fate, stays, similarity, verified, beyond_limit = _minhash.settle(
+    decision, stays, similarity, verified, beyond_limit = _minhash.settle(
         signatures,
         bucket_table(signatures, settings.bands, settings.rows),
         values,
@@ -93,7 +93,7 @@ def _settle(
         min_agreement=least,
         bucket_limit=BUCKET_LIMIT,
     )
-    dropped = fate > 0
+    dropped = decision > 0
     columns.stays[members[dropped]] = members[stays[dropped]]
     columns.similarity[members[dropped]] = similarity[dropped]
     counted.verified += verified

@@ -1,11 +1,11 @@
-"""Pass over a documents part: what dedup must know of each document, in three scratch files per part.
+"""Pass 1 of dedup: write the signatures and facts of each documents part to three scratch files.
 
-    part-00000.signatures    the signatures, one byte a permutation, row after row
+    part-00000.signatures    the signatures, one byte per permutation, row after row
     part-00000.signed        Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words, failed
-    part-00000.signed.json   the SHA-256 of both, and the key: the part's records, the settings and the code that made them
+    part-00000.signed.json   the SHA-256 of both, and the key: a hash of the part's records, the settings and the code
 
-Every row is signed, also those that quality rules drop, so that other thresholds need no second pass. The files are used
-only while the third one, which is written last and removed first, says of them what is true now.
+Every row is signed, including rows that quality rules drop, so that other thresholds don't need a second pass. The
+third file is written last and removed first; the other two are used only while its key and digests match.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Signed = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class SignTask:
-    """One part to be signed."""
+    """A part to sign."""
 
     documents: SetName
     part: int
@@ -57,7 +57,7 @@ class SignTask:
 
     @classmethod
     def all_of(cls, documents: PartSet, work: Folder, settings: DedupSettings) -> list[SignTask]:
-        """The tasks for all parts of a set."""
+        """Return a task for every part of a set."""
         name = SetName.of(documents)
         return [
             cls(name, i, part.records, part.record_digest, work, settings) for i, part in enumerate(documents.parts)
@@ -65,7 +65,7 @@ class SignTask:
 
     @property
     def key(self) -> str:
-        """What the signatures of this part depend on."""
+        """Hash of everything that this part's signatures depend on."""
         return sha256_json(
             {
                 "records": self.record_digest,
@@ -75,7 +75,7 @@ class SignTask:
 
 
 def sign_documents(tasks: Sequence[SignTask], run: Run) -> None:
-    """Sign the parts that have no matching scratch file."""
+    """Sign the parts that don't have matching scratch files yet."""
     missing = [task for task in tasks if not is_signed(task)]
     with run.console.progress(len(missing), "clean.dedup: sign", "parts") as progress:
         failures = run.engine.map(_sign_part, missing, on_done=lambda _index, _result: progress.advance())
@@ -83,12 +83,12 @@ def sign_documents(tasks: Sequence[SignTask], run: Run) -> None:
         raise RunFailed(
             f"part {missing[failures[0].index].part} of '{tasks[0].documents.url}' could not be signed: "
             f"{failures[0].error}",
-            "give the same command again",
+            "rerun the same command",
         )
 
 
 def about_signatures(settings: DedupSettings) -> dict[str, Any]:
-    """What signatures depend on, besides the texts: only those that agree in it can be compared."""
+    """Return everything but the texts that signatures depend on; only signatures with equal values are comparable."""
     return {
         "code_version": CODE_VERSION,
         "shingle_words": settings.shingle_words,
@@ -99,9 +99,9 @@ def about_signatures(settings: DedupSettings) -> dict[str, Any]:
 
 
 def sign_batch(texts: pa.Array, settings: DedupSettings) -> Signed:
-    """Signatures [n, permutations] of texts, and which of them have words.
+    """Return the texts' signatures [n, permutations], and which texts have words, bool [n].
 
-    Values have one byte, or the four of datasketch's hash values; comparisons look at the lowest byte.
+    Signature values are uint8, or datasketch's uint32 hash values; comparisons look at the lowest byte.
     """
     flat, offsets = texts_of(texts)
     if settings.signatures == DATASKETCH:
@@ -119,23 +119,23 @@ SIGNED = pa.schema(
         ("date", pa.int64()),
         ("in_validation", pa.bool_()),
         ("has_words", pa.bool_()),
-        ("failed", pa.string()),  # why the row has no signature; null where it has
+        ("failed", pa.string()),  # why the row has no signature; null if it has one
     ]
 )
 
 
 def signed_name(part: int) -> str:
-    """What is known of a part's documents."""
+    """Return the name of the file with the facts about a part's documents."""
     return f"part-{part:05d}.signed"
 
 
 def signatures_name(part: int) -> str:
-    """The signatures of a part."""
+    """Return the name of the file with a part's signatures."""
     return f"part-{part:05d}.signatures"
 
 
 def read_facts(work: Folder, part: int) -> Iterator[pa.RecordBatch]:
-    """What the scratch file of a part says of its documents, a few thousand at a time."""
+    """Yield the facts about a part's documents from its scratch file, a few thousand documents at a time."""
     with pa.OSFile(str(work.local_path(signed_name(part)))) as source:
         file = pa.ipc.open_file(source)
         for number in range(file.num_record_batches):
@@ -143,21 +143,21 @@ def read_facts(work: Folder, part: int) -> Iterator[pa.RecordBatch]:
 
 
 def read_signatures(work: Folder, part: int, permutations: int) -> npt.NDArray[np.uint8]:
-    """The signatures of a part, [records, permutations], mapped."""
+    """Return the signatures of a part, uint8 [records, permutations], memory-mapped."""
     path = work.local_path(signatures_name(part))
     values = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
     return values.reshape(-1, permutations)
 
 
 def fixed_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """A fixed-size binary array without nulls as [n, bytes of one]."""
+    """Return a fixed-size binary array without nulls as uint8 [n, bytes per value]."""
     width = column.type.byte_width
     values = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     return values[column.offset * width :][: len(column) * width].reshape(-1, width)
 
 
 def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """A string array's bytes and the offsets of its texts in them, as the native core takes them."""
+    """Return the bytes of a string array and the offsets [n + 1] of its texts, the form that the native core takes."""
     _, offsets, data = column.buffers()
     if len(column) == 0:
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
@@ -167,7 +167,7 @@ def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 def is_signed(task: SignTask) -> bool:
-    """Whether the part's scratch files are there, whole, and made as they would be made now."""
+    """Whether the part's scratch files exist, are intact and have the current key."""
     try:
         entry = task.work.read_object(_entry_name(task.part))
         return entry.get("key") == task.key and entry == _entry(task)
@@ -180,7 +180,7 @@ def _entry_name(part: int) -> str:
 
 
 def _entry(task: SignTask) -> dict[str, str]:
-    """The key, and the SHA-256 of each scratch file as it is now."""
+    """Return the key, and the current SHA-256 of each scratch file."""
     entry = {"key": task.key}
     for name in (signatures_name(task.part), signed_name(task.part)):
         with task.work.open(name) as file:
@@ -189,14 +189,14 @@ def _entry(task: SignTask) -> dict[str, str]:
 
 
 def _sign_part(journal: Journal, task: SignTask) -> None:
-    """Runs in a worker."""
+    """Sign one part, in a worker."""
     documents = task.documents.open()
     limit = max_text_bytes(documents)
     batches = journal.apply_to_batches(
         lambda batch: sign_batch(shortened(batch["text"], limit)[0], task.settings),
         documents.batches(task.part, _COLUMNS, TEXTS_PER_BATCH),
     )
-    if journal.only is not None:  # a retry of one row makes nothing to be used
+    if journal.only is not None:  # a retry of a single row writes no files
         for _ in batches:
             pass
         return
@@ -218,7 +218,7 @@ def _signed(
 ) -> Iterator[pa.RecordBatch]:
     for batch, signed in batches:
         failed = shortened(batch["text"], limit)[1]
-        if isinstance(signed, Failed):  # its row keeps signatures row for row with documents
+        if isinstance(signed, Failed):  # write an empty row, so that signatures match the documents row for row
             failed = pa.array([signed.reason])
             signed = np.zeros((1, task.settings.permutations), np.uint8), np.zeros(1, np.bool_)
         values, has_words = signed
@@ -242,12 +242,12 @@ def _in_batches(small: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def in_validation(split: pa.Array) -> pa.Array:
-    """Whether each document is held out."""
+    """Return which documents are in the validation split."""
     return pc.equal(split, "validation")
 
 
 def digest_bytes(column: pa.Array, place: str) -> pa.Array:
-    """The 16 bytes that each text digest stands for; InputError names the place where one is none."""
+    """Convert hex text digests to their 16 bytes; raises InputError with `place` if one isn't a digest."""
     digits, offsets = texts_of(column)
     digits = digits[offsets[0] : offsets[-1]]
     if (np.diff(offsets) != ID_HEX_DIGITS).any() or not np.isin(digits, _HEX_DIGITS).all():

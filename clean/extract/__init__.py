@@ -1,1 +1,1 @@
-"""Pages to documents: bodies are decoded, bounded, parsed and turned into text."""
+"""Turn pages into documents: decode bodies, check bounds, parse HTML and extract the main text."""

@@ -1,7 +1,7 @@
-"""One decoded HTTP body to a document's text and title: what kind of body it is, its charset, its bounds, its extractor.
+"""Extract text and metadata from one HTTP body (content coding already undone): kind, charset, bounds, extractor.
 
-A body is HTML or text by its Content-Type; where that is missing, generic or plainly wrong, by its first bytes
-(WHATWG MIME Sniffing §7.1), never by a guess from elsewhere. text/plain and Markdown pass without an extractor.
+The Content-Type decides whether a body is HTML or text. If it is missing, generic or clearly wrong, the first bytes
+decide (WHATWG MIME Sniffing §7.1). text/plain and Markdown need no extractor.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BINARY_STARTS = (
     b"ID3",
     b"\x7fELF",
 )
-_HEADER_BYTES = 1445  # what WHATWG MIME Sniffing looks at
+_HEADER_BYTES = 1445  # length of the resource header in WHATWG MIME Sniffing
 _BINARY_BYTES = bytes({*range(0x20)} - {*b"\t\n\x0c\r\x1b"})
 _BYTE_ORDER_MARKS = (b"\xfe\xff", b"\xff\xfe", b"\xef\xbb\xbf")
 _BEFORE_TAG = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<!--.{0,4096}?-->|<\?xml[^>]{0,512}>)*", re.DOTALL)
@@ -55,16 +55,16 @@ _HTML_TAG = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractSettings:
-    """What becomes of a page."""
+    """How pages are extracted, and which are rejected."""
 
-    max_body_bytes: int = setting(10_000_000, "refuse pages whose decoded body is larger")
+    max_body_bytes: int = setting(10_000_000, "reject pages whose decoded body is larger")
     max_text_bytes: int = setting(
-        MAX_TEXT_BYTES, "drop documents, pages' or imported, whose text has more bytes in UTF-8"
+        MAX_TEXT_BYTES, "drop documents, extracted or imported, whose text is longer in UTF-8 bytes"
     )
-    max_nodes: int = setting(250_000, "refuse HTML with more tags")
-    max_depth: int = setting(250, "refuse HTML with elements nested deeper; at most 255, where the parser stops")
+    max_nodes: int = setting(250_000, "reject HTML with more tags")
+    max_depth: int = setting(250, "reject HTML with more deeply nested elements; at most 255, where the parser stops")
     extractor: str = setting(
-        "trafilatura", "what takes the main text out of HTML: trafilatura, or resiliparse, faster and less exact"
+        "trafilatura", "main-text extractor: trafilatura, or resiliparse, which is faster and less accurate"
     )
     obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'")
     obey_tdm_reservation: bool = setting(True, "drop pages whose header or meta tag 'tdm-reservation' is 1")
@@ -77,39 +77,39 @@ class ExtractSettings:
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "it must be above 0")
         if self.max_depth > MAX_PARSER_DEPTH:
-            raise ConfigError(f"max_depth is {self.max_depth}", f"the parser stops at {MAX_PARSER_DEPTH}")
+            raise ConfigError(f"max_depth is {self.max_depth}", f"it must be at most {MAX_PARSER_DEPTH}")
         if self.extractor not in EXTRACTORS:
             raise ConfigError(f"unknown extractor '{self.extractor}'", did_you_mean(self.extractor, EXTRACTORS))
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a body holds: text by the rule of `clean/text.py`, and what the page states of itself."""
+    """The text of a body, normalised by `clean/text.py`, and the page's own metadata."""
 
     text: str
     title: str | None = None
     author: str | None = None
     published: int | None = None
-    """UTC seconds, midnight where only a day is given."""
+    """UTC seconds; midnight if the page states only a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A body that is no document, and the reason."""
+    """A body that doesn't become a document, and the drop reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A body that could not be processed, and why."""
+    """A body that could not be processed; it is counted as failed with this reason."""
 
     reason: str
     cause: str
 
 
 def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> Body | Dropped | Refused:
-    """The document in a decoded body; a pure function of its arguments and of the libraries' versions."""
+    """Extract the document from a decoded body; the result depends only on the arguments and library versions."""
     from webtext.clean.extract.html import TooMuch, extract_html
 
     if len(body) > settings.max_body_bytes:
@@ -139,14 +139,14 @@ def _clean(name: str | None) -> str | None:
 
 
 def prepare(settings: ExtractSettings) -> None:
-    """Load what `extract_body` needs, before anybody looks at the clock."""
+    """Load the libraries that `extract_body` needs, so that the first page isn't charged with the time."""
     extract_body(b"<html><p>a page<p>with text", "text/html", settings)
 
 
 def body_kind(body: bytes, content_type: str) -> Kind | None:
-    """Whether a body is HTML, text or neither.
+    """Return whether a body is HTML, text or neither.
 
-    >>> body_kind(b"\\n<!doctype HTML><p>hello", ""), body_kind(b"# hello", "text/markdown"), body_kind(b"%PDF-1.7", "text/html")
+    >>> body_kind(b"\\n<!doctype HTML><p>hi", ""), body_kind(b"# hi", "text/markdown"), body_kind(b"%PDF-", "text/html")
     ('html', 'text', None)
     """
     media_type = content_type.partition(";")[0].strip().lower()
@@ -164,9 +164,9 @@ def body_kind(body: bytes, content_type: str) -> Kind | None:
 
 
 def _is_binary(body: bytes, content_type: str) -> bool:
-    """Whether what says it is text is none: more than one in a hundred of its first bytes is no character of any text.
+    """Whether a body declared as text is binary: more than 1 % of its first bytes are control bytes.
 
-    (WHATWG MIME Sniffing §7.2 lets one such byte decide, which is harsh to a text with a stray NUL.)
+    In WHATWG MIME Sniffing §7.2 one such byte is enough, which would reject a text with a single stray NUL.
     """
     if body.startswith(_BYTE_ORDER_MARKS) or "utf-16" in content_type.lower() or "utf-32" in content_type.lower():
         return False

@@ -1,8 +1,8 @@
-"""Main text by resiliparse: several times as fast as trafilatura, and less exact (the table in clean/README.md).
+"""Main text by resiliparse, which is several times as fast as trafilatura and less accurate.
 
-resiliparse parses HTML as browsers do. There a formatting element that is not closed is opened again in every block that
-follows: 240 open `<b>` before 20,000 `<div>` became 1.9 GB. So it is given the bounded tree written out again, where each
-element is closed in its place, and no tree in which more than MAX_FORMATTING_DEPTH of them hold one another.
+resiliparse parses HTML like a browser. A browser reopens an unclosed formatting element in every following block: 240
+open `<b>` before 20,000 `<div>` took 1.9 GB. So we pass it our bounded tree, serialised with every element closed, and
+reject trees in which formatting elements are nested deeper than MAX_FORMATTING_DEPTH.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from resiliparse.extract.html2text import extract_plain_text
 
 MAX_FORMATTING_DEPTH = 10  # the deepest of 467 evaluation pages has 4
 _FORMATTING = ("b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u")
-"""HTML standard §13.2.4.3; without `a` and `nobr`, of which the next one closes the one before."""
+"""HTML standard §13.2.4.3, without `a` and `nobr`, because the next `a` or `nobr` closes an open one."""
 _SKIPPED = [
     "aside",
     "nav",
@@ -34,7 +34,10 @@ _SKIPPED = [
 
 
 def resiliparse_text(tree: Any) -> str:
-    """Main text of a parsed page (changed in place); empty when there is none. See `nests_formatting` first."""
+    """Return the main text of a parsed page, which is changed in place; empty if there is none.
+
+    Call `nests_formatting` first.
+    """
     etree.strip_elements(tree, "script", "style", with_tail=False)
     return extract_plain_text(
         etree.tostring(tree, method="html", encoding="unicode"),
@@ -47,7 +50,7 @@ def resiliparse_text(tree: Any) -> str:
 
 
 def nests_formatting(tree: Any) -> bool:
-    """Whether more than MAX_FORMATTING_DEPTH formatting elements hold one another."""
+    """Whether formatting elements are nested deeper than MAX_FORMATTING_DEPTH."""
     depths: dict[Any, int] = {}
     for element in tree.iter(*_FORMATTING):
         depth = depths[element] = 1 + depths.get(next(element.iterancestors(*_FORMATTING), None), 0)

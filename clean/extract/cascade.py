@@ -1,14 +1,15 @@
-"""trafilatura's sequence of extractors without the steps whose outcome is known beforehand; the text is the same.
+"""trafilatura's sequence of extractors, without the steps that can't change the result.
 
-trafilatura takes the main text by rules, holds it against readability's and, where it is short or unclean, justext's;
-a text that is still short gives way to a plain dump, and one that covers little of the page is tried again in recall
-mode (`trafilatura.core`, with comments off). Each step works on a copy of the whole tree. Here a step is left out
+trafilatura extracts the main text by rules and compares it with readability's and, if it is short or unclean, with
+justext's. A text that is still short is replaced by a plain dump. If the text covers little of the page, extraction is
+repeated in recall mode (`trafilatura.core`, with comments off). Each step works on a copy of the entire tree. Here a
+step is skipped
 
-- when nothing in the page can match what it prunes (a name that stands nowhere in the source);
-- when it can win with more text only, and the page has not that much: no extractor finds more text than there is.
+- if nothing in the page can match what it prunes, because the name doesn't occur in the source;
+- if it wins only with more text than the page has, because no extractor finds more text than there is.
 
-Same text means: with trafilatura 2.3.1 on all evaluation pages of which the charset is read alike (`tests/bench/
-bench_extract.py` counts them), but for a page whose source writes a class name in character references.
+The text equals that of trafilatura 2.3.1 on all evaluation pages whose charset both decode alike (`tests/bench/
+bench_extract.py` counts them), except on a page whose source writes a class name in character references.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from webtext.clean.extract.trafilatura_twin import (
     tree_cleaning,
 )
 
-_FORUM = "DiscussionForumPosting"  # schema.org: what is elsewhere a comment is here the page
+_FORUM = "DiscussionForumPosting"  # schema.org: on such a page the comments are the content
 _PRUNED_FIRST = ("mvp-post-add", "infinite-scroll", "infinitescroll", "elementor-share-buttons")
 _COMMENTS = ("article-comments", "post-comments", "comol", "disqus_thread", "dsq-comments")
-_COMMENT = re.compile(r"""omment(?!ary)(?<=["'=][Cc]omment)""")  # the letters first: they are looked for fastest
+_COMMENT = re.compile(r"""omment(?!ary)(?<=["'=][Cc]omment)""")  # letters first: a literal prefix is found fastest
 _UNCLEAN = etree.XPath(SANITIZED_XPATH)
 _PARAGRAPH_TEXT = etree.XPath("boolean(.//p//text())")
 _N_TABLES = etree.XPath("count(.//table)")
@@ -55,16 +56,16 @@ _N_ELEMENTS = etree.XPath("count(//*)")
 
 
 def main_text(tree: Any, html: str, *, fast: bool = False) -> str:
-    """Main text of the page whose source is `html` and whose tree is `tree` (changed in place); empty when there is none.
+    """Return the main text of the page with source `html` and tree `tree` (changed in place); empty if there is none.
 
-    `fast` leaves out readability and justext.
+    `fast` skips readability and justext.
     """
     options = _options(fast=fast)
     if any(name in html for name in _PRUNED_FIRST):
         tree = prune_unwanted_nodes(tree, RAW_TREE_PRUNE_XPATH)
     if _FORUM not in html and (_COMMENT.search(html) or any(name in html for name in _COMMENTS)):
         tree = prune_unwanted_nodes(tree, REMOVE_COMMENTS_AND_LISTS)
-    for element in list(tree.iter("script", "style")):  # once, not in each copy; JSON-LD is read where all else fails
+    for element in list(tree.iter("script", "style")):  # here, not in each copy; keep JSON-LD, which `baseline` reads
         if element.tag == "style" or element.get("type") != "application/ld+json":
             delete_element(element)
     body, text = extract_content(lambda: convert_tags(tree_cleaning(copy(tree), options), options), options)
@@ -81,7 +82,7 @@ def main_text(tree: Any, html: str, *, fast: bool = False) -> str:
 
 
 def _compared(tree: Any, body: Any, text: str, n_page: int, options: Extractor) -> tuple[Any, str]:
-    """The text, or readability's or justext's where one of them displaces it; the page has `n_page` characters in all."""
+    """Return the text, or readability's or justext's if one of them is better; the page has `n_page` characters."""
     if (
         len(text) < options.min_extracted_size
         or not _PARAGRAPH_TEXT(body)
@@ -89,18 +90,18 @@ def _compared(tree: Any, body: Any, text: str, n_page: int, options: Extractor) 
         or _UNCLEAN(body)
     ):
         return compare_extraction(tree_cleaning(copy(tree), options), copy(tree), body, text, options)
-    if n_page <= 2 * len(text):  # readability needs more than twice the text
+    if n_page <= 2 * len(text):  # readability wins only with more than twice the text
         return body, text
     raw = copy(tree)
     etree.strip_elements(raw, "script", with_tail=False)
-    remove_unlikely_candidates(raw)  # the first thing it does, and again later
+    remove_unlikely_candidates(raw)  # readability's own first step; repeating it later is harmless
     if _n_characters(raw) <= 2 * len(text):
         return body, text
     return compare_extraction(tree_cleaning(copy(tree), options), raw, body, text, options)
 
 
 def _n_characters(tree: Any) -> int:
-    """Characters of the page's text, runs of white space as one; at least as many as there are without scripts."""
+    """Return an upper bound on the characters of the page's text without scripts, each run of whitespace as one."""
     scripts = sum(_n_of_text(element.text or "") for element in tree.iter("script"))
     return _n_of_text(tree.text_content()) - scripts
 
@@ -110,7 +111,7 @@ def _n_of_text(text: str) -> int:
 
 
 def _retried(tree: Any, body: Any, text: str, options: Extractor) -> tuple[Any, str]:
-    """The text, or a much longer one where it covers little of the page: in recall mode, or justext's."""
+    """Return the text, or a much longer one (in recall mode, or justext's) if it covers little of the page."""
     if not 0 < len(text) < ESCALATION_PAGE_SHARE * len(html2txt(tree)):
         return body, text
     recall = _options(fast=options.fast, recall=True)
@@ -128,8 +129,8 @@ def _retried(tree: Any, body: Any, text: str, options: Extractor) -> tuple[Any, 
 
 @functools.cache
 def _options(*, fast: bool, recall: bool = False) -> Extractor:
-    """Chosen by `tests/bench/bench_extract.py`: see the table in clean/README.md."""
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it reports each page it finds nothing on
+    """Return trafilatura's options; `tests/bench/bench_extract.py` compares them with others."""
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it logs every page without text
     return Extractor(
         output_format="python", comments=False, tables=True, formatting=False, dedup=False, fast=fast, recall=recall
     )

@@ -1,8 +1,8 @@
-"""Bytes to text as browsers do it, with a guess where the page says nothing or something untrue.
+"""Decode bytes to text like a browser; detect the encoding if the page declares none or a wrong one.
 
-Order: byte order mark; valid UTF-8 with a character beyond ASCII (bytes in any other encoding are hardly ever valid UTF-8,
-while servers often declare the wrong one); the HTTP header; the `<meta>` tag; then detection, then windows-1252.
-Labels mean what the WHATWG Encoding Standard says: "iso-8859-1" and "ascii" are windows-1252, "gb2312" is gb18030.
+The order is: byte order mark; valid UTF-8 with a non-ASCII character (text in another encoding is hardly ever valid
+UTF-8, while servers often declare a wrong encoding); the HTTP header; the `<meta>` tag; detection; windows-1252.
+Labels have the meaning of the WHATWG Encoding Standard: "iso-8859-1" and "ascii" are windows-1252, "gb2312" is gb18030.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 META_BYTES = 4096  # the standard looks at 1,024 bytes; pages put long comments and scripts before the tag
 DETECTION_BYTES = 16_384
-MAX_REPLACED_RATIO = 0.1  # above this share of characters that decode to nothing, the body is no text
+MAX_REPLACED_RATIO = 0.1  # above this share of undecodable characters, the body is not text
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _META = re.compile(
@@ -20,7 +20,7 @@ _META = re.compile(
 )
 _PARAMETER = re.compile(r"""charset\s*=\s*["']?\s*([\w:.()-]{2,40})""", re.IGNORECASE)
 
-# Python's codec -> the one that reads all that the standard's encoding of this label does, where it differs.
+# Python's codec -> the codec that covers everything in the standard's encoding of this label, if it differs.
 _WIDER = {
     "cp1252": "windows-1252",
     "gb2312": "gb18030",
@@ -30,15 +30,15 @@ _WIDER = {
     "shift_jis": "cp932",
     "iso8859-11": "cp874",
 }
-_NOT_MAPPED = {"x-mac-cyrillic": "mac-cyrillic", "x-mac-ukrainian": "mac-cyrillic"}  # by resiliparse
+_NOT_MAPPED = {"x-mac-cyrillic": "mac-cyrillic", "x-mac-ukrainian": "mac-cyrillic"}  # missing in resiliparse
 
 
 class Undecodable(ValueError):
-    """The body is no text in any encoding that was tried."""
+    """The body is not text in any encoding that was tried."""
 
 
 def decode(body: bytes, content_type: str = "") -> str:
-    """The body as text, without byte order mark; Undecodable when too much of it is no character.
+    """Decode a body to text, without a byte order mark; raises Undecodable if too many characters are invalid.
 
     >>> decode("naïve".encode("latin-1"), "text/html; charset=ISO-8859-1")
     'naïve'
@@ -54,7 +54,7 @@ def decode(body: bytes, content_type: str = "") -> str:
             return body.decode(codec)
         except UnicodeDecodeError:
             continue
-    for codec in declared:  # a few bad bytes in a page that says what it is
+    for codec in declared:  # a few bad bytes don't disprove the declared encoding
         text = body.decode(codec, "replace")
         if text.count("\ufffd") <= 0.01 * len(text):
             return text
@@ -62,7 +62,7 @@ def decode(body: bytes, content_type: str = "") -> str:
 
 
 def codec_of(label: str) -> str | None:
-    """Python's codec for a WHATWG label; None for any other one: Python has codecs that take quadratic time.
+    """Return Python's codec for a WHATWG label, else None, because some of Python's codecs take quadratic time.
 
     >>> codec_of(" Latin1 "), codec_of("punycode")
     ('windows-1252', None)
@@ -84,13 +84,13 @@ def _meta_codec(body: bytes) -> str | None:
     codec = codec_of(match[1].decode("ascii", "replace")) if match else None
     return (
         "utf-8" if codec and codec.startswith("utf-16") else codec
-    )  # bytes in which the tag can be read are not UTF-16
+    )  # if the tag can be found in the bytes, they are not UTF-16
 
 
 def _detected(body: bytes) -> str:
     from charset_normalizer import from_bytes
 
-    # Markup is ASCII in nearly every encoding and drowns what tells them apart: look at the bytes beyond it.
+    # Markup is ASCII in nearly every encoding and hides the differences, so sample around non-ASCII bytes.
     sample = re.sub(rb"<[^<>]*>", b" ", body)
     beyond_ascii = re.search(rb"[\x80-\xff]", sample)
     start = max(0, beyond_ascii.start() - 256) if beyond_ascii else 0

@@ -1,10 +1,11 @@
-"""trafilatura's XPath expressions over names (class, id, role, ...) as Python: the same elements in the same order, faster.
+"""A fast Python interpreter for trafilatura's XPath expressions over class, id, role and other attributes.
 
-XPath calls Python for each `re:test` of each element, some 6 ms a page. Here an expression is taken apart once, and what it
-asks of an attribute's value is remembered, since a site's pages have few distinct values. Read are unions of `.//TAG` with
-predicates, each a disjunction of `self::TAG`, `not(self::TAG or ...)`, `@NAME`, `@NAME='TEXT'`, and `re:test`, `contains` and
-`starts-with` of an attribute, of the first of several (`@id|@class`: the one that stands first in the source) or of one
-translated. What is written otherwise stays XPath.
+XPath calls Python for each `re:test` of each element, which takes about 6 ms per page. Here an expression is parsed
+once, and its answer for each attribute value is cached, because a site's pages have few distinct values. It selects the
+same elements in the same order. Supported are unions of `.//TAG` with predicates. A predicate is a disjunction of
+`self::TAG`, `not(self::TAG or ...)`, `@NAME`, `@NAME='TEXT'`, and `re:test`, `contains` and `starts-with` on an
+attribute, on the first of several (`@id|@class`: the first in the source) or on a translated one. Other expressions
+stay XPath.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lxml.etree import XPath
 
 MAX_ANSWERS = 8192
 MAX_REMEMBERED_CHARACTERS = 200
-"""Of a value: a longer one is asked each time, so that answers take some megabytes at most."""
+"""Longest attribute value whose answer is cached, so that a cache takes a few megabytes at most."""
 
 _STEP = re.compile(r"\.//(\*|\w+)")
 _SELF = re.compile(r"self::(\w+)")
@@ -34,11 +35,11 @@ Test = Callable[[str], bool]
 
 
 class Unread(ValueError):
-    """An expression of another form."""
+    """The expression has an unsupported form."""
 
 
 class Expression:
-    """Elements below a tree that an XPath expression selects; a list in document order, or an iterator if `lazy`."""
+    """Selects the elements of a tree like an XPath expression; returns a list in document order, or a lazy iterator."""
 
     def __init__(self, path: str, *, lazy: bool = False) -> None:
         self._lazy = lazy
@@ -76,9 +77,12 @@ class Expression:
 
 
 def expression(path: XPath, *, first: bool = False) -> Any:
-    """What selects the same as `path`; where only the first element is asked for, with `first`, an iterator that stops there."""
+    """Return a fast equivalent of `path`, or `path` itself if it is unsupported.
+
+    With `first`, for callers that need only the first element, the result returns a lazy iterator.
+    """
     text = path.path
-    if first:  # `(.//A)[1]|(.//B)[1]`: of all, the first is the first of A or B
+    if first:  # `(.//A)[1]|(.//B)[1]`: the first element of all is the first of A or of B
         parts = [part.removesuffix("[1]") for part in _split(text, _UNION)]
         text = "|".join(part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in parts)
     try:
@@ -99,12 +103,12 @@ class _Branch:
         if not named and predicates and all(map(_SELF.fullmatch, _split(predicates[0], _OR))):
             named = _SELF.findall(predicates.pop(0))
         self.tags = frozenset(named)
-        """None of them means any."""
+        """Empty means any tag."""
         self.predicates = [_Predicate(each) for each in predicates]
         self.needs_attributes = any(each.excluded is None for each in self.predicates)
         simple = len(self.predicates) == 1 and self.needs_attributes
         self.answers = self.predicates[0].answers if simple else None
-        """Where it is one predicate over attributes."""
+        """Set if the branch is a single predicate over attributes."""
 
     def selects(self, tag: str, attributes: Sequence[tuple[str, str]]) -> bool:
         if self.tags and tag not in self.tags:
@@ -113,7 +117,7 @@ class _Branch:
 
 
 class _Predicate:
-    """Clauses of which one has to hold."""
+    """A disjunction of clauses."""
 
     def __init__(self, text: str) -> None:
         self.excluded: frozenset[str] | None = None
@@ -141,12 +145,12 @@ class _Predicate:
 
 
 def _is_first(name: str, attributes: Sequence[tuple[str, str]], unions: Sequence[frozenset[str]]) -> bool:
-    """Whether the attribute is, of one of these unions, the first that stands in the source."""
+    """Whether the attribute is the first of one of these unions in the source."""
     return any(next(other for other, _ in attributes if other in union) == name for union in unions)
 
 
 class _Answers(dict[str, Any]):
-    """Value -> True where it decides; the unions of attributes of which it has to be the first; or nothing."""
+    """Cache: value -> True if it matches, or the unions in which its attribute must come first (empty: no match)."""
 
     def __init__(self, tests: Sequence[tuple[Test, frozenset[str]]]) -> None:
         super().__init__()
@@ -163,7 +167,7 @@ class _Answers(dict[str, Any]):
 
 
 def _clause(text: str) -> tuple[frozenset[str], Test]:
-    """The attributes of a clause, and what it asks of the first of them that an element has."""
+    """Parse a clause to its attributes, and a test for the first of them that an element has."""
     if found := _PRESENT.fullmatch(text):
         return frozenset({found[1]}), lambda _: True
     if found := _EQUAL.fullmatch(text):
@@ -195,7 +199,7 @@ def _test(function: str, literal: str, flags: str = "") -> Test:
         return lambda value: value.startswith(literal)
     search = re.compile(literal, re.IGNORECASE if flags else 0).search
     if search(""):
-        raise Unread(literal)  # it would hold where the attribute is missing
+        raise Unread(literal)  # in XPath it would match elements without the attribute
     return lambda value: search(value) is not None
 
 
@@ -204,7 +208,7 @@ def _of_translated(test: Test, table: Mapping[int, int]) -> Test:
 
 
 def _bracketed(text: str) -> list[str]:
-    """The contents of `[...][...]`."""
+    """Return the contents of `[...][...]`."""
     text, predicates = text.strip(), []
     while text:
         end = _end(text)
@@ -214,14 +218,14 @@ def _bracketed(text: str) -> list[str]:
 
 
 def _end(text: str) -> int:
-    """Where the bracket that the text begins with is closed."""
+    """Return the position of the bracket that closes the first one."""
     if not text.startswith("["):
         raise Unread(text)
     return next(place for place, level in _levels(text) if level == 0 and text[place] == "]")
 
 
 def _split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """The parts between separators that stand in no brackets and in no literal."""
+    """Split at separators outside brackets and literals."""
     outside = {place for place, level in _levels(text) if level == 0}
     between = [each.span() for each in separator.finditer(text) if each.start() in outside]
     starts, ends = [0, *(end for _, end in between)], [*(start for start, _ in between), len(text)]
@@ -229,7 +233,7 @@ def _split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _levels(text: str) -> Iterator[tuple[int, int]]:
-    """Each place outside literals, and how many brackets are open behind it."""
+    """Yield each position outside literals, and how many brackets are open after it."""
     level, quoted = 0, False
     for place, character in enumerate(text):
         if character == "'":

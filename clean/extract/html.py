@@ -1,19 +1,19 @@
-"""HTML to a tree, inside bounds that hold before and after parsing; the tree to text and metadata.
+"""Parse HTML within bounds that are checked before and after parsing, and extract its text and metadata.
 
-What each bound is for, measured with lxml 6.1.3 (libxml2 2.14.6):
+The reason for each bound, measured with lxml 6.1.3 (libxml2 2.14.6):
 
-nodes       extraction makes several copies of the tree; every `<` can begin at most one node. Above MAX_FALLBACK_NODES
-            trafilatura's second opinion (justext) is not asked: its time grows with the square of the paragraphs
-attributes  attributes of one tag are compared pairwise: 20,000 take 0.4 s, 500,000 take minutes; the bound is on the
-            sum of squares, since a script with a `<` looks like a tag to a scan this plain (10,546 "attributes" met)
-depth       at 256 levels the parser leaves out the rest of the page without a word, so a tree that deep is refused
-cells       a table's `colspan` and `rowspan` promise cells that are not there
-siblings    what is taken out leaves the text behind it to its sibling before, which is copied each time: 10,000 empty
-            tags with 100 letters behind each took 6 s; so did a list of 10,000 items, whose time grows with its square
+nodes       Extraction copies the tree several times; every `<` can begin at most one node. Above MAX_FALLBACK_NODES,
+            readability and justext are skipped, because the time of justext is quadratic in the number of paragraphs.
+attributes  libxml2 compares the attributes of a tag pairwise: 20,000 take 0.4 s, 500,000 take minutes. The bound is on
+            the sum of squares, because our plain scan takes a `<` in a script for a tag (10,546 "attributes" seen).
+depth       At 256 levels the parser silently drops the rest of the page, so such a tree is rejected.
+cells       `colspan` and `rowspan` declare more cells than a table contains.
+siblings    The text after a removed element is appended to the previous sibling's, which copies it each time: 10,000
+            empty tags with 100 letters after each took 6 s. A list of 10,000 items also did; its time is quadratic.
 
-The page is parsed once, and all look at the same tree. trafilatura keeps a few caches of pure functions and no other
-state: its `deduplicate` remembers earlier pages of the process, so texts would depend on the order of pages; it stays
-off. Its date search asks the clock; `metadata.py` reads what the page states.
+The page is parsed once; text and metadata come from the same tree. trafilatura has a few caches of pure functions and
+no other state that we use. Its `deduplicate` is off, because it remembers earlier pages, so texts would depend on the
+order of pages. Its date search depends on the clock, so `metadata.py` reads the dates that the page states instead.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from webtext.clean.extract.lead import with_lead
 from webtext.clean.extract.metadata import Metadata, read_metadata
 
 MAX_MERGED_CHARACTERS = 3_000_000_000
-"""Elements of one parent that are empty or never text, times the characters between all of them."""
+"""Bound on the removable (empty or non-text) children of an element, times the characters between its children."""
 MAX_LIST_ITEMS = 10_000
 PARSER_DEPTH = 256
-"""libxml2 opens no element deeper than this: a tree as deep may have lost the rest of its page."""
+"""libxml2 opens no deeper element, so a tree of this depth may lack the rest of its page."""
 MAX_ATTRIBUTE_PAIRS = 30_000**2  # about a second
 MAX_SPANNED_CELLS = 10_000
-"""Over a page. 5,000 cells of 1,000 columns, as many as the HTML standard allows one, took 12 s."""
+"""Total per page. 5,000 cells of 1,000 columns each, the HTML standard's maximum per cell, took 12 s."""
 MAX_FALLBACK_NODES = 20_000
 """The largest of 467 evaluation pages has 19,629; 32,000 tags in tables took 5 s, nearly all of it in justext."""
 
-_START_CHARACTERS = 16_384  # trafilatura mends the doctype and the html tag, which stand at the start
+_START_CHARACTERS = 16_384  # trafilatura repairs only the doctype and the html tag, which are at the start
 _CONTROLS = bytes({*range(0x20)} - {*b"\t\n\r"})
 _LONG_STRETCH = re.compile(r"<[^<]{16384,}")
 _TAG_CONTENT = re.compile(r"""(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^>])*+""")
@@ -54,7 +54,7 @@ _SPAN = ("colspan", "rowspan")
 
 
 class TooMuch(ValueError):
-    """A page above one of the bounds; `reason` is the counted key."""
+    """The page exceeds a bound; `reason` is the key under which it is counted."""
 
     def __init__(self, reason: str, detail: str) -> None:
         self.reason = reason
@@ -63,14 +63,14 @@ class TooMuch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What a page holds; all of it is raw, for `clean.text.clean_text`."""
+    """Text and metadata of a page, raw: `clean.text.clean_text` is yet to be applied."""
 
     text: str
     metadata: Metadata
 
 
 def extract_html(html: str, *, extractor: str, max_nodes: int, max_depth: int) -> Extracted:
-    """Main text and metadata of a page. TooMuch when the page is above a bound; empty text when there is none."""
+    """Return the main text (may be empty) and metadata of a page; raises TooMuch if the page exceeds a bound."""
     n_nodes = html.count("<")
     if n_nodes > max_nodes:
         raise TooMuch("too_many_nodes", f"{n_nodes:,} tags")
@@ -91,9 +91,10 @@ def extract_html(html: str, *, extractor: str, max_nodes: int, max_depth: int) -
 
 
 def parse(html: str) -> Any:
-    """The tree that trafilatura makes of a page, or None for what is no HTML at all.
+    """Parse a page to the same tree as trafilatura does; None if it isn't HTML at all.
 
-    The classes of elements are looked up inside lxml; its own HTML parser asks Python for each, a tenth of the whole time.
+    Element classes are looked up inside lxml; lxml's default HTML parser calls Python for each one, which takes a tenth
+    of the total time.
     """
     start = html[:50].lower()
     repaired = repair_faulty_html(html[:_START_CHARACTERS], start) + html[_START_CHARACTERS:]
@@ -135,7 +136,7 @@ def _n_attributes(html: str, start: int, end: int) -> int:
 
 
 def _is_deeper(tree: Any, max_depth: int) -> bool:
-    """Whether some element lies below level `max_depth`; found level by level inside libxml2."""
+    """Whether an element is nested deeper than `max_depth`; libxml2 searches level by level."""
     return bool(_depth_path(max_depth + 1)(tree.getroottree()))
 
 
@@ -157,7 +158,7 @@ def _check_siblings(tree: Any) -> None:
 
 
 def _cap_spans(tree: Any) -> None:
-    """Take the spans away where one is no number or all together promise too many cells."""
+    """Remove spans that aren't small numbers, and all spans if together they declare too many cells."""
     spans = [(cell, name) for cell in tree.iter("td", "th") for name in _SPAN if cell.get(name) is not None]
     promised = 0
     for cell, name in spans:

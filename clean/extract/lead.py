@@ -1,8 +1,8 @@
-"""The lead: the paragraph under the title that says what follows, which extractors lose.
+"""Restore the lead, the summary paragraph under the title, which extractors often lose.
 
-It often stands outside the element that holds the article, or in one called `teaser`, and goes with the teasers of other
-articles. Its page tells it apart: the description that it states (`<meta>`, Open Graph) begins with the same words.
-So what a page shows before its main text, and states as its description, belongs to the text.
+The lead is often outside the article's element, or in one called `teaser`, and is removed like the teasers of other
+articles. It can be recognised because the page's description (`<meta>`, Open Graph) begins with the same words. So a
+paragraph that the page shows before its main text and also states as its description is added to the text.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from lxml import etree
 from webtext.clean.extract.metadata import Metadata
 
 MIN_LETTERS = 30
-"""Of a description, blanks aside: shorter ones are slogans. So many have to agree."""
+"""Letters, without blanks, of a description that must match; a shorter description is a slogan."""
 MAX_CHARACTERS = 800
 MAX_BEFORE = 40
-"""Letters that may stand before the description's first word in its paragraph: a place, a date."""
+"""Letters allowed before the description's first word in the paragraph, such as a place or a date."""
 MAX_PLACES = 5
 MAX_LINES = 20
 LONG_LINE = 80
-"""In characters: the first line of so many, title aside, begins the main text."""
-LEVELS = 4  # of elements whose names are looked at; further up they are of layout
+"""Characters: the first line of this length that isn't the title begins the main text."""
+LEVELS = 4  # ancestors whose class, id and style are checked; names further up belong to the layout
 
 _SHOWN = "//body//text()[not(parent::script or parent::style or parent::noscript or parent::template)]"
 _TEXTS, _NODES = (
     etree.XPath(_SHOWN, smart_strings=False),
     etree.XPath(_SHOWN),
-)  # nodes know their elements, and cost more
+)  # _NODES keeps the elements of the texts, and is slower
 _BLOCKS = frozenset(
     (
         "p",
@@ -56,13 +56,13 @@ _NOT_SHOWN = re.compile(r"byline|caption|hidden|display:\s*none|tooltip|popup|mo
 
 
 def with_lead(text: str, tree: Any, metadata: Metadata) -> str:
-    """The text with its lead before its first long line, where the page has one that the text has not."""
+    """Return the text, with the page's lead inserted before its first long line if the text lacks it."""
     letters, named = _letters(text), _letters(metadata.title or "")
     stated = {_letters(description)[:MIN_LETTERS] for description in metadata.descriptions}
     missing = [
         each for each in sorted(stated) if len(each) == MIN_LETTERS and each not in letters and each not in named
     ]
-    everything = _letters(tree.text_content()) if missing else ""  # scripts too: it is had for a tenth of what follows
+    everything = _letters(tree.text_content()) if missing else ""  # includes scripts; takes a tenth of the time below
     missing = [each for each in missing if each in everything]
     if not missing:
         return text
@@ -83,7 +83,7 @@ def with_lead(text: str, tree: Any, metadata: Metadata) -> str:
 
 
 def _beginning(lines: list[str], title: str, page: str) -> tuple[int, int]:
-    """The first long line of the text that is not the title, and where it stands in the letters of the page; or 0, 0."""
+    """Return the index of the first long line that isn't the title, and its offset in the page's letters; or 0, 0."""
     for place, line in enumerate(lines[:MAX_LINES]):
         beginning = _letters(line.removeprefix("- "))[:MIN_LETTERS]
         if len(line) >= LONG_LINE and beginning not in title:
@@ -94,7 +94,7 @@ def _beginning(lines: list[str], title: str, page: str) -> tuple[int, int]:
 
 
 def _paragraph(node: Any, beginning: str) -> str | None:
-    """What begins with these letters and is shown as text: the block around the text node, its element, or it alone."""
+    """Return the visible paragraph that begins with these letters: the node's block, its element or the node alone."""
     element = node.getparent().getparent() if node.is_tail else node.getparent()
     above = [element, *element.iterancestors()]
     if any(each.tag in _NOT_MAIN for each in above) or any(_NOT_SHOWN.search(_names(each)) for each in above[:LEVELS]):

@@ -1,7 +1,7 @@
-"""What a page says of itself: title, author and when it was published, by its `<meta>` tags, its JSON-LD and its markup.
+"""Read a page's title, author, publication date and descriptions from its `<meta>` tags, JSON-LD and markup.
 
-Only what is stated in a known place is taken, nothing is guessed from the text and no clock is asked, so equal pages say
-the same at any time. Sources: Open Graph, schema.org (JSON-LD and microdata), Dublin Core, HTML's `rel=author` and `<time>`.
+Only known places are read: Open Graph, schema.org (JSON-LD and microdata), Dublin Core, HTML's `rel=author` and
+`<time>`. Nothing is guessed from the text and the clock isn't used, so equal pages always have equal metadata.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from lxml import etree
 
 MAX_CHARACTERS = 500
-"""Of a title."""
+"""Maximum length of a title."""
 MAX_NAME_CHARACTERS = 100
 MAX_AUTHORS = 20
 MAX_DESCRIPTIONS = 8
 MAX_JSON_CHARACTERS = 1_000_000
-"""Of the JSON-LD blocks that are read; json.loads takes some 10 ms for it."""
+"""Total length of the JSON-LD blocks that are read; json.loads takes about 10 ms for it."""
 MAX_JSON_DEPTH = 5
 FIRST_YEAR, LAST_YEAR = 1990, 2100
-"""The Web's years; a page that states another has a broken clock."""
+"""Plausible years of publication; a page with another year has a broken clock."""
 
 _TITLES = tuple(etree.XPath(path) for path in ("string(//head/title)", "string(//h1)"))
 _METAS = etree.XPath("//meta[@content]")
@@ -63,7 +63,7 @@ _DATE_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What is stated; `published` is UTC seconds, midnight where only a day is given."""
+    """Metadata that a page states; `published` is UTC seconds, midnight if only a day is stated."""
 
     title: str | None = None
     author: str | None = None
@@ -72,7 +72,7 @@ class Metadata:
 
 
 def read_metadata(tree: Any, html: str) -> Metadata:
-    """The metadata of the page whose source is `html` and whose tree is `tree`; nothing raises, whatever it holds."""
+    """Return the metadata of the page with source `html` and tree `tree`; never raises, whatever the page contains."""
     metas: dict[str, str] = {}
     descriptions: list[str] = []
     for meta in _METAS(tree):
@@ -90,7 +90,7 @@ def read_metadata(tree: Any, html: str) -> Metadata:
 
 
 def parse_date(value: str) -> int | None:
-    """UTC seconds of a date as pages write it: ISO 8601 or RFC 5322; None for anything else. No zone means UTC.
+    """Parse a date in ISO 8601 or RFC 5322 to UTC seconds; None for anything else. Without a time zone it is UTC.
 
     >>> parse_date("2017-06-01T14:00:00+02:00"), parse_date("2017-06-01"), parse_date("yesterday")
     (1496318400, 1496275200, None)
@@ -109,14 +109,14 @@ def parse_date(value: str) -> int | None:
 
 
 def _title(tree: Any, metas: dict[str, str]) -> str | None:
-    """What the page calls itself: og:title, else <title>, else its first heading."""
+    """Return the page's title: og:title, else <title>, else its first heading."""
     given = chain([metas.get("og:title") or ""], (str(path(tree)) for path in _TITLES))
     titles = (" ".join(title.split()) for title in given)
     return next((title[:MAX_CHARACTERS] for title in titles if title), None)
 
 
 def _author(tree: Any, html: str, metas: dict[str, str], stated: Sequence[dict[str, Any]]) -> str | None:
-    """One name, or several joined by "; "; the first source that has any."""
+    """Return the author names from the first source that has any, joined by "; "."""
     for item in stated:
         if names := _kept_names(_names(item.get("author"))):
             return names
@@ -143,13 +143,13 @@ def _published(tree: Any, html: str, metas: dict[str, str], stated: Sequence[dic
         (item.get("datePublished") for item in stated), (metas[name] for name in _DATE_NAMES if name in metas)
     )
     if "datePublished" in html or "<time" in html:
-        given = chain(given, (value for _ in "x" for value in _STATED_DATES(tree)))  # looked for when it is asked for
+        given = chain(given, (value for _ in "x" for value in _STATED_DATES(tree)))  # lazy: searched only if needed
     moments = (parse_date(value) for value in given if isinstance(value, str))
     return next((moment for moment in moments if moment is not None), None)
 
 
 def _json_ld(tree: Any) -> Iterator[dict[str, Any]]:
-    """The objects of the JSON-LD blocks that state an author or a date, in the page's order."""
+    """Yield the JSON-LD objects that state an author or a date, in the page's order."""
     n_left = MAX_JSON_CHARACTERS
     for block in _JSON_LD(tree):
         n_left -= len(block)
@@ -163,7 +163,7 @@ def _json_ld(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _objects(value: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """Those that stand for the page: at the top, in lists, in @graph and mainEntity."""
+    """Yield the objects that describe the page: at the top level, in lists, in @graph and mainEntity."""
     if isinstance(value, list) and depth:
         for item in value:
             yield from _objects(item, depth - 1)
@@ -176,7 +176,7 @@ def _objects(value: Any, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _names(author: Any) -> Iterator[str]:
-    """schema.org writes a person as a name, an object with a name, or a list of these."""
+    """Yield the names of a schema.org person: a name, an object with a name, or a list of these."""
     for one in author if isinstance(author, list) else [author]:
         name = one.get("name") if isinstance(one, dict) else one
         if isinstance(name, str):

@@ -1,7 +1,7 @@
-"""Identical bodies are extracted once: mirrors, error pages with status 200, and captures that have not changed.
+"""Cache of extraction results, for identical bodies: mirrors, error pages with status 200, unchanged captures.
 
-What is remembered belongs to one part and is forgotten by rules of its own (the one used longest ago goes first), so how
-often it helped is a function of the part and not of workers or kills. Memory: MAX_CHARACTERS of text and MAX_BODIES keys.
+Each part has its own cache, and the least recently used result is evicted first. So the number of reused results
+depends only on the part, not on workers or kills. Memory: MAX_CHARACTERS of text and MAX_BODIES keys.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 from webtext.clean.extract.body import Body, Dropped, Refused
 
-MAX_CHARACTERS = 16_000_000  # of four bytes at most
+MAX_CHARACTERS = 16_000_000  # of up to four bytes
 MAX_BODIES = 20_000
 
 Result = Body | Dropped | Refused
 
 
 class ExtractOnce:
-    """A pure function of (body, Content-Type) that remembers what it found in the bodies it met last."""
+    """Caches the results of a pure function of (body, Content-Type); evicts the least recently used one first."""
 
     def __init__(self, extract: Callable[[bytes, str], Result]) -> None:
         self.n_reused = 0
@@ -28,7 +28,7 @@ class ExtractOnce:
         self._n_characters = 0
 
     def __call__(self, body: bytes, content_type: str) -> Result:
-        """What `extract` finds; an error of its own is raised again for each body."""
+        """Return the result of `extract`; its exceptions aren't cached."""
         digest = hashlib.sha256(body)
         digest.update(content_type.encode("utf-8", "surrogatepass"))
         key = digest.digest()

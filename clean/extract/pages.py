@@ -1,7 +1,7 @@
 """Pages to documents: every archived response becomes a document, a counted drop or a counted failure.
 
-Reads pages sets (WARC records joined with the fetch log by file and offset) and anybody's WARC files; one task per
-part or file. Judges nothing but whether there is text and whether the page opts out: every language is kept.
+Inputs are pages sets (WARC records joined with the fetch log by file and offset) and any WARC or ARC files, one task
+per part or file. Quality and language don't matter here: every page with text that doesn't opt out is kept.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class Vote:
     link_id: str
     karma: int
     split: str
-    posts: str  # as JSON, which takes a fifth of the memory of the objects
+    posts: str  # JSON, which takes a fifth of the memory of the objects
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Vote:
-        """The vote of a row of a pages set, with no posts where an earlier version wrote the row."""
+        """Return the vote of a pages row; without posts if an earlier version wrote the row."""
         return cls(row["link_id"], row["karma"], row["split"], json.dumps(row.get("posts", [])))
 
 
 @dataclass(frozen=True, slots=True)
 class SetTask:
-    """One part of a pages set; `linked` maps a link_id of the part to links that were redirected to its page."""
+    """One part of a pages set; `linked` maps a link_id to the votes of other links that redirect to its page."""
 
     pages: SetName
     part: int
@@ -73,7 +73,7 @@ class SetTask:
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """One WARC file of somebody's."""
+    """One WARC or ARC file that doesn't belong to a pages set."""
 
     file: InputFile
     settings: ExtractSettings
@@ -81,26 +81,24 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A response, where it lies, and the links that led to it."""
+    """A response, the file that contains it, and the links that lead to it."""
 
     response: Response
     warc_file: str
     votes: tuple[Vote, ...]
     settings: ExtractSettings
-    opt_outs: tuple[str, ...] = ()  # that the fetch log recorded
+    opt_outs: tuple[str, ...] = ()  # recorded in the fetch log
 
 
 def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> PartSet:
-    """Write the documents set `out` from pages sets, WARC and ARC files; document for document in the order of the input."""
+    """Write the documents set `out` from pages sets, WARC and ARC files, in the order of the input."""
     sets, files = find_inputs(pages, "pages", WARC_SUFFIXES)
     for growing in (opened for opened in sets if not opened.complete):
-        run.console.warn(
-            f"'{growing.folder.url}' is a crawl under way: {growing.records:,} links have their row so far"
-        )
+        run.console.warn(f"'{growing.folder.url}' is an unfinished crawl: {growing.records:,} links have a row so far")
     for old in (opened for opened in sets if any(POSTS not in opened.columns(part) for part in opened.parts)):
         run.console.warn(
-            f"'{old.folder.url}' has pages that an earlier version fetched: their documents have karma and no posts\n"
-            "  of [clean.votes], min_karma alone applies to them"
+            f"'{old.folder.url}' has pages fetched by an earlier version: their documents have karma but no posts\n"
+            "  of [clean.votes], only min_karma applies to them"
         )
     tasks = [*_set_tasks(sets, settings), *((FileTask(file, settings), (), file.sha256()) for file in files)]
     return run_unique(
@@ -114,7 +112,7 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
 
 
 def extract_recipe(settings: ExtractSettings) -> Recipe:
-    """All that decides a document, and nothing else."""
+    """Return the recipe: the settings and library versions that decide what a document contains."""
     chosen = () if settings.extractor == "trafilatura" else (settings.extractor,)
     versions = {name: importlib.metadata.version(name) for name in (*DECIDING_LIBRARIES, *chosen)}
     versions |= library_versions() | {"unicode": unicodedata.unidata_version}
@@ -134,7 +132,7 @@ def _set_tasks(sets: Sequence[PartSet], settings: ExtractSettings) -> Iterator[t
                     found = {*linked.get(row["url"], ()), *linked.get(row["final_url"], ())}
                     if found:
                         votes[row["link_id"]] = tuple(sorted(found, key=lambda vote: vote.link_id))
-            # The part's record digest speaks of its rows: the bodies lie in the WARC beside them.
+            # The part's record digest covers only its rows; the bodies are in the attached WARC files.
             archives = [(a.name, a.sha256) for a in part.attachments if a.name.endswith(WARC_SUFFIXES)]
             voters = {key: [[v.link_id, v.karma, v.split, v.posts] for v in value] for key, value in votes.items()}
             yield (
@@ -145,7 +143,7 @@ def _set_tasks(sets: Sequence[PartSet], settings: ExtractSettings) -> Iterator[t
 
 
 def _linked_votes(sets: Sequence[PartSet]) -> dict[str, list[Vote]]:
-    """URL -> the links that were redirected there; a few in a hundred links, so they are held in memory."""
+    """Return URL -> votes of the links that redirect there: a few percent of all links, so they fit in memory."""
     rows: list[tuple[Vote, str]] = []
     forward: dict[str, str] = {}
     columns = ["link_id", "url", "final_url", "outcome", "karma", "split", POSTS]
@@ -164,9 +162,9 @@ def _linked_votes(sets: Sequence[PartSet]) -> dict[str, list[Vote]]:
 
 
 def _end(url: str, forward: Mapping[str, str], ends: dict[str, str]) -> str:
-    """Where redirects from link to link end; in a ring, where they start again.
+    """Return where a chain of redirects between links ends; each URL of a ring is its own end.
 
-    `ends` remembers the ends of all URLs on the way, so that a long chain is followed once.
+    `ends` caches the end of every URL on the way, so that a long chain is followed only once.
     """
     passed: dict[str, int] = {}
     while url in forward and url not in ends and url not in passed:
@@ -179,14 +177,14 @@ def _end(url: str, forward: Mapping[str, str], ends: dict[str, str]) -> str:
 
 
 def _extract_part(context: PartContext, task: PartTask) -> None:
-    """Runs in the worker."""
+    """Write one part of the documents, in a worker."""
     unique: UniqueTask[SetTask | FileTask] = task.payload
     settings = unique.task.settings
-    prepare(settings)  # before the journal looks: loading libraries and models is no record's time
+    prepare(settings)  # outside the journal, so that loading libraries and models isn't charged to a record
     detect_language("a language")
     records = _pages_of_set(unique.task) if isinstance(unique.task, SetTask) else _pages_of_file(unique.task)
     writer = context.main
-    seen = set(unique.taken)  # archives may hold the same capture twice; an id is unique in a set
+    seen = set(unique.taken)  # archives may contain a capture twice, but ids are unique in a set
     once = ExtractOnce(lambda body, content_type: extract_body(body, content_type, settings))
     for _, page, result in context.apply(partial(_document, once), enumerate(records), identify=_place):
         if isinstance(result, Refused):
@@ -194,7 +192,7 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
         elif isinstance(result, Dropped):
             writer.counts.drop(result.reason)
         elif isinstance(result, Failed):
-            pass  # counted where it failed
+            pass  # already counted
         elif result["id"] in seen:
             writer.counts.drop("repeated_record")
         else:
@@ -205,7 +203,7 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
 
 
 def _pages_of_set(task: SetTask) -> Iterator[Page]:
-    """The responses of the part's fetched rows, in the order of the WARC file; records that answer no row are passed."""
+    """Yield the responses of the part's fetched rows, in the order of the WARC files; skip records without a row."""
     pages = task.pages.open()
     columns = ["link_id", "outcome", "karma", "split", "warc_file", "warc_offset", "opt_outs", POSTS]
     rows = [row for row in pages.table(task.part, columns).to_pylist() if row["outcome"] == "fetched"]
@@ -233,12 +231,12 @@ def _pages_of_file(task: FileTask) -> Iterator[Page]:
 
 
 def _place(page: Page) -> str:
-    """Names a response in the list of failures."""
+    """Return the name of a response in the list of failures."""
     return f"{page.warc_file}:{page.response.offset} {page.response.url}".strip()
 
 
 def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Refused:
-    """The document of one response: a pure function but for what `extract` remembers, run under the journal."""
+    """Return the document of a response, or why there is none; a pure function, apart from the cache in `extract`."""
     response = page.response
     if response.damage == UNCHANGED:
         return Dropped(UNCHANGED)
@@ -260,7 +258,7 @@ def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Re
         return extracted
     stated: list[str | None] = [extracted.title, extracted.author]
     text, n_scrubbed = extracted.text, None
-    if page.settings.scrub:  # before anything is said of the text: its digest and its language are those of what stays
+    if page.settings.scrub:  # first, because digest and language must be those of the scrubbed text
         (text, *stated), counts = zip(*(scrub(each or "") for each in (text, *stated)), strict=True)
         n_scrubbed = sum(counts)
     if is_longer(text, page.settings.max_text_bytes):
@@ -283,7 +281,7 @@ def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Re
         "language": language,
         "language_score": score,
         "karma": max((vote.karma for vote in page.votes), default=None),
-        # a page that a training link leads to is seen in training, whoever else voted for it
+        # a page that any train link leads to belongs to train
         "split": "train" if "train" in splits else "validation",
         "warc_file": page.warc_file,
         "warc_offset": response.offset,

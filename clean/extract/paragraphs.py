@@ -1,7 +1,7 @@
-"""justext's paragraphs of a tree, which are good and which are boilerplate: the same as its own, made in one walk.
+"""justext's paragraphs and their classes (good or boilerplate), computed in a single walk; the result is the same.
 
-justext takes the tree through SAX events and makes a paragraph's text anew, by a regular expression, whenever it is asked
-for. Here the tree is walked and texts are kept; the classes are given by its own two functions. (Pomikálek 2011, chapter 2.)
+justext turns the tree into SAX events, and recomputes a paragraph's text with a regular expression on each access. Here
+the tree is walked directly and texts are stored. Justext's own functions classify them (Pomikálek 2011, chapter 2).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from justext.core import PARAGRAPH_TAGS, classify_paragraphs, revise_paragraph_c
 from justext.utils import get_stoplist, get_stoplists, normalize_whitespace
 from lxml import etree
 
-# trafilatura's choice: length in characters, stop words' and links' shares, no headings, characters from a heading
+# trafilatura's arguments: lengths in characters, stop word and link densities, no_headings, distance from a heading
 _CLASSIFY = (50, 150, 0.1, 0.2, 0.25, True)
 _HEADING_DISTANCE = 150
 
 
 class Paragraph:
-    """Text between two block tags, and what justext's functions ask of it."""
+    """Text between two block tags, with the attributes that justext's functions use."""
 
     __slots__ = ("cf_class", "chars_count_in_links", "class_type", "dom_path", "heading", "text", "words")
 
@@ -42,7 +42,7 @@ class Paragraph:
 
 
 def justext_body(tree: Any, url: str | None = None, target_language: str | None = None) -> Any:
-    """A `body` of the paragraphs that are good, by the stop words of all languages."""
+    """Return a `body` element with the good paragraphs, judged by the stop words of all languages."""
     paragraphs = make_paragraphs(tree)
     classify_paragraphs(paragraphs, _stop_words(), *_CLASSIFY)
     revise_paragraph_classification(paragraphs, _HEADING_DISTANCE)
@@ -54,11 +54,11 @@ def justext_body(tree: Any, url: str | None = None, target_language: str | None 
 
 
 def make_paragraphs(tree: Any) -> list[Paragraph]:
-    """The paragraphs of a tree, in its order; those without text are none."""
+    """Return the paragraphs of a tree that have text, in document order."""
     made: list[Paragraph] = []
     texts: list[str] = []
     n_linked, in_link, after_break, in_select = 0, False, False, ""
-    open_selects = 0  # a paragraph's path is that of the place where it begins; of its tags only `select` is asked for
+    open_selects = 0  # justext checks a paragraph's path, at its beginning, only for `select`
 
     def begin() -> None:
         nonlocal texts, n_linked, in_select
@@ -94,7 +94,10 @@ def make_paragraphs(tree: Any) -> list[Paragraph]:
 
 
 def _whitespace_as_one(text: str) -> str:
-    """Each run of white space as a line feed where it holds a line's end, else as a blank; without, twice as fast."""
+    """Replace each run of whitespace by a line feed if it contains a line end, else by a space.
+
+    Text without line ends takes a path that is twice as fast.
+    """
     if "\n" in text or "\r" in text:
         return str(normalize_whitespace(text))
     words = " ".join(text.split())

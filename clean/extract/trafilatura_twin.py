@@ -1,8 +1,8 @@
-"""trafilatura's modules loaded once more, for us alone, with some of their functions exchanged for equal, faster ones.
+"""Private copies of trafilatura's modules, in which some functions are replaced by faster, equivalent ones.
 
-What is exchanged: expressions over names (`expressions.py`), the search for boilerplate by links, the cleaning of a tree,
-readability's first step, and justext's paragraphs (`paragraphs.py`). All else is trafilatura's own code, and the modules
-that others import stay as they are. Not for its precision mode, images or links in the text.
+Replaced are expressions over names (`expressions.py`), boilerplate removal by link density, tree cleaning,
+readability's first step, and justext's paragraphs (`paragraphs.py`). Everything else is trafilatura's code, and the
+modules that others import are unchanged. The copies don't support precision mode, or images and links in the text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webtext.clean.extract.expressions import expression
 from webtext.clean.extract.paragraphs import justext_body
 
 MAX_SHORT, MIN_PARTS = 100, 3
-"""A `div` of fewer letters and with as many elements goes where it is short and has links; trafilatura's numbers."""
+"""A short `div` with links is removed below this length and from this number of children; trafilatura's values."""
 
 
 def _expressions(paths: Sequence[Any], *, first: bool = False) -> list[Any]:
@@ -39,7 +39,7 @@ _UNLIKELY, _MAYBE = REGEXES["unlikelyCandidatesRe"], REGEXES["okMaybeItsACandida
 
 
 def tree_cleaning(tree: Any, options: Extractor) -> Any:
-    """Take out what is no text by its tag; asked of the tags that are there, not of each that could be."""
+    """Remove elements whose tag marks them as non-text, searching only for tags that occur in the tree."""
     if options.focus == "recall":
         return _html.tree_cleaning(tree, options)
     _html.recover_math(tree)
@@ -52,7 +52,7 @@ def tree_cleaning(tree: Any, options: Extractor) -> Any:
             element.tag = "div"
     etree.strip_tags(tree, MANUALLY_STRIPPED)
     there = {element.tag for element in tree.iter(*MANUALLY_CLEANED)}
-    for tag in MANUALLY_CLEANED:  # one after the other: a walk ends inside what is taken out during it
+    for tag in MANUALLY_CLEANED:  # one walk per tag, because a walk ends if its current element is removed
         if tag in there and tag != "form":
             for element in tree.iter(tag):
                 delete_element(element)
@@ -62,9 +62,10 @@ def tree_cleaning(tree: Any, options: Extractor) -> Any:
 
 
 def extract_content(cleaned: Callable[[], Any], options: Extractor) -> tuple[Any, str]:
-    """The main text by trafilatura's rules, of a tree that `cleaned` makes; made again where the whole page is searched.
+    """Return the main text's body element and text by trafilatura's rules; `cleaned` makes the cleaned tree.
 
-    trafilatura copies each tree for that search, which takes place on one page in nine.
+    If the rules find too little, `cleaned` is called again and the entire page is searched, on one page in nine.
+    trafilatura copies every tree in case that happens.
     """
     body, text, _ = _main._extract(cleaned(), options)
     if len(body) == 0 or len(text) < options.min_extracted_size:
@@ -86,7 +87,7 @@ def extract_content(cleaned: Callable[[], Any], options: Extractor) -> tuple[Any
 
 
 def _prune_unwanted_sections(tree: Any, tags: set[str], options: Extractor, keep_teasers: bool = False) -> Any:
-    """Take out what is called boilerplate, and what is by its links."""
+    """Remove elements that are boilerplate by their names or by their link density."""
     tree = _html.prune_unwanted_nodes(tree, _OVERALL, with_backup=True)
     _html.prune_unwanted_nodes(tree, _CAPTIONS)
     if options.focus != "recall" and not keep_teasers:
@@ -103,7 +104,7 @@ def _prune_unwanted_sections(tree: Any, tags: set[str], options: Extractor, keep
 
 
 def _delete_by_link_density(tree: Any, tag: str) -> bool:
-    """Whether there was something to take out."""
+    """Remove elements of this tag by link density; return whether any was removed."""
     removed = []
     for element in tree.iter(tag):
         if next(element.iter("ref"), None) is None:
@@ -124,7 +125,7 @@ def _is_in_item(element: Any) -> bool:
 
 
 def remove_unlikely_candidates(tree: Any) -> None:
-    """Take out what readability holds, by its class and id, for no part of an article."""
+    """Remove elements whose class and id mark them, by readability's rules, as not part of an article."""
     verdicts: dict[str, bool] = {}
     for element in list(tree.iterdescendants("*")):
         class_name, identifier = element.get("class"), element.get("id")
@@ -140,14 +141,14 @@ def remove_unlikely_candidates(tree: Any) -> None:
 
 
 class Readability(Document):
-    """readability with its first step exchanged."""
+    """readability with a faster first step."""
 
     def remove_unlikely_candidates(self) -> None:
         remove_unlikely_candidates(self.doc)
 
 
 def _twin(name: str, **exchanged: Any) -> Any:
-    """A module of trafilatura's under its own name, but not the one that others import."""
+    """Load a private copy of a trafilatura module, with some of its names replaced."""
     spec = importlib.util.find_spec(f"trafilatura.{name}")
     assert spec is not None
     assert spec.loader is not None

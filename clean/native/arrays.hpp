@@ -1,4 +1,4 @@
-// What the bindings of clean share: numpy arrays in and out, and the offsets that cut bytes into texts.
+// Shared by the bindings of clean: numpy arrays in and out, and the offsets that split bytes into texts.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -33,7 +33,7 @@ std::span<const T> span(const InRows<T>& array) {
   return {array.data(), array.shape(0) * array.shape(1)};
 }
 
-// The vector's memory as numpy may hold it.
+// A capsule that owns the vector's memory for numpy.
 template <typename T>
 nb::capsule keep(std::unique_ptr<std::vector<T>> owned) {
   return nb::capsule(owned.release(), [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
@@ -56,7 +56,7 @@ OutRows<T> give_rows(std::vector<T> values, size_t columns) {
   return OutRows<T>(data, {rows, columns}, keep(std::move(owned)));
 }
 
-// ValueError unless text i can be the values from offsets[i] to offsets[i + 1].
+// Throws (ValueError in Python) unless the values from offsets[i] to offsets[i + 1] can be text i.
 inline void check_offsets(std::span<const int64_t> offsets, size_t size) {
   if (offsets.empty() || offsets.front() < 0 || !std::ranges::is_sorted(offsets) ||
       static_cast<size_t>(offsets.back()) > size) {

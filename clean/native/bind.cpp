@@ -130,7 +130,7 @@ void check_sets(std::span<const int64_t> begins, std::span<const int64_t> ends, 
   for (size_t i = 0; within && i < begins.size(); ++i) {
     within = 0 <= begins[i] && begins[i] <= ends[i] && static_cast<size_t>(ends[i]) <= size;
   }
-  if (!within) throw std::invalid_argument("begins and ends must lie within the shingles");
+  if (!within) throw std::invalid_argument("begins and ends must be within the shingles");
 }
 
 nb::tuple settle(const InRows<uint8_t>& signatures, const InRows<int32_t>& buckets, const In<uint64_t>& shingles,
@@ -148,14 +148,14 @@ nb::tuple settle(const InRows<uint8_t>& signatures, const InRows<int32_t>& bucke
                         .n_train = n_train};
   if (signatures.shape(0) != nodes.size() || buckets.shape(0) != nodes.size() || fixed.shape(0) != nodes.size() ||
       n_train > nodes.size() || nodes.size() > std::numeric_limits<uint32_t>::max()) {
-    throw std::invalid_argument("signatures, buckets and sets must tell of the same nodes");
+    throw std::invalid_argument("signatures, buckets and sets must have the same number of nodes");
   }
   mh::Verdicts verdicts;
   {
     nb::gil_scoped_release release;
     verdicts = mh::settle(nodes, {threshold, min_agreement, bucket_limit});
   }
-  return nb::make_tuple(give(std::move(verdicts.fate)), give(std::move(verdicts.stays)),
+  return nb::make_tuple(give(std::move(verdicts.decision)), give(std::move(verdicts.stays)),
                         give(std::move(verdicts.similarity)), verdicts.verified, verdicts.beyond_limit);
 }
 
@@ -174,29 +174,29 @@ nb::bytes key(nb::bytes text) {
 NB_MODULE(_minhash, m) {
   m.doc() = "The C++ core of webtext.clean.dedup; every function has a readable twin in clean/dedup/reference.py.";
   m.attr("UNICODE_VERSION") = mh::kUnicodeVersion;
-  m.def("key", &key, "text"_a, "The dedup key of UTF-8 text: its folded words with single blanks between them.");
+  m.def("key", &key, "text"_a, "Return the dedup key of UTF-8 text: its folded words with single blanks between them.");
   m.def(
       "sign", &sign, "bytes"_a, "offsets"_a, "shingle_words"_a, "permutations"_a, "path"_a = "",
       "Sign the texts bytes[offsets[i]:offsets[i + 1]].\n\n"
       "Returns (signatures uint8 [n, permutations], n_shingles int64 [n], repeats counted). `path` names a code path\n"
       "of simd_paths(); all give equal results.");
   m.def("sign_as_datasketch", &sign_as_datasketch, "bytes"_a, "offsets"_a, "shingle_words"_a, "a"_a, "b"_a,
-        "The hash values uint32 [n, len(a)] of datasketch's MinHash with the permutations (a, b), of the texts' "
-        "shingles:\n"
-        "words of the dedup key with a blank between them, in UTF-8. All ones for a text without words.");
+        "Return the hash values of datasketch's MinHash with the permutations (a, b): uint32 [n, len(a)].\n\n"
+        "Shingles are words of the dedup key with blanks between them, in UTF-8. All ones for a text without words.");
   m.def("shingle_sets", &shingle_sets, "bytes"_a, "offsets"_a, "shingle_words"_a,
-        "The sorted shingle sets of the texts, one after the other: (values uint64, offsets int64 [n + 1]).");
+        "Return the sorted shingle sets of the texts, concatenated: (values uint64, offsets int64 [n + 1]).");
   m.def("agreements", &agreements, "signatures"_a, "left"_a, "right"_a,
-        "For each pair of rows (left[i], right[i]): in how many places their signatures agree.");
-  m.def(
-      "settle", &settle, "signatures"_a, "buckets"_a, "shingles"_a, "begins"_a, "ends"_a, "fixed"_a, "n_train"_a,
-      "threshold"_a, "min_agreement"_a, "bucket_limit"_a,
-      "Decide which nodes stay: (fate uint8, stays int64, similarity float64, pairs verified, memberships beyond the\n"
-      "bucket limit). Nodes are in priority order, the n_train of train first; fixed ones (1) stay. Fate 0 stays, 1 is "
-      "a duplicate, 2 is\n"
-      "a validation node whose cluster reaches into train; `stays` is the node that stays in its place, or -1.");
+        "Return for each pair of rows (left[i], right[i]) in how many places their signatures agree: int32 [n].");
+  m.def("settle", &settle, "signatures"_a, "buckets"_a, "shingles"_a, "begins"_a, "ends"_a, "fixed"_a, "n_train"_a,
+        "threshold"_a, "min_agreement"_a, "bucket_limit"_a,
+        "Decide which nodes are kept.\n\n"
+        "Returns (decision uint8, kept node int64, similarity float64, pairs verified, memberships beyond the bucket\n"
+        "limit). Nodes are in priority order, the n_train nodes of train first; fixed nodes (1) are always kept.\n"
+        "Decision 0: kept; 1: a duplicate; 2: a validation node whose cluster reaches train. The kept node is the one\n"
+        "kept instead, or -1.");
   m.def("join", &join, "parents"_a, "left"_a, "right"_a,
-        "Make one component of those of left[i] and right[i], for each i. `parents` begins as 0, 1, 2, ...");
-  m.def("roots", &roots, "parents"_a, "nodes"_a, "The smallest member of each node's component; shortens the ways.");
-  m.def("simd_paths", &mh::simd_paths, "The code paths this processor can run, best first.");
+        "Join the components of left[i] and right[i], for each i. `parents` begins as 0, 1, 2, ... and is changed.");
+  m.def("roots", &roots, "parents"_a, "nodes"_a,
+        "Return the smallest member of each node's component; shortens the paths in `parents`.");
+  m.def("simd_paths", &mh::simd_paths, "Return the code paths this processor can run, best first.");
 }

@@ -14,7 +14,7 @@ using namespace webtext::bind;
 
 namespace {
 
-// The arrays are kept: their memory is the model.
+// Keeps the arrays, whose memory is the model.
 class Model {
  public:
   Model(In<uint32_t> moves, In<uint32_t> rows, In<int32_t> outputs, InRows<float> weights, In<double> priors,
@@ -60,11 +60,11 @@ class Model {
 
 NB_MODULE(_language, m) {
   m.doc() = "The C++ core of webtext.clean.language; its readable twin is clean/language_reference.py.";
-  nb::class_<Model>(m, "Model", "A naive Bayes model over byte n-grams that an automaton finds.")
+  nb::class_<Model>(m, "Model", "A naive Bayes model over byte n-grams, which an automaton finds.")
       .def(nb::init<In<uint32_t>, In<uint32_t>, In<int32_t>, InRows<float>, In<double>, In<int32_t>>(), "moves"_a,
            "rows"_a, "outputs"_a, "weights"_a, "priors"_a, "languages"_a,
-           "moves[rows[state] + byte] is the next state, outputs[state] the feature it has found or -1, weights\n"
-           "[feature, class] float32, languages[class] a number. ValueError when they do not fit together.")
+           "moves[rows[state] + byte] is the next state, outputs[state] the feature found there or -1, weights\n"
+           "float32 [feature, class], languages[class] a number. Raises ValueError if the tables don't fit together.")
       .def("detect", &Model::detect, "text"_a,
-           "(number of the language, its probability) of UTF-8 text; (-1, 0) when nothing in it tells.");
+           "Return (number of the language, its probability) of UTF-8 text; (-1, 0) if it has no known feature.");
 }

@@ -75,26 +75,25 @@ Out<uint8_t> bloom_has(const In<uint64_t>& bits, const In<uint64_t>& of, uint32_
 NB_MODULE(_ngrams, m) {
   m.doc() = "The C++ core of webtext.clean.decontaminate; its readable twin is clean/decontaminate/reference.py.";
   m.attr("UNICODE_VERSION") = webtext::minhash::kUnicodeVersion;
-  nb::class_<ng::Table>(m, "Table",
-                        "Distinct n-grams of the words of texts, numbered in the order in which they first came.")
+  nb::class_<ng::Table>(m, "Table", "Distinct n-grams of the words of texts, numbered in order of first occurrence.")
       .def(nb::init<size_t>(), "n"_a)
       .def("add", &add, "text"_a,
-           "Add the n-grams of UTF-8 text; int64 numbers of them in text order, repeats included.")
+           "Add the n-grams of UTF-8 text; return their numbers (int64) in text order, repeats included.")
       .def("find", &find, "bytes"_a, "offsets"_a,
-           "The n-grams of the texts bytes[offsets[i]:offsets[i + 1]] that are in the table, word for word.\n\n"
-           "Returns (numbers int64, ends int64 [n + 1]): those of text i are numbers[ends[i]:ends[i + 1]], in text\n"
-           "order, repeats included.")
+           "Find the n-grams of the texts bytes[offsets[i]:offsets[i + 1]] that are in the table, word for word.\n\n"
+           "Returns (numbers int64, ends int64 [n + 1]): text i has numbers[ends[i]:ends[i + 1]], in text order,\n"
+           "repeats included.")
       .def(
           "hashes", [](const ng::Table& table) { return give(table.hashes()); },
-          "The 64-bit hash of each n-gram, by number, as `hashes` has it.")
+          "Return the 64-bit hash of each n-gram, by number; equal to those of the function `hashes`.")
       .def("__len__", &ng::Table::size)
-      .def_prop_ro("n", &ng::Table::n, "Words of an n-gram.")
-      .def_prop_ro("n_bytes", &ng::Table::n_bytes, "Memory that the table takes.");
+      .def_prop_ro("n", &ng::Table::n, "Words per n-gram.")
+      .def_prop_ro("n_bytes", &ng::Table::n_bytes, "Memory used by the table, in bytes.");
   m.def("hashes", &hashes, "bytes"_a, "offsets"_a, "n"_a,
-        "The 64-bit hash of each n-gram of the texts bytes[offsets[i]:offsets[i + 1]], in their order, repeats "
+        "Return the 64-bit hash of each n-gram of the texts bytes[offsets[i]:offsets[i + 1]], in order, repeats "
         "included.");
   m.def("bloom_add", &bloom_add, "bits"_a, "hashes"_a, "probes"_a,
-        "Set the bits of each hash in a filter, which other processes may fill at the same time.");
+        "Set the bits of each hash in a filter; other processes may fill it at the same time.");
   m.def("bloom_has", &bloom_has, "bits"_a, "hashes"_a, "probes"_a,
-        "Whether a filter has all bits of each hash: uint8 [n], 1 or 0.");
+        "Return whether a filter has all bits of each hash: uint8 [n], 1 or 0.");
 }

@@ -48,5 +48,5 @@ NB_MODULE(_signals, m) {
   m.attr("UNICODE_VERSION") = sg::kUnicodeVersion;
   m.def(
       "measure", &measure, "bytes"_a, "offsets"_a,
-      "Every rule's value for the UTF-8 texts bytes[offsets[i]:offsets[i + 1]]: column name -> int64 or float64 [n].");
+      "Return every rule's value for the UTF-8 texts bytes[offsets[i]:offsets[i + 1]]: name -> int64 or float64 [n].");
 }

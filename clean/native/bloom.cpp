@@ -9,7 +9,7 @@ namespace webtext::bloom {
 
 namespace {
 
-constexpr size_t kAhead = 8;  // hashes whose bits are fetched together: each bit lies somewhere else
+constexpr size_t kAhead = 8;  // hashes whose bits are prefetched together: the bits are far apart in memory
 
 class Probes {
  public:
@@ -23,7 +23,7 @@ class Probes {
   uint64_t state_, n_bits_;
 };
 
-// Calls visit(i) for the i-th hash when the words of its bits are on their way.
+// Calls visit(i) for each hash after prefetching the words of its bits.
 template <typename Word, typename Visit>
 void each(std::span<Word> bits, std::span<const uint64_t> hashes, uint32_t probes, Visit visit) {
   for (size_t first = 0; first < hashes.size(); first += kAhead) {

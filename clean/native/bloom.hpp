@@ -7,9 +7,9 @@
 
 namespace webtext::bloom {
 
-// Sets the bits of each hash: `probes` of them, drawn by SplitMix64 from the hash.
+// Sets the bits of each hash: `probes` bits, which SplitMix64 draws from the hash.
 void add(std::span<uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes);
-// Whether all bits of each hash are set: 1 or 0.
+// Answers 1 for each hash whose bits are all set, else 0.
 void has(std::span<const uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes, std::span<uint8_t> answers);
 
 }  // namespace webtext::bloom

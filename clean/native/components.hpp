@@ -1,5 +1,5 @@
-// Connected components by union-find. parents[i] is another member of i's component, or i itself for its root, which is
-// the smallest member: components do not depend on the order in which pairs come.
+// Connected components by union-find. parents[i] is another member of i's component, or i itself if i is the root. The
+// root is the smallest member, so components don't depend on the order of pairs.
 #pragma once
 
 #include <cstdint>

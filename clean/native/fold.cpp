@@ -1,4 +1,4 @@
-// Folding text to its words: ASCII sixteen bytes at a time, every other character through the table of key.py.
+// Folds text to words: ASCII sixteen bytes at a time, all other characters through the table made from key.py.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -21,7 +21,7 @@ struct Character {
   size_t size;
 };
 
-// Decodes the character at text; code 0 and size 1 for a byte that starts none.
+// Decodes the character at text; an invalid byte has code 0 and size one.
 Character decode(const char* text, size_t available) {
   auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   auto continues = [&](size_t i) { return i < available && (byte(i) & 0xC0) == 0x80; };
@@ -52,7 +52,7 @@ bool is_ascii(const char* block) {
   return ((halves[0] | halves[1]) & 0x8080808080808080u) == 0;
 }
 
-// Letters in lower case, digits, and a blank for anything else.
+// Lower-cases letters, keeps digits, and replaces everything else with a blank.
 void fold_block(const char* block, char* out) {
   Bytes bytes;
   std::memcpy(&bytes, block, kAsciiBlock);
@@ -75,7 +75,7 @@ std::string_view Folder::fold(std::string_view text) {
   after_single_ = has_letters_ = false;
   grow(text.size());
   for (size_t at = 0; at < text.size();) {
-    // What is left of the text always fits: a byte of ASCII folds to one byte.
+    // Ensures that the rest of the text fits: a byte of ASCII folds to one byte.
     if (buffer_.size() < used_ + (text.size() - at) + kLongestFold) grow(text.size() - at);
     const size_t ascii = fold_ascii(text.data() + at, text.size() - at);
     at += ascii;
@@ -84,7 +84,7 @@ std::string_view Folder::fold(std::string_view text) {
   return {buffer_.data(), used_};
 }
 
-// Folds the ASCII at the head of text and returns its length.
+// Folds the ASCII at the start of text and returns its length.
 size_t Folder::fold_ascii(const char* text, size_t size) {
   if (static_cast<uint8_t>(text[0]) >= 0x80) return 0;
   if (after_single_) put(" ", 1, kBreak);
@@ -112,7 +112,7 @@ size_t Folder::fold_character(const char* text, size_t size) {
   return length;
 }
 
-// Puts the units of a table text: a single or a mark follows a byte that names its kind.
+// Appends the units of a table text, in which a byte before each single or mark states its kind.
 void Folder::apply(const uint8_t* units, size_t size) {
   for (size_t at = 0; at < size;) {
     uint8_t kind = units[at] == ' ' ? kBreak : kWord;
@@ -135,7 +135,7 @@ void Folder::put(const char* bytes, size_t size, uint8_t kind) {
   used_ += size;
 }
 
-// Makes room for `size` bytes of ASCII, or one character of the table and then `size` bytes.
+// Makes room for one character of the table and `size` bytes of ASCII.
 void Folder::grow(size_t size) {
   const size_t wanted = used_ + size + 2 * kLongestFold;
   if (buffer_.size() < wanted) buffer_.resize(std::max(wanted, buffer_.size() + buffer_.size() / 2));

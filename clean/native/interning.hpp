@@ -1,4 +1,4 @@
-// Numbers for things that are equal: pieces of text, and keys of 64 bits. Open addressing; every hit is compared.
+// Interning: numbers distinct pieces of text and 64-bit keys. Open addressing; every hit is compared.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 
 namespace webtext::signals {
 
-// Multiplies to 128 bits and folds the halves: mixes all bits of both.
+// Multiplies to 128 bits and folds the halves, which mixes all bits of both factors.
 inline uint64_t mix(uint64_t left, uint64_t right) {
   const auto product = static_cast<unsigned __int128>(left) * right;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-// One for the process: a text cannot be made to collide on purpose.
+// Random per process, so that no text can be made to collide on purpose.
 inline uint64_t seed() {
   static const uint64_t value = [] {
     std::random_device device;
@@ -50,11 +50,10 @@ inline uint64_t hash_of(std::string_view piece, uint64_t seed) {
 
 inline constexpr size_t kFewSlots = 256, kManySlots = 1 << 16;
 
-// Numbers pieces of text from 0 in the order in which they come first. The pieces must live as long as they are asked
-// for.
+// Numbers pieces of text from 0 in the order of their first occurrence. The pieces must stay in memory until restart().
 class Pieces {
  public:
-  // Forgets all; about so many different ones will come.
+  // Forgets all pieces; `expected` is an estimate of the number of distinct ones to come.
   void restart(size_t expected) {
     const size_t n_slots = std::clamp(std::bit_ceil(expected * 2), kFewSlots, kManySlots);
     slots_.assign(n_slots, {0, 0});
@@ -106,7 +105,7 @@ class Pieces {
   std::vector<Entry> entries_;
 };
 
-// Numbers keys of 64 bits, likewise. Whether a key is new is as likely as not, so nothing branches on it.
+// Numbers 64-bit keys in the same way, without a branch on whether a key is new: that would often be mispredicted.
 class Keys {
  public:
   void restart(size_t expected) {

@@ -9,10 +9,10 @@ namespace webtext::language {
 
 namespace {
 
-constexpr size_t kAhead = 8;  // rows of weights that are fetched before they are needed: they lie far apart
+constexpr size_t kAhead = 8;  // rows of weights to prefetch: they are far apart in memory
 constexpr size_t kLineFloats = 16;
 constexpr size_t kStretches = 4;
-constexpr size_t kLogarithms = 1024;  // counts above are rare
+constexpr size_t kLogarithms = 1024;  // higher counts are rare
 
 template <typename T>
 bool all_below(std::span<const T> values, int64_t low, size_t end) {
@@ -43,8 +43,8 @@ Detector::Detector(const Tables& tables)
   depth_ = depth();
 }
 
-// How many bytes tell the state: the automaton is Aho and Corasick's, whose state is the longest end of what was read
-// that starts a feature, so it is at most as far from the first state as a feature is long.
+// Returns how many of the last bytes determine the state. In an Aho-Corasick automaton the state is the longest suffix
+// of the input that is a prefix of a feature, so its distance from the first state is at most the length of a feature.
 size_t Detector::depth() const {
   std::vector<bool> seen(states_.size());
   std::vector<uint32_t> level{0}, next;
@@ -68,8 +68,8 @@ uint32_t Detector::move(uint32_t row, char letter, int32_t& feature) const {
   return state.row;
 }
 
-// Each look into the tables waits for the one before, mostly for memory: so several stretches of the text are walked
-// side by side, each from so many bytes before its start that it has the state that one walk would have there.
+// Each table look-up depends on the previous one and mostly waits for memory. So several stretches of the text are
+// walked in parallel, each starting depth_ bytes early, so that it has the same state at its start as a single walk.
 void Detector::count(std::string_view text) {
   found_.resize(text.size());
   const size_t stretch = text.size() / kStretches;
@@ -91,7 +91,7 @@ void Detector::count(std::string_view text) {
   }
 }
 
-// The same sum in the same order as clean/language_reference.py, without fused products (see CMakeLists.txt).
+// Adds in the same order as clean/language_reference.py, without fused multiply-add (see CMakeLists.txt).
 Answer Detector::detect(std::string_view text) {
   count(text);
   if (features_.empty()) return {};

@@ -1,4 +1,4 @@
-// Which language a text is in: a naive Bayes model over byte n-grams that an automaton finds (py3langid's).
+// Language identification: py3langid's naive Bayes model over byte n-grams, which an automaton finds.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,25 @@
 
 namespace webtext::language {
 
-// The tables of a model; they belong to the caller. A state's row of 256 moves begins at rows[state].
+// The tables of a model, owned by the caller. A state's row of 256 moves begins at rows[state].
 struct Tables {
   std::span<const uint32_t> moves;
   std::span<const uint32_t> rows;
-  std::span<const int32_t> outputs;    // the feature that a state has found, or -1
+  std::span<const int32_t> outputs;    // by state: the feature found on reaching it, or -1
   std::span<const float> weights;      // [feature][class]
-  std::span<const double> priors;      // of a class
-  std::span<const int32_t> languages;  // of a class: a language may have one class for each of its scripts
+  std::span<const double> priors;      // by class
+  std::span<const int32_t> languages;  // by class: a language may have one class for each of its scripts
 };
 
 struct Answer {
-  int32_t language = -1;  // -1: nothing in the text tells
+  int32_t language = -1;  // -1: the text has no known feature
   double probability = 0;
 };
 
-// Whether every number that is used as a place is one.
+// Returns whether all sizes match and every number used as an index is in range.
 bool is_sound(const Tables& tables);
 
-// Judges one text after the other; not to be shared between threads.
+// Detects the language of one text at a time; not thread-safe.
 class Detector {
  public:
   explicit Detector(const Tables& tables);
@@ -43,12 +43,12 @@ class Detector {
   void count(std::string_view text);
 
   Tables tables_;
-  std::vector<State> states_;       // rows and outputs side by side: one look into memory instead of two
+  std::vector<State> states_;       // rows and outputs interleaved: one memory access instead of two
   std::vector<double> logarithms_;  // log(1 + count)
   size_t depth_ = 0;
   std::vector<int32_t> found_;     // by byte of the text: the feature that ends there, or -1
-  std::vector<int32_t> counts_;    // by feature; all 0 between two texts
-  std::vector<int32_t> features_;  // those of the text, in the order in which they first came
+  std::vector<int32_t> counts_;    // by feature; all 0 between texts
+  std::vector<int32_t> features_;  // the features of the text, in order of first occurrence
   std::vector<double> scores_, probabilities_;
 };
 

@@ -1,7 +1,7 @@
-"""Write a readable rule about characters as a C++ header of tables: make_table.py fold|characters RULE.PY HEADER.HPP.
+"""Write a Python rule about characters as a C++ header of tables: make_table.py fold|characters RULE.PY HEADER.HPP.
 
-`fold` is the rule of `clean/dedup/key.py`, `characters` the classes of `clean/rules/characters.py`. CMake runs it with the
-Python that builds the package, whose Unicode version the tables have.
+`fold` is the rule of `clean/dedup/key.py`, `characters` the classes of `clean/rules/characters.py`. CMake runs this
+script with the Python that builds the package, and the tables have the Unicode version of that Python.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-BLOCK = 128  # characters per block: blocks that are equal are stored once
-SCRIPT = 8  # entries of `fold` below FIRST_TEXT are SCRIPT * script + kind of a character that stays as it is
+BLOCK = 128  # characters per block: equal blocks are stored once
+SCRIPT = 8  # entries of `fold` below FIRST_TEXT are SCRIPT * script + kind of an unchanged character
 FIRST_TEXT = 64
 DROPPED = 4
 
@@ -36,7 +36,7 @@ def main(which: str, rule_file: str, header: str) -> None:
 
 
 def character_lines(characters: ModuleType) -> Iterator[str]:
-    """A class for each character."""
+    """Yield the lines of the table of character classes."""
     index, classes = _blocks(lambda code: characters.class_of(chr(code)))
     names = ("BLANK", "SYMBOL", "LETTER", "TERMINAL", "UNSPACED", "ATTACHED", "PUNCTUATION", "SCRIPT")
     yield "namespace webtext::signals {"
@@ -49,7 +49,7 @@ def character_lines(characters: ModuleType) -> Iterator[str]:
 
 
 def fold_lines(key: ModuleType) -> Iterator[str]:
-    """A kind for each character that stays as it is, or where the bytes lie that it is folded to."""
+    """Yield the lines of the fold table: a kind for each unchanged character, or the offset of its folded bytes."""
     texts = bytearray()
     positions: dict[bytes, int] = {}
 
@@ -73,7 +73,7 @@ def fold_lines(key: ModuleType) -> Iterator[str]:
 
 
 def _folded(key: ModuleType, code: int) -> int | bytes:
-    """SCRIPT * script + kind, DROPPED, or the folded bytes, in which each single or mark follows a byte that says so."""
+    """Return SCRIPT * script + kind, DROPPED, or the folded bytes, each single or mark preceded by its kind."""
     if 0xD800 <= code < 0xE000:
         return int(key.Kind.BREAK)
     units = key.fold(chr(code))
@@ -87,7 +87,7 @@ def _folded(key: ModuleType, code: int) -> int | bytes:
 
 
 def _blocks(entry: Callable[[int], int]) -> tuple[list[int], list[int]]:
-    """For each block of characters the number of its entries' block, and the entries of all blocks that differ."""
+    """Return for each block of characters the number of its entries' block, and the entries of all distinct blocks."""
     blocks: dict[tuple[int, ...], int] = {}
     index = []
     for first in range(0, sys.maxunicode + 1, BLOCK):

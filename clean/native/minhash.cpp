@@ -1,8 +1,8 @@
 // Shingles, permutations, signatures.
 //
-// Where the time goes (570 words a text, AVX2): folding and hashing words about half, permutations half. Words are
-// found eight bytes at a time: most end within the first load, so a word costs one well-predicted branch.
-// The shingle hash rolls (window.hpp): a polynomial in the word hashes, from which the leaving word is subtracted.
+// Time (570 words per text, AVX2): about half for folding and hashing words, half for permutations. Words are found
+// eight bytes at a time: most end within the first load, so a word costs one well-predicted branch. The shingle hash is
+// a rolling hash (window.hpp): a polynomial in the word hashes; the leaving word is subtracted.
 #include "minhash.hpp"
 
 #include <algorithm>
@@ -20,18 +20,19 @@ struct Register {
   typedef uint32_t Lanes __attribute__((vector_size(kBytes)));
 };
 
-constexpr size_t kPadding = 64;  // permutations are padded to a multiple of what the widest path takes at once
+constexpr size_t kPadding = 64;  // permutations are padded to a multiple of the widest path's block
 
 constexpr size_t padded(size_t count) { return (count + kPadding - 1) / kPadding * kPadding; }
 
-// MurmurHash3's 32-bit finalizer (Appleby), with which datasketch mixes what it permutes.
+// MurmurHash3's 32-bit finalizer (Appleby), which datasketch applies before permuting.
 uint32_t murmur_mix(uint32_t x) {
   x = (x ^ x >> 16) * 0x85EBCA6Bu;
   x = (x ^ x >> 13) * 0xC2B2AE35u;
   return x ^ x >> 16;
 }
 
-// The minima of a[j] * values[i] + b[j] over i. Four registers of permutations stay put while all values pass by.
+// Computes the minima of a[j] * values[i] + b[j] over i. Four registers of permutations are kept for a pass over all
+// values.
 template <size_t kBytes>
 [[gnu::always_inline]] inline void minima_of(const uint32_t* values, size_t size, const uint32_t* a, const uint32_t* b,
                                              uint32_t* minima, size_t count) {

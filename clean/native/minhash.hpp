@@ -1,5 +1,5 @@
-// MinHash over word shingles: from UTF-8 text to signatures, and what is asked of signatures and shingle sets.
-// The readable twin is clean/dedup/reference.py; both give equal results for every input.
+// MinHash over word shingles: signatures of UTF-8 texts, and the similarity of signatures and of shingle sets.
+// The readable twin is clean/dedup/reference.py; both return equal results for every input.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace webtext::minhash {
 
-// Texts that lie one after the other: text i is bytes[offsets[i]] up to bytes[offsets[i + 1]].
+// Texts in one buffer: text i is bytes[offsets[i]] up to bytes[offsets[i + 1]].
 struct Texts {
   const char* bytes;
   std::span<const int64_t> offsets;
@@ -24,13 +24,12 @@ struct Texts {
   }
 };
 
-// The words of a text as clean/dedup/key.py defines them, kept from text to text so that memory is reused.
+// Folds texts to words as clean/dedup/key.py defines them; reuses its memory from text to text.
 class Folder {
  public:
-  // Folds text; the words lie in the result between runs of blanks. Valid until the next call.
-  // Bytes that are no UTF-8 end a word.
+  // Returns the folded words, separated by runs of blanks; valid until the next call. Invalid UTF-8 ends a word.
   std::string_view fold(std::string_view text);
-  // Whether the text had letters of unspaced scripts.
+  // Returns whether the last text had letters of unspaced scripts.
   bool has_letters() const { return has_letters_; }
 
  private:
@@ -45,11 +44,11 @@ class Folder {
   bool after_single_ = false, has_letters_ = false;
 };
 
-// The shingles of a text: a 64-bit hash of each n-gram of `width` words, or one of all words when there are fewer.
+// The shingles of a text: a 64-bit hash of each n-gram of `width` words, or of all words if there are fewer.
 class Shingler {
  public:
   explicit Shingler(size_t width) : window_(width) {}
-  // In text order, repeats included; none when the text has no word. Valid until the next call.
+  // Returns them in text order with repeats, empty for a text without words; valid until the next call.
   std::span<const uint64_t> shingles(std::string_view text);
 
  private:
@@ -58,25 +57,25 @@ class Shingler {
   std::vector<uint64_t> shingles_;
 };
 
-// The code paths this processor can run, best first: "avx512", "avx2", "portable".
+// Returns the code paths this processor can run, best first: "avx512", "avx2", "portable".
 std::vector<std::string> simd_paths();
 
-// What datasketch 2 hashes a text's shingles to: SHA-1's first word of each n-gram of `width` words with a blank
-// between them, then MurmurHash3's finalizer. In text order, repeats included.
+// Returns datasketch 2's hashes of a text's shingles, in text order with repeats: the first word of the SHA-1 of each
+// n-gram of `width` words with blanks between them, then MurmurHash3's finalizer.
 std::vector<uint32_t> datasketch_shingles(std::string_view text, size_t width);
 
 // k permutations of 32-bit values, x -> a[i] * x + b[i] mod 2^32 with odd a[i], and their minima over a set.
 class Permutations {
  public:
-  // Throws std::invalid_argument for a path that this processor cannot run; "" is the best one.
+  // Throws std::invalid_argument for a path that this processor cannot run; "" selects the best one.
   Permutations(size_t count, const std::string& path);
   Permutations(std::span<const uint32_t> a, std::span<const uint32_t> b, const std::string& path);
   size_t count() const { return count_; }
-  // The minimum of each permutation over the values; all ones of none. Valid until the next call.
+  // Returns the minimum of each permutation over the values, all ones without values; valid until the next call.
   std::span<const uint32_t> minima(std::span<const uint32_t> values);
-  // signature[i] = low 8 bits of the minimum of permutation i over the high halves of the shingles. Two differing
-  // minima agree in them once in 256, which adds (1 - J) / 256 to the agreement (Li and Koenig, "b-bit minwise
-  // hashing", 2010): never a pair missed, a few more to verify. Of no shingle: all ones.
+  // Sets signature[i] to the low 8 bits of the minimum of permutation i over the high halves of the shingles; all ones
+  // without shingles. Different minima agree in 8 bits once in 256, which adds (1 - J) / 256 to the agreement (Li and
+  // Koenig, "b-bit minwise hashing", 2010): no pair is missed, a few more are verified.
   void sign(std::span<const uint64_t> shingles, uint8_t* signature);
 
  private:
@@ -89,13 +88,13 @@ class Permutations {
   std::vector<uint32_t> a_, b_, values_, minima_row_;
 };
 
-// The key of a text: its words with single blanks between them.
+// Returns the key of a text: its words with single blanks between them.
 std::string key(std::string_view text);
 
-// In how many of `count` places two signatures agree.
+// Returns in how many of `count` places two signatures agree.
 size_t agreement(const uint8_t* left, const uint8_t* right, size_t count);
 
-// |left and right| / |left or right| of two sorted sets; 0 when both are empty.
+// Returns |left and right| / |left or right| of two sorted sets; 0 if both are empty.
 double jaccard(std::span<const uint64_t> left, std::span<const uint64_t> right);
 
 }  // namespace webtext::minhash

@@ -1,5 +1,5 @@
-// The n-grams of evaluation examples, and where other texts contain them: exact, every match is compared word by word.
-// The readable twin is clean/decontaminate/reference.py; both give equal results for every input.
+// Finds the n-grams of evaluation examples in other texts, exactly: every match is compared word by word.
+// The readable twin is clean/decontaminate/reference.py; both return equal results for every input.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace webtext::ngrams {
 
-// Distinct n-grams, numbered in the order in which they first came.
+// Distinct n-grams, numbered in order of first occurrence.
 class Table {
  public:
   explicit Table(size_t n);
@@ -21,14 +21,14 @@ class Table {
   void add(std::string_view text, std::vector<int64_t>& numbers);
   size_t size() const { return entries_.size(); }
   size_t n() const { return n_; }
-  std::vector<uint64_t> hashes() const;  // of the n-grams, by number
+  std::vector<uint64_t> hashes() const;  // by n-gram number
   size_t n_bytes() const { return words_.capacity() + entries_.capacity() * sizeof(Entry) + slots_.size() * 8; }
 
  private:
   friend class Finder;
   struct Entry {
     uint64_t hash;
-    size_t start;  // of its words in words_
+    size_t start;  // where its words start in words_
   };
 
   void insert(uint64_t hash, size_t start, size_t end, std::vector<int64_t>& numbers);
@@ -38,16 +38,16 @@ class Table {
   size_t n_;
   minhash::Folder folder_;
   minhash::Window window_;
-  std::string words_;  // of all texts added, a blank behind each
+  std::string words_;  // of all added texts, each word followed by a blank
   std::vector<Entry> entries_;
-  std::vector<uint64_t> slots_;  // open addressing by the hash's low half: its high half, number + 1; 0 is free
+  std::vector<uint64_t> slots_;  // open addressing by the hash's low half: (high half, number + 1); 0: free
 };
 
-// Looks texts up in a table that no longer grows; each thread has its own.
+// Looks texts up in a table that no longer grows; each thread needs its own.
 class Finder {
  public:
   explicit Finder(const Table& table);
-  // Appends the number of each n-gram of the text that the table has, in text order, repeats included.
+  // Appends the number of each n-gram of the text that is in the table, in text order, repeats included.
   void find(std::string_view text, std::vector<int64_t>& numbers);
 
  private:

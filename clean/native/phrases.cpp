@@ -1,4 +1,5 @@
-// Phrases by anchors: three letters of each that are rare together, looked for sixteen places at a time, then compared.
+// Finds phrases by anchors: a rare group of three letters in each, searched at sixteen positions at a time, then
+// compared.
 #include "phrases.hpp"
 
 #include <bit>
@@ -12,7 +13,7 @@ typedef uint8_t Bytes __attribute__((vector_size(kBlock)));
 
 struct Phrase {
   std::string_view words;
-  size_t anchor;  // where the anchor stands in it
+  size_t anchor;  // offset of the anchor
   uint8_t kind;
 };
 constexpr Phrase kPhrases[] = {
@@ -40,13 +41,13 @@ uint8_t phrases_around(std::string_view text, size_t at) {
   return found;
 }
 
-// A bit for each of sixteen places where an anchor may begin; 18 bytes are read.
+// Returns a bit for each of sixteen positions where an anchor may begin; reads 18 bytes.
 uint32_t anchors_at(const char* text) {
   Bytes first, second, third;
   std::memcpy(&first, text, kBlock);
   std::memcpy(&second, text + 1, kBlock);
   std::memcpy(&third, text + 2, kBlock);
-  first |= 0x20, second |= 0x20, third |= 0x20;  // other bytes may come to look like letters: a hit is compared
+  first |= 0x20, second |= 0x20, third |= 0x20;  // other bytes may become letters too, so hits are compared
   Bytes hits{};
   for (const auto& anchor : kAnchors) {
     hits |= Bytes(first == static_cast<uint8_t>(anchor[0])) & Bytes(second == static_cast<uint8_t>(anchor[1])) &

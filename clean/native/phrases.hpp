@@ -1,4 +1,4 @@
-// The phrases that C4 looks for, found whatever the case of their ASCII letters.
+// Finds the phrases of C4's rules, ignoring the case of ASCII letters.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace webtext::signals {
 
 inline constexpr uint8_t kLoremIpsum = 1, kJavascript = 2, kPolicy = 4;
 
-// Which of them the text holds, as bits.
+// Returns which of them the text contains, as bits.
 uint8_t phrases_in(std::string_view text);
 
 }  // namespace webtext::signals

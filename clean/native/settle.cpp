@@ -8,12 +8,12 @@
 namespace webtext::minhash {
 namespace {
 
-// The nodes that buckets remember, in priority order: one ring of entries per bucket, known by its last.
+// The nodes stored in buckets, in priority order: a ring of entries per bucket, addressed by its last entry.
 class Members {
  public:
   explicit Members(size_t n_buckets) : last_(n_buckets, -1), length_(n_buckets, 0) {}
 
-  // Nodes come in priority order. Returns how many buckets were full.
+  // Call it in priority order. Returns how many buckets were full.
   int64_t add(size_t node, std::span<const int32_t> buckets, size_t limit) {
     int64_t full = 0;
     for (const int32_t bucket : buckets) {
@@ -32,7 +32,7 @@ class Members {
     return full;
   }
 
-  // Calls visit(node) for each bucket's members in priority order; false ends that bucket, and the next one follows.
+  // Calls visit(node) for each bucket's members in priority order; if it returns false, continues with the next bucket.
   template <typename Visit>
   void each(std::span<const int32_t> buckets, Visit visit) const {
     for (const int32_t bucket : buckets) {
@@ -47,7 +47,7 @@ class Members {
  private:
   struct Entry {
     uint32_t node;
-    int64_t next;  // of the bucket's last member: its first
+    int64_t next;  // the bucket's last entry points to its first
   };
   std::vector<int64_t> last_;
   std::vector<size_t> length_;
@@ -63,7 +63,7 @@ class Settler {
  public:
   Settler(const Nodes& nodes, const Rules& rules)
       : nodes_(nodes), rules_(rules), n_buckets_(count_buckets()), stamp_(nodes.size(), -1), parent_(nodes.size()) {
-    result_.fate.assign(nodes.size(), static_cast<uint8_t>(Fate::kStays));
+    result_.decision.assign(nodes.size(), static_cast<uint8_t>(Decision::kKept));
     result_.stays.assign(nodes.size(), -1);
     result_.similarity.assign(nodes.size(), 0.0);
     std::iota(parent_.begin(), parent_.end(), uint32_t{0});
@@ -77,21 +77,21 @@ class Settler {
     for (size_t node = 0; node < nodes_.n_train; ++node) {
       if (fixed(node)) continue;
       Match match = best(kept, node);
-      const Match held_out = best(kept_validation, node);  // with fixed nodes alone
+      const Match held_out = best(kept_validation, node);  // contains only fixed nodes so far
       if (held_out.similarity > match.similarity) match = held_out;
       if (match.node < 0) {
         remember(kept, node);
       } else {
-        drop(node, match, Fate::kDuplicate);
+        drop(node, match, Decision::kDuplicate);
         if (in_train(static_cast<size_t>(match.node))) remember(dropped, node);
       }
     }
     drop_validation_near_train(kept, dropped);
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
-      if (fixed(node) || result_.fate[node] != static_cast<uint8_t>(Fate::kStays)) continue;
+      if (fixed(node) || result_.decision[node] != static_cast<uint8_t>(Decision::kKept)) continue;
       const Match match = best(kept_validation, node);
       if (match.node >= 0) {
-        drop(node, match, Fate::kDuplicate);
+        drop(node, match, Decision::kDuplicate);
       } else {
         remember(kept_validation, node);
       }
@@ -102,7 +102,7 @@ class Settler {
  private:
   void drop_validation_near_train(const Members& kept, const Members& dropped) {
     Members validation(n_buckets_);
-    std::vector<int64_t> train_of(nodes_.size(), -1);  // for a validation cluster's root: the first train node named
+    std::vector<int64_t> train_of(nodes_.size(), -1);  // by root of a validation cluster: the first train node named
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
       if (fixed(node)) continue;
       Match match = best(kept, node);
@@ -110,7 +110,7 @@ class Settler {
         const int64_t near = first(dropped, node);
         if (near >= 0) match = exact(node, result_.stays[near]);
       }
-      if (match.node >= 0) drop(node, match, Fate::kDuplicateOfTrain);
+      if (match.node >= 0) drop(node, match, Decision::kDuplicateOfTrain);
       begin_visit(node);
       validation.each(buckets(node), [&](size_t other) {
         if (first_visit(other) && root(other) != root(node) && similarity(node, other) >= rules_.threshold) {
@@ -127,11 +127,11 @@ class Settler {
     }
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
       const int64_t train = train_of[root(node)];
-      if (train >= 0 && result_.stays[node] < 0) drop(node, exact(node, train), Fate::kDuplicateOfTrain);
+      if (train >= 0 && result_.stays[node] < 0) drop(node, exact(node, train), Decision::kDuplicateOfTrain);
     }
   }
 
-  // The most similar member with an edge to node; of equals the first in priority.
+  // Returns the most similar member with an edge to node; if several are equal, the first in priority.
   Match best(const Members& members, size_t node) {
     Match found;
     begin_visit(node);
@@ -148,20 +148,20 @@ class Settler {
     return found;
   }
 
-  // The first member in priority with an edge to node, -1 when there is none.
+  // Returns the first member in priority with an edge to node, or -1.
   int64_t first(const Members& members, size_t node) {
     int64_t found = -1;
     begin_visit(node);
     members.each(buckets(node), [&](size_t other) {
       const auto candidate = static_cast<int64_t>(other);
-      if (found >= 0 && candidate >= found) return false;  // and so are all that follow in this bucket
+      if (found >= 0 && candidate >= found) return false;  // as are all later ones in this bucket
       if (first_visit(other) && similarity(node, other) >= rules_.threshold) found = candidate;
       return true;
     });
     return found;
   }
 
-  // Exact Jaccard, or 0 where the signatures are too far apart for it to reach the threshold.
+  // Returns the exact Jaccard, or 0 if the signatures show that it is below the threshold.
   double similarity(size_t left, size_t right) {
     const size_t k = nodes_.permutations;
     const uint8_t* signatures = nodes_.signatures.data();
@@ -174,8 +174,8 @@ class Settler {
     return {right, jaccard(shingles(left), shingles(static_cast<size_t>(right)))};
   }
 
-  void drop(size_t node, const Match& match, Fate fate) {
-    result_.fate[node] = static_cast<uint8_t>(fate);
+  void drop(size_t node, const Match& match, Decision decision) {
+    result_.decision[node] = static_cast<uint8_t>(decision);
     result_.stays[node] = match.node;
     result_.similarity[node] = match.similarity;
   }
@@ -187,7 +187,7 @@ class Settler {
   bool fixed(size_t node) const { return nodes_.fixed[node] != 0; }
   bool in_train(size_t node) const { return node < nodes_.n_train; }
 
-  // Two nodes often share several buckets; a stamp per node makes each pair be compared once.
+  // Two nodes often share several buckets; a stamp per node ensures that each pair is compared once.
   void begin_visit(size_t node) {
     ++visit_;
     stamp_[node] = visit_;

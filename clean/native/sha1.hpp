@@ -1,4 +1,4 @@
-// SHA-1 (FIPS 180-4, section 6.1), as far as datasketch needs it: the first 32 bits of the digest, little-endian.
+// SHA-1 (FIPS 180-4, section 6.1), reduced to what datasketch uses: the first 32 bits of the digest, little-endian.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@ namespace webtext::minhash {
 
 class Sha1 {
  public:
-  // The first four bytes of the digest, read as a little-endian number.
+  // Returns the first four bytes of the digest as a little-endian number.
   static uint32_t first_word(std::string_view message) {
     Sha1 sha;
     size_t at = 0;

@@ -1,7 +1,7 @@
-// The pass over a text: lines, in them words, then duplicate lines and paragraphs, and n-grams of words.
+// The pass over a text: lines with their words, then duplicate lines and paragraphs, then n-grams of words.
 //
-// N-grams cost little because one can only repeat where both n-grams of one word less in it repeat: each size looks at
-// the places that are left of the one before, and a pair of numbers names an n-gram exactly. In prose few places are
+// N-grams cost little, because an n-gram can only repeat if both of its (n-1)-grams repeat. So each size visits only
+// the places that the previous size left, and a pair of numbers identifies an n-gram exactly. In prose few places are
 // left at four words.
 #include "signals.hpp"
 
@@ -24,7 +24,7 @@ constexpr int64_t kWord = kTableWordWeight;
 constexpr int64_t kShortLine = 30, kSpacedWord = 6, kFewestWords = 3;  // as in clean/rules/signals.py
 constexpr size_t kLongestWord = 1000;
 constexpr size_t kTopSizes = 4, kLargestGram = 10;
-constexpr size_t kKeptMemory = 64 << 20;  // of tables from one text to the next
+constexpr size_t kKeptMemory = 64 << 20;  // tables above this size are freed after a text
 constexpr uint32_t kBullet = 0x2022;
 constexpr std::string_view kDots = "...", kEllipsis = "\xE2\x80\xA6";
 
@@ -44,7 +44,7 @@ uint8_t class_of(uint32_t code) { return kClasses[kClassIndex[code / kClassBlock
 
 bool continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// The character at `at`; a byte that begins none is U+FFFD and one byte long.
+// Decodes the character at `at`; an invalid byte is U+FFFD of size 1.
 Character decode(const char* at, const char* end) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(at[i])); };
   const uint32_t lead = byte(0);
@@ -59,7 +59,7 @@ Character decode(const char* at, const char* end) {
   return {std::min(code, 0x10FFFFu), static_cast<uint32_t>(size)};
 }
 
-// Where the last character of [begin, end) begins.
+// Returns where the last character of [begin, end) begins.
 const char* last_character(const char* begin, const char* end) {
   const char* at = end - 1;
   while (at > begin && end - at < 4 && continues(*at)) --at;
@@ -92,7 +92,7 @@ bool is_wide_stop(uint32_t code) {
 
 constexpr std::string_view kStopWordList[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
 
-// A word of up to seven bytes and its size as one number; longer words are told by the highest byte.
+// Packs a word of up to seven bytes and its size into one number; the highest byte marks longer words.
 constexpr size_t kPackedBytes = 7;
 constexpr uint64_t kLongWord = uint64_t{0xFF} << 56;
 
@@ -108,7 +108,7 @@ uint64_t packed(std::string_view word, const char* readable_end) {
   return bytes | uint64_t{word.size()} << 56;
 }
 
-// Bytes of the blank at `at`; 0 when there is none.
+// Returns the size in bytes of the blank at `at`, or 0.
 uint32_t blank_size(const char* at, const char* end) {
   const uint8_t kind = class_of_byte(*at);
   if (kind != kBeyondAscii) return kind & kBlank ? 1 : 0;
@@ -118,19 +118,19 @@ uint32_t blank_size(const char* at, const char* end) {
 
 double ratio(double part, double whole) { return whole != 0 ? part / whole : 0; }
 
-// What stands between blanks.
+// A run of characters between blanks.
 struct Run {
   const char *begin, *end;
-  const char *word_begin, *word_end;  // without the symbols at its ends; equal when there is nothing else
+  const char *word_begin, *word_end;  // without the symbols at its ends; equal if there are only symbols
   uint32_t characters, word_characters;
   uint32_t wide_stops;
   uint8_t classes, last_class;
-  // Of its words; other values where it has letters of unspaced scripts, which are longer than they look.
+  // The weight of its words, and what letters of unspaced scripts add to its length.
   int64_t weight = kWord, added_length = 0;
   size_t longest_word = 0;
 };
 
-// Reads the run at `at` when it is a word of ASCII letters and digits alone, as most are; else leaves it for read_run.
+// Reads the run at `at` if it consists of ASCII letters and digits only, as most do; else returns false.
 bool read_plain_run(const char* at, const char* end, Run& run) {
   const char* begin = at;
   uint8_t kind = 0, classes = 0;
@@ -150,7 +150,7 @@ bool read_plain_run(const char* at, const char* end, Run& run) {
   return true;
 }
 
-// Reads the run at `at`, which is no blank.
+// Reads the run at `at`, which must not be a blank.
 Run read_run(const char* at, const char* end) {
   Run run{.begin = at,
           .end = at,
@@ -196,8 +196,8 @@ Run read_run(const char* at, const char* end) {
   return run;
 }
 
-// Whether a run ends a sentence: 1 by . ! or ? and closing marks, or by a letter of Thai or Lao; 2 by a wide stop,
-// which is counted where it stands.
+// Returns whether a run ends a sentence: 1 if by . ! or ? and closing marks, or by a letter of Thai or Lao; 2 if by a
+// wide stop, which the run has counted already.
 int sentence_end(const Run& run) {
   const bool ends_in_word = run.word_begin < run.word_end && run.word_end == run.end;
   if (ends_in_word && (run.last_class & (kUnspaced | kPunctuation)) != kPunctuation) {
@@ -215,16 +215,16 @@ int sentence_end(const Run& run) {
   return 0;
 }
 
-// What is asked of a line once its runs were read.
+// The figures of a line, collected from its runs.
 struct Line {
   std::string_view text;
   size_t characters = 0, runs = 0, longest_word = 0, sentences = 0;
-  int64_t weight = 0, added_length = 0;  // of its words; of unspaced letters, in thousandths of a character
+  int64_t weight = 0, added_length = 0;  // of its words; by unspaced letters, in thousandths of a character
   bool has_unspaced = false;
-  const char *first = nullptr, *last = nullptr;  // of what is no blank
+  const char *first = nullptr, *last = nullptr;  // of the text without blanks at its ends
 };
 
-// Without [1], [edit] and [citation needed].
+// Copies a line without [1], [edit] and [citation needed].
 void without_citations(std::string_view line, std::string& out) {
   constexpr std::string_view kMarks[] = {"[edit]", "[citation needed]"};
   out.clear();
@@ -237,7 +237,7 @@ void without_citations(std::string_view line, std::string& out) {
       for (const auto mark : kMarks) {
         if (line.substr(at).starts_with(mark)) size = mark.size();
       }
-      if (size == 0) {  // the digits were looked at, so a line of "[1[1[1" takes one pass
+      if (size == 0) {  // skips the digits too, so that a line of "[1[1[1" takes one pass
         out.append(line.substr(at, digits - at));
         at = digits;
         continue;
@@ -250,7 +250,7 @@ void without_citations(std::string_view line, std::string& out) {
   }
 }
 
-// Pieces of text, and those of them that were there before.
+// Counts pieces of text and the repeated ones among them.
 struct Repeats {
   Pieces pieces;
   size_t n = 0, repeated = 0, characters = 0;
@@ -272,21 +272,21 @@ struct Repeats {
 struct Measurer::State {
   Values values;
   // words
-  Keys words;  // of up to kPackedBytes bytes by themselves, longer ones by their number in long_words
+  Keys words;  // words of up to kPackedBytes bytes are packed, longer ones are numbers in long_words
   Pieces long_words;
   const char* text_end = nullptr;
-  std::vector<uint32_t> numbers, occurrences;  // of each word in the text; of each number
-  std::vector<int64_t> ends;                   // characters of all words up to each, without blanks
+  std::vector<uint32_t> numbers, occurrences;  // by position in the text; by number
+  std::vector<int64_t> ends;                   // cumulative characters of the words, without blanks
   size_t n_named = 0, n_named_characters = 0, n_alphabetic = 0;
   size_t n_letters = 0;           // of unspaced scripts
-  int64_t letter_weight = 0;      // of all of them
+  int64_t letter_weight = 0;      // their total weight
   std::vector<uint16_t> weights;  // of the words up to the last such letter
   // lines
   size_t n_bullets = 0, n_ellipses = 0, n_punctuated = 0, n_short = 0;
   bool has_phrases = false;
   Repeats lines, paragraphs;
   std::string cited;
-  // n-grams: places in the text that are left, and the numbers of the n-grams there
+  // n-grams: the remaining positions in the text, and the numbers of the n-grams there
   Keys pairs;
   std::vector<uint64_t> sides;
   std::vector<uint32_t> places, grams, counts;
@@ -434,8 +434,8 @@ void Measurer::State::take_words(Run& run) {
   take_symbols(run.word_end, run.end);
 }
 
-// Each letter of an unspaced script is a word, with what is attached to it; the stretches between are cut by
-// themselves.
+// Takes each letter of an unspaced script, with the marks attached to it, as a word; take_stretch cuts the text
+// between.
 void Measurer::State::take_unspaced(Run& run) {
   run.weight = 0;
   run.longest_word = 0;
@@ -472,7 +472,7 @@ void Measurer::State::take_unspaced(Run& run) {
   take_stretch(stretch, run.end, run);
 }
 
-// Takes a stretch between letters of unspaced scripts; all punctuation at its ends is symbols.
+// Takes a stretch between letters of unspaced scripts; all punctuation at its ends counts as symbols.
 void Measurer::State::take_stretch(const char* begin, const char* end, Run& run) {
   const char *word_begin = end, *word_end = end;
   bool has_letter = false;
@@ -497,7 +497,7 @@ void Measurer::State::take_stretch(const char* begin, const char* end, Run& run)
   take_symbols(word_end, end);
 }
 
-// Each symbol is a word, and so is a run of one symbol.
+// Takes each symbol, or run of one symbol, as a word.
 void Measurer::State::take_symbols(const char* begin, const char* end) {
   while (begin < end) {
     const size_t size = decode(begin, end).size;
@@ -543,7 +543,7 @@ void Measurer::State::judge_line(const Line& line) {
 
 void Measurer::State::judge_c4_line(const Line& line) {
   const std::string_view text = line.text;
-  const bool is_cited = text.data() == cited.data();  // what a citation stood between may have become a phrase
+  const bool is_cited = text.data() == cited.data();  // removing a citation may have formed a phrase
   const uint8_t phrases = has_phrases || is_cited ? phrases_in(text) : 0;
   const bool has_brace = text.find('{') != text.npos;
   bool punctuated =
@@ -602,7 +602,7 @@ void Measurer::State::read_ngrams(double n_characters) {
   for (uint32_t i = 0; i < numbers.size(); ++i) {
     places[kept] = i;
     grams[kept] = numbers[i];
-    kept += occurrences[numbers[i]] > 1;  // no branch: it would be guessed wrong every other time
+    kept += occurrences[numbers[i]] > 1;  // no branch: it would be mispredicted half of the time
   }
   places.resize(kept);
   grams.resize(kept);
@@ -616,7 +616,7 @@ void Measurer::State::read_ngrams(double n_characters) {
   }
 }
 
-// From the repeated n-grams to those of one word more: where two stand side by side, if the whole repeats too.
+// Derives the repeated (n+1)-grams from the repeated n-grams: two adjacent ones form one, if it repeats too.
 void Measurer::State::lengthen() {
   if (places.empty()) return;
   sides.resize(places.size());
@@ -640,7 +640,7 @@ void Measurer::State::lengthen() {
   grams.resize(repeated);
 }
 
-// Characters in all occurrences of the most frequent n-gram, of several the first, with blanks between its words.
+// Counts the characters of all occurrences of the most frequent n-gram (the first of several), blanks included.
 double Measurer::State::top_characters(size_t n) const {
   if (numbers.size() < n) return 0;
   size_t place = 0;
@@ -652,7 +652,7 @@ double Measurer::State::top_characters(size_t n) const {
   return static_cast<double>(most) * static_cast<double>(length);
 }
 
-// Characters of n-grams that occurred before, counted without overlap, left to right.
+// Counts the characters of repeated n-grams, without overlap, from left to right.
 double Measurer::State::duplicate_characters(size_t n) {
   if (places.empty()) return 0;
   seen.assign(counts.size(), 0);
@@ -670,11 +670,11 @@ double Measurer::State::duplicate_characters(size_t n) {
   return static_cast<double>(characters);
 }
 
-// Either of the above for words that weigh less than one: an n-gram is the fewest words that weigh n.
+// Does either for texts with unspaced letters, in which an n-gram is the fewest words that weigh n.
 double Measurer::State::unspaced_characters(size_t n) {
   unspaced_grams.restart(numbers.size());
   counts.clear();
-  places.clear();  // where each n-gram came first
+  places.clear();  // where each n-gram first occurs
   const int64_t wanted = static_cast<int64_t>(n) * kWord;
   int64_t weight = 0, repeated = 0;
   for (size_t first = 0, end = 0; first < numbers.size();) {

@@ -1,4 +1,4 @@
-// Every quality rule's value for a text, in one pass. The readable twin is clean/rules/signals.py; both give equal
+// Every quality rule's value for a text, in one pass. The readable twin is clean/rules/signals.py; both return equal
 // values for every text in UTF-8, to the last bit.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace webtext::signals {
 
-// The columns of whole numbers, and their names in the 'signals' schema.
+// The integer columns, and their names in the 'signals' schema.
 enum Count : size_t {
   kCharacters,
   kWords,
@@ -88,14 +88,14 @@ struct Values {
   std::array<double, kRatios> ratios;
 };
 
-// Measures texts one after the other; keeps its tables from text to text. Time is linear in the text and memory at most
-// some 40 times a text's bytes (of one-letter words), whatever it says: equal hashes are told apart by comparing, and
-// hashes are seeded at random, so no text can make them collide on purpose. Values do not depend on the seed.
+// Measures one text after another, and reuses its tables. Time is linear in the text and memory at most about 40 times
+// its bytes (one-letter words), even for a hostile text: equal hashes are compared, and hashes have a random seed, so
+// that no text can make them collide on purpose. Values don't depend on the seed.
 class Measurer {
  public:
   Measurer();
   ~Measurer();
-  // `text` is UTF-8 of less than 2 GiB; a byte that is none counts as a character of no class.
+  // `text` is UTF-8 of less than 2 GiB; an invalid byte counts as a character without a class.
   Values measure(std::string_view text);
 
  private:

@@ -1,5 +1,4 @@
-// N-grams of folded text: what shingles and evaluation n-grams are. The readable twin is clean/dedup/key.py,
-// `ngrams_of`.
+// N-grams of folded text, for shingles and evaluation n-grams. The readable twin is `ngrams_of` in clean/dedup/key.py.
 #pragma once
 
 #include <bit>
@@ -16,11 +15,11 @@ namespace webtext::minhash {
 
 inline constexpr uint32_t kWordWeight = 1000, kLeastWeight = 200;  // as in clean/unspaced.py; fold.cpp checks them
 
-// The weight of the letter of an unspaced script that the text starts with, or of any other word.
+// Returns the weight of the word at the start of the text: lower for a letter of an unspaced script.
 uint32_t weight_of(std::string_view text);
 
-// From each word on, the fewest words that weigh n words: n of a spaced script, more letters of an unspaced one. So no
-// n-gram is the beginning of another. A rolling hash takes constant time per word.
+// Slides over n-grams: from each word, the fewest words that weigh n words (n spaced words, or more unspaced letters).
+// So no n-gram is a prefix of another. The rolling hash takes constant time per word.
 class Window {
  public:
   explicit Window(size_t n)
@@ -30,9 +29,9 @@ class Window {
     if (n == 0) throw std::invalid_argument("an n-gram has at least one word");
     for (size_t i = 1; i < powers_.size(); ++i) powers_[i] = powers_[i - 1] * kGolden;
   }
-  // Calls visit(hash, start, end) for each n-gram, in text order. Returns the hash of the words after the last start:
-  // of all words when they are too few for an n-gram; nothing when there are none. `has_letters` says whether the text
-  // may have letters of unspaced scripts: looking for them would add a sixth to the time for a text without.
+  // Calls visit(hash, start, end) for each n-gram, in text order. Returns the hash of the words that are left, which
+  // are all words if there are too few for an n-gram; nothing if there are no words. `has_letters` states whether the
+  // text may contain letters of unspaced scripts: checking for them takes a sixth more time.
   template <typename Visit>
   std::optional<uint64_t> slide(std::string_view text, bool has_letters, Visit visit) {
     return has_letters ? slide_weighing<true>(text, visit) : slide_weighing<false>(text, visit);

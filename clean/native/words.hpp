@@ -1,4 +1,4 @@
-// Hashing the words of folded text: what shingles and n-grams are made of.
+// Hashes the words of folded text, for shingles and n-grams.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ inline uint64_t absorb(uint64_t hash, uint64_t eight_bytes) {
   return hash ^ hash >> 32;
 }
 
-// The high bit of the first blank among eight bytes is the lowest bit set; 0 when there is none.
+// The lowest set bit of the result is the high bit of the first blank among eight bytes; 0 if there is no blank.
 inline uint64_t find_blank(uint64_t eight_bytes) {
   const uint64_t zero_where_blank = eight_bytes ^ kBlanks;
   return (zero_where_blank - 0x0101010101010101u) & ~zero_where_blank & 0x8080808080808080u;
@@ -40,7 +40,7 @@ inline uint64_t load_word(const char* bytes, size_t available) {
   return value;
 }
 
-// Hashes the word at `at` and moves `at` behind it.
+// Hashes the word at `at` and advances `at` past it.
 inline uint64_t hash_word(std::string_view words, size_t& at) {
   uint64_t hash = kGolden;
   for (;;) {

@@ -1,6 +1,6 @@
-"""Classes of characters that the rules ask for: what splits words, what is no letter of them, what ends a line well.
+"""Character classes for the rules: blanks, symbols, letters, and punctuation that ends a line.
 
-The native core has them as a table made from this file (`native/make_table.py`).
+The native core uses a table made from this file (`native/make_table.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TERMINAL = (
     "1144b-1144c 115c2-115c3 115c9-115d7 11641-11642 1173c-1173e 11944 11946 11a42-11a43 11a9b-11a9c "
     "11c41-11c42 11ef7-11ef8 11f43-11f44 16a6e-16a6f 16af5 16b37-16b38 16b44 16e98 1bc9f 1da88"
 )
-"""Code points in hex: Sentence_Terminal of Unicode 15.0 and three Khmer signs, FineWeb's notion of punctuation."""
+"""Code points in hex: Sentence_Terminal of Unicode 15.0 and three Khmer signs, which FineWeb counts as punctuation."""
 
 TERMINAL_PUNCTUATION = frozenset(chr(code) for each in ranges(_TERMINAL) for code in each)
 OPEN_SENTENCES = f"{THAI} {LAO} e31 e34-e3a e47-e4e eb1 eb4-ebc ec8-ece"
@@ -31,16 +31,16 @@ _ASCII_SYMBOLS = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _OTHER_SYMBOLS = frozenset("«´»–—’“”„…∶━►、。〈〉《》「」【】！％（），．１：；？～")
 _CONTROLS = frozenset(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
 SYMBOLS = _ASCII_SYMBOLS | _OTHER_SYMBOLS | _CONTROLS | TERMINAL_PUNCTUATION
-"""What a word of Gopher's non-symbol words does not consist of alone, as FineWeb's code has it."""
+"""A word of symbols alone doesn't count as a word in Gopher's rules; the symbols are those of FineWeb's code."""
 
 BLANK, SYMBOL, LETTER, TERMINAL, UNSPACED = 1, 2, 4, 8, 16
-SCRIPT = 32  # of an UNSPACED letter: times its number in unspaced.SCRIPTS
-ATTACHED, PUNCTUATION = 32, 64  # of other characters: part of the unspaced letter before; a symbol near such letters
+SCRIPT = 32  # for an UNSPACED letter: multiplied by its index in unspaced.SCRIPTS
+ATTACHED, PUNCTUATION = 32, 64  # for other characters: part of the unspaced letter before; a symbol near such letters
 _HALFWIDTH_VOICE_MARKS = "ﾞﾟ"
 
 
 def class_of(character: str) -> int:
-    """The classes of a character, as bits; a blank is nothing else.
+    """Return the classes of a character as bits; a blank has no other class.
 
     >>> class_of("\\u3000") == BLANK, class_of(".") & TERMINAL > 0, class_of("é") == LETTER, class_of("7")
     (True, True, True, 0)

@@ -1,4 +1,4 @@
-"""Decisions from signals alone: vectorised, so a million documents are decided again without reading their texts."""
+"""Decides which documents to drop from their signals, vectorised: a new threshold doesn't read the texts again."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from webtext.clean.rules.thresholds import RULES, RuleSettings
 OTHER_LANGUAGE = "other_language"
 UNCERTAIN_LANGUAGE = "uncertain_language"
 UNMEASURED = (KILLED_WORKER, RAISED)
-"""Why a document has no signals: it then fails, whatever the rules are."""
+"""Why a document has no signals; it then counts as failed, whatever the rules are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Row for row with the signals: the index of the first rule that drops the row in `reasons`, or -1 to keep it."""
+    """Row for row with the signals: `rule` is the first rule that drops the row, an index of `reasons`; -1: kept."""
 
     reasons: tuple[str, ...]
     rule: np.ndarray  # int16
-    value: np.ndarray  # float64; NaN where there is none
-    threshold: np.ndarray  # float64; NaN where there is none
+    value: np.ndarray  # float64; NaN if kept or not a number
+    threshold: np.ndarray  # float64; NaN if kept or not a number
 
     @property
     def kept(self) -> np.ndarray:
-        """Mask of the rows that stay."""
+        """Mask of the rows to keep."""
         return self.rule < 0
 
     def reason(self, row: int) -> str | None:
-        """Why the row goes; None when it stays."""
+        """Return why the row is dropped; None if it is kept."""
         return self.reasons[self.rule[row]] if self.rule[row] >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One rule over all rows: which it drops, what was measured, what it was held against (NaN: no number)."""
+    """One rule applied to all rows: which rows it drops, the measured values, the threshold (NaN: not a number)."""
 
     reason: str
     drops: np.ndarray  # bool
@@ -54,7 +54,7 @@ def decide(
     language: LanguageSettings | None,
     votes: Iterable[Verdict] = (),
 ) -> Decisions:
-    """The first rule that drops each row: those of votes, then in the order of `verdicts`."""
+    """Return the first rule that drops each row: vote rules first, then the order of `verdicts`."""
     n_rows = signals.num_rows
     found = [*votes, *verdicts(signals, rules, language)]
     decisions = Decisions(
@@ -72,7 +72,10 @@ def decide(
 
 
 def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> Iterator[Verdict]:
-    """What has no signals, then the language rules, then the quality rules in their order; None leaves a kind of rules out."""
+    """Yield the verdicts on rows without signals, of the language rules, and of the quality rules in order.
+
+    Settings that are None skip their rules.
+    """
     for reason in pc.unique(signals["failed"]).drop_null().to_pylist():
         drops = pc.fill_null(pc.equal(signals["failed"], reason), False).to_numpy()
         yield Verdict(reason, drops, np.full(len(drops), np.nan), np.nan)
@@ -89,7 +92,7 @@ def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSe
 
 
 def columns_of(rules: RuleSettings | None, language: LanguageSettings | None) -> list[str]:
-    """The signals that `verdicts` asks for."""
+    """Return the columns of signals that `verdicts` reads."""
     asked = [] if language is None or ALL in language.language else ["language", "language_score"]
     return [
         "failed",

@@ -1,4 +1,4 @@
-"""documents/ to signals/: the stage that measures every rule's value for every document, part for part, row for row."""
+"""Documents to signals: measures every rule's value for every document, part for part and row for row."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MeasureTask:
 
 
 def measure_signals(documents: PartSet, out: str, run: Run) -> PartSet:
-    """Write the signals set `out` of `documents`. It has no settings: a rule's threshold is no part of its value."""
+    """Write the signals set `out` of `documents`. It takes no settings: values don't depend on thresholds."""
     name = SetName.of(documents)
     return run_parts(
         _measure_part,
@@ -52,7 +52,7 @@ def measure_signals(documents: PartSet, out: str, run: Run) -> PartSet:
 
 
 def read_signals(documents: PartSet, out: str | None, columns: Sequence[str], run: Run) -> Iterator[pa.Table]:
-    """Signals of `documents`, part by part: from DIR/signals of `out`, else from beside them, else measured, not kept."""
+    """Yield the signals of `documents`: from out/signals, else from next to the documents, else measured now."""
     beside = documents.folder.url.rstrip("/").rpartition("/")[0] or "."
     for place in (out, beside):
         signals = _open_signals(documents, f"{place}/signals") if place else None
@@ -76,7 +76,7 @@ def _recipe() -> Recipe:
 
 
 def _open_signals(documents: PartSet, url: str) -> PartSet | None:
-    """The signals set at `url` if it is of these very documents and of this code."""
+    """Return the signals set at `url` if it was made from these documents by this version of the code."""
     try:
         signals = PartSet.open(url, "signals")
     except InputError:
@@ -91,7 +91,7 @@ def _measure_part(context: PartContext, task: PartTask) -> None:
     batches = documents.batches(task.payload.part, COLUMNS, BATCH_ROWS)
     limit = max_text_bytes(documents)
     for rows, signals in context.apply_to_batches(lambda batch: signals_table(batch, limit), batches):
-        if isinstance(signals, Failed):  # counted already; its row keeps signals row for row with documents
+        if isinstance(signals, Failed):  # counted already; a placeholder row keeps signals aligned with documents
             context.main.write([_unmeasured(rows, signals)])
         else:
             context.main.counts.keep(rows.num_rows)
@@ -104,7 +104,7 @@ def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:
 
 
 def signals_table(documents: pa.RecordBatch | pa.Table, max_bytes: int = MAX_TEXT_BYTES) -> pa.Table:
-    """The 'signals' rows of documents, whose COLUMNS are read: no value becomes a Python object."""
+    """Return the rows of the schema SIGNALS for documents with COLUMNS; no text becomes a Python object."""
     texts = documents["text"]
     texts, failed = shortened(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts, max_bytes)
     measured = _signals.measure(*texts_of(texts)) | {"failed": failed}

@@ -1,13 +1,13 @@
-"""Every rule's value for one text, without early exit: what `signals/` holds, row for row with documents. The readable
-twin of `clean/native/signals.cpp`: equal for every text, to the last bit.
+"""Every rule's value for one text, without early exit: one row of `signals/`. This is the readable twin of
+`clean/native/signals.cpp`; the two return equal values for every text, to the last bit.
 
-After Gopher (Rae et al. 2021, Tables A1 and A2), C4 (Raffel et al. 2020, §2.2) and FineWeb (Penedo et al. 2024, §3.6),
-counted as FineWeb's code counts, so that its decisions are ours wherever words and sentences are cut alike. Ratios lie in
-[0, 1] except `hash_word_ratio`, `ellipsis_word_ratio` and `newline_word_ratio`, and are 0 where there is nothing to
-divide by.
+The rules are those of Gopher (Rae et al. 2021, Tables A1 and A2), C4 (Raffel et al. 2020, §2.2) and FineWeb (Penedo et
+al. 2024, §3.6). They count as FineWeb's code does, so decisions are equal if words and sentences are split equally.
+Ratios are in [0, 1], except `hash_word_ratio`, `ellipsis_word_ratio` and `newline_word_ratio`, and 0 if the divisor is
+0.
 
-A letter of a script without spaces is a unit that weighs part of a word (`clean/unspaced.py`). Wherever words are counted,
-weights are added; wherever n words in a row are compared, units are that weigh n words.
+A letter of a script without spaces is a unit that weighs part of a word (`clean/unspaced.py`). Word counts add up
+weights, and an n-gram consists of units that weigh n words.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 BULLETS = ("•", "-")
 ELLIPSES = ("...", "…")
 MAX_SHORT_LINE = 30  # FineWeb: characters
-SPACED_WORD = 6  # characters: English words have some five letters, and a blank
+SPACED_WORD = 6  # characters: an English word has about five letters, plus a blank
 MAX_C4_WORD = 1000
 MIN_C4_LINE_WORDS = 3
 C4_PUNCTUATION = (".", "?", "!", '"', "'")
@@ -60,7 +60,7 @@ _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def signals_of(text: str) -> dict[str, float | int | None]:
-    """The value of every rule for a text, keyed by the columns of the 'signals' schema.
+    """Return the value of every rule for a text, keyed by the columns of the 'signals' schema.
 
     >>> signals = signals_of("The cat sat.\\nThe cat sat.\\n- and #then...")
     >>> signals["n_words"], round(signals["duplicate_line_ratio"], 2), signals["n_stop_words"]
@@ -86,12 +86,12 @@ class Word(NamedTuple):
 
     @property
     def is_unspaced(self) -> bool:
-        """Whether it is such a letter."""
+        """Whether this is a letter of a script without spaces."""
         return self.weight < WORD
 
 
 def words_of(text: str) -> list[str]:
-    """What stands between blanks, with the symbols at both ends split off; a run of one symbol is one word.
+    """Split a text at blanks, and split off the symbols at both ends of each word; a run of one symbol is one word.
 
     >>> words_of('"Don\\'t ask (well-known)..." -- he')
     ['"', "Don't", 'ask', '(', 'well-known', ')', '...', '"', '--', 'he']
@@ -102,7 +102,7 @@ def words_of(text: str) -> list[str]:
 
 
 def cut(text: str) -> Iterator[Word]:
-    """The words of a text and their weights."""
+    """Yield the words of a text with their weights."""
     for run in text.split():
         if _UNSPACED.search(run):
             yield from _cut_unspaced(run)
@@ -111,7 +111,7 @@ def cut(text: str) -> Iterator[Word]:
 
 
 def _cut_unspaced(run: str) -> Iterator[Word]:
-    """Letters of scripts without spaces are words; between them all punctuation at the ends is split off as symbols."""
+    """Yield each letter of a script without spaces as a word; between them, symbols are split off at both ends."""
     first, *others = _UNSPACED.split(run)
     yield from _cut_stretch(first)
     for letter, stretch in zip(others[::2], others[1::2], strict=True):
@@ -132,7 +132,7 @@ def _cut_stretch(stretch: str) -> Iterator[Word]:
 
 
 def n_sentences_of(line: str) -> int:
-    """Sentences in a line: its sentence ends, and one more when something follows the last.
+    """Count the sentences in a line: its sentence ends, plus one if any text follows the last.
 
     >>> n_sentences_of('He left. "Why?" No 3.5 answer'), n_sentences_of("他来了。她也来了。")
     (3, 2)
@@ -142,7 +142,7 @@ def n_sentences_of(line: str) -> int:
 
 
 def _word_signals(text: str, words: Sequence[Word]) -> dict[str, float | int | None]:
-    """Rules about spaced words, English ones even, say nothing of a text most of whose words are none: null."""
+    """Word length and stop words are None if most words are unspaced: these rules are about spaced (English) words."""
     spaced = [word.text for word in words if not word.is_symbol and not word.is_unspaced]
     unspaced = _weight(word for word in words if word.is_unspaced)
     is_unspaced = unspaced > len(spaced) * WORD
@@ -164,13 +164,13 @@ def _weight(words: Iterable[Word]) -> int:
 
 
 def _line_length(line: str) -> int:
-    """In thousandths of a character; an unspaced letter is as long as the part of a spaced word that it weighs."""
+    """Return the length in thousandths of a character; an unspaced letter counts as its part of a spaced word."""
     letters = [word for word in cut(line) if word.is_unspaced] if _UNSPACED.search(line) else []
     return (len(line) - sum(len(word.text) for word in letters)) * WORD + _weight(letters) * SPACED_WORD
 
 
 def _line_signals(text: str, lines: Sequence[str], weight: int) -> dict[str, float | int | None]:
-    """Gopher's bullets and ellipses are held against all lines, empty ones too; FineWeb's rules against the others."""
+    """Divide Gopher's bullets and ellipses by all lines, including empty ones; FineWeb's rules skip empty lines."""
     n_newlines = text.count("\n")
     return {
         "bullet_line_ratio": _ratio(sum(line.lstrip().startswith(BULLETS) for line in lines), n_newlines + 1),
@@ -206,9 +206,10 @@ def _ngram_signals(text: str, words: Sequence[Word]) -> dict[str, float | int | 
 
 
 def _c4_signals(lines: Sequence[str]) -> dict[str, float | int | None]:
-    """C4 drops lines and judges what is left; here the lines stay and only the judgement is taken.
+    """Count what C4's document rules check. C4 also removes lines from the text; here all lines are kept.
 
-    Counted twice: in lines of three words and more, as FineWeb runs C4, and in those that end in punctuation, as C4 does.
+    Counted twice: in lines of three words or more, as in FineWeb's C4 filter, and only in those that end in
+    punctuation, as in C4.
     """
     counted = dict.fromkeys(("lorem_ipsum_lines", "curly_brace_lines", "sentences"), 0)
     punctuated = dict(counted)
@@ -226,7 +227,7 @@ def _c4_signals(lines: Sequence[str]) -> dict[str, float | int | None]:
 
 
 def _is_c4_line(line: str) -> bool:
-    """Words are what stands between blanks, but for runs with unspaced letters: those are cut, and symbols left out."""
+    """Return whether C4 keeps a line. Blanks separate words; runs with unspaced letters are cut, symbols ignored."""
     weight = longest = 0
     for run in line.split():
         words = [word for word in _cut_unspaced(run) if not word.is_symbol] if _UNSPACED.search(run) else [Word(run)]
@@ -245,7 +246,7 @@ def _count_c4_line(line: str, counts: dict[str, int]) -> None:
 
 
 def _duplicates(pieces: Sequence[str]) -> tuple[int, int]:
-    """How many pieces were there before, and their characters."""
+    """Return the number of repeated pieces and of their characters."""
     seen: set[str] = set()
     n_duplicates = n_characters = 0
     for piece in pieces:
@@ -258,7 +259,7 @@ def _duplicates(pieces: Sequence[str]) -> tuple[int, int]:
 
 
 def _top_ngram_characters(words: Sequence[Word], n: int) -> int:
-    """Characters in all occurrences of the most frequent n-gram (of several the first), with a blank after a word."""
+    """Count the characters of all occurrences of the most frequent n-gram (the first of several), blanks included."""
     counts = Counter(gram for _, gram in _ngrams(words, n))
     if not counts:
         return 0
@@ -267,7 +268,7 @@ def _top_ngram_characters(words: Sequence[Word], n: int) -> int:
 
 
 def _duplicate_ngram_characters(words: Sequence[Word], n: int) -> int:
-    """Characters of n-grams that occurred before, counted without overlap, left to right."""
+    """Count the characters of repeated n-grams, without overlap, from left to right."""
     seen: set[tuple[str, ...]] = set()
     n_characters = next_start = 0
     for start, gram in _ngrams(words, n):
@@ -282,7 +283,7 @@ def _duplicate_ngram_characters(words: Sequence[Word], n: int) -> int:
 
 
 def _ngrams(words: Sequence[Word], n: int) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Where each n-gram starts, and its words."""
+    """Yield each n-gram's start and words."""
     texts = [word.text for word in words]
     return ((start, tuple(texts[start:end])) for start, end in ngrams([word.weight for word in words], n))
 

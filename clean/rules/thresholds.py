@@ -1,10 +1,10 @@
-"""The rules by name, and the profiles: which rules hold, at which published threshold.
+"""The rules by name, and the profiles: published sets of rules with their thresholds.
 
-webtext   what was usual in GPT-2's time: a minimum length, nothing more. OpenWebText dropped documents under 128 GPT-2
-          tokens; a word of prose is a little over one.
+webtext   only a minimum length, as usual in GPT-2's time. OpenWebText dropped documents under 128 GPT-2 tokens; a word
+          of prose is a little over one token.
 gopher    quality and repetition rules of Rae et al. 2021, Tables A1 and A2
-c4        document rules of Raffel et al. 2020, §2.2, in the first version's and FineWeb's numbers: 5 sentences in lines of
-          3 words (the journal's version and the code that made C4 have 3 sentences in lines of 5 words)
+c4        document rules of Raffel et al. 2020, §2.2, with the numbers of its first version and of FineWeb: 5 sentences
+          in lines of 3 words (the journal's version and the code that made C4 use 3 sentences in lines of 5 words)
 fineweb   FineWeb's recipe (Penedo et al. 2024): Gopher's rules, C4's without the terminal punctuation, and its own
 """
 
@@ -22,7 +22,7 @@ Bound = Literal["min", "max"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Drops a document whose `column` is below the threshold (min) or above it (max); `reason` is the rule's name."""
+    """Drops documents whose `column` is below the threshold (min) or above it (max); `reason` is the rule's name."""
 
     reason: str
     column: str
@@ -60,7 +60,7 @@ RULES = {
         Rule("too_many_newlines", "newline_word_ratio", "max"),
     )
 }
-"""Reason -> rule, in the order in which they are asked: the first that drops a document is its reason."""
+"""Reason -> rule, in the order of application: the first rule that drops a document is its reason."""
 
 _GOPHER = {
     "too_few_words": 50,
@@ -107,10 +107,10 @@ PROFILES: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSettings:
-    """Which quality rules hold."""
+    """Which quality rules apply: the section [clean.rules]."""
 
     profile: str = setting("webtext", f"published set of rules: {', '.join(PROFILES)}")
-    rule: tuple[str, ...] = setting((), "change or add one rule: too_few_words=50, or too_few_words=off")
+    rule: tuple[str, ...] = setting((), "rule to change or add: too_few_words=50, or too_few_words=off; repeatable")
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -120,7 +120,7 @@ class RuleSettings:
         self.thresholds()
 
     def thresholds(self) -> dict[str, float]:
-        """Reason -> threshold of each rule that holds, in the order of RULES."""
+        """Return reason -> threshold of each rule that applies, in the order of RULES."""
         values: dict[str, float] = dict(PROFILES[self.profile])
         for change in self.rule:
             reason, separator, value = (part.strip() for part in change.partition("="))

@@ -1,16 +1,16 @@
-"""Votes as a view: which documents have enough of them, decided from the column `posts` without a new crawl.
+"""Vote rules: which documents have enough votes, decided from the column `posts` without a new crawl.
 
-The rule is that of `crawl links`: a post counts if it was made in time and in a wanted community, and a document's karma is
-the highest score of its counted posts, or under `sum_karma` their sum. A post's community is its subreddit; where the
-source has none, the source's name, such as `hackernews`. Reasons, in this order, with what they compare:
+The rule is the one of `crawl links`: a post counts if it was made in time and in a wanted community. A document's karma
+is the highest score of its counted posts, or with `sum_karma` their sum. A post's community is its subreddit, or if the
+source has none, the source's name, such as `hackernews`. The reasons, in order, with value and threshold:
 
-    voted_too_late       its earliest post            `before`
-    no_wanted_community  no number
-    too_little_karma     the karma of counted posts   `min_karma`
+    voted_too_late       time of its earliest post    `before`
+    no_wanted_community  none                         none
+    too_little_karma     karma of its counted posts   `min_karma`
 
-A document without posts (imported, or fetched before pages recorded them) has the karma of its column `karma`, and is in no
-community; `before` does not apply to it, nor does `sum_karma`, for the highest score says little of a sum. One whose
-karma is not known does not reach any `min_karma`.
+A document without posts (imported, or fetched before pages recorded posts) is judged by its column `karma` and belongs
+to no community. `before` doesn't apply to it, and neither does `sum_karma`: its sum cannot be known from the highest
+score. A document of unknown karma doesn't reach any `min_karma`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ BATCH_ROWS = 8192
 
 
 def each_once(posts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The posts by (source, post_id), each once: a comment that names several links is one post."""
+    """Return the posts sorted by (source, post_id) without repeats: a comment with several links is one post."""
     by_name = {(post["source"], post["post_id"]): post for post in posts}
     return [by_name[name] for name in sorted(by_name)]
 
 
 def vote_verdicts(documents: PartSet, part: int, settings: VoteSettings) -> Iterator[Verdict]:
-    """What each of the settings drops of a part's rows, in the order of the reasons. Reads no text."""
+    """Yield the verdict of each vote rule on a part's rows, in the order of the reasons. Doesn't read texts."""
     batches = documents.batches(part, ["karma", "posts"], BATCH_ROWS)
     judged = [np.empty((4, 0)), *(_judge(batch, settings) for batch in batches)]
     late, outside, first, karma = np.concatenate(judged, axis=1)
@@ -53,7 +53,7 @@ def vote_verdicts(documents: PartSet, part: int, settings: VoteSettings) -> Iter
 
 
 def _judge(documents: pa.RecordBatch, settings: VoteSettings) -> npt.NDArray[np.float64]:
-    """For each row: whether all its posts are too late, whether none is in a wanted community, its first post, its karma."""
+    """Return four rows of float64: are all posts too late, is none in a wanted community, earliest post, karma."""
     n_rows, posts = documents.num_rows, pc.list_flatten(documents["posts"])
     row = pc.list_parent_indices(documents["posts"]).to_numpy()
     source, subreddit, score, created = (pc.struct_field(posts, name) for name in FIELDS)

@@ -1,4 +1,4 @@
-"""What each rule takes out, alone and together: counted from signals, without reading a text."""
+"""How many documents each rule drops, alone and together with the others, counted from signals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webtext.clean.rules.thresholds import RuleSettings
 
 @dataclass(slots=True)
 class RuleYield:
-    """Documents that one rule drops: `alone`, as the `first` that does in the rules' order, and as the `only` one."""
+    """The documents that one rule drops: `alone`, as the `first` rule in order that does, and as the `only` one."""
 
     threshold: float
     alone: int = 0
@@ -26,14 +26,14 @@ class RuleYield:
 
 @dataclass(frozen=True, slots=True)
 class Yields:
-    """Over all documents; `kept` is what stays under all rules together."""
+    """The yields of all rules; `kept` is the number of documents that no rule drops."""
 
     documents: int
     kept: int
     rules: dict[str, RuleYield]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, rules in their order; one without a number as threshold has null."""
+        """Return plain JSON values, rules in order; the threshold is null if it isn't a number."""
         rules = [
             {
                 "rule": reason,
@@ -47,7 +47,7 @@ class Yields:
         return {"documents": self.documents, "kept": self.kept, "rules": rules}
 
     def to_text(self) -> str:
-        """An aligned table."""
+        """Return an aligned table."""
         width = max(map(len, (*self.rules, "all together")))
         lines = [f"{'rule':<{width}}  {'threshold':>9}  {'alone':>22}  {'first':>12}  {'only':>12}"]
         for reason, each in self.rules.items():
@@ -56,7 +56,7 @@ class Yields:
             lines.append(f"{reason:<{width}}  {threshold:>9}  {alone:>22}  {each.first:>12,}  {each.only:>12,}")
         together = self._share(self.documents - self.kept)
         lines.append(f"{'all together':<{width}}  {'':>9}  {together:>22}")
-        lines.append(f"{self.kept:,} of {self.documents:,} documents stay")
+        lines.append(f"{self.kept:,} of {self.documents:,} documents are kept")
         return "\n".join(lines)
 
     def _share(self, n: int) -> str:
@@ -64,7 +64,7 @@ class Yields:
 
 
 def count_yields(signals: Iterable[pa.Table], rules: RuleSettings | None, language: LanguageSettings | None) -> Yields:
-    """The yields over tables of signals, one after the other; one table is in memory at a time."""
+    """Count the yields over tables of signals, one table in memory at a time."""
     found: dict[str, RuleYield] = {}
     n_documents = n_kept = 0
     for table in signals:

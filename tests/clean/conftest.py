@@ -1,4 +1,4 @@
-"""What tests of cleaning share: a run of two workers."""
+"""Shared fixture of the tests of cleaning: a run with two workers."""
 
 from __future__ import annotations
 

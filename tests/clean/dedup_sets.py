@@ -32,7 +32,7 @@ def write_set(folder: Any, documents: list[dict[str, Any]], n_parts: int = 1) ->
 
 
 def by_id(documents: PartSet, found: Duplicates) -> dict[str, tuple[str, str, float]]:
-    """id -> (reason, duplicate_of, similarity) of what goes."""
+    """id -> (reason, duplicate_of, similarity) of each dropped document."""
     result = {}
     for part in range(len(documents.parts)):
         ids = documents.table(part, ["id"])["id"].to_pylist()
@@ -47,7 +47,7 @@ def prose(seed: int, n_words: int = 400) -> list[str]:
 
 
 def edited(words: list[str], *places: int) -> str:
-    """Each place costs the 5 shingles over it, in both texts: J = (396 - 5 n) / (396 + 5 n) for 400 words."""
+    """Each edit changes the 5 shingles over it, in both texts: J = (396 - 5 n) / (396 + 5 n) for 400 words."""
     return " ".join(f"other{at}" if at in places else word for at, word in enumerate(words))
 
 

@@ -1,4 +1,4 @@
-"""What a part set, or a folder of them, holds: rows, or the bytes that no run may change."""
+"""The contents of a part set, or of a folder of sets: rows, or the bytes that every run must reproduce."""
 
 from __future__ import annotations
 

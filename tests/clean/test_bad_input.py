@@ -1,6 +1,6 @@
-"""What the web and other people's files hold at their worst, through the whole of `clean run`.
+"""The worst that the web and other people's files contain, run through all of `clean run`.
 
-Every record has a fate with a reason, nothing crashes, and no worker comes near its memory limit.
+Every record is kept or has a reason, nothing crashes, and no worker comes near its memory limit.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ EVERY_LANGUAGE = CleanSettings(language=LanguageSettings(language=("all",)))
 HTML, PLAIN = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 HEAD, WORDS = b"<html><body>", article(1).encode()
 KEPT, EMPTY_TEXT = "kept", "empty_text"
-UNNAMED = (EMPTY_TEXT, "not_html")  # counted, but no row tells which pages they were
+UNNAMED = (EMPTY_TEXT, "not_html")  # counted, but no row names the pages
 LATIN = "Der Bär läuft über die Brücke, während größere Tiere träge in der Sonne dösen. " * 20
 
 PAGES: dict[str, tuple[bytes, str, str]] = {
-    # what it is: (body, its Content-Type, its fate)
+    # what it is: (body, its Content-Type, its outcome)
     "an empty body": (b"", HTML, EMPTY_TEXT),
     "an empty page": (b"<html><head></head><body></body></html>", HTML, EMPTY_TEXT),
     "an image that says it is a page": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40, HTML, "not_html"),
@@ -69,7 +69,7 @@ PAGES: dict[str, tuple[bytes, str, str]] = {
     "right to left and back": (page(article(9).replace(" ", " \u202e\u2066", 50)), HTML, KEPT),
 }
 RECORDS: dict[str, tuple[str, str]] = {
-    # what it is: (line, its fate)
+    # what it is: (line, its outcome)
     "an empty text": ('{"text": ""}', EMPTY_TEXT),
     "no text": ('{"body": "x"}', "no_text"),
     "a number": ("7", "not_json"),
@@ -90,8 +90,8 @@ def run_with(workers: int, inputs: list[Path], out: Path, settings: CleanSetting
         return clean_pages([str(name) for name in inputs], str(out), settings, Run(engine, Console("quiet")))
 
 
-def fates(result: CleanResult) -> dict[str, str]:
-    """URL -> 'kept' or the reason, from the corpus, from `dropped`, and of pages that failed, from the manifest."""
+def outcomes(result: CleanResult) -> dict[str, str]:
+    """URL -> 'kept' or the reason, from the corpus, from `dropped` and, for failed pages, from the manifest."""
     named = {row["url"]: KEPT for row in rows(result.corpus)}
     named |= {row["url"]: row["reason"] for row in rows(result.dropped)}
     failed = {f.id.split(" ", 1)[1]: f.reason for f in result.documents.failures()}
@@ -100,7 +100,7 @@ def fates(result: CleanResult) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def bad_pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two WARC files of all PAGES; bodies are sent with gzip as their content coding, so that 100 MB are little."""
+    """Two WARC files of all PAGES; bodies have gzip as their content coding, so that 100 MB stay small."""
     folder = tmp_path_factory.mktemp("bad")
     paths = [folder / "even.warc.gz", folder / "odd.warc.gz"]
     for first, path in enumerate(paths):
@@ -127,20 +127,20 @@ def cleaned(bad_pages: list[Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_every_bad_page_has_its_reason_and_none_kills_a_worker(cleaned: tuple[Path, CleanResult]) -> None:
     _, result = cleaned
-    found = fates(result)
-    told = {what: found.get(f"http://example.org/{i}") for i, what in enumerate(PAGES)}
-    expected = {what: None if fate in UNNAMED else fate for what, (*_, fate) in PAGES.items()}
-    assert {what: fate for what, fate in told.items() if fate != expected[what]} == {}
+    found = outcomes(result)
+    reported = {what: found.get(f"http://example.org/{i}") for i, what in enumerate(PAGES)}
+    expected = {what: None if outcome in UNNAMED else outcome for what, (*_, outcome) in PAGES.items()}
+    assert {what: outcome for what, outcome in reported.items() if outcome != expected[what]} == {}
     assert "killed_worker" not in result.documents.counts.failed
     assert result.documents.manifest["reproducible"]
     for step in (result.documents, result.corpus):
         assert step.counts.balanced
     assert result.documents.counts.records_in == len(PAGES)
-    all_fates = [fate for *_, fate in PAGES.values()]
-    assert result.documents.counts.dropped == {reason: all_fates.count(reason) for reason in UNNAMED}
+    all_outcomes = [outcome for *_, outcome in PAGES.values()]
+    assert result.documents.counts.dropped == {reason: all_outcomes.count(reason) for reason in UNNAMED}
 
 
-def test_what_stays_of_bad_pages_is_clean_text(cleaned: tuple[Path, CleanResult]) -> None:
+def test_the_text_kept_from_bad_pages_is_clean(cleaned: tuple[Path, CleanResult]) -> None:
     _, result = cleaned
     by_url = {row["url"]: row["text"] for row in rows(result.corpus)}
     numbers = {what: f"http://example.org/{i}" for i, what in enumerate(PAGES)}
@@ -154,17 +154,17 @@ def test_bad_lines_of_records_have_their_reasons(tmp_path: Path) -> None:
     lines = [line for line, _ in RECORDS.values()]
     (tmp_path / "bad.jsonl").write_text("\n".join(lines), encoding="utf-8")
     result = run_with(1, [tmp_path / "bad.jsonl"], tmp_path / "out")
-    expected = [fate for _, fate in RECORDS.values()]
+    expected = [outcome for _, outcome in RECORDS.values()]
     failures = {failure.id: failure.reason for failure in result.documents.failures()}
-    assert failures == {f"row {i}": fate for i, fate in enumerate(expected) if fate in FAILED}
+    assert failures == {f"row {i}": outcome for i, outcome in enumerate(expected) if outcome in FAILED}
     assert result.documents.counts.dropped == {EMPTY_TEXT: 1}
-    judged = [fate for fate in expected if fate in (KEPT, "too_few_words")]
+    judged = [outcome for outcome in expected if outcome in (KEPT, "too_few_words")]
     assert (result.corpus.records, result.counts.dropped) == (judged.count(KEPT), {"too_few_words": 2})
     assert "ab" in {row["title"] for row in rows(result.corpus)}
     assert result.documents.records == len(judged)
 
 
-def test_bad_pages_come_out_the_same_of_one_worker_and_of_four(
+def test_bad_pages_have_the_same_result_with_one_worker_and_four(
     bad_pages: list[Path], cleaned: tuple[Path, CleanResult], tmp_path: Path
 ) -> None:
     run_with(4, bad_pages, tmp_path)
@@ -186,7 +186,7 @@ def test_many_equal_documents_leave_one(tmp_path: Path) -> None:
 
 
 def test_texts_without_a_letter_are_in_no_language_and_equal_only_to_themselves(tmp_path: Path) -> None:
-    """They have no words that dedup compares: of equal ones one stays, and nothing is their near-duplicate."""
+    """Dedup finds no words in them: one of several equal texts stays, and they have no near duplicates."""
     faces = ["\N{GRINNING FACE} ", "\N{GRINNING FACE} \N{PILE OF POO} ", "!? "]
     (tmp_path / "faces.jsonl").write_text("\n".join(json.dumps({"text": face * 300}) for face in faces * 2))
     default = run_with(1, [tmp_path / "faces.jsonl"], tmp_path / "default", CleanSettings())

@@ -28,7 +28,7 @@ def html(inside: str) -> bytes:
 
 
 @each_extractor
-def test_wanted_passages_of_real_pages_are_in_and_unwanted_ones_are_out(
+def test_real_pages_have_their_wanted_passages_and_not_the_unwanted_ones(
     settings: ExtractSettings, shared_data: Path
 ) -> None:
     """Every tenth page of trafilatura's evaluation set; all of them are scored by tests/bench/bench_extract.py."""
@@ -80,7 +80,7 @@ def test_plain_text_and_markdown_pass_without_an_extractor() -> None:
         (b"{}", "application/json", None),
     ],
 )
-def test_a_body_is_what_its_header_says_and_where_that_says_nothing_its_first_bytes(
+def test_the_header_decides_the_kind_of_a_body_and_without_it_the_first_bytes(
     body: bytes, content_type: str, kind: str | None
 ) -> None:
     assert body_kind(body, content_type) == kind
@@ -114,10 +114,10 @@ HOSTILE = {
 @pytest.mark.usefixtures("linear_time")
 @each_extractor
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_html_is_refused_with_a_reason_before_it_costs_anything(
+def test_hostile_html_is_rejected_with_a_reason_before_it_costs_time(
     name: str, settings: ExtractSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What costs is what looks for text and metadata in the tree: it is not begun."""
+    """The search for text and metadata in the tree is what costs time; it must not begin."""
     for costly in ("main_text", "read_metadata", "_by_resiliparse"):
         monkeypatch.setattr(html_module, costly, None)
     body, reason = HOSTILE[name]
@@ -126,8 +126,8 @@ def test_hostile_html_is_refused_with_a_reason_before_it_costs_anything(
     assert result.reason == reason
 
 
-def test_formatting_that_a_browser_would_open_again_in_every_block_is_refused_where_that_is_done() -> None:
-    """11 nested elements before 10,000 blocks would be 110,000 in the tree, 240 of them 2 GB; trafilatura's parser has 11."""
+def test_nested_formatting_is_rejected_only_for_the_extractor_that_reopens_it_in_every_block() -> None:
+    """11 nested elements before 10,000 blocks would become 110,000, and 240 take 2 GB; trafilatura's tree has 11."""
     body = html("<p>" + "".join(f"<b class=c{i}>" for i in range(11)) + "<div>A block of text.</div>" * 10_000)
     refused = extract_body(body, "text/html", ExtractSettings(extractor="resiliparse"))
     assert isinstance(refused, Refused)
@@ -180,7 +180,7 @@ def test_a_long_poem_and_a_long_list_are_read_to_the_end() -> None:
         assert last in result.text
 
 
-def test_a_page_as_deep_as_allowed_is_read_to_the_bottom_and_one_level_more_is_refused() -> None:
+def test_a_page_as_deep_as_allowed_is_read_completely_and_one_level_more_is_rejected() -> None:
     """html and body are two levels, the paragraph at the bottom a third."""
 
     def page(depth: int) -> bytes:
@@ -203,7 +203,7 @@ def test_the_text_does_not_depend_on_pages_read_before() -> None:
 @given(
     st.binary(max_size=400) | st.text("<>/abdivptables =\"'&;!-", max_size=400).map(str.encode), st.sampled_from(EACH)
 )
-def test_no_bytes_raise(body: bytes, settings: ExtractSettings) -> None:
+def test_no_body_makes_extraction_raise(body: bytes, settings: ExtractSettings) -> None:
     assert isinstance(extract_body(body, "text/html", settings), Body | Dropped | Refused)
 
 

@@ -1,4 +1,4 @@
-"""The dataset card says what the manifests say, and whoever it names can do nothing to it."""
+"""The dataset card reports what the manifests contain, and untrusted text in it takes no effect."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory, run: Run) -> tuple[PartSet, CleanResult]:
-    """Two parts of pages: four that stay (one held out), a copy, a short one and one that was never fetched."""
+    """Two parts of pages: four that are kept (one held out), a copy, a short one and one that was never fetched."""
     folder = tmp_path_factory.mktemp("card")
     pages = write_pages(
         folder / "pages",
@@ -93,7 +93,7 @@ def section(card: str, title: str) -> str:
 
 
 def table(text: str) -> dict[str, str]:
-    """First cell -> second cell of all tables in the text, without marks."""
+    """Return first cell -> second cell of all tables in the text, without markup."""
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip().strip("*`") for cell in row] for row in rows]
     return {row[0]: row[1] for row in cells if not row[0].startswith("---")}
@@ -110,14 +110,14 @@ def test_the_head_is_yaml_as_hugging_face_has_it(build: tuple[PartSet, CleanResu
     }
 
 
-def test_the_funnel_is_that_of_the_manifests_and_adds_up(build: tuple[PartSet, CleanResult]) -> None:
+def test_the_funnel_shows_the_manifests_counts_and_adds_up(build: tuple[PartSet, CleanResult]) -> None:
     _, result = build
     funnel = section(card_of(result), "Funnel")
     for title, counts in (("pages → documents", result.documents.counts), ("documents → corpus", result.counts)):
         part = funnel.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
         rows = [[cell.strip(" *") for cell in line.split("|")[1:3]] for line in part.splitlines() if line[:1] == "|"]
-        found = {fate: int(n) for n, fate in rows[2:]}
-        total = found.pop("in all")
+        found = {outcome: int(n) for n, outcome in rows[2:]}
+        total = found.pop("total")
         assert total == counts.records_in == sum(found.values())
         assert found.pop("kept") == counts.kept
         assert found == {f"dropped: `{reason}`": n for reason, n in counts.dropped.items()}
@@ -132,7 +132,7 @@ def test_sizes_languages_and_domains_are_those_of_the_corpus(build: tuple[PartSe
         some = [row for row in rows if row["split"] == split]
         line = f"| {split} | {len(some):,} | {sum(len(row['text']) for row in some):,} |"
         assert line in section(card, "Sizes")
-    assert f"| in all | 4 | {sum(len(row['text']) for row in rows):,} |" in section(card, "Sizes")
+    assert f"| total | 4 | {sum(len(row['text']) for row in rows):,} |" in section(card, "Sizes")
     assert f"{sum(part.bytes for part in result.corpus.parts):,} bytes" in section(card, "Sizes")
     assert table(section(card, "Languages")) == {"language": "documents", "en": "4", "not known": "0"}
     domains = Counter(row["domain"] for row in rows)
@@ -162,11 +162,11 @@ def test_the_recipe_names_each_rule_with_its_threshold_and_the_settings_of_dedup
     assert "profile `fineweb`, changed" in other
     for reason, threshold in settings.rules.thresholds().items():
         assert re.search(rf"`{reason}`: `\w+` (above|below) {threshold:,g}\n", other), reason
-    assert "every one is kept" in other
+    assert "all languages are kept" in other
     assert "at least 0.9 over" in other
 
 
-def test_a_wish_that_a_setting_overruled_is_named_with_the_pages_it_held_for(
+def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(
     build: tuple[PartSet, CleanResult], tmp_path: Path
 ) -> None:
     pages, result = build
@@ -190,7 +190,7 @@ def test_a_wish_that_a_setting_overruled_is_named_with_the_pages_it_held_for(
     outs = section(card, "Opt-outs")
     assert "- Obeyed: robots.txt forbids the path to an AI-training crawler by name." in outs
     meaning = "robots.txt forbids the path to 'webtext' or to everybody"
-    assert f"**Not obeyed** (`obey_robots = false`): {meaning}; 2 pages were fetched all the same." in outs
+    assert f"**Not obeyed** (`obey_robots = false`): {meaning}; 2 such pages were fetched anyway." in outs
     assert "me@example.org" not in card
 
 
@@ -255,7 +255,7 @@ def test_datasets_duckdb_and_polars_read_the_corpus_as_the_card_says(
     assert duckdb.sql("SELECT count(*) FROM 'corpus/part-*.parquet'").fetchall() == [(4,)]
 
 
-def test_equal_builds_have_equal_cards_which_name_no_place_of_this_machine(
+def test_equal_builds_have_equal_cards_without_local_paths(
     build: tuple[PartSet, CleanResult], tmp_path: Path, run: Run
 ) -> None:
     pages, result = build
@@ -278,16 +278,16 @@ def test_a_corpus_of_nothing_has_a_card_that_says_so(tmp_path: Path, run: Run) -
     card = card_of(clean_pages([pages.folder.url], str(tmp_path / "build"), CleanSettings(), run))
     assert head_of(card)["size_categories"] == ["n<1K"]
     assert "language" not in head_of(card)
-    assert "| in all | 0 | 0 |" in card
+    assert "| total | 0 | 0 |" in card
     assert "captured at times that are not known" in card
 
 
-def test_warc_files_of_others_are_counted_and_nothing_is_claimed_of_their_crawlers(tmp_path: Path, run: Run) -> None:
+def test_warc_files_of_others_are_counted_and_nothing_is_claimed_about_their_crawlers(tmp_path: Path, run: Run) -> None:
     for name in ("a", "b"):
         write_warc(tmp_path / f"{name}.warc.gz", [(f"http://{name}.example.org/", page(article(ord(name), 40)))])
     card = card_of(clean_pages([str(tmp_path / "*.warc.gz")], str(tmp_path / "build"), CleanSettings(), run))
     assert "made from pages in WARC files" in card
-    assert "What robots.txt said to the crawlers of the 2 WARC files is not known here." in section(card, "Opt-outs")
+    assert "- Not known: what robots.txt said to the crawlers of the 2 WARC files." in section(card, "Opt-outs")
     assert "links → pages" not in card
 
 
@@ -331,7 +331,7 @@ def test_a_hostile_domain_is_shown_and_does_nothing(build: tuple[PartSet, CleanR
 
 @given(st.text(max_size=60))
 def test_escaped_words_come_out_of_markdown_as_they_went_in(text: str) -> None:
-    """Blanks at the ends and in a row are Markdown's; all else is kept, and nothing becomes a tag."""
+    """Markdown may change blanks at the ends and in a row; all other characters are kept, and nothing becomes a tag."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     tokens = MarkdownIt("commonmark").parseInline("x" + escaped(text) + "x")[0].children or []
     assert {token.type for token in tokens} <= {"text", "text_special"}
@@ -354,7 +354,7 @@ def test_domains_are_counted_exactly_in_passes_of_bounded_memory(
     assert (facts.n_domains, facts.domains) == (before, [("example.org", 3), ("example.com", 1)])
 
 
-def test_what_the_publisher_says_stands_on_the_card(build: tuple[PartSet, CleanResult]) -> None:
+def test_the_publishers_settings_appear_on_the_card(build: tuple[PartSet, CleanResult]) -> None:
     said = CardSettings(name='A "corpus": mine', license="odc-by", contact="remove@example.org")
     card = card_text(with_domains(build), said)
     assert head_of(card)["pretty_name"] == 'A "corpus": mine'
@@ -364,11 +364,11 @@ def test_what_the_publisher_says_stands_on_the_card(build: tuple[PartSet, CleanR
         CardSettings(license="a\nb")
 
 
-def test_records_that_killed_a_worker_are_told_and_a_crawl_alone_is_no_cause(
+def test_the_card_reports_records_that_killed_a_worker_but_not_for_a_crawl(
     build: tuple[PartSet, CleanResult],
 ) -> None:
     facts = with_domains(build)
-    said = "Not reproducible as it stands"
+    said = "**Not reproducible**"
     facts.pages = [PartSet(facts.pages[0].folder, altered(facts.pages[0]))]
     assert said not in card_text(facts, CardSettings())
     facts.documents = PartSet(facts.documents.folder, altered(facts.documents))
@@ -379,7 +379,7 @@ def altered(opened: PartSet) -> bytes:
     return json.dumps(opened.manifest | {"reproducible": False}).encode()
 
 
-def test_pages_that_the_documents_were_not_made_from_are_refused(
+def test_pages_that_the_documents_were_not_made_from_are_rejected(
     build: tuple[PartSet, CleanResult], tmp_path: Path
 ) -> None:
     other = write_pages(tmp_path / "pages", [[NEVER_FETCHED]])

@@ -1,4 +1,4 @@
-"""trafilatura's text without the steps that cannot change it: equal to trafilatura's own, page by page."""
+"""The cascade without the steps that can't change the text: equal to trafilatura's own text, page by page."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ pages = st.recursive(
 
 
 def by_its_own_functions(html: str) -> str:
-    """Our sequence, with trafilatura's own functions for those that we exchange."""
+    """Our sequence, with trafilatura's own functions in place of our replacements."""
     with patch.multiple(
         cascade,
         REMOVE_COMMENTS_AND_LISTS=xpaths.REMOVE_COMMENTS_AND_LISTS_XPATH,
@@ -157,13 +157,13 @@ def by_its_own_functions(html: str) -> str:
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(page=st.lists(pages, max_size=4).map("".join))
 def test_any_page_gives_the_text_of_trafilatura_s_own_functions(page: str) -> None:
-    """Pages of odd nesting; a smaller one that fails is not looked for, which takes minutes."""
+    """Pages with odd nesting; no shrinking, because it takes minutes."""
     html = f"<html><head><title>A title</title></head><body>{page}</body></html>"
     assert ours(html) == by_its_own_functions(html)
 
 
 def test_the_modules_of_trafilatura_stay_as_they_are() -> None:
-    """Its functions are exchanged in modules of our own: others in the process see none of it."""
+    """Functions are replaced in our private copies only; other code in the process doesn't see it."""
     assert main_extractor.BODY_XPATH is xpaths.BODY_XPATH
     assert external.basic_cleaning is basic_cleaning
     assert main_extractor.delete_by_link_density is htmlprocessing.delete_by_link_density
@@ -173,7 +173,7 @@ def test_the_modules_of_trafilatura_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_each_step_that_is_left_out_would_have_changed_nothing(name: str) -> None:
+def test_each_skipped_step_would_have_changed_nothing(name: str) -> None:
     html = f"<html><head><title>A title</title></head><body>{PAGES[name]}</body></html>"
     assert ours(html) == of_trafilatura(html)
 

@@ -35,11 +35,11 @@ def test_the_byte_order_mark_goes_before_the_header_and_the_header_before_the_me
     assert decode(page.encode("koi8-r"), "text/html") == page
 
 
-def test_a_page_that_says_nothing_is_detected() -> None:
+def test_the_charset_of_a_page_without_a_declaration_is_detected() -> None:
     assert decode(RUSSIAN.encode("windows-1251")) == RUSSIAN
 
 
-def test_an_unknown_label_counts_as_none() -> None:
+def test_an_unknown_label_is_ignored() -> None:
     assert codec_of("no-such-charset") is None
     assert codec_of("rot13") is None
     assert decode("naïve".encode(), "text/html; charset=no-such-charset") == "naïve"
@@ -47,7 +47,7 @@ def test_an_unknown_label_counts_as_none() -> None:
 
 @pytest.mark.parametrize("label", ["punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "cp437", "hz"])
 def test_codecs_that_only_python_has_are_unknown_labels(label: str, linear_time: None) -> None:
-    """Punycode took 12.5 s for 300 KB, and time that grows with the square of the length."""
+    """Punycode took 12.5 s for 300 KB, in time quadratic in the length."""
     assert codec_of(label) is None
     body = b"<p>" + b"abc-" * 100_000 + b"z" * 3_000_000
     assert decode(body, f"text/html; charset={label}") == body.decode()
@@ -89,7 +89,7 @@ def test_a_few_bad_bytes_cost_only_themselves() -> None:
     assert decode(body, "text/html; charset=utf-8") == "é" * 500 + "\ufffd" + "." * 500
 
 
-def test_bytes_that_are_no_text_at_all_are_refused() -> None:
+def test_bytes_that_are_not_text_are_rejected() -> None:
     with pytest.raises(Undecodable):
         decode(b"\xfe\xff" + b"\xd8\x00" * 1000)
 

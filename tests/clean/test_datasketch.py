@@ -1,4 +1,4 @@
-"""Signatures in datasketch's terms: equal to its own, there and back."""
+"""datasketch's signatures: equal to its own, and converted both ways."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_signatures_equal_datasketchs_for_any_text(text, count):
     assert row == datasketch_signature(text, WIDTH, *permutations(count))
 
 
-def test_a_signature_goes_to_datasketch_and_back():
+def test_a_signature_is_converted_to_datasketch_and_back():
     texts = ["one two three four five six seven", "one two three four five six eight"]
     rows = sign_texts(texts)
     ours, theirs = [to_minhash(row) for row in rows], [minhash_of(text) for text in texts]
@@ -56,7 +56,7 @@ def test_a_signature_goes_to_datasketch_and_back():
 
 
 @pytest.mark.parametrize("made", [{"seed": 2}, {"scheme": "legacy"}, {"scheme": "affine64"}])
-def test_a_minhash_of_other_permutations_is_refused(made):
+def test_a_minhash_of_other_permutations_is_rejected(made):
     with pytest.raises(InputError, match="other permutations"):
         from_minhash(MinHash(num_perm=K, **made))
 

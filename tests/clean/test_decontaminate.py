@@ -1,4 +1,4 @@
-"""What documents share with evaluation sets: n-grams, native and readable; the report; what is dropped and why."""
+"""Overlap of documents with evaluation sets: n-grams, native and readable; the report; what is dropped and why."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def find(table: _ngrams.Table, *texts: str | bytes) -> list[list[int]]:
 
 
 def words(count: int, seed: int) -> str:
-    """Words that no other seed has."""
+    """Words that are unique to the seed."""
     source = random.Random(seed)
     return " ".join(f"s{seed}w{source.randrange(10**9)}" for _ in range(count))
 
 
 def test_an_8gram_is_found_whatever_its_case_punctuation_and_layout() -> None:
-    """Twelve words make five 8-grams; the text repeats words 3 to 11, which are nine words: the third and fourth of them."""
+    """Twelve words make five 8-grams; the text repeats words 3 to 11, so it has the third and fourth 8-gram."""
     table = _ngrams.Table(8)
     example = b"Four score and seven years ago our fathers brought forth, upon this"
     assert table.add(example).tolist() == [0, 1, 2, 3, 4]
@@ -90,7 +90,7 @@ def test_native_and_readable_tables_agree_on_any_text(examples: list[str], other
         assert found == readable.find(text)
 
 
-def test_a_table_that_grew_numbers_as_a_small_one_does() -> None:
+def test_a_table_that_has_grown_numbers_ngrams_like_a_small_one() -> None:
     chance = random.Random(3)
     text = " ".join(str(chance.randrange(300)) for _ in range(30_000))
     native, readable = _ngrams.Table(2), reference.Table(2)
@@ -120,7 +120,7 @@ def test_ten_megabytes_of_one_word_are_one_word_and_of_one_letter_words_many() -
     assert len(find(many, b"A-" * 5_000_000)[0]) == 5_000_000 - 12
 
 
-def test_wrong_arguments_are_refused() -> None:
+def test_wrong_arguments_are_rejected() -> None:
     with pytest.raises(ValueError, match="at least one word"):
         _ngrams.Table(0)
     for offsets in ([], [1, 0], [-1, 0], [0, 4]):
@@ -162,7 +162,7 @@ def test_another_field_is_named_after_a_hash(tmp_path: Path) -> None:
     assert [each.name for each in evaluation_sets([f"{given}#question"])] == ["qa.jsonl#question"]
 
 
-def test_sets_of_one_file_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_sets_with_equal_file_names_are_named_with_their_folders(tmp_path: Path) -> None:
     given = [write_lines(tmp_path / folder / "test.jsonl", {"text": folder}) for folder in ("b", "a")]
     assert [each.name for each in evaluation_sets(given)] == ["a/test.jsonl", "b/test.jsonl"]
 
@@ -176,7 +176,7 @@ def test_sets_of_one_file_name_are_told_apart_by_their_folders(tmp_path: Path) -
         (b"", "is empty"),
     ],
 )
-def test_a_set_with_a_hole_is_an_input_error(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_defective_set_is_an_input_error(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "broken.jsonl").write_bytes(data)
     with pytest.raises(InputError, match=message):
         examples_in(str(tmp_path / "broken.jsonl"))
@@ -189,7 +189,7 @@ def test_no_set_and_a_missing_column_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column 'text'"):
         examples_in(str(tmp_path / "d.parquet"))
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="is a part set, no evaluation set"):
+    with pytest.raises(InputError, match="is a part set, not an evaluation set"):
         evaluation_sets([str(tmp_path)])
     with pytest.raises(ConfigError, match="min_shared"):
         DecontaminationSettings(min_shared=0)
@@ -197,7 +197,7 @@ def test_no_set_and_a_missing_column_are_errors(tmp_path: Path) -> None:
         DecontaminationSettings(shared_words=0)
 
 
-def test_overlap_is_told_of_all_ngrams_and_as_the_mean_over_examples(tmp_path: Path) -> None:
+def test_overlap_is_reported_over_all_ngrams_and_as_the_mean_over_examples(tmp_path: Path) -> None:
     """Examples of 3, 1 and 0 2-grams, of which 1 and 1 are found: 2 of 4 overall, (1/3 + 1) / 2 by example."""
     given = write_lines(tmp_path / "x.jsonl", {"text": "a b c d"}, {"text": "e f"}, {"text": "g"})
     examples = Examples(evaluation_sets([given]), 2)
@@ -216,7 +216,7 @@ def test_overlap_is_told_of_all_ngrams_and_as_the_mean_over_examples(tmp_path: P
 
 @pytest.fixture
 def planted(tmp_path: Path) -> tuple[list[str], list[str]]:
-    """Documents in two files: of nobody, with 13 words of example 2, with 12 of them, with 20 of the text; two sets."""
+    """Documents in two files: unrelated, with 13 words of example 2, with 12 of them, with 20 of the text; two sets."""
     example, running = words(40, 1), words(60, 2)
     part = example.split()
     first = write_lines(
@@ -254,7 +254,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_says_why(
     tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
 ) -> None:
-    """20 words in a row hold 8 13-grams, 13 words one, 12 none."""
+    """20 consecutive words contain eight 13-grams, 13 words one, 12 words none."""
     found = decontaminated(planted, tmp_path / "out", run, drop=True)
     assert ids(found.corpus) == ["clean", "almost"]
     decisions = [row for part in found.dropped.parts for row in found.dropped.table(part).to_pylist()]
@@ -277,7 +277,7 @@ def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_
 def test_the_report_counts_8grams_in_the_documents_and_in_what_stays(
     tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
 ) -> None:
-    """cloze has 23 + 33 8-grams; 13 words hold 6 of them and 12 hold 5. running has 53, and 20 words hold 13."""
+    """cloze has 23 + 33 8-grams; 13 words contain 6 of them and 12 contain 5. running has 53; 20 words contain 13."""
     found = decontaminated(planted, tmp_path / "out", run, drop=True)
     cloze, running = found.overlap["sets"]
     assert (cloze["name"], cloze["examples"], cloze["too_short"], cloze["ngrams"]) == ("cloze.jsonl", 3, 1, 56)
@@ -290,7 +290,7 @@ def test_the_report_counts_8grams_in_the_documents_and_in_what_stays(
     assert json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8")) == found.overlap
 
 
-def test_without_drop_all_stay_and_those_that_share_are_listed(
+def test_without_drop_all_stay_and_sharing_documents_are_listed(
     tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
 ) -> None:
     found = decontaminated(planted, tmp_path / "out", run)
@@ -306,7 +306,7 @@ def test_min_shared_and_ngram_sizes_can_be_set(tmp_path: Path, run: Run, planted
     assert ids(twelve.dropped) == ["copies", "almost", "quotes"]
 
 
-def test_workers_and_the_order_of_sets_change_no_byte_and_an_altered_set_does(
+def test_only_an_altered_set_changes_the_bytes_not_workers_or_the_order_of_sets(
     tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
 ) -> None:
     documents, against = planted
@@ -321,7 +321,7 @@ def test_workers_and_the_order_of_sets_change_no_byte_and_an_altered_set_does(
     assert ids(decontaminated(planted, tmp_path / "a", run, drop=True).dropped) == ["copies"]
 
 
-def test_documents_none_of_which_is_left_and_texts_of_nothing_are_no_trouble(tmp_path: Path, run: Run) -> None:
+def test_empty_texts_and_dropping_all_documents_work(tmp_path: Path, run: Run) -> None:
     text = words(40, 1)
     documents = write_lines(tmp_path / "d.jsonl", {"text": text}, {"text": "🙂🙃"}, {"text": ""})
     against = write_lines(tmp_path / "e.jsonl", {"text": text}, {"text": ""}, {"text": "🙂"})
@@ -330,10 +330,10 @@ def test_documents_none_of_which_is_left_and_texts_of_nothing_are_no_trouble(tmp
     assert (found.overlap["sets"][0]["too_short"], found.overlap["sets"][0]["overlap_ratio"]) == (2, 1.0)
 
 
-def test_clean_run_judges_and_holds_against_evaluation_sets_in_one(
+def test_clean_run_applies_rules_and_compares_with_evaluation_sets_in_one_call(
     tmp_path: Path, planted: tuple[list[str], list[str]]
 ) -> None:
-    """What its rules drop is not held against the sets; one worker and four give the same bytes."""
+    """Documents that the rules drop are not compared with the sets; one worker and four produce the same bytes."""
     documents, against = planted
     decontaminate = DecontaminationSettings(against=tuple(against), drop=True)
     lenient = {"rules": RuleSettings(rule=("too_few_words=off",)), "language": LanguageSettings(language=("all",))}
@@ -355,7 +355,7 @@ def test_clean_run_judges_and_holds_against_evaluation_sets_in_one(
         assert {row["overlap_ratio"] for row in found.overlap["sets"]} == {0}  # type: ignore[index]
         clean_pages(documents, str(tmp_path / "strict"), CleanSettings(), quiet)
         assert not (tmp_path / "strict" / "overlap.json").exists()
-        with pytest.raises(ConfigError, match="--drop is given and no evaluation set"):
+        with pytest.raises(ConfigError, match="--drop is given without an evaluation set"):
             clean_pages(documents, str(tmp_path / "strict"), CleanSettings(decontaminate=DROP_ALONE), quiet)
 
 
@@ -393,7 +393,7 @@ def test_planted_lambada_passages_are_found_among_real_documents(tmp_path: Path,
 def test_the_shares_are_those_of_a_bloom_filter_of_the_corpus(
     tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
 ) -> None:
-    """GPT-2's way: the documents' 8-grams go into a filter, 27 of 39 bits each set (false positives 10^-8), which is asked."""
+    """GPT-2's way: a filter of the documents' 8-grams, with 27 probes and 39 bits each (false positives 10^-8)."""
     documents, against = planted
     texts = [json.loads(line)["text"] for path in documents for line in Path(path).read_text("utf-8").splitlines()]
     corpus = {ngram for text in texts for ngram in ngrams_of(text, 8)}

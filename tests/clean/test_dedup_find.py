@@ -18,7 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set  # noqa: E402
 
-from webtext.base.errors import ConfigError, DryRun, EnvironmentError_, InputError
+from webtext.base.errors import ConfigError, DryRun, InputError, MachineError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
@@ -83,14 +83,14 @@ def test_a_copy_of_a_dropped_text_names_the_document_that_stays(dropped):
 
 
 @pytest.mark.parametrize(("karmas", "gone"), [((9, 5, 1), "b"), ((1, 5, 9), "b"), ((1, 9, 5), "ac")])
-def test_in_a_chain_a_document_goes_only_for_one_that_stays(dropped, karmas, gone):
+def test_in_a_chain_a_document_is_dropped_only_for_one_that_stays(dropped, karmas, gone):
     texts = zip("abc", chain(3), karmas, strict=True)
     found = dropped([document(id_, text, karma=karma) for id_, text, karma in texts])
     assert sorted(found) == list(gone)
     assert all(similarity == 366 / 426 for _, _, similarity in found.values())
 
 
-def test_validation_goes_whatever_its_karma(dropped):
+def test_validation_is_dropped_whatever_its_karma(dropped):
     words = prose(4)
     found = dropped(
         [document("t", edited(words), karma=1), document("v", edited(words, 7), karma=99, split="validation")]
@@ -99,7 +99,7 @@ def test_validation_goes_whatever_its_karma(dropped):
     assert len(found) == 1
 
 
-def test_an_equal_text_in_validation_goes_as_a_duplicate_of_train(dropped):
+def test_an_equal_text_in_validation_is_dropped_as_a_duplicate_of_train(dropped):
     documents = [document("v", "same old text", karma=99, split="validation"), document("t", "same old text")]
     assert dropped(documents) == {"v": ("near_duplicate_of_train", "t", 1.0)}
 
@@ -130,8 +130,8 @@ def test_results_depend_neither_on_workers_nor_on_parts(dropped):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_document_goes_if_and_only_if_it_is_near_one_that_stays(dropped, seed):
-    """All pairs of the corpus, computed by brute force, against the greedy rule and the rule of splits."""
+def test_a_document_is_dropped_if_and_only_if_it_is_near_one_that_stays(dropped, seed):
+    """Compare with all pairs of the corpus by brute force, the greedy rule and the rule of splits."""
     documents = corpus(10 + seed)
     found = dropped(documents, n_parts=2)
     sets = {row["id"]: reference.shingle_set(row["text"], 5) for row in documents}
@@ -147,7 +147,7 @@ def test_a_document_goes_if_and_only_if_it_is_near_one_that_stays(dropped, seed)
             assert reference.jaccard(sets[left["id"]], sets[right["id"]]) < 0.8
 
 
-def test_only_rows_that_pass_take_part(dropped):
+def test_only_rows_that_pass_are_compared(dropped):
     documents = [
         document(id_, edited(prose(7), place), karma=k) for id_, place, k in (("a", 1, 9), ("b", 2, 5), ("c", 3, 1))
     ]
@@ -207,7 +207,7 @@ def test_a_full_disk_is_a_short_error_and_leaves_no_scratch(tmp_path, run, monke
 
     documents = write_set(tmp_path / "documents", corpus(2))
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(EnvironmentError_, match="no space left"):
+    with pytest.raises(MachineError, match="no space left"):
         find_duplicates(documents, DedupSettings(), Folder(tmp_path / "work"), run)
     assert not (tmp_path / "work" / "scratch").exists()
     assert not (tmp_path / "work" / "duplicates.json").exists()
@@ -220,7 +220,7 @@ def test_five_thousand_equal_documents_leave_one(dropped):
 
 
 def test_five_thousand_pages_of_one_template_are_compared_in_linear_time(tmp_path, run, capsys):
-    """All share every bucket; each is compared with the one that stays, so the pairs verified are as many as pages."""
+    """All share every bucket; each is compared only with the one that stays, so about one pair per page is verified."""
     words = " ".join(prose(8, 200))
     documents = [document(f"{i:04}", f"{words} page number {i}") for i in range(5000)]
     found = find_duplicates(
@@ -233,11 +233,11 @@ def test_five_thousand_pages_of_one_template_are_compared_in_linear_time(tmp_pat
     assert (counted["candidates"], counted["largest_component"]) == (5000, 5000)
     assert counted["largest_bucket"] > 4900
     assert counted["large_buckets"] >= 25
-    assert "holds 5,000 of 5,000 documents" in capsys.readouterr().err
+    assert "has 5,000 of 5,000 documents" in capsys.readouterr().err
 
 
 def test_a_large_bucket_of_texts_that_are_not_near_drops_none(dropped):
-    """A common half and own halves: J = 96 / 292 = .33, and far more texts meet than a small bucket holds."""
+    """Texts share one half: J = 96 / 292 = .33, and far more share a bucket than a small one contains."""
     common = " ".join(prose(9, 100))
     documents = [document(f"{i:03}", f"{common} {' '.join(prose(1000 + i, 98))}") for i in range(8 * SMALL_BUCKET)]
     assert dropped(documents) == {}
@@ -255,7 +255,7 @@ def test_no_documents_have_no_duplicates(dropped, tmp_path, run):
     assert (found.digests, found.clusters.documents) == ((), 0)
 
 
-def test_one_word_of_ten_megabytes_and_text_without_spaces_are_documents_like_others(dropped):
+def test_one_word_of_ten_megabytes_and_text_without_spaces_are_ordinary_documents(dropped):
     huge = "x" * 9_999_999  # with one character more it is as long as a document may be
     japanese = "".join(chr(0x4E00 + random.Random(1).randrange(5000) + i % 7) for i in range(300))
     documents = [
@@ -275,17 +275,17 @@ def test_one_word_of_ten_megabytes_and_text_without_spaces_are_documents_like_ot
         ({"shingle_words": 0}, "shingle_words is 0"),
         ({"bands": 32}, "32 bands of 5 rows need 160 permutations"),
         ({"signatures": "webtex"}, "signatures is 'webtex'"),
-        ({"index": ("a", "b"), "keep_index": "b"}, "keep_index 'b' is an index that is compared with"),
-        ({"threshold": 0.5}, "25 bands of 5 rows meet 54.8% of the pairs at threshold 0.5"),
+        ({"index": ("a", "b"), "keep_index": "b"}, "keep_index 'b' is also given as an --index"),
+        ({"threshold": 0.5}, "25 bands of 5 rows find only 54.8% of the pairs at threshold 0.5"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(values, said):
+def test_settings_that_cannot_work_are_rejected(values, said):
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
         DedupSettings(**values)
 
 
 def test_real_near_duplicates_are_found_and_nothing_else(dropped, shared_data):
-    """2,000 documents, 700 of them planted copies: at most 1 in 1,000 pairs of true Jaccard >= .8 may be left whole."""
+    """2,000 documents, 700 of them planted copies: at most 1 in 1,000 pairs of true Jaccard >= .8 may both stay."""
     with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     copies = [row for row in rows if "of" in row][:700]

@@ -1,4 +1,4 @@
-"""The kept index: later builds against earlier ones, its contract, and what datasketch makes of it."""
+"""The kept index: later builds against earlier ones, its contract, and its use with datasketch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run():
 
 @pytest.fixture
 def months(tmp_path, run):
-    """Deduplicate sets of documents month by month, each against the indexes of those before: what goes of each."""
+    """Deduplicate sets of documents month by month, each against the earlier indexes; return what each loses."""
 
     def find(*sets, n_parts=1, **settings):
         found, indexes = [], ()
@@ -77,7 +77,7 @@ def test_months_add_up_and_names_come_from_any_of_them(months):
     assert {id_: stays for id_, (_, stays, _) in last.items()} == {"c0": "a", "c1": "b"}
 
 
-def test_a_new_document_between_two_indexed_ones_goes_and_both_stay(months):
+def test_a_new_document_near_two_indexed_ones_is_dropped_and_both_stay(months):
     """A and C of the chain A ~ B ~ C are kept; a full rebuild would keep B of highest karma and drop both."""
     first, middle, last = chain(3)
     *_, found = months([document("a", first), document("c", last)], [document("b", middle, karma=9)])
@@ -95,7 +95,7 @@ def test_a_new_document_between_two_indexed_ones_goes_and_both_stay(months):
 )
 @pytest.mark.parametrize("places", [(), (50,)])
 def test_no_text_is_held_out_in_one_month_and_trained_on_in_another(months, old, new, reason, places):
-    """The indexed one stays, so the new one goes, of whichever split; equal texts likewise."""
+    """The indexed document stays, so the new one goes, whatever their splits; the same for equal texts."""
     if not places and "train" not in reason:
         reason = "exact_duplicate"
     before, after = document("o", edited(prose(4)), split=old), document("n", edited(prose(4), *places), split=new)
@@ -104,8 +104,8 @@ def test_no_text_is_held_out_in_one_month_and_trained_on_in_another(months, old,
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_new_document_goes_if_and_only_if_it_is_near_one_that_stays(months, seed):
-    """All pairs by brute force: what goes has a reason, and of what stays only two indexed ones may be near each other."""
+def test_a_new_document_is_dropped_if_and_only_if_it_is_near_one_that_stays(months, seed):
+    """All pairs by brute force: every drop has a reason; only indexed documents that stay may be near each other."""
     documents = corpus(50 + seed)
     first, second = months(documents[::2], documents[1::2], n_parts=2)
     rows = {row["id"]: row for row in documents}
@@ -124,7 +124,7 @@ def test_a_new_document_goes_if_and_only_if_it_is_near_one_that_stays(months, se
         assert all(jaccard(sets[left], sets[right]) < 0.8 for right in (old | new) - {left})
 
 
-def test_rows_that_do_not_pass_and_documents_without_words_meet_no_index(tmp_path, run, months):
+def test_failing_rows_and_documents_without_words_are_not_compared_with_an_index(tmp_path, run, months):
     months([document("a", "one text"), document("e", "—")], [document("b", "another text"), document("f", "…")])
     given = PartSet.open(str(tmp_path / "1" / "given"))
     chosen = DedupSettings(index=(str(tmp_path / "0" / "index"),))
@@ -132,8 +132,8 @@ def test_rows_that_do_not_pass_and_documents_without_words_meet_no_index(tmp_pat
     assert by_id(given, found) == {}
 
 
-def test_large_buckets_of_an_index_are_compared_with_new_documents_alone(months):
-    """300 indexed texts share half their words: too unlike to be duplicates, yet in common buckets; one new copy of each."""
+def test_large_buckets_of_an_index_are_compared_only_with_new_documents(months):
+    """300 indexed texts share half their words: too unlike to be duplicates, but in common buckets; a new copy each."""
     common = " ".join(prose(9, 100))
     texts = [f"{common} {' '.join(prose(1000 + i, 98))}" for i in range(300)]
     old = [document(f"o{i}", text) for i, text in enumerate(texts)]
@@ -142,7 +142,7 @@ def test_large_buckets_of_an_index_are_compared_with_new_documents_alone(months)
 
 
 def test_real_documents_in_two_halves_keep_about_as_many_as_all_at_once(months, shared_data):
-    """Of either way no two documents that stay are near; they differ in which of a cluster stays, hardly in how many."""
+    """Either way no two documents that stay are near; the ways differ in which member of a cluster stays."""
     with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     rows = [row for row in rows if "of" in row][:500] + [row for row in rows if "of" not in row][:1500]
@@ -154,7 +154,7 @@ def test_real_documents_in_two_halves_keep_about_as_many_as_all_at_once(months, 
     assert all(similarity >= 0.8 for _, _, similarity in second.values())
 
 
-def test_signatures_take_under_200_bytes_a_document(tmp_path, run):
+def test_signatures_take_under_200_bytes_per_document(tmp_path, run):
     documents = [document(f"{random.Random(i).getrandbits(128):032x}", f"text {i}") for i in range(3000)]
     index = keep_index(write_set(tmp_path / "corpus", documents), str(tmp_path / "index"), DedupSettings(), run)
     n_bytes = sum(path.stat().st_size for path in Path(index.folder.url).rglob("*") if path.is_file())
@@ -222,21 +222,21 @@ def test_a_folder_with_corpus_and_index_can_be_moved(kept, run, tmp_path_factory
         ({"signatures": "datasketch"}, "signatures 'webtext', not 'datasketch'"),
     ],
 )
-def test_an_index_of_other_signatures_is_refused(kept, run, settings, said):
+def test_an_index_of_other_signatures_is_rejected(kept, run, settings, said):
     with pytest.raises(InputError, match=said):
         against(kept / "index", run, kept, **settings)
 
 
-def test_an_index_whose_corpus_is_gone_or_another_is_refused(kept, run):
+def test_an_index_whose_corpus_is_missing_or_has_changed_is_rejected(kept, run):
     write_set(kept / "corpus", [document("a", "quite another text")])
-    with pytest.raises(InputError, match="or is another now"):
+    with pytest.raises(InputError, match="was moved or has changed"):
         against(kept / "index", run, kept)
     shutil.rmtree(kept / "corpus")
-    with pytest.raises(InputError, match="is not where it was"):
+    with pytest.raises(InputError, match="was moved or has changed"):
         against(kept / "index", run, kept)
 
 
-def test_a_damaged_index_is_refused_before_anything_is_compared(kept, run):
+def test_a_damaged_index_is_rejected_before_anything_is_compared(kept, run):
     path = kept / "index" / "part-00000.signatures"
     data = bytearray(path.read_bytes())
     data[40] ^= 1
@@ -248,8 +248,8 @@ def test_a_damaged_index_is_refused_before_anything_is_compared(kept, run):
         against(kept / "index", run, kept)
 
 
-def test_an_index_without_a_signature_for_each_document_is_refused(kept, run):
-    """A manifest that somebody mended by hand: it names a shorter file and its hash."""
+def test_an_index_without_a_signature_for_each_document_is_rejected(kept, run):
+    """A manifest edited by hand: it names a shorter file and its hash."""
     folder = kept / "index"
     data = (folder / "part-00000.signatures").read_bytes()[:128]
     (folder / "part-00000.signatures").write_bytes(data)
@@ -260,12 +260,12 @@ def test_an_index_without_a_signature_for_each_document_is_refused(kept, run):
         against(folder, run, kept)
 
 
-def test_what_is_no_index_is_refused(kept, run):
-    with pytest.raises(InputError, match="holds documents, not signatures"):
+def test_a_set_that_is_not_an_index_is_rejected(kept, run):
+    with pytest.raises(InputError, match="contains documents, not signatures"):
         against(kept / "corpus", run, kept)
 
 
-def test_another_index_is_another_result(kept, run):
+def test_another_index_invalidates_the_result(kept, run):
     given = write_set(kept / "given", [document("n", edited(prose(1), 5))])
     work = Folder(kept / "work")
     assert by_id(given, find_duplicates(given, DedupSettings(), work, run)) == {}
@@ -282,14 +282,14 @@ def index(request, tmp_path, run):
     return keep_index(write_set(tmp_path / "corpus", documents, 2), str(tmp_path / "index"), settings, run).folder.url
 
 
-def test_an_index_is_a_minhash_lsh_that_is_asked_of_one_document(index):
+def test_an_index_is_loaded_as_a_minhash_lsh_and_queried(index):
     lsh = load_lsh(index)
     assert sorted(lsh.keys) == sorted(TEXTS.keys() - {"empty"})
     assert all(lsh.query(minhash_of(TEXTS[f"doc{i}"] + " and more", index)) == [f"doc{i}"] for i in range(20))
     assert lsh.query(minhash_of(edited(prose(99, 100)), index)) == []
 
 
-def test_anybodys_minhash_can_ask_an_index_with_datasketchs_signatures(tmp_path, run):
+def test_any_minhash_can_query_an_index_with_datasketchs_signatures(tmp_path, run):
     documents = [document(id_, text) for id_, text in TEXTS.items()]
     settings = DedupSettings(signatures="datasketch")
     keep_index(write_set(tmp_path / "corpus", documents), str(tmp_path / "index"), settings, run)
@@ -299,15 +299,15 @@ def test_anybodys_minhash_can_ask_an_index_with_datasketchs_signatures(tmp_path,
     assert minhash_of(TEXTS["doc3"], str(tmp_path / "index")) == theirs
 
 
-def test_webtexts_signatures_are_not_mistaken_for_datasketchs(kept):
+def test_webtexts_signatures_cannot_be_mistaken_for_datasketchs(kept):
     with pytest.raises(ValueError, match="different seeds"):
         minhash_of("some text", str(kept / "index")).jaccard(MinHash(num_perm=128))
 
 
-def test_indexes_of_other_settings_do_not_go_together(kept, run):
+def test_indexes_of_different_settings_cannot_be_combined(kept, run):
     corpus = PartSet.open(str(kept / "corpus"))
     other = keep_index(corpus, str(kept / "other"), DedupSettings(shingle_words=4), run).folder.url
-    with pytest.raises(InputError, match="not made alike"):
+    with pytest.raises(InputError, match="2 indexes with different settings"):
         load_lsh(str(kept / "index"), other)
 
 
@@ -341,8 +341,8 @@ def redis_port(tmp_path_factory):
         process.wait(300)
 
 
-def test_an_index_is_loaded_into_redis_and_asked_from_there(index, redis_port):
-    """Another process attaches to what is stored, with nothing of ours; a store is not filled twice."""
+def test_an_index_is_loaded_into_redis_and_queried_there(index, redis_port):
+    """Another process attaches to the store without webtext; a store isn't filled twice."""
     from datasketch import MinHashLSH
 
     name = f"october {index}".encode()
@@ -352,7 +352,7 @@ def test_an_index_is_loaded_into_redis_and_asked_from_there(index, redis_port):
     for lsh in (loaded, attached):
         assert lsh.query(minhash_of(TEXTS["doc7"], index)) == [b"doc7"]
         assert lsh.query(minhash_of(edited(prose(99, 100)), index)) == []
-    with pytest.raises(InputError, match="holds documents already"):
+    with pytest.raises(InputError, match="already contains documents"):
         load_lsh(index, storage=storage)
 
 

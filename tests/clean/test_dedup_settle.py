@@ -1,4 +1,4 @@
-"""Who stays: the native lazy choice against the readable twin that sees every edge."""
+"""Which documents stay: the native rule, which computes only the edges it needs, against the readable twin."""
 
 from __future__ import annotations
 
@@ -37,75 +37,75 @@ def one_bucket(n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_in_a_chain_every_other_node_stays():
     """0 ~ 1 ~ 2 ~ 3 ~ 4 in priority order: 1 goes for 0, 2 has no edge to 0, so it stays, and so on."""
-    fate, stays, similarity, *_ = settle_natively(*one_bucket(5), path_of(5), 5)
-    assert fate.tolist() == [0, 1, 0, 1, 0]
+    decision, stays, similarity, *_ = settle_natively(*one_bucket(5), path_of(5), 5)
+    assert decision.tolist() == [0, 1, 0, 1, 0]
     assert stays.tolist()[1] in (0, 2)
     assert similarity.tolist() == [0, 0.5, 0, 0.5, 0]
 
 
-def test_a_middle_of_high_priority_takes_both_its_neighbours():
+def test_a_middle_node_of_high_priority_removes_both_its_neighbours():
     sets = path_of(3)
-    fate, stays, *_ = settle_natively(*one_bucket(3), [sets[1], sets[0], sets[2]], 3)
-    assert (fate.tolist(), stays.tolist()) == ([0, 1, 1], [-1, 0, 0])
+    decision, stays, *_ = settle_natively(*one_bucket(3), [sets[1], sets[0], sets[2]], 3)
+    assert (decision.tolist(), stays.tolist()) == ([0, 1, 1], [-1, 0, 0])
 
 
-def test_a_chain_from_validation_into_train_takes_all_validation_with_it():
+def test_a_chain_from_validation_into_train_removes_all_its_validation_nodes():
     """0 is train; 1 to 3 are validation, joined to it only one through the other."""
-    fate, stays, similarity, *_ = settle_natively(*one_bucket(4), path_of(4), 1)
-    assert (fate.tolist(), stays.tolist()) == ([0, 2, 2, 2], [-1, 0, 0, 0])
+    decision, stays, similarity, *_ = settle_natively(*one_bucket(4), path_of(4), 1)
+    assert (decision.tolist(), stays.tolist()) == ([0, 2, 2, 2], [-1, 0, 0, 0])
     assert similarity.tolist() == [0, 4 / 8, 2 / 10, 0]
 
 
-def test_a_validation_node_near_a_dropped_train_node_goes():
-    """0 ~ 1 ~ 2, 0 and 1 of train: 1 goes for 0; 2 is near 1 only, and is said to go for 0, which stays."""
-    fate, stays, *_ = settle_natively(*one_bucket(3), path_of(3), 2)
-    assert (fate.tolist(), stays.tolist()) == ([0, 1, 2], [-1, 0, 0])
+def test_a_validation_node_near_a_dropped_train_node_is_dropped():
+    """0 ~ 1 ~ 2, 0 and 1 of train: 1 goes for 0; 2 is near 1 only, and names 0, which stays."""
+    decision, stays, *_ = settle_natively(*one_bucket(3), path_of(3), 2)
+    assert (decision.tolist(), stays.tolist()) == ([0, 1, 2], [-1, 0, 0])
 
 
-def test_of_dropped_train_nodes_the_first_says_what_a_validation_node_goes_for():
-    """2 and 3 of train go for 0 and 1; the held-out 4 lies in no bucket of these, and in two with 2 and 3.
+def test_a_validation_node_takes_the_name_of_the_first_dropped_train_node_near_it():
+    """2 and 3 of train go for 0 and 1; the held-out 4 shares two buckets with 2 and 3, but none with 0 and 1.
 
-    The bucket that comes first has 3 in it, and the last one added to the other is 3 too: 2 comes before it all the same.
+    The first bucket contains 3, and the last node added to the other is 3 too; nevertheless 2 comes first.
     """
     text = np.arange(5, dtype=np.uint64)
     buckets = np.array([[0, -1, -1], [1, -1, -1], [0, 2, -1], [1, 2, 3], [3, 2, -1]], np.int32)
-    fate, stays, similarity, *_ = settle_natively(np.zeros((5, K), np.uint8), buckets, [text] * 5, 4)
-    assert (fate.tolist(), stays.tolist()) == ([0, 0, 1, 1, 2], [-1, -1, 0, 1, 0])
+    decision, stays, similarity, *_ = settle_natively(np.zeros((5, K), np.uint8), buckets, [text] * 5, 4)
+    assert (decision.tolist(), stays.tolist()) == ([0, 0, 1, 1, 2], [-1, -1, 0, 1, 0])
     assert similarity.tolist() == [0, 0, 1, 1, 1]
 
 
-def test_one_joined_to_train_only_through_validation_goes_for_the_first_train_node_named_there():
+def test_a_node_joined_to_train_only_through_validation_takes_the_first_name_in_its_component():
     """4 ~ 2 ~ 1 and 4 ~ 3 ~ 0, with 0 and 1 of train: 2 comes before 3, but 0 before 1."""
     text = np.arange(5, dtype=np.uint64)
     buckets = np.array([[0, -1], [1, -1], [1, 2], [0, 3], [2, 3]], np.int32)
-    fate, stays, *_ = settle_natively(np.zeros((5, K), np.uint8), buckets, [text] * 5, 2)
-    assert (fate.tolist(), stays.tolist()) == ([0, 0, 2, 2, 2], [-1, -1, 1, 0, 0])
+    decision, stays, *_ = settle_natively(np.zeros((5, K), np.uint8), buckets, [text] * 5, 2)
+    assert (decision.tolist(), stays.tolist()) == ([0, 0, 2, 2, 2], [-1, -1, 1, 0, 0])
 
 
-def test_fixed_nodes_stay_and_take_what_is_near_them():
+def test_fixed_nodes_stay_and_remove_what_is_near_them():
     """0 ~ 1 ~ 2 ~ 3 ~ 4, all of train: 1 and 2 are in the index, so they stay although they are near each other."""
-    fate, stays, *_ = settle_natively(*one_bucket(5), path_of(5), 5, fixed=[0, 1, 1, 0, 0])
-    assert fate.tolist() == [1, 0, 0, 1, 0]
+    decision, stays, *_ = settle_natively(*one_bucket(5), path_of(5), 5, fixed=[0, 1, 1, 0, 0])
+    assert decision.tolist() == [1, 0, 0, 1, 0]
     assert stays.tolist() == [1, -1, -1, 2, -1]
 
 
-def test_a_train_node_near_a_fixed_one_of_validation_goes_and_is_no_train_any_more():
+def test_a_train_node_near_a_fixed_validation_node_is_dropped_and_no_longer_counts_as_train():
     """0 ~ 1 ~ 2: 0 is train, 1 and 2 validation, and the 1 is fixed. 2 goes for 1, not for train."""
-    fate, stays, *_ = settle_natively(*one_bucket(3), path_of(3), 1, fixed=[0, 1, 0])
-    assert (fate.tolist(), stays.tolist()) == ([1, 0, 1], [1, -1, 1])
+    decision, stays, *_ = settle_natively(*one_bucket(3), path_of(3), 1, fixed=[0, 1, 0])
+    assert (decision.tolist(), stays.tolist()) == ([1, 0, 1], [1, -1, 1])
 
 
-def test_a_chain_to_a_fixed_train_node_takes_validation_but_no_fixed_one():
+def test_a_chain_to_a_fixed_train_node_removes_validation_nodes_but_not_fixed_ones():
     """0 ~ 1 ~ 2 ~ 3: 0 is fixed train, 1 to 3 validation, 2 fixed. The chain ends at 2; 3 is its duplicate."""
-    fate, stays, *_ = settle_natively(*one_bucket(4), path_of(4), 1, fixed=[1, 0, 1, 0])
-    assert (fate.tolist(), stays.tolist()) == ([0, 2, 0, 1], [-1, 0, -1, 2])
+    decision, stays, *_ = settle_natively(*one_bucket(4), path_of(4), 1, fixed=[1, 0, 1, 0])
+    assert (decision.tolist(), stays.tolist()) == ([0, 2, 0, 1], [-1, 0, -1, 2])
 
 
-def test_validation_alone_is_settled_as_train_is():
+def test_validation_alone_is_decided_like_train():
     assert settle_natively(*one_bucket(4), path_of(4), 0)[0].tolist() == [0, 1, 0, 1]
 
 
-def test_pairs_below_the_signature_check_or_without_a_common_bucket_are_no_edges():
+def test_pairs_below_the_signature_check_or_without_a_common_bucket_have_no_edge():
     signatures, buckets = one_bucket(2)
     sets = path_of(1) * 2
     signatures[1, :4] = 7
@@ -116,14 +116,14 @@ def test_pairs_below_the_signature_check_or_without_a_common_bucket_are_no_edges
 
 
 def test_a_full_bucket_is_counted_and_other_buckets_still_find_the_pair():
-    """Three unlike nodes and a copy of the third share bucket 0, which remembers two; bucket 1 has only the last pair."""
+    """Three unlike nodes and a copy of the third share bucket 0, which remembers two; bucket 1 has the last pair."""
     sets = [np.arange(10 * node, 10 * node + 5, dtype=np.uint64) for node in (0, 1, 2, 2)]
     signatures, buckets = one_bucket(4)
-    fate, _, _, _, beyond_limit = settle_natively(signatures, buckets, sets, 4, bucket_limit=2)
-    assert (fate.tolist(), beyond_limit) == ([0, 0, 0, 0], 2)
+    decision, _, _, _, beyond_limit = settle_natively(signatures, buckets, sets, 4, bucket_limit=2)
+    assert (decision.tolist(), beyond_limit) == ([0, 0, 0, 0], 2)
     both = np.array([[0, -1], [0, -1], [0, 1], [0, 1]], np.int32)
-    fate, stays, _, _, _ = settle_natively(signatures, both, sets, 4, bucket_limit=2)
-    assert (fate.tolist(), stays.tolist()) == ([0, 0, 0, 1], [-1, -1, -1, 2])
+    decision, stays, _, _, _ = settle_natively(signatures, both, sets, 4, bucket_limit=2)
+    assert (decision.tolist(), stays.tolist()) == ([0, 0, 0, 1], [-1, -1, -1, 2])
 
 
 @st.composite
@@ -144,12 +144,12 @@ def worlds(draw):
 
 
 def copies_in(buckets: list[list[int]], copies: set[int]):
-    """A world of one text, held by `copies`, and of empty sets; four nodes of train."""
+    """A world in which `copies` have one text and the others empty sets; four nodes are of train."""
     sets = [np.arange(node in copies, dtype=np.uint64) for node in range(len(buckets))]
     return np.zeros((len(buckets), K), np.uint8), np.array(buckets, np.int32), sets, 4, 0.3, 0, [False] * len(sets)
 
 
-# Two train nodes, 1 and 3, of one text that meet only through validation: 10 has an edge to neither.
+# Two train nodes with equal texts, 1 and 3, are joined only through validation: 10 has an edge to neither.
 FAR_COPIES = [[0, 0], [-1, 2], [0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [0, 2], [0, 0], [0, 0], [1, 1]]
 
 
@@ -160,13 +160,13 @@ FAR_COPIES = [[0, 0], [-1, 2], [0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [0, 2], [
 def test_native_equals_twin(world):
     signatures, buckets, sets, n_train, threshold, least, fixed = world
     twin = reference.settle(signatures, buckets, sets, n_train, threshold, least, fixed)
-    fate, stays, similarity, *_ = settle_natively(signatures, buckets, sets, n_train, threshold, least, fixed=fixed)
-    assert (fate.tolist(), stays.tolist(), similarity.tolist()) == (twin.fate, twin.stays, twin.similarity)
+    decision, stays, similarity, *_ = settle_natively(signatures, buckets, sets, n_train, threshold, least, fixed=fixed)
+    assert (decision.tolist(), stays.tolist(), similarity.tolist()) == (twin.decision, twin.stays, twin.similarity)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30))
-def test_components_are_those_of_the_twin_in_whatever_order_pairs_come(pairs):
+def test_components_equal_the_twins_in_any_order_of_pairs(pairs):
     def roots_of(pairs, join):
         parents = np.arange(20, dtype=np.uint32)
         join(parents, *np.array(pairs, np.uint32).reshape(-1, 2).T.copy())
@@ -177,7 +177,7 @@ def test_components_are_those_of_the_twin_in_whatever_order_pairs_come(pairs):
     assert _minhash.roots(native, np.arange(20, dtype=np.uint32)).tolist() == expected
 
 
-def test_nodes_that_are_none_are_refused():
+def test_invalid_nodes_are_rejected():
     parents = np.arange(3, dtype=np.uint32)
     with pytest.raises(IndexError):
         _minhash.join(parents, np.array([0], np.uint32), np.array([3], np.uint32))

@@ -1,4 +1,4 @@
-"""trafilatura's expressions as Python select what XPath selects, element by element."""
+"""Our interpreter of trafilatura's expressions selects the same elements as XPath."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tree_of(drawn: Any) -> Any:
     return element
 
 
-def test_the_one_of_two_attributes_that_stands_first_in_the_source_decides() -> None:
+def test_the_first_of_two_attributes_in_the_source_decides() -> None:
     select = Expression(".//*[starts-with(@id|@class, 'reply-')]")
     tree = html.fromstring(
         "<div><p id=a class=reply-1>1</p><p class=reply-1 id=a>2</p><p id=reply-2>3</p><p>4</p></div>"
@@ -71,7 +71,7 @@ def test_unions_negations_and_literals_with_blanks_and_brackets_are_read() -> No
 
 
 @pytest.mark.parametrize("path", [*ALL, *xpaths.BODY_XPATH], ids=lambda path: " ".join(path.path.split())[:60])
-def test_all_that_is_asked_of_pages_is_read(path: Any) -> None:
+def test_all_forms_used_on_pages_are_supported(path: Any) -> None:
     assert isinstance(expression(path, first=path in xpaths.BODY_XPATH), Expression)
 
 
@@ -89,7 +89,7 @@ def test_all_that_is_asked_of_pages_is_read(path: Any) -> None:
         ".//p/b",
     ],
 )
-def test_what_is_written_otherwise_stays_xpath(path: str) -> None:
+def test_other_expressions_stay_xpath(path: str) -> None:
     made = etree.XPath(path, namespaces={"re": xpaths.REGEXP_NS})
     assert expression(made) is made
 
@@ -104,7 +104,7 @@ def test_every_expression_of_trafilatura_selects_what_xpath_selects(drawn: Any) 
         assert next(iter(_FIRST[path](tree)), None) is next(iter(path(tree)), None), path.path
 
 
-def test_answers_are_bounded_and_long_values_are_not_kept() -> None:
+def test_the_cache_is_bounded_and_skips_long_values() -> None:
     select = Expression(".//p[contains(@class, 'x')]")
     tree = html.Element("div")
     paragraph = etree.SubElement(tree, "p")

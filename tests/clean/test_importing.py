@@ -1,4 +1,4 @@
-"""Records of others as documents: files, Hugging Face datasets, and ids that stand once in a set."""
+"""Importing records as documents: files, Hugging Face datasets, and ids that are unique in a set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from warc_files import article, page, write_pages, write_warc  # noqa: E402
 
 
 def dataset(folder: Path, **splits: list[dict[str, Any]]) -> Path:
-    """A local dataset of one Parquet file a split, two for train."""
+    """A local dataset of one Parquet file per split, two for train."""
     (folder / "data").mkdir(parents=True)
     for split, records in splits.items():
         middle = len(records) // 2 if split == "train" else 0
@@ -81,7 +81,7 @@ def test_a_dataset_that_holds_nothing_out_is_split_by_id(tmp_path: Path, run: Ru
     assert all(row["split"] == split_of(row["id"]) for row in rows(documents))
 
 
-def test_one_worker_and_four_make_the_same_of_a_dataset_wherever_it_lies(tmp_path: Path) -> None:
+def test_one_worker_and_four_import_a_dataset_equally_wherever_it_is(tmp_path: Path) -> None:
     folder = dataset(tmp_path / "set", train=TRAIN * 3, test=TRAIN)
     moved = shutil.copytree(folder, tmp_path / "elsewhere" / "set")
     for name, workers, place in (("one", 1, folder), ("four", 4, moved)):
@@ -147,7 +147,7 @@ def test_a_reference_may_name_the_column_alone() -> None:
 
 
 def imported(tmp_path: Path, run: Run, records: list[dict[str, Any]]) -> PartSet:
-    """These records as JSON lines, imported; they are numbered, and each has a text of its own."""
+    """Import these records as JSON lines; they are numbered, and each has a different text."""
     lines = [{"id": f"{i}", "text": article(i)} | record for i, record in enumerate(records)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return read_documents([str(tmp_path / "a.jsonl")], str(tmp_path / "out"), run)
@@ -231,7 +231,7 @@ def bad_strings(values: list[bytes]) -> pa.Array:
 
 
 def latin_rows(folder: Path, column: str, n_rows: int = 1500) -> Path:
-    """A Parquet file of rows with texts and ids, of which row 700 is Latin-1 in one column."""
+    """Write a Parquet file with texts and ids; row 700 is Latin-1 in one column."""
     values = [b"%d" % i if i != 700 else b"caf\xe9" for i in range(n_rows)]
     columns = {"text": [f"text {i}" for i in range(n_rows)], "id": list(map(str, range(n_rows)))}
     table = pa.table(columns | {column: bad_strings(values)})
@@ -293,11 +293,13 @@ def test_a_small_file_of_gigabytes_is_one_failure_and_the_other_files_are_read(t
     assert [row["text"] for row in rows(documents)] == [article(1)]
 
 
-def test_a_dataset_with_a_small_file_of_gigabytes_is_rejected_by_name(tmp_path: Path, run: Run) -> None:
+def test_a_dataset_with_a_small_file_of_gigabytes_is_rejected_with_its_name(tmp_path: Path, run: Run) -> None:
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["word " * 200_000]))
     (tmp_path / "set").mkdir()
     pq.write_table(pa.table({"text": long}), tmp_path / "set/train.parquet", dictionary_pagesize_limit=1 << 30)
-    with pytest.raises(InputError, match="train.parquet' decodes to too much: its rows take more than 16,777,216"):
+    with pytest.raises(
+        InputError, match="train.parquet' decodes to too many bytes: its rows take more than 16,777,216"
+    ):
         read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), run)
 
 
@@ -323,20 +325,20 @@ def test_clean_run_takes_files_of_documents_and_a_documents_set(tmp_path: Path) 
     assert contents(tmp_path / "two/corpus") == contents(tmp_path / "one/corpus")
 
 
-def test_what_clean_run_cannot_do_is_refused(tmp_path: Path, run: Run) -> None:
+def test_what_clean_run_cannot_do_is_rejected(tmp_path: Path, run: Run) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": article(1)}))
     write_warc(tmp_path / "a.warc.gz", [("http://a.example/", page(article(1)))])
     both = [str(tmp_path / "a.jsonl"), str(tmp_path / "a.warc.gz")]
     with pytest.raises(InputError, match="pages and documents are given together"):
         clean_pages(both, str(tmp_path / "out"), CleanSettings(), run)
     documents = read_documents(both[:1], str(tmp_path / "imported"), run).folder.url
-    with pytest.raises(ConfigError, match="is a part set, which is read as it is"):
+    with pytest.raises(ConfigError, match="is a part set: --scrub cannot change it"):
         clean_pages([documents], str(tmp_path / "out"), CleanSettings(extract=ExtractSettings(scrub=True)), run)
     with pytest.raises(InputError, match="2 inputs, of which 1 are part sets"):
         clean_pages([documents, both[0]], str(tmp_path / "out"), CleanSettings(), run)
 
 
-# --- ids that stand once --------------------------------------------------------------------------------------------------
+# --- ids that are unique --------------------------------------------------------------------------------------------------
 
 
 def captures(folder: Path, *files: list[int]) -> list[str]:
@@ -348,7 +350,7 @@ def captures(folder: Path, *files: list[int]) -> list[str]:
     return names
 
 
-def test_a_capture_that_stands_in_two_files_gives_one_document(tmp_path: Path, run: Run) -> None:
+def test_a_capture_in_two_files_becomes_one_document(tmp_path: Path, run: Run) -> None:
     names = captures(tmp_path / "warc", [1, 2], [2, 3, 1], [3, 3, 4])
     documents = extract_documents(names, str(tmp_path / "out"), ExtractSettings(), run)
     assert [row["url"] for row in rows(documents)] == [f"http://{i}.example/" for i in (1, 2, 3, 4)]
@@ -359,7 +361,7 @@ def test_a_capture_that_stands_in_two_files_gives_one_document(tmp_path: Path, r
     assert [row["id"] for row in rows(again)] == [row["id"] for row in rows(documents)]
 
 
-def test_a_second_run_knows_what_is_repeated_and_a_changed_file_is_looked_at_anew(tmp_path: Path, run: Run) -> None:
+def test_a_second_run_knows_what_is_repeated_and_reads_a_changed_file_again(tmp_path: Path, run: Run) -> None:
     names, out = captures(tmp_path / "warc", [1, 2], [2, 3]), tmp_path / "out"
     extract_documents(names, str(out), ExtractSettings(), run)
     times = {p: p.stat().st_mtime_ns for p in out.rglob("*")}
@@ -372,7 +374,7 @@ def test_a_second_run_knows_what_is_repeated_and_a_changed_file_is_looked_at_ane
     assert [row["url"] for row in rows(documents)] == [f"http://{i}.example/" for i in (1, 2, 3)]
 
 
-def test_a_page_of_two_crawls_stands_once_with_one_worker_and_with_four(tmp_path: Path) -> None:
+def test_a_page_of_two_crawls_is_kept_once_with_one_worker_and_with_four(tmp_path: Path) -> None:
     body = {"url": "http://a.example/", "body": page(article(1))}
     ours = [write_pages(tmp_path / name, [[body], [body]]).folder.url for name in ("mine", "yours")]
     for name, workers in (("one", 1), ("four", 4)):
@@ -382,7 +384,7 @@ def test_a_page_of_two_crawls_stands_once_with_one_worker_and_with_four(tmp_path
     assert contents(tmp_path / "one") == contents(tmp_path / "four")
 
 
-def test_an_id_of_two_files_of_records_is_a_failure_of_the_second(tmp_path: Path, run: Run) -> None:
+def test_an_id_in_two_files_of_records_fails_in_the_second(tmp_path: Path, run: Run) -> None:
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": 7, "text": article(1)}))
     documents = read_documents([str(tmp_path / "*.jsonl")], str(tmp_path / "out"), run)

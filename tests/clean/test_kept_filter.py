@@ -1,4 +1,4 @@
-"""A kept filter of a corpus' n-grams: what it holds it has, what it does not it all but never has, and damage shows."""
+"""A kept filter of a corpus' n-grams: no false negatives, few false positives, and damage is detected."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_false_positives_stay_at_the_bound(bound: float) -> None:
     assert abs(n_false - bound * len(others)) < 4 * math.sqrt(bound * len(others)) + 0.1 * bound * len(others)
 
 
-def test_at_gpt2s_bound_the_arithmetic_holds_and_a_million_strangers_hit_nothing() -> None:
+def test_at_gpt2s_bound_the_arithmetic_holds_and_a_million_other_hashes_hit_nothing() -> None:
     """(1 - e^(-k n / m))^k for k probes of m bits (Bloom 1970, with Kirsch and Mitzenmacher's approximation)."""
     n = 300_000
     n_bits, probes = sizes(n, 1e-8)
@@ -94,7 +94,7 @@ def planted(folder: Path) -> tuple[list[str], list[str]]:
     return documents, [first, write_texts(folder / "eval" / "second.jsonl", [words(50, 99)])]
 
 
-def test_a_kept_filter_tells_the_shares_that_the_documents_tell(tmp_path: Path, run: Run) -> None:
+def test_a_kept_filter_reports_the_same_shares_as_the_documents(tmp_path: Path, run: Run) -> None:
     documents, against = planted(tmp_path)
     given = read_documents(documents, str(tmp_path / "imported"), run)
     keep_filter(given, 8, tmp_path / "corpus.bloom", run)
@@ -123,7 +123,7 @@ def test_one_worker_and_four_make_the_same_filter_and_a_second_call_makes_none(t
     assert keep_filter(given, 5, tmp_path / "one", run).words == 5
 
 
-def test_a_filter_that_was_cut_altered_or_never_was_one_is_refused(tmp_path: Path, run: Run) -> None:
+def test_a_truncated_altered_or_foreign_file_is_rejected_as_a_filter(tmp_path: Path, run: Run) -> None:
     documents, against = planted(tmp_path)
     path = tmp_path / "corpus.bloom"
     with pytest.raises(InputError, match="there is no filter"):
@@ -131,11 +131,11 @@ def test_a_filter_that_was_cut_altered_or_never_was_one_is_refused(tmp_path: Pat
     keep_filter(read_documents(documents, str(tmp_path / "imported"), run), 8, path, run)
     data = path.read_bytes()
     for bad, message in (
-        (data[:-8], "is cut short"),
-        (data[:100], "is cut short"),
-        (b"", "is no filter"),
-        (b"x" * len(data), "is no filter"),
-        (data.replace(b'"probes": 27', b'"probes": -7'), "is no filter"),
+        (data[:-8], "is truncated"),
+        (data[:100], "is truncated"),
+        (b"", "is not an n-gram filter"),
+        (b"x" * len(data), "is not an n-gram filter"),
+        (data.replace(b'"probes": 27', b'"probes": -7'), "is not an n-gram filter"),
         (data[: HEADER_BYTES + 10] + bytes([data[HEADER_BYTES + 10] ^ 1]) + data[HEADER_BYTES + 11 :], "was altered"),
     ):
         path.write_bytes(bad)
@@ -146,14 +146,14 @@ def test_a_filter_that_was_cut_altered_or_never_was_one_is_refused(tmp_path: Pat
         ask_filter(path, [])
 
 
-def test_a_corpus_without_ngrams_has_a_filter_that_has_nothing(tmp_path: Path, run: Run) -> None:
+def test_a_corpus_without_ngrams_has_an_empty_filter(tmp_path: Path, run: Run) -> None:
     documents = write_texts(tmp_path / "d.jsonl", ["too short"])
     against = write_texts(tmp_path / "e.jsonl", [words(20, 1)])
     keep_filter(read_documents([documents], str(tmp_path / "imported"), run), 8, tmp_path / "f", run)
     assert ask_filter(tmp_path / "f", [against])["sets"][0]["overlap_ratio"] == 0
 
 
-def test_the_verb_keeps_a_filter_and_asks_it(tmp_path: Path) -> None:
+def test_the_verb_keeps_a_filter_and_queries_it(tmp_path: Path) -> None:
     documents, against = planted(tmp_path)
     kept = str(tmp_path / "corpus.bloom")
     command = [

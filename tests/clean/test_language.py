@@ -30,7 +30,7 @@ def _folded(code: str) -> str:
     return "no" if code in ("nb", "nn") else code
 
 
-def test_the_native_walk_says_what_its_readable_twin_says(shared_data: Path) -> None:
+def test_the_native_detector_equals_its_readable_twin(shared_data: Path) -> None:
     with lzma.open(shared_data / "langid" / "manpages_paras.jsonl.xz", "rt", encoding="utf-8") as file:
         texts = [json.loads(line)["text"] for line in file][::20]
     texts += ["".join(texts[i : i + 60]) for i in range(0, len(texts), 60)]  # some of many thousand characters
@@ -42,7 +42,7 @@ def test_any_text_has_the_same_language_in_both(text: str) -> None:
     assert detect_language(text) == language_reference.detect_language(text)
 
 
-def test_tables_that_do_not_fit_together_are_refused() -> None:
+def test_tables_that_do_not_fit_together_are_rejected() -> None:
     moves, rows, outputs = np.zeros(256, np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.int32)
     weights, priors, languages = np.zeros((1, 2), np.float32), np.zeros(2), np.arange(2, dtype=np.int32)
     assert Model(moves, rows, outputs, weights, priors, languages).detect(b"abc") == (0, pytest.approx(0.5))
@@ -67,7 +67,7 @@ def test_the_score_is_the_models_own_probability_rounded() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\U0001f600" * 50, "\n\n"])
-def test_a_text_that_tells_nothing_has_no_language(text: str) -> None:
+def test_a_text_without_features_has_no_language(text: str) -> None:
     assert detect_language(text) is None
 
 

@@ -1,4 +1,4 @@
-"""The lead of an article, which stands before its main text and is stated as the page's description."""
+"""The lead of an article, which precedes its main text and is also the page's description."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_paragraph_that_the_page_states_as_its_description_begins_the_text(bod
     assert found(body) == f"{LEAD}\n{TEXT}"
 
 
-def test_the_paragraph_is_taken_as_it_stands_where_the_description_is_cut_off_or_a_place_goes_before() -> None:
+def test_the_entire_paragraph_is_taken_if_the_description_is_cut_off_or_a_place_precedes_it() -> None:
     assert found(f"<p>OSLO – {LEAD}</p>", LEAD[:45] + " …") == f"OSLO – {LEAD}\n{TEXT}"
 
 
@@ -66,18 +66,18 @@ def test_short_lines_and_the_title_stay_before_the_lead() -> None:
         (f"<p>{'Something else is said before it. ' * 3}{LEAD}</p>", LEAD),
     ],
 )
-def test_what_is_no_lead_is_not_added(body: str, description: str) -> None:
+def test_a_paragraph_that_is_not_a_lead_is_not_added(body: str, description: str) -> None:
     assert found(body, description) == TEXT
 
 
-def test_what_stands_after_the_text_is_no_lead() -> None:
+def test_a_paragraph_after_the_text_is_not_a_lead() -> None:
     after = f'<meta name="description" content="{LEAD}"><article><p>{FIRST}</p></article><div><p>{LEAD}</p></div>'
     tree = parse(f"<html>{after}</html>")
     assert with_lead(FIRST, tree, read_metadata(tree, after)) == FIRST
 
 
-def test_a_whole_page_gives_its_lead_once() -> None:
-    """trafilatura alone leaves the teaser out; where it takes the lead, nothing is added."""
+def test_a_page_gets_its_lead_once() -> None:
+    """trafilatura alone leaves the teaser out; if it keeps the lead, nothing is added."""
     page = (
         "<html><head><title>Ships</title><meta property='og:description' content='{0}'></head><body><h1>Ships</h1>"
         "<div class='{1}'><p>{0}</p></div><article><p>{2}</p><p>{3}</p><p>{2} {3}</p></article></body></html>"

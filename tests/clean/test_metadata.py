@@ -1,4 +1,4 @@
-"""What a page states of itself: the places that are known, hostile values, and pages of the evaluation set."""
+"""Metadata that a page states: the known places, hostile values, and pages of the evaluation set."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_title_is_open_graphs_else_the_tags_else_the_first_heading(head: str
         ("", "<p class='author'>by somebody</p>", None),
     ],
 )
-def test_authors_are_those_that_are_stated_and_never_addresses(head: str, body: str, author: str | None) -> None:
+def test_authors_are_stated_names_and_never_addresses(head: str, body: str, author: str | None) -> None:
     assert stated(head, body).author == author
 
 
@@ -80,7 +80,7 @@ def test_the_date_is_read_where_it_is_stated(head: str, body: str) -> None:
 @pytest.mark.parametrize(
     "value", ["", "0001-01-01", "9999-12-31", "1 June", "2017-13-01", "+" * 1000, "99" * 40, "NaN"]
 )
-def test_what_is_no_date_of_the_web_is_none(value: str) -> None:
+def test_anything_but_a_plausible_date_is_none(value: str) -> None:
     assert parse_date(value) is None
 
 
@@ -95,7 +95,7 @@ HOSTILE_JSON = {
 
 
 @pytest.mark.parametrize("name", HOSTILE_JSON)
-def test_hostile_json_is_read_as_far_as_it_is_harmless(name: str) -> None:
+def test_hostile_json_is_read_within_bounds(name: str) -> None:
     found = stated(json_ld(HOSTILE_JSON[name]) + json_ld('{"author": "Ann Lee"}')).author
     assert found is None or len(found) < MAX_AUTHORS * 102
 

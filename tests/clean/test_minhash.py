@@ -76,7 +76,7 @@ def test_native_equals_twin_for_any_text(text):
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_utf8_end_a_word(data):
+def test_bytes_that_are_not_utf8_end_a_word(data):
     assert _minhash.key(data).decode() == dedup_key(data.decode(errors="replace").replace("\ufffd", " "))
 
 
@@ -89,7 +89,7 @@ def test_every_simd_path_gives_equal_signatures(texts, permutations):
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=40), max_size=6))
-def test_a_text_is_signed_alike_in_any_batch(texts):
+def test_a_text_has_the_same_signature_in_any_batch(texts):
     assert all((row == sign([text])[0]).all() for row, text in zip(sign(texts), texts, strict=True))
 
 
@@ -99,7 +99,7 @@ def test_golden_signature_guards_the_code_version():
     assert row.tolist() == [128, 184, 212, 139, 72, 34, 218, 153]
 
 
-def test_case_accents_encoding_and_layout_do_not_matter_to_the_key():
+def test_case_unicode_form_and_layout_do_not_matter_to_the_key():
     assert dedup_key("Café  ﬁn\n\n— “STRASSE”") == dedup_key("cafe\u0301 fin straße")
 
 
@@ -109,7 +109,7 @@ def test_scripts_without_spaces_are_cut_into_characters():
     assert len(dedup_key("나는 학생").split()) == 2
 
 
-def test_estimates_lie_within_the_theoretical_error_of_datasketch_and_of_the_truth():
+def test_estimates_are_within_the_theoretical_error_of_datasketch_and_of_the_truth():
     """Variance of the estimate is J (1 - J) / k (Broder 1997): over 60 pairs the RMSE must be below 1.35 of its root;
     by chi-square with 60 degrees of freedom the chance of more is about 10^-4. datasketch must meet the same bound."""
     from datasketch import MinHash
@@ -152,13 +152,13 @@ def test_one_word_of_ten_megabytes_is_one_shingle_in_linear_time():
     assert [len(found) for found in sets_of(["x" * 10_000_000, "é" * 5_000_000, "語" * 100_000])] == [1, 1, 1]
 
 
-def test_every_length_of_word_is_hashed_alike_at_any_place():
+def test_words_of_every_length_hash_alike_at_any_position():
     texts = [" " * shift + "a" * length + " tail" for length in range(40) for shift in range(9)]
     for text, found in zip(texts, sets_of(texts), strict=True):
         assert (found == reference.shingle_set(text, 5)).all()
 
 
-def test_wrong_buffers_are_refused():
+def test_wrong_buffers_are_rejected():
     data, offsets = flat(["some text"])
     with pytest.raises(ValueError, match="offsets"):
         _minhash.sign(data, offsets + 1, 5, K)

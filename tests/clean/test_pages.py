@@ -77,9 +77,9 @@ def test_scrubbing_changes_the_text_before_its_digest_is_taken_and_is_counted(tm
     assert scrubbed["id"] == plain["id"]
 
 
-def test_links_that_were_redirected_to_a_page_are_its_links_too(tmp_path: Path, run: Run) -> None:
-    """b leads to a, c from another part to b; d to where e was redirected, r and s in a ring. The best vote counts, and a
-    training link."""
+def test_links_that_redirect_to_a_page_are_also_its_links(tmp_path: Path, run: Run) -> None:
+    """b leads to a, c (in another part) to b, d to where e was redirected; r and s form a ring. The best vote counts,
+    and a training link decides the split."""
     a, b, c, d, e, end, r, s = (f"http://{name}.example/" for name in ("a", "b", "c", "d", "e", "end", "r", "s"))
     first = [
         {"url": a, "body": page(article(1)), "karma": 3, "split": "validation"},
@@ -104,7 +104,7 @@ def test_links_that_were_redirected_to_a_page_are_its_links_too(tmp_path: Path, 
     assert documents.counts.records_in == documents.counts.kept == 2
 
 
-def test_anybodys_warc_files_are_read_and_every_response_is_counted(tmp_path: Path, run: Run) -> None:
+def test_any_warc_files_are_read_and_every_response_is_counted(tmp_path: Path, run: Run) -> None:
     write_warc(
         tmp_path / "a.warc.gz", [("http://a.example/", page(article(1))), ("http://a.example/", page(article(1)))]
     )
@@ -152,7 +152,7 @@ def test_pages_of_any_warc_file_that_opt_out_are_dropped_unless_a_setting_says_o
 
 
 def test_opt_outs_that_a_crawl_recorded_are_obeyed_too(tmp_path: Path, run: Run) -> None:
-    """Those of the page: what robots.txt said is obeyed, or overruled by a setting, when the page is fetched."""
+    """Only the page's own opt-outs: robots.txt is obeyed, or overruled by a setting, when the page is fetched."""
     given = {"noindex_header": "http://a.example/", "robots_disallowed": "http://b.example/"}
     planted = [
         {"url": url, "body": page(article(i)), "opt_outs": [reason]} for i, (reason, url) in enumerate(given.items())
@@ -165,7 +165,7 @@ def test_opt_outs_that_a_crawl_recorded_are_obeyed_too(tmp_path: Path, run: Run)
 
 
 def test_identical_bodies_are_extracted_once_and_counted_whatever_the_workers(tmp_path: Path, run: Run) -> None:
-    """Four captures of one body in a file and one in another, where it is extracted again: a part knows of itself alone."""
+    """Four captures of a body in one file and one in another, which is extracted again: each part has its own cache."""
     answers = [(f"http://{i % 3}.example/{i}", page(article(1))) for i in range(4)]
     write_warc(tmp_path / "a.warc.gz", answers)
     write_warc(tmp_path / "b.warc.gz", answers[:1] + [("http://b.example/", page(article(2)))])
@@ -181,8 +181,8 @@ def test_identical_bodies_are_extracted_once_and_counted_whatever_the_workers(tm
     assert texts["http://b.example/"] == article(2)
 
 
-def test_what_is_remembered_of_bodies_is_bounded_and_the_result_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for two texts of ten characters, a third makes the one used longest ago be forgotten."""
+def test_the_cache_of_bodies_is_bounded_and_does_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for two texts of ten characters, a third one evicts the least recently used."""
     monkeypatch.setattr("webtext.clean.extract.once.MAX_CHARACTERS", 25)
     asked: list[bytes] = []
 
@@ -198,7 +198,7 @@ def test_what_is_remembered_of_bodies_is_bounded_and_the_result_the_same(monkeyp
     assert once(b"first one", "y") == Body("y first on")
 
 
-def test_real_warc_files_of_others_are_read_to_the_end(shared_data: Path, tmp_path: Path, run: Run) -> None:
+def test_real_warc_files_of_other_tools_are_read_to_the_end(shared_data: Path, tmp_path: Path, run: Run) -> None:
     names = [
         "warcio_example.warc.gz",
         "fastwarc_warcfile.warc.gz",
@@ -214,7 +214,7 @@ def test_real_warc_files_of_others_are_read_to_the_end(shared_data: Path, tmp_pa
 
 
 class ClockOfHanging:
-    """The engine's clock: a second passes with each reading while the page that hangs is at hand, and none otherwise."""
+    """The engine's clock: a second passes per reading while the hanging page is processed, and none otherwise."""
 
     def __init__(self, hangs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -225,7 +225,7 @@ class ClockOfHanging:
         monkeypatch.setattr("webtext.base.engine.time", self)
 
     def listen_to(self, engine: LocalEngine) -> None:
-        """Hear what the engine sets aside."""
+        """Note the causes for which the engine sets records aside."""
         map_ = engine.map
 
         def heard(*arguments: Any, on_set_aside: Callable[[int, int, str], None], **more: Any) -> Any:
@@ -265,7 +265,7 @@ def test_pages_that_segfault_hang_eat_memory_or_raise_cost_only_themselves(
     assert causes["raise.example"] == "RecursionError: too clever a page"
 
 
-def test_two_workers_give_the_bytes_of_one_and_a_second_run_does_nothing(tmp_path: Path, run: Run) -> None:
+def test_two_workers_write_the_bytes_of_one_and_a_second_run_does_nothing(tmp_path: Path, run: Run) -> None:
     parts = [
         [{"url": f"http://{part}.example/{i}", "body": page(article(part * 7 + i))} for i in range(7)]
         for part in range(3)
@@ -292,8 +292,8 @@ def test_a_new_body_in_the_same_row_makes_its_part_again(tmp_path: Path, run: Ru
     assert rows(make(article(2)))[0]["text"] == article(2)
 
 
-def test_bombs_of_a_gigabyte_are_refused_by_their_size_and_cost_no_worker(tmp_path: Path) -> None:
-    """1 GB as one line and 100 MB of one tag, as gzip members of 16 MiB; the worker may have 400 MiB."""
+def test_decompression_bombs_are_rejected_by_size_and_cost_no_worker(tmp_path: Path) -> None:
+    """1 GB as one line and 100 MB of one tag, as gzip members of 16 MiB; the worker may use 400 MiB."""
     line, tags = (gzip.compress(unit * (2**24 // len(unit)), 1) for unit in (b"x", b"<b>"))
     answers = [
         ("http://line.example/", line * 64),
@@ -315,7 +315,7 @@ def test_the_recipe_names_the_extractor_and_its_version() -> None:
     assert plain.hash != fast.hash
 
 
-def test_an_altered_warc_or_part_is_refused(tmp_path: Path, run: Run) -> None:
+def test_an_altered_warc_or_part_is_rejected(tmp_path: Path, run: Run) -> None:
     for name in ("part-00000.warc.gz", "part-00000.parquet"):
         pages = write_pages(tmp_path / name / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
         path = tmp_path / name / "pages" / name
@@ -326,33 +326,33 @@ def test_an_altered_warc_or_part_is_refused(tmp_path: Path, run: Run) -> None:
             extract_documents([pages.folder.url], str(tmp_path / name / "out"), SETTINGS, run)
 
 
-def test_a_crawl_under_way_can_be_read_with_a_word_of_warning(
+def test_an_unfinished_crawl_can_be_read_with_a_warning(
     tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
     writer = SetWriter(pages.folder.url, "pages", Recipe(stage="test", code_version=1, settings={}))
     writer.seal(pages.parts, complete=False)
     assert extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run).records == 1
-    assert "is a crawl under way: 1 links have their row so far" in capsys.readouterr().err
+    assert "is an unfinished crawl: 1 links have a row so far" in capsys.readouterr().err
 
 
-def test_inputs_that_are_no_pages_are_refused_by_name(tmp_path: Path, run: Run) -> None:
+def test_inputs_that_are_not_pages_are_rejected_with_their_names(tmp_path: Path, run: Run) -> None:
     (tmp_path / "empty").mkdir()
-    (tmp_path / "text.warc").write_text("this is no archive\n" * 100)
+    (tmp_path / "text.warc").write_text("this is not an archive\n" * 100)
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
     documents = extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
     for name, message in (
-        (str(tmp_path / "nothing"), "there is no"),
-        (str(tmp_path / "*.gz"), "no file is called"),
-        (str(tmp_path / "empty"), "is no part set of pages"),
+        (str(tmp_path / "nothing"), "does not exist"),
+        (str(tmp_path / "*.gz"), "no file matches"),
+        (str(tmp_path / "empty"), "is not a part set of pages"),
         (str(tmp_path / "text.warc"), "text.warc"),
-        (documents.folder.url, "holds documents, not pages"),
+        (documents.folder.url, "contains documents, not pages"),
     ):
         with pytest.raises(InputError, match=message.replace("*", r"\*")):
             extract_documents([name], str(tmp_path / "other"), SETTINGS, run)
 
 
-def test_no_pages_at_all_give_a_sealed_set_without_documents(tmp_path: Path, run: Run) -> None:
+def test_no_pages_result_in_a_sealed_set_without_documents(tmp_path: Path, run: Run) -> None:
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "outcome": "failed"}], []])
     documents = extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
     assert (documents.records, documents.counts.records_in) == (0, 0)
@@ -360,8 +360,8 @@ def test_no_pages_at_all_give_a_sealed_set_without_documents(tmp_path: Path, run
 
 
 @pytest.mark.usefixtures("linear_time")
-def test_many_links_to_one_page_are_gathered_in_linear_time(tmp_path: Path) -> None:
-    """400,000 links redirect to one URL: to copy their list for each of them would take 640 GB of memory's traffic."""
+def test_many_links_to_one_page_are_collected_in_linear_time(tmp_path: Path) -> None:
+    """400,000 links redirect to one URL: copying their list for each of them would take 640 GB of memory traffic."""
     n_links = 400_000
     columns = {name: pa.nulls(n_links, PAGE.field(name).type) for name in PAGE.names}
     numbers = pa.array(np.arange(n_links)).cast(pa.string())
@@ -387,7 +387,7 @@ def test_many_links_to_one_page_are_gathered_in_linear_time(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("linear_time")
 def test_a_long_chain_of_redirects_is_followed_once() -> None:
-    """Each of 300,000 links redirects to the next one: to follow each to the end would be 45 billion steps."""
+    """Each of 300,000 links redirects to the next one: following each to the end would take 45 billion steps."""
     forward = {f"http://a.example/{i}": f"http://a.example/{i + 1}" for i in range(300_000)}
     ends: dict[str, str] = {}
     assert {stage._end(url, forward, ends) for url in forward} == {"http://a.example/300000"}
@@ -395,7 +395,7 @@ def test_a_long_chain_of_redirects_is_followed_once() -> None:
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 9)), st.permutations(range(10)))
 def test_redirects_end_where_following_each_alone_ends(forward: dict[int, int], order: list[int]) -> None:
-    """In rings too, whatever was asked before."""
+    """Also in rings, and whatever was looked up before."""
 
     def plainly(url: int) -> int:
         passed = set()

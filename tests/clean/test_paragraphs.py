@@ -50,7 +50,7 @@ def same(tree: Any) -> None:
     assert etree.tostring(justext_body(tree)) == etree.tostring(of_trafilatura)
 
 
-def test_two_breaks_part_paragraphs_and_one_does_not() -> None:
+def test_two_breaks_separate_paragraphs_and_one_does_not() -> None:
     tree = html.fromstring("<div>one<br>two<br><br>three <a href=x>linked</a></div>")
     assert [(each.text, each.chars_count_in_links) for each in make_paragraphs(tree)] == [
         ("one two", 0),
@@ -68,5 +68,5 @@ def test_long_sentences_are_kept_and_menus_are_not() -> None:
 
 @settings(deadline=None)
 @given(drawn=trees)
-def test_any_tree_gives_the_paragraphs_of_justext(drawn: Any) -> None:
+def test_any_tree_has_the_paragraphs_of_justext(drawn: Any) -> None:
     same(tree_of(("body", None, None, [drawn])))

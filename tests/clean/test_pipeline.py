@@ -1,4 +1,4 @@
-"""Pages to corpus as a whole: every document is kept or dropped with its reason, the same way every time."""
+"""Pages to corpus: every document is kept or dropped with its reason, the same way every time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHORT = "This page says very little, but it says it in English."
 
 
 def planted(folder: Path) -> PartSet:
-    """Two parts: a kept page, a copy with less karma, a near copy, a German page, a short one; then another kept page."""
+    """Two parts: a page to keep, a copy with less karma, a near copy, a German page, a short one; another to keep."""
     near = article(1, 60).replace("harbour", "haven", 1)
     return write_pages(
         folder,
@@ -58,7 +58,7 @@ def planted(folder: Path) -> PartSet:
     )
 
 
-def test_each_planted_page_meets_its_fate_and_the_decision_says_why(tmp_path: Path, run: Run) -> None:
+def test_each_planted_page_has_the_expected_outcome_and_reason(tmp_path: Path, run: Run) -> None:
     result = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
     assert [row["url"] for row in rows(result.corpus)] == ["http://kept.example/", "http://also.example/"]
     kept = {row["url"]: row["id"] for row in rows(result.documents)}["http://kept.example/"]
@@ -85,7 +85,7 @@ def test_each_planted_page_meets_its_fate_and_the_decision_says_why(tmp_path: Pa
 
 
 def test_a_document_that_the_rules_drop_takes_no_other_one_with_it(tmp_path: Path, run: Run) -> None:
-    """The copy with the most karma is in a language that goes: its twin stays."""
+    """The copy with the most karma is in a language that is dropped: its twin is kept."""
     text = article(1, 60)
     pages = write_pages(
         tmp_path / "pages", [[{"url": f"http://{i}.example/", "body": page(text), "karma": i}] for i in (1, 2)]
@@ -137,7 +137,7 @@ def test_a_dry_run_of_filter_counts_what_each_rule_drops_and_reads_no_text_where
     for take_texts_away in (False, True):
         if take_texts_away:
             for part in (tmp_path / "build" / "documents").glob("*.parquet"):
-                part.write_bytes(bytes(part.stat().st_size))  # of the same size, and no Parquet
+                part.write_bytes(bytes(part.stat().st_size))  # of the same size, but not Parquet
         arguments = ["filter", documents, "--dry-run", "--json", "--workers", "1", "--rule", "too_few_words=20"]
         done = CliRunner().invoke(group, arguments, catch_exceptions=False)
         answers.append(json.loads(done.stdout))
@@ -204,19 +204,19 @@ def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(tmp_path: P
     pages, out = planted(tmp_path / "pages").folder.url, tmp_path / "build"
     clean_pages([pages], str(out), CleanSettings(), run)
     before = contents(out)
-    with pytest.raises(InputError, match="would be read and written"):
+    with pytest.raises(InputError, match="is both input and output"):
         filter_documents([f"{out}/corpus"], str(out), RuleSettings(), LanguageSettings(), run)
     assert contents(out) == before
 
 
 def test_a_corpus_that_another_stage_wrote_is_not_replaced(tmp_path: Path, run: Run) -> None:
-    """The same verb with other settings may replace its own."""
+    """The verb that wrote it may replace it with other settings."""
     pages = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
     documents, out = [pages.documents.folder.url], str(tmp_path / "filtered")
     first = filter_documents(documents, out, RuleSettings(), LanguageSettings(), run)
     manifest = Path(out, "corpus", "manifest.json").read_bytes()
     message = (
-        r"corpus' holds the corpus that 'clean.filter' wrote, which 'clean.dedup' would replace\nchoose another --out"
+        r"corpus' contains corpus written by 'clean.filter', which 'clean.dedup' would replace\nchoose another --out"
     )
     with pytest.raises(InputError, match=message):
         dedup_documents(documents, out, DedupSettings(), run)
@@ -226,7 +226,7 @@ def test_a_corpus_that_another_stage_wrote_is_not_replaced(tmp_path: Path, run: 
     assert again.corpus.records == first.corpus.records + 1
 
 
-def test_files_that_hold_no_texts_are_refused_by_name(tmp_path: Path, run: Run) -> None:
+def test_files_without_texts_are_rejected_with_their_names(tmp_path: Path, run: Run) -> None:
     pq.write_table(pa.table({"words": ["x"]}), tmp_path / "a.parquet")
     (tmp_path / "b.parquet").write_bytes(b"not Parquet")
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b'{"text": "cut short"}\n' * 1000)[:-20])
@@ -239,7 +239,7 @@ def test_files_that_hold_no_texts_are_refused_by_name(tmp_path: Path, run: Run) 
             dedup_documents([str(tmp_path / name)], str(tmp_path / f"out {name}"), CleanSettings().dedup, run)
 
 
-def test_an_altered_documents_part_is_refused(tmp_path: Path, run: Run) -> None:
+def test_an_altered_documents_part_is_rejected(tmp_path: Path, run: Run) -> None:
     result = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
     path = tmp_path / "build" / "documents" / "part-00001.parquet"
     data = bytearray(path.read_bytes())
@@ -258,7 +258,7 @@ def test_documents_that_are_all_equal_leave_one(tmp_path: Path, run: Run) -> Non
     assert (result.corpus.records, result.counts.dropped) == (1, {"exact_duplicate": 19})
 
 
-def test_no_documents_give_sealed_empty_sets(tmp_path: Path, run: Run) -> None:
+def test_no_documents_produce_sealed_empty_sets(tmp_path: Path, run: Run) -> None:
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "outcome": "failed"}]])
     result = clean_pages([pages.folder.url], str(tmp_path / "build"), CleanSettings(), run)
     assert (result.corpus.records, result.dropped.records) == (0, 0)
@@ -291,7 +291,7 @@ def test_the_verb_answers_with_both_funnels_as_json_on_stdout(tmp_path: Path) ->
     assert answer["counts"]["dropped"]["near_duplicate"] == 1
 
 
-def test_values_that_no_column_can_hold_cost_themselves_and_not_the_file(tmp_path: Path, run: Run) -> None:
+def test_values_that_no_column_can_store_are_dropped_alone(tmp_path: Path, run: Run) -> None:
     rows = [
         '{"text": "one", "date": -9223372036854775809}',
         '{"text": "two", "title": "t \\ud800", "url": "http://x/\\ud800", "id": "\\ud800"}',
@@ -322,7 +322,7 @@ def test_an_empty_or_damaged_file_is_named(tmp_path: Path, run: Run) -> None:
 
 
 class WeighingEngine(LocalEngine):
-    """Notes the size of the largest task that each function is given."""
+    """Records the size of the largest task of each function."""
 
     def map(self, function: Any, tasks: Any, **options: Any) -> Any:
         name = getattr(tasks[0], "function", function).__qualname__ if tasks else ""
@@ -335,7 +335,7 @@ class WeighingEngine(LocalEngine):
 
 
 def test_a_task_does_not_grow_with_the_number_of_parts(tmp_path: Path) -> None:
-    """Part sets and digests of all parts in every task make memory grow with the square of the parts' number."""
+    """If every task had the part sets and digests of all parts, memory would grow with the square of their number."""
     settings = CleanSettings(language=LanguageSettings(language=("all",)))
     weights = []
     for n_parts in (4, 40):

@@ -1,4 +1,4 @@
-"""A release names each document of a corpus without a word of it, and tells a rebuild how much came out the same."""
+"""A release lists a corpus's documents without their texts, and counts how many of them a rebuild reproduces."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_a_release_has_every_column_but_the_authors_words(first: str, released: 
     assert set(DOCUMENT.names) - set(rows_of(released)[0]) == {"text", "title", "author"}
 
 
-def test_no_file_of_a_release_holds_a_word_of_the_texts(released: PartSet) -> None:
+def test_no_file_of_a_release_contains_a_word_of_the_texts(released: PartSet) -> None:
     for path in released.folder.local_path().parent.rglob("*"):
         if path.is_file():
             assert not any(word in path.read_bytes() for word in (b"nobody had seen", b"The title")), path
 
 
-def test_the_recipe_tells_how_documents_and_corpus_were_made(first: str, released: PartSet) -> None:
+def test_the_recipe_records_how_documents_and_corpus_were_made(first: str, released: PartSet) -> None:
     made = {name: PartSet.open(f"{first}/{name}", name).recipe for name in ("documents", "corpus")}
     assert released.recipe["settings"] == made
 
@@ -101,10 +101,8 @@ def test_the_same_pages_built_again_elsewhere_match_to_the_last_text(
     }
 
 
-def test_a_rebuild_is_told_what_changed_what_is_gone_and_what_is_new(
-    released: PartSet, tmp_path: Path, run: Run
-) -> None:
-    """1 and 2 are as they were, 3 changed its words, 4 moved to another address, 5 is gone, 6 is new."""
+def test_a_check_counts_changed_missing_and_new_texts(released: PartSet, tmp_path: Path, run: Run) -> None:
+    """1 and 2 are unchanged, 3 has another text, 4 moved to another URL, 5 is missing, 6 is new."""
     texts = {
         "1": article(1, 40),
         "2": article(2, 40),
@@ -147,13 +145,13 @@ def test_two_workers_write_the_same_bytes_and_a_second_run_nothing(
 
 
 def test_a_folder_without_a_corpus_is_named(tmp_path: Path, released: PartSet, run: Run) -> None:
-    with pytest.raises(InputError, match="no part set '.*corpus'"):
+    with pytest.raises(InputError, match="the part set '.*corpus' doesn't exist"):
         write_release(str(tmp_path), str(tmp_path / "out"), run)
-    with pytest.raises(InputError, match="holds release, not corpus"):
+    with pytest.raises(InputError, match="contains release, not corpus"):
         PartSet.open(released.folder.url, "corpus")
 
 
-def test_the_verb_writes_checks_and_refuses_both_at_once(first: str, tmp_path: Path) -> None:
+def test_the_verb_writes_or_checks_and_rejects_both_at_once(first: str, tmp_path: Path) -> None:
     out = str(tmp_path / "release")
     CliRunner().invoke(group, ["release", first, "--out", out, "--workers", "1"], catch_exceptions=False)
     done = CliRunner().invoke(group, ["release", first, "--check", out, "--json"], catch_exceptions=False)
@@ -167,10 +165,8 @@ def test_the_verb_writes_checks_and_refuses_both_at_once(first: str, tmp_path: P
         CliRunner().invoke(group, ["release", first, "--check", out, "--out", "x"], catch_exceptions=False)
 
 
-def test_the_links_are_those_of_the_build_that_led_to_its_corpus_and_others_are_made_of_documents(
-    tmp_path: Path, run: Run
-) -> None:
-    """Of five links three lead to the corpus, one by a redirect; a document came from a WARC without links, one has no URL."""
+def test_the_links_are_those_of_the_build_plus_links_made_from_documents(tmp_path: Path, run: Run) -> None:
+    """Three of five links lead to the corpus, one by a redirect; one document came from a WARC, one has no URL."""
     texts = {name: article(i, 40) for i, name in enumerate(("a", "b", "short", "lone"))} | {"short": "Too few words."}
     warc = [{"url": f"http://{name}.example.org/", "body": page(text)} for name, text in texts.items()]
     moved = {"url": "http://moved.example.org/", "outcome": "linked", "final_url": warc[0]["url"]}

@@ -1,4 +1,4 @@
-"""Removal lists: a document goes when no post of its links is left; then twins, redirects, imported files, resume."""
+"""Removal lists of votes: documents without a post left are removed; duplicates, redirects, imported files, resume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from warc_files import article, page, write_pages  # noqa: E402
 
 
 def removal_list(folder: Path, left: dict[str, int]) -> str:
-    """A removal list of these links, each with so many posts left."""
+    """Write a removal list of these links with the given numbers of posts left."""
     post = {"source": "reddit", "post_id": "p", "reason": "deleted_by_user", "noticed": 1}
     writer = SetWriter(str(folder), "removals", Recipe(stage="test", code_version=1, settings={"left": left}))
     with writer.part(0, key=json.dumps(left)) as part:
@@ -37,7 +37,7 @@ def removal_list(folder: Path, left: dict[str, int]) -> str:
 
 
 def cleaned(pages: PartSet, out: Path, run: Run, *lists: str) -> tuple[list[str], dict[str, str], PartSet]:
-    """URLs of the corpus, URL -> reason of what was dropped, the corpus."""
+    """Return the URLs in the corpus, URL -> reason of the dropped documents, and the corpus."""
     settings = CleanSettings(remove=RemovalSettings(remove=lists))
     result = clean_pages([pages.folder.url], str(out), settings, run)
     kept = sorted(row["url"] for row in rows(result.corpus))
@@ -49,7 +49,7 @@ def cleaned(pages: PartSet, out: Path, run: Run, *lists: str) -> tuple[list[str]
     return kept, {row["url"]: row["reason"] for row in dropped}, result.corpus
 
 
-def test_a_document_without_a_post_left_goes_and_says_why(tmp_path: Path, run: Run) -> None:
+def test_a_document_without_a_post_left_is_removed_with_its_reason(tmp_path: Path, run: Run) -> None:
     sites = [f"http://{name}.example/" for name in ("gone", "halved", "untouched")]
     pages = write_pages(tmp_path / "pages", [[{"url": u, "body": page(article(i, 60))} for i, u in enumerate(sites)]])
     given = removal_list(tmp_path / "removals", {sites[0]: 0, sites[1]: 1})
@@ -58,8 +58,8 @@ def test_a_document_without_a_post_left_goes_and_says_why(tmp_path: Path, run: R
     assert dropped == {sites[0]: "removed_by_user"}
 
 
-def test_the_twin_of_a_removed_document_stays(tmp_path: Path, run: Run) -> None:
-    """Of two equal pages the one with more karma would stay; it was removed, so the other does."""
+def test_the_duplicate_of_a_removed_document_is_kept(tmp_path: Path, run: Run) -> None:
+    """Of two equal pages the one with more karma would be kept; it was removed, so the other one is kept."""
     text = page(article(1, 60))
     twins = [{"url": f"http://{karma}.example/", "body": text, "karma": karma} for karma in (3, 90)]
     pages = write_pages(tmp_path / "pages", [twins])
@@ -69,7 +69,7 @@ def test_the_twin_of_a_removed_document_stays(tmp_path: Path, run: Run) -> None:
     assert dropped == {"http://90.example/": "removed_by_user"}
 
 
-def test_a_page_that_two_links_led_to_goes_when_both_are_removed(tmp_path: Path, run: Run) -> None:
+def test_a_page_that_two_links_led_to_is_removed_with_both(tmp_path: Path, run: Run) -> None:
     page_url, other = "http://page.example/", "http://leads-there.example/"
     pages = write_pages(
         tmp_path / "pages",
@@ -107,7 +107,7 @@ def test_imported_documents_are_looked_up_by_their_url(tmp_path: Path, run: Run)
     assert rows(result.dropped)[0]["url"] == "HTTP://Gone.example"
 
 
-def test_a_set_of_another_kind_is_no_removal_list(tmp_path: Path, run: Run) -> None:
+def test_a_set_of_another_kind_is_rejected_as_removal_list(tmp_path: Path, run: Run) -> None:
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1, 60))}]])
-    with pytest.raises(InputError, match="holds pages, not removals"):
+    with pytest.raises(InputError, match="contains pages, not removals"):
         cleaned(pages, tmp_path / "build", run, pages.folder.url)

@@ -1,4 +1,4 @@
-"""Removal on request: the document goes with all that says the same, and nothing else changes, not even a file's time."""
+"""Removal on request drops a document with its mirrors and changes nothing else, not even a file's time."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def rows(records: PartSet) -> list[dict[str, Any]]:
 
 
 def listed(folder: Path, *lines: str) -> RemovalSettings:
-    """A removal list of these lines."""
+    """Write a removal list of these lines."""
     path = folder / f"requests-{len(list(folder.glob('requests-*')))}.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
     return RemovalSettings(remove=(str(path),))
 
 
 def state(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file's time and bytes; what says when and where a run was is left out."""
+    """Every file's time and bytes, except for files that record when and where a run took place."""
     files = (p for p in folder.rglob("*") if p.is_file() and p.name != "run.json")
     return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in files}
 
@@ -59,7 +59,7 @@ def words(seed: int, n: int = 120) -> list[str]:
 
 
 def with_changes(text: Sequence[str], *places: int) -> list[str]:
-    """A changed word is in five shingles: of 116, one change leaves J = 111/121 = .92, two .84, three .76."""
+    """A changed word is in five shingles: of 116 shingles, one change leaves J = 111/121 = .92, two .84, three .76."""
     return ["changed" if i in places else word for i, word in enumerate(text)]
 
 
@@ -85,10 +85,10 @@ def kept(result: CleanResult) -> set[str]:
     return set(corpus)
 
 
-def test_mirrors_of_a_page_go_with_it_and_each_says_for_which_line(tmp_path: Path, run: Run) -> None:
-    """The page that is named has less karma than its mirrors: without the list it would be dropped for one of them."""
+def test_mirrors_of_a_page_are_removed_with_it_and_record_the_line(tmp_path: Path, run: Run) -> None:
+    """The requested page has less karma than its mirrors: without the list it would be dropped as their duplicate."""
     text = article(1, 60)
-    near = text + " And one more sentence stands at the end of this copy."
+    near = text + " And one more sentence is added at the end of this copy."
     sites = {"asked": (3, text), "twin": (90, text), "near": (5, near), "other": (4, article(2, 60))}
     pages = write_pages(
         tmp_path / "pages",
@@ -117,7 +117,7 @@ def test_mirrors_of_a_page_go_with_it_and_each_says_for_which_line(tmp_path: Pat
     assert result.removed is not None
     assert [line.written for line in result.removed.unmatched] == ["example.org"]
     card = (tmp_path / "build" / "corpus" / "README.md").read_text()
-    assert "  - removal lists that held: 1\n" in card
+    assert "  - removal lists that named documents: 1\n" in card
     assert "| 2 | dropped: `mirror_of_removed` |\n| 1 | dropped: `removed_on_request` |" in card
 
 
@@ -154,7 +154,7 @@ def test_a_document_that_a_rule_drops_takes_its_mirror_along(tmp_path: Path, run
 
 
 def test_of_a_chain_goes_what_is_near_the_document_and_what_was_dropped_for_it(tmp_path: Path, run: Run) -> None:
-    """a ~ b ~ c, a unlike c: a and c stay, b is dropped for a. For b all three go; for a it takes b along, for c nobody."""
+    """a ~ b ~ c, a unlike c: b is dropped for a. Requesting b removes all three, a removes a and b, c only c."""
     text = words(1)
     a, b, c = text, with_changes(text, 20), with_changes(text, 20, 60, 100)
     similarity = {
@@ -176,8 +176,8 @@ def test_texts_without_words_have_mirrors_too(tmp_path: Path, run: Run) -> None:
     assert kept(deduplicated(tmp_path, run, [texts], "id:b")) == {"c"}
 
 
-def test_only_parts_that_hold_what_goes_are_written_again(tmp_path: Path, run: Run) -> None:
-    """Of four parts the second holds the page, the fourth its mirror; documents, signals, signatures, pairs: all as before."""
+def test_only_parts_with_removed_documents_are_written_again(tmp_path: Path, run: Run) -> None:
+    """Of four parts the second contains the page, the fourth its mirror; documents, signals and pairs don't change."""
     text = article(1, 60)
     bodies = {name: article(i, 60) for i, name in enumerate(("a", "b", "c", "d"), 2)} | {"asked": text, "mirror": text}
     parts = [["a"], ["b", "asked"], ["c"], ["d", "mirror"]]
@@ -201,7 +201,7 @@ def test_only_parts_that_hold_what_goes_are_written_again(tmp_path: Path, run: R
     assert {name: data for name, (_, data) in state(out).items()} == {name: data for name, (_, data) in before.items()}
 
 
-def test_lines_that_name_nothing_change_nothing_and_are_told(tmp_path: Path) -> None:
+def test_lines_that_name_nothing_change_nothing_and_are_reported(tmp_path: Path) -> None:
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1, 60))}]])
     out = str(tmp_path / "build")
     arguments = ["run", pages.folder.url, "--out", out, "--json", "--workers", "1"]
@@ -223,8 +223,8 @@ def test_lines_that_name_nothing_change_nothing_and_are_told(tmp_path: Path) -> 
     assert state(tmp_path / "build") == before
 
 
-def test_votes_and_requests_hold_together(tmp_path: Path, run: Run) -> None:
-    """Of two pairs of twins one's best copy lost its votes, the other's was asked for: one twin stays. Both: none stays."""
+def test_votes_and_requests_can_be_combined(tmp_path: Path, run: Run) -> None:
+    """Three pairs: the best copy lost its votes, was requested, or both. Only in the first is the other copy kept."""
     sites = {f"{pair}{karma}": (pair, karma) for pair in ("votes", "asked", "both") for karma in (3, 90)}
     texts = {"votes": article(1, 60), "asked": article(2, 60), "both": article(3, 60)}
     pages = write_pages(
@@ -255,8 +255,8 @@ def test_votes_and_requests_hold_together(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_comes_out_is_what_came_out_before_less_whole_clusters(tmp_path: Path, run: Run, seed: int) -> None:
-    """40 texts in three files, many of them chains of changed copies, some held out; a third of the ids is asked for."""
+def test_the_corpus_is_the_earlier_one_without_entire_clusters(tmp_path: Path, run: Run, seed: int) -> None:
+    """40 texts in three files, many of them chains of changed copies, some held out; a third are requested."""
     chance = random.Random(seed)
     texts = {str(i): words(i) for i in range(12)}
     while len(texts) < 40:
@@ -288,7 +288,7 @@ def test_what_comes_out_is_what_came_out_before_less_whole_clusters(tmp_path: Pa
             assert row["value"] == jaccard(sets[name], sets[row["duplicate_of"]]) >= 0.8
 
 
-def test_one_worker_and_two_and_another_order_of_parts_take_out_the_same(tmp_path: Path, run: Run) -> None:
+def test_workers_and_the_order_of_parts_do_not_change_what_is_removed(tmp_path: Path, run: Run) -> None:
     text = words(1)
     parts = [{"a": text, "b": with_changes(text, 9)}, {"c": with_changes(text, 90)}, {"d": words(2)}]
     answers = []
@@ -301,8 +301,8 @@ def test_one_worker_and_two_and_another_order_of_parts_take_out_the_same(tmp_pat
     assert answers[0][1] == {"d"}
 
 
-def test_what_went_in_an_earlier_build_does_not_come_back_in_a_later_one(tmp_path: Path, run: Run) -> None:
-    """The later crawl met a mirror of the page only, and a page like a mirror that had gone with it."""
+def test_a_text_removed_in_an_earlier_build_does_not_return_in_a_later_one(tmp_path: Path, run: Run) -> None:
+    """The later crawl found only a mirror of the page, and a page near a mirror that was removed with it."""
     text = words(1)
     old = {"asked": text, "mirror": with_changes(text, 9), "other": words(2)}
     (tmp_path / "old").mkdir()
@@ -321,7 +321,7 @@ def test_what_went_in_an_earlier_build_does_not_come_back_in_a_later_one(tmp_pat
     assert (gone["a"]["duplicate_of"], gone["b"]["duplicate_of"]) == ("asked", "mirror")
     assert {"kind": "dropped", "hash": PartSet.open(earlier).hash} in result.corpus.manifest["parents"]
 
-    # A build that has nothing of it is not changed, and a list whose texts are away is refused.
+    # A build without such texts does not change, and a list whose texts are missing is rejected.
     (tmp_path / "third").mkdir()
     third = deduplicated(tmp_path / "third", run, [{"x": words(5)}])
     inputs = [str(tmp_path / "third" / "part-0.jsonl")]
@@ -330,15 +330,15 @@ def test_what_went_in_an_earlier_build_does_not_come_back_in_a_later_one(tmp_pat
     )
     assert again.corpus.hash == third.corpus.hash
     (tmp_path / "old/out/documents").rename(tmp_path / "away")
-    with pytest.raises(InputError, match="are not where they were: their texts are needed"):
+    with pytest.raises(InputError, match="are not at their recorded location, and their texts are needed"):
         dedup_documents(inputs, str(tmp_path / "third/out"), DedupSettings(), run, RemovalSettings(remove=(earlier,)))
 
 
-def test_filter_alone_refuses_requests_and_a_dry_run_touches_nothing(tmp_path: Path, run: Run) -> None:
+def test_filter_alone_rejects_requests_and_a_dry_run_changes_nothing(tmp_path: Path, run: Run) -> None:
     result = deduplicated(tmp_path, run, [{"a": words(1), "b": words(2)}])
     documents, before = result.documents.folder.url, state(tmp_path)
     remove = listed(tmp_path, "id:a")
-    with pytest.raises(ConfigError, match="clean filter looks for no duplicates"):
+    with pytest.raises(ConfigError, match="clean filter doesn't find duplicates"):
         filter_documents([documents], str(tmp_path / "f"), RuleSettings(), LanguageSettings(), run, remove)
     dry = Run(run.engine, run.console, dry_run=True)
     with pytest.raises(DryRun):

@@ -1,4 +1,4 @@
-"""Lists of what a publisher was asked to take out: what a line names, and which line is no good."""
+"""Lists of removal requests: what a line names, and which lines are invalid."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_line_is_a_url_a_domain_or_an_id_and_text_after_a_hash_is_a_comment(tm
         (None, False),
     ],
 )
-def test_a_domain_stands_for_its_subdomains(tmp_path: Path, url: str | None, is_named: bool) -> None:
+def test_a_domain_includes_its_subdomains(tmp_path: Path, url: str | None, is_named: bool) -> None:
     assert named(read(tmp_path, "Example.ORG."), url=url) == ["Example.ORG."] * is_named
 
 
@@ -61,7 +61,7 @@ def test_a_domain_in_any_script_and_an_address_are_domains(tmp_path: Path) -> No
     assert named(requests, url="http://[2001:DB8::1]/") == ["[2001:db8::1]"]
 
 
-def test_a_url_stands_for_both_schemes_any_spelling_and_every_document_its_link_led_to(tmp_path: Path) -> None:
+def test_a_url_covers_both_schemes_any_spelling_and_every_document_its_link_led_to(tmp_path: Path) -> None:
     requests = read(tmp_path, "HTTPS://Example.org:443/a/../b#part")
     for url in ("http://example.org/b", "https://example.org/b"):
         assert named(requests, url=url) == ["HTTPS://Example.org:443/a/../b#part"]
@@ -69,13 +69,13 @@ def test_a_url_stands_for_both_schemes_any_spelling_and_every_document_its_link_
     assert named(requests, url="https://example.org/b/c") == []
 
 
-def test_all_lines_that_name_a_document_are_told_the_most_telling_first(tmp_path: Path) -> None:
+def test_all_lines_that_name_a_document_are_returned_the_most_specific_first(tmp_path: Path) -> None:
     requests = read(tmp_path, f"example.org\na.example.org\nhttp://a.example.org/\n{ID}\nexample.org # again")
     lines = requests.lines_for(ID, (), "https://a.example.org/")
     assert [line.number for line in lines] == [4, 3, 2, 1]
 
 
-def test_the_parent_is_the_lines_that_held_in_any_order_and_any_file(tmp_path: Path) -> None:
+def test_the_parent_is_the_set_of_matching_lines_in_any_order_and_file(tmp_path: Path) -> None:
     one = read(tmp_path, "a.example # x\nb.example\nc.example", "one.txt")
     two = read(tmp_path, "b.example\n# y\na.example", "two.txt")
     assert one.parent(one.lines[:2]).hash == two.parent(two.lines).hash != one.parent(one.lines).hash
@@ -86,17 +86,17 @@ def test_the_parent_is_the_lines_that_held_in_any_order_and_any_file(tmp_path: P
     ["localhost", "example.org/page", "ftp://example.org/", "*.example.org", ".example.org", "two words", "id:",
      "someone@example.org", "http://", "ABC", ID + "0", "\0", "http ://x.y"],
 )  # fmt: skip
-def test_a_line_that_names_nothing_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_rejected_with_its_number(tmp_path: Path, line: str) -> None:
     with pytest.raises(InputError) as refused:
         read(tmp_path, f"# first\nexample.org\n{line}\n")
     assert "requests.txt' line 3: " in refused.value.lines[0]
     assert len(refused.value.lines) <= 3
 
 
-def test_a_list_that_is_no_utf_8_or_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="line 2 is no UTF-8"):
+def test_a_list_that_is_not_utf_8_or_does_not_exist_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 2 is not UTF-8"):
         read(tmp_path, b"example.org\nb\xfccher.example\n")
-    with pytest.raises(InputError, match="there is no removal list"):
+    with pytest.raises(InputError, match="nowhere.txt' does not exist"):
         Requests.read([str(tmp_path / "nowhere.txt")])
 
 
@@ -105,6 +105,6 @@ def test_a_list_of_comments_names_nothing(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_line_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_line_is_read_or_rejected(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     with contextlib.suppress(InputError):
         read(tmp_path_factory.getbasetemp(), text.encode("utf-8", "replace")).lines_for(text, (text,), text)

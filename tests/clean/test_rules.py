@@ -39,7 +39,7 @@ def reason(text: str, profile: str, *rules: str) -> str | None:
 
 
 def test_the_values_of_a_small_text_are_those_counted_by_hand() -> None:
-    """Five lines, one empty and one a repeat; 12 words and six that are symbols: . . - ... # ,"""
+    """Five lines, one empty and one repeated; 12 words and six symbols: . . - ... # ,"""
     text = "The cat sat.\nThe cat sat.\n\n- and then...\n#stop here, now ok"
     signals = signals_of(text)
     assert signals["n_words"] == 12
@@ -66,7 +66,7 @@ def test_the_values_of_a_small_text_are_those_counted_by_hand() -> None:
 
 
 def test_repeated_ngrams_are_counted_without_overlap() -> None:
-    """Ten words, then the same ten: the second ten hold two 5-grams, or one 10-gram, that occurred before."""
+    """Ten words, then the same ten: the second ten contain two repeated 5-grams, or one repeated 10-gram."""
     words = "alpha bravo charlie delta echo foxtrot golf hotel india juliett"
     signals = signals_of(f"{words} {words}")
     repeated = len(words.replace(" ", "")) / len(f"{words} {words}")
@@ -76,7 +76,7 @@ def test_repeated_ngrams_are_counted_without_overlap() -> None:
 
 
 @given(st.text() | st.lists(st.sampled_from(["the", "#", "...", "\n", "a b c d e", "{", "•", "."])).map(" ".join))
-def test_every_text_has_every_signal_and_ratios_lie_in_their_range(text: str) -> None:
+def test_every_text_has_every_signal_and_ratios_are_in_their_range(text: str) -> None:
     signals = signals_of(text)
     assert set(signals) == set(SIGNALS.names) - {"id", "language", "language_score", "failed"}
     for name, value in signals.items():
@@ -167,7 +167,7 @@ def test_rules_can_be_changed_added_and_switched_off() -> None:
         ({"rule": ("too_few_words",)}, "rule=number"),
     ],
 )
-def test_a_rule_that_is_none_is_a_config_error(settings: dict[str, object], message: str) -> None:
+def test_an_unknown_or_invalid_rule_is_a_config_error(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         RuleSettings(**settings)  # type: ignore[arg-type]
 
@@ -184,7 +184,7 @@ def test_languages_are_judged_before_quality_and_a_missing_language_is_another_o
 
 
 def test_yields_count_each_rule_alone_as_the_first_and_as_the_only_one() -> None:
-    """Of 40 rows each quality rule drops some; what the counts should be is read off the decisions of one rule at a time."""
+    """Of 40 rows each quality rule drops some; the expected counts come from the decisions of one rule at a time."""
     chance = random.Random(2)
     words = [*PROSE.split(), *(f"word{i}" for i in range(60))]
     prose = [" ".join(chance.choice(words) for _ in range(10 * i)) for i in range(40)]
@@ -207,12 +207,12 @@ def test_yields_count_each_rule_alone_as_the_first_and_as_the_only_one() -> None
         assert each.first == sum(decisions.reason(row) == name for row in range(40)), name
 
 
-def test_yields_of_nothing_are_nothing() -> None:
+def test_yields_of_no_documents_are_empty() -> None:
     assert count_yields([], RuleSettings(), ANY).to_json() == {"documents": 0, "kept": 0, "rules": []}
-    assert "0 of 0 documents stay" in count_yields([table()], RuleSettings(), LanguageSettings()).to_text()
+    assert "0 of 0 documents are kept" in count_yields([table()], RuleSettings(), LanguageSettings()).to_text()
 
 
-def test_the_signals_that_are_read_are_those_that_rules_ask_for() -> None:
+def test_only_the_signals_that_rules_need_are_read() -> None:
     rules = RuleSettings(profile="fineweb")
     signals = table(PROSE, "short", PROSE * 9)
     columns = columns_of(rules, LanguageSettings())
@@ -233,14 +233,14 @@ def test_ten_megabytes_of_one_word_and_of_many_are_measured_in_linear_time() -> 
 
 
 def test_every_reason_is_documented() -> None:
-    text = (Path(__file__).resolve().parents[2] / "clean" / "README.md").read_text("utf-8")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "clean.md").read_text("utf-8")
     names = (*RULES, OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, *DROPPED, *FAILED, EXACT, NEAR, NEAR_TRAIN, SHARES_NGRAM)
     missing = [name for name in names if f"`{name}`" not in text]
     assert not missing
 
 
-def test_the_table_of_rules_shows_the_thresholds_that_hold() -> None:
-    text = (Path(__file__).resolve().parents[2] / "clean" / "README.md").read_text("utf-8")
+def test_the_table_of_rules_shows_the_current_thresholds() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "clean.md").read_text("utf-8")
     for rule in RULES.values():
         (row,) = (line for line in text.split("\n") if line.startswith(f"| `{rule.reason}` |"))
         cells = [cell.strip().replace(",", "") for cell in row.split("|")[3:7]]

@@ -1,4 +1,4 @@
-"""Scrubbing: e-mail and public IP addresses give way to placeholders, once and for all."""
+"""Scrubbing: placeholders replace e-mail and public IP addresses, and scrubbing is idempotent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_addresses_in_a_sentence_are_replaced_and_counted() -> None:
         "256.1.1.1", "8.8.8", "8.8.8.8.8", "v8.8.8.8", "8.8.8.8a", "08.8.8.8", "",
     ],
 )  # fmt: skip
-def test_what_is_no_address_or_not_public_stays(text: str) -> None:
+def test_text_that_is_not_a_public_address_is_kept(text: str) -> None:
     assert scrub(text) == (text, 0)
 
 

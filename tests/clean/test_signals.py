@@ -1,4 +1,4 @@
-"""The native core gives the values of its readable twin for every text, to the last bit, in linear time."""
+"""The native core equals its readable twin for every text, to the last bit, in linear time."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_real_documents_have_the_same_values(shared_data: Path) -> None:
 
 
 def test_every_character_is_of_the_class_that_the_rule_says() -> None:
-    """Seen through values: a letter makes an alphabetic word, a symbol or blank no word, a terminal a punctuated line."""
+    """Seen in the values: a letter makes an alphabetic word, a symbol or blank no word, a terminal a punctuated line."""
     codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     columns = _signals.measure(*texts_of(pa.array(map(chr, codes), pa.large_string())))
     classes = np.array([characters.class_of(chr(code)) for code in codes])
@@ -154,19 +154,19 @@ def test_sentences_of_a_line_end_at_marks_before_blanks(line: str, n: int) -> No
     assert n_sentences_of(line) == n
 
 
-def test_bytes_that_are_no_utf8_are_measured_without_a_crash() -> None:
+def test_bytes_that_are_not_utf8_are_measured_without_a_crash() -> None:
     for damaged in (b"\xff\xfe a b", b"ab\xe2\x80", b"\xf4\x90\x80\x80", b"\xed\xa0\x80 x", b"\xc0\xaf", b"\x80" * 100):
         columns = _signals.measure(np.frombuffer(damaged, np.uint8), np.array([0, len(damaged)]))
         assert columns["n_characters"][0] >= 0
 
 
 @pytest.mark.parametrize("offsets", [[0, 9], [-1, 2], [2, 1], []])
-def test_offsets_outside_of_the_bytes_are_refused(offsets: list[int]) -> None:
+def test_offsets_outside_of_the_bytes_are_rejected(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match="offsets must rise"):
         _signals.measure(np.zeros(4, np.uint8), np.array(offsets, np.int64))
 
 
-def test_a_batch_that_is_a_slice_gives_its_own_rows() -> None:
+def test_a_batch_that_is_a_slice_returns_its_own_rows() -> None:
     texts = ["one two", "three", "", "four five six"]
     batch = pa.record_batch(
         {"id": ["a", "b", "c", "d"], "text": texts, "language": ["en"] * 4, "language_score": [0.9] * 4}
@@ -201,7 +201,7 @@ def test_memory_is_bounded_by_a_multiple_of_the_text(unit: str) -> None:
 
 
 def test_other_threads_run_while_texts_are_measured() -> None:
-    """The call gives the GIL up: two threads' calls overlap, which the clock of a busy machine cannot be asked about."""
+    """The call releases the GIL: calls of two threads overlap. Times on a busy machine could not show this."""
     texts = texts_of(pa.array(["one two three. " * 2_000_000], pa.large_string()))
     ticks = 0
     worker = threading.Thread(target=_signals.measure, args=texts)

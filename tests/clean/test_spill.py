@@ -1,4 +1,4 @@
-"""The external sort and what stands on it: files by range, and results that do not depend on how small they are."""
+"""The external sort: files by range, and results that don't depend on how small the files are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from webtext.clean.dedup.spill import Spill, blocks, grouped, mapped, range_of_h
 PAIR = np.dtype([("key", "<u8"), ("number", "<u4")])
 
 
-def test_records_come_back_by_range_in_the_order_in_which_they_were_added(tmp_path, monkeypatch):
+def test_records_are_returned_by_range_in_the_order_in_which_they_were_added(tmp_path, monkeypatch):
     monkeypatch.setattr(spill, "RECORDS_PER_FILE", 10)
     spilled = Spill(tmp_path / "sort", 35, PAIR)
     assert spilled.n_files == 4
@@ -55,7 +55,7 @@ def test_hashes_fill_all_ranges_from_the_first_to_the_last():
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 5)))
-def test_groups_are_the_places_of_each_key(keys):
+def test_groups_are_the_positions_of_each_key(keys):
     found = {key: places.tolist() for key, places in grouped(np.array(keys, np.int64))}
     assert found == {key: [place for place, other in enumerate(keys) if other == key] for key in sorted(set(keys))}
 
@@ -73,8 +73,8 @@ def test_blocks_cover_a_range():
 
 
 @pytest.mark.parametrize("template", [False, True])
-def test_results_do_not_depend_on_how_much_is_held_at_a_time(tmp_path, monkeypatch, template):
-    """Everything that is done some thousands at a time, done by tens: the same rows, and the same counts."""
+def test_results_do_not_depend_on_batch_sizes(tmp_path, monkeypatch, template):
+    """Batches of tens instead of thousands give the same rows and the same counts."""
     documents = []
     for family in range(60):
         words = prose(family, 60)

@@ -15,7 +15,7 @@ def test_line_ends_blanks_and_empty_lines_follow_the_rule_and_indentation_stays(
 
 @given(ANY_TEXT)
 @example("\ud83d\ude00 \ud83d x")
-def test_any_string_becomes_a_valid_document_text_and_stays_as_it_is_then(text: str) -> None:
+def test_any_string_becomes_a_valid_document_text_and_cleaning_is_idempotent(text: str) -> None:
     cleaned = clean_text(text)
     cleaned.encode("utf-8")
     assert not any(ord(c) < 0x20 and c not in "\n\t" for c in cleaned)

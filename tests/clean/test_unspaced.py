@@ -181,8 +181,8 @@ FROZEN = {
 }
 
 
-def test_values_of_texts_without_these_scripts_are_those_of_the_code_before_them() -> None:
-    """Digests that the code printed which knew no unspaced scripts. They never change: see CODE_VERSION otherwise."""
+def test_texts_without_these_scripts_keep_their_earlier_values() -> None:
+    """Digests from before the code knew unspaced scripts. They never change; a change needs a new CODE_VERSION."""
     chance = random.Random(16)
     data = flat(["".join(chance.choices(SPACED, k=chance.randrange(400))) for _ in range(3000)])
     columns = _signals.measure(*data)
@@ -216,14 +216,14 @@ def test_five_japanese_documents_pass_clean_run_with_the_default_rules(tmp_path:
 
 
 def test_a_short_japanese_text_is_still_too_short() -> None:
-    """100 words are some 165 characters of this mixture."""
+    """100 words are about 165 characters of this mixture."""
     decide_of = [prose("ja", 1, n) for n in (100, 300)]
     decisions = decide(table(decide_of), RuleSettings(), None)
     assert [decisions.reason(row) for row in range(2)] == ["too_few_words", None]
 
 
 def test_words_are_counted_by_letters_and_those_between_them_one_by_one() -> None:
-    """18 letters of Han weigh 588 thousandths of a word each: 10.584 words. GPT-2, 3 and B are three, 、 ・ 『 』 symbols."""
+    """18 Han letters weigh 588 thousandths of a word each: 10.584 words. GPT-2, 3 and B are three, 、 ・ 『 』 symbols."""
     signals = signals_of("語" * 17 + "、GPT-2・語『3』 B")
     assert signals["n_words"] == 10 + 3
     assert signals["alphabetic_word_ratio"] == (10_584 + 2000) / (10_584 + 3000 + 4000)
@@ -235,7 +235,7 @@ def test_marks_and_zero_width_characters_belong_to_the_letter_before_them() -> N
     assert signals_of("ハ\u3099")["n_words"] == signals_of("ﾊﾞ")["n_words"] == 0
 
 
-def test_rules_about_spaced_words_say_nothing_of_a_text_of_others() -> None:
+def test_rules_about_spaced_words_do_not_apply_to_unspaced_texts() -> None:
     unspaced, mixed, spaced = signals_of("2020年3月5日の天気です"), signals_of("The word 語 of it"), signals_of("a 12")
     assert (unspaced["mean_word_length"], unspaced["n_stop_words"]) == (None, None)
     assert (mixed["mean_word_length"], mixed["n_stop_words"]) == ((3 + 4 + 2 + 2) / 4, 1)
@@ -268,8 +268,8 @@ def test_sentences_end_by_each_scripts_own_marks_or_by_a_blank_in_thai_and_lao(l
     assert signals["punctuated_line_ratio"] == 1
 
 
-def test_repeated_phrases_are_found_wherever_they_stand() -> None:
-    """A slogan of 18 characters, five times between others that shift it: its 10-gram (18 characters) repeats four times."""
+def test_repeated_phrases_are_found_at_any_position() -> None:
+    """A slogan of 18 characters, five times at shifted positions: its 10-gram (18 characters) repeats four times."""
     slogan = "全场商品一律五折优惠欢迎新老顾客光临"
     text = "".join(prose("zh", i, 20 + i)[:-1] + "甲乙丙丁戊"[i] + slogan for i in range(5))
     signals = signals_of(text)
@@ -282,8 +282,8 @@ def test_repeated_phrases_are_found_wherever_they_stand() -> None:
 
 
 @pytest.mark.parametrize("language", ["ja", "th", "zh"])
-def test_near_duplicates_are_found_and_unrelated_documents_stay(tmp_path: Path, language: str) -> None:
-    """In each of 20 copies 5 % of the characters are others; shingles that reach into them are lost, Jaccard is .83 to .88."""
+def test_near_duplicates_are_found_and_unrelated_documents_are_kept(tmp_path: Path, language: str) -> None:
+    """In each of 20 copies 5 % of the characters differ; shingles with them are lost, so Jaccard is .83 to .88."""
     originals = {f"original{i:02}": prose(language, i) for i in range(20)}
     copies = {f"copy{i:02}": edited(prose(language, i), language, i) for i in range(20)}
     others = {f"other{i:02}": prose(language, 100 + i) for i in range(20)}
@@ -295,7 +295,7 @@ def test_near_duplicates_are_found_and_unrelated_documents_stay(tmp_path: Path, 
 
 
 def test_an_example_quoted_in_a_chinese_document_is_found_and_a_shorter_phrase_is_not(tmp_path: Path) -> None:
-    """13 words are 23 characters; the quotation stands amid other characters, without a blank or a full stop."""
+    """13 words are 23 characters; the quotation is surrounded by other characters, without a blank or a full stop."""
     example = "一九三七年春天老渔夫在黎明前划着小船离开了沉睡的港口去寻找失踪的弟弟"
     before, after = prose("zh", 1, 400).rstrip("。"), prose("zh", 2, 400)
     given = write(

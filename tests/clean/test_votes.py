@@ -1,4 +1,4 @@
-"""Votes as a view: which documents have enough of them, by the rule of `crawl links` and without a new crawl."""
+"""Vote rules: which documents have enough votes, by the rule of `crawl links`, without a new crawl."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def post(
 
 
 def three_pages(folder: Path) -> PartSet:
-    """Votes of 3, 4 and 5 points, and one page for which two links voted."""
+    """Votes of 3, 4 and 5 points, and one page that two links voted for."""
     return write_pages(
         folder,
         [
@@ -82,7 +82,7 @@ def test_a_document_has_the_posts_of_all_its_links_each_once_in_order(tmp_path: 
 def test_pages_that_an_earlier_version_fetched_are_read_without_posts_and_a_warning_says_so(
     tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A crawl that an earlier version began and this one ended: the first part has no column `posts`."""
+    """A crawl begun by an earlier version and finished by this one: the first part has no column `posts`."""
     new = three_pages(tmp_path / "pages")
     old = SetWriter(str(tmp_path / "old"), "pages", Recipe(stage="test", code_version=1, settings={}))
     parts = []
@@ -100,7 +100,7 @@ def test_pages_that_an_earlier_version_fetched_are_read_without_posts_and_a_warn
     talkative = Run(run.engine, Console("human"))
     documents = extract_documents([str(tmp_path / "old")], str(tmp_path / "out"), ExtractSettings(), talkative)
     assert [(row["karma"], len(row["posts"])) for row in rows(documents)] == [(3, 0), (4, 0), (5, 0), (2, 3)]
-    assert "an earlier version fetched: their documents have karma and no posts" in capsys.readouterr().err
+    assert "fetched by an earlier version: their documents have karma but no posts" in capsys.readouterr().err
     corpus = filter_documents(
         [documents.folder.url], str(tmp_path / "four"), NO_RULES.rules, NO_RULES.language, run,
         votes=VoteSettings(min_karma=4, before="1970-01-01", communities=("-books",)),
@@ -109,7 +109,7 @@ def test_pages_that_an_earlier_version_fetched_are_read_without_posts_and_a_warn
 
 
 def test_other_votes_decide_again_and_leave_documents_and_signals_alone(tmp_path: Path, run: Run) -> None:
-    """A threshold is raised and lowered; each time the corpus has the bytes of a run that never had another."""
+    """A threshold is raised and lowered; each time the corpus equals the bytes of a fresh run."""
     pages = three_pages(tmp_path / "pages").folder.url
     wanted = {None: {"3", "4", "5", "two"}, 5: {"5"}, 4: {"4", "5"}, 2: {"3", "4", "5", "two"}}
     for min_karma, names in wanted.items():
@@ -182,7 +182,7 @@ def test_a_post_without_subreddit_is_in_the_community_of_its_source(tmp_path: Pa
 
 
 @pytest.mark.parametrize("sum_karma", [False, True])
-def test_the_rule_is_that_of_the_links(sum_karma: bool, tmp_path: Path, run: Run) -> None:
+def test_the_rule_equals_that_of_crawl_links(sum_karma: bool, tmp_path: Path, run: Run) -> None:
     """Two hundred links with random posts: collected with the rule, or all collected and then judged by it."""
     chance = random.Random(7)
     posts = [
@@ -220,7 +220,7 @@ def test_posts_of_imported_records_are_kept_where_they_have_the_type(tmp_path: P
     assert rows(copied)[0]["posts"] == [post("a", retrieved=5), post("b")]
 
 
-def test_votes_that_drop_nothing_are_no_part_of_the_recipe(tmp_path: Path, run: Run) -> None:
+def test_votes_that_drop_nothing_are_not_in_the_recipe(tmp_path: Path, run: Run) -> None:
     pages = three_pages(tmp_path / "pages").folder.url
     plain = clean_pages([pages], str(tmp_path / "build"), NO_RULES, run)
     assert "votes" not in plain.corpus.recipe["settings"]
@@ -228,8 +228,8 @@ def test_votes_that_drop_nothing_are_no_part_of_the_recipe(tmp_path: Path, run: 
     assert strict.corpus.recipe["settings"]["votes"]["min_karma"] == 3
 
 
-def test_a_document_with_too_few_votes_takes_no_twin_with_it(tmp_path: Path, run: Run) -> None:
-    """Of two equal texts the one with more karma stays, unless its votes do not count."""
+def test_a_document_with_too_few_votes_does_not_drop_its_duplicate(tmp_path: Path, run: Run) -> None:
+    """Of two equal texts the one with more karma is kept, unless its votes don't count."""
     pages = write_pages(
         tmp_path / "pages",
         [[
@@ -243,7 +243,7 @@ def test_a_document_with_too_few_votes_takes_no_twin_with_it(tmp_path: Path, run
 
 
 @pytest.mark.parametrize("names", [("",), ("-",), ("--books",), ("r/",), ("books", "-r/Books")])
-def test_communities_that_cannot_be_meant_are_errors(names: tuple[str, ...]) -> None:
+def test_contradictory_communities_are_errors(names: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=r"\[clean.votes\] communities"):
         VoteSettings(communities=names)
 
@@ -261,5 +261,5 @@ def test_the_verbs_have_the_options(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_reason_is_documented() -> None:
-    readme = (Path(__file__).parents[2] / "clean/README.md").read_text()
-    assert all(f"| `{reason}` |" in readme for reason in REASONS)
+    reference = (Path(__file__).parents[2] / "docs/reference/clean.md").read_text()
+    assert all(f"| `{reason}` |" in reference for reason in REASONS)

@@ -41,7 +41,7 @@ def page(text: str, title: str = "A page") -> bytes:
 
 
 def write_warc(path: Path, answers: Sequence[tuple[str, bytes]], **options: Any) -> list[tuple[int, int]]:
-    """Write (url, body) as responses; gives offset and length of each."""
+    """Write (url, body) as responses; return the offset and length of each."""
     status, content_type = options.get("status", "200 OK"), options.get("content_type", "text/html; charset=utf-8")
     more = [("Content-Encoding", options["encoding"])] if "encoding" in options else []
     more += options.get("headers", [])
@@ -61,7 +61,7 @@ def write_warc(path: Path, answers: Sequence[tuple[str, bytes]], **options: Any)
 
 
 def write_pages(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> PartSet:
-    """A pages set: one part for each list of rows. A row has url and body, or outcome and final_url."""
+    """Write a pages set with one part per list of rows. A row has url and body, or outcome and final_url."""
     sets = SetWriter(str(folder), "pages", Recipe(stage="test", code_version=1, settings={}))
     done = []
     for index, rows in enumerate(parts):
@@ -103,7 +103,7 @@ def write_pages(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> P
 
 
 def extract_with_killers(context: PartContext, task: PartTask) -> None:
-    """The part function of extraction, with an extractor that pages can make crash, hang, eat memory or raise."""
+    """The part function of extraction, with an extractor that pages can cause to crash, hang, eat memory or raise."""
     real = stage.extract_body
 
     def extract(body: bytes, content_type: str, settings: Any) -> Any:
