@@ -1,4 +1,4 @@
-"""Byte-level BPE whose merges never cross character categories: train, encode, decode."""
+"""Byte-level BPE whose merges never cross character categories: training, encoding and decoding."""
 
 from __future__ import annotations
 

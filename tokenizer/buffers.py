@@ -1,6 +1,6 @@
-"""Texts that lie in one buffer, and the caller's array that their ids go into: what is checked before anything is read.
+"""Checks for texts stored in one buffer, and for the caller's array that receives their ids.
 
-Nothing is read outside the buffer and nothing written outside the array, whatever a caller hands in.
+They guarantee that nothing is read outside the buffer and nothing is written outside the array.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def as_bytes(data: Any) -> NDArray[np.uint8]:
-    """The bytes of any contiguous buffer (bytes, bytearray, memoryview, mmap, an array of one-byte items), not copied."""
+    """Return a contiguous buffer (bytes, bytearray, memoryview, mmap, array of one-byte items) as uint8, not copied."""
     import numpy as np
 
     if isinstance(data, str):
-        raise InputError("data is a str", "give its UTF-8, or use encode_flat")
+        raise InputError("data is a str", "pass its UTF-8, or use encode_flat")
     try:
         view = memoryview(data)
         if view.itemsize != 1 or view.ndim != 1 or not view.contiguous:
@@ -31,18 +31,16 @@ def as_bytes(data: Any) -> NDArray[np.uint8]:
 
 
 def as_offsets(offsets: Any, n_bytes: int) -> NDArray[np.int64]:
-    """Where each text begins and the last ends: integers that never fall, within the buffer; else InputError."""
+    """Return offsets as int64. Raises InputError unless they are integers that never fall, within the buffer."""
     import numpy as np
 
     expected = f"expected integers that rise from 0 to at most {n_bytes:,}"
     try:
         array = np.asarray(offsets)
     except (TypeError, ValueError) as error:
-        raise InputError(f"offsets are no array: {str(error):.80}", expected) from None
+        raise InputError(f"offsets are not an array: {str(error):.80}", expected) from None
     if array.ndim != 1 or not len(array):
-        raise InputError(
-            f"offsets have the shape {array.shape}", "expected one more than there are texts: at least [0]"
-        )
+        raise InputError(f"offsets have the shape {array.shape}", "expected one more offset than texts: at least [0]")
     if array.dtype.kind not in "iu":
         raise InputError(f"offsets are {array.dtype}", expected)
     if array.dtype.kind == "u":
@@ -60,7 +58,7 @@ def as_offsets(offsets: Any, n_bytes: int) -> NDArray[np.int64]:
 
 
 def check_out(out: Any, is_wide: bool, *inputs: NDArray[Any]) -> None:
-    """Refuse an array that the ids cannot be written to, or that shares memory with what is read."""
+    """Raise ConfigError if ids can't be written to `out`, or if it shares memory with the inputs."""
     import numpy as np
 
     wanted = "uint32" if is_wide else "uint16 or uint32"
@@ -73,4 +71,4 @@ def check_out(out: Any, is_wide: bool, *inputs: NDArray[Any]) -> None:
         kind = "read-only" if not out.flags.writeable else f"of shape {out.shape} and strides {out.strides}"
         raise ConfigError(f"out is {kind}", expected)
     if any(np.shares_memory(out, array) for array in inputs):
-        raise ConfigError("out shares memory with data or offsets", "give an array of its own")
+        raise ConfigError("out shares memory with data or offsets", "pass a separate array")

@@ -1,4 +1,4 @@
-"""The verbs of `webtext tokenizer`: learn merges, apply them, look at them."""
+"""The verbs of `webtext tokenizer`: train, count, encode, decode, inspect, convert, score."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _TOKENIZER = click.option(
     "--tokenizer", "path", required=True, metavar="PATH", help="tokenizer.json, *.tiktoken or folder."
 )
 _PATTERN = click.option(
-    "--pattern", metavar="PATTERN", help="What a rank file leaves unsaid: a name such as 'gpt2', or a regex."
+    "--pattern", metavar="PATTERN", help="Pattern of a rank file (*.tiktoken): a name such as 'gpt2', or a regex."
 )
 _SPECIAL = click.option(
     "--special-token",
     "special_tokens",
     multiple=True,
     metavar="NAME[=ID]",
-    help="A special token that the file leaves unsaid; without ID it gets the next after the largest.",
+    help="Special token that the file doesn't contain; without ID it gets the one after the largest.",
 )
-_LINES = click.option("--lines", is_flag=True, help="Every line is a document of its own.")
+_LINES = click.option("--lines", is_flag=True, help="Treat every line as a document.")
 _ALLOW = click.option(
-    "--allowed-special", "allowed", multiple=True, metavar="NAME", help="Special token to be read as such, or 'all'."
+    "--allowed-special", "allowed", multiple=True, metavar="NAME", help="Special token to recognise in texts, or 'all'."
 )
 _WITH_ID = re.compile(r"(.+)=(\d{1,9})", re.DOTALL)
 
@@ -59,7 +59,7 @@ Examples:
 \b
 Reads:  part sets of kind corpus or documents (their train split only), text, JSON lines, Parquet, counts;
         text and JSON lines also as .gz, .bz2, .xz, .zst
-Writes: FILE and its manifest beside it
+Writes: FILE, and its manifest next to it
 """
 
 
@@ -80,16 +80,16 @@ Examples:
   webtext tokenizer train part-1.counts part-2.counts --out tokenizer.json
 
 \b
-Reads:  what `tokenizer train` reads, counts included
-Writes: FILE and its manifest beside it
+Reads:  the same inputs as `tokenizer train`, including counts
+Writes: FILE, and its manifest next to it
 """
 
 
 @verb(group, "count", settings=CountSettings, section="tokenizer.count", epilog=COUNT_EXAMPLES)
 @click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
-@click.option("--out", metavar="FILE", help="A name ending in .counts.")
+@click.option("--out", metavar="FILE", help="File to write; its name ends in .counts.")
 def count(run: Run, settings: CountSettings, inputs: tuple[str, ...], out: str | None) -> None:
-    """Count pieces now, to train on the counts of many machines later."""
+    """Count pieces, so that a later run can train on the counts of many machines."""
     target = need_out(out)
     n_pieces = count_corpus(inputs, target, settings, run)
     run.console.result({"out": target, "pieces": n_pieces}, f"{n_pieces:,} distinct pieces in '{target}'")
@@ -112,7 +112,7 @@ Writes: FILE (with --lines and .npy also FILE.offsets.npy), or standard output
 @_TOKENIZER
 @_ALLOW
 @_LINES
-@click.option("--out", metavar="FILE", help="Write the ids here: an array when it ends in .npy, else text.")
+@click.option("--out", metavar="FILE", help="Write the ids here: an array if the name ends in .npy, else text.")
 def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], lines: bool, out: str | None) -> None:
     """Turn a text file, or standard input, into token ids."""
     tokenizer = Tokenizer.load(path)
@@ -166,7 +166,7 @@ def decode(run: Run, file: str, path: str, lines: bool, out: str | None) -> None
             run.console.result({"out": out, "bytes": n_bytes}, f"{n_bytes:,} bytes in '{out}'")
         elif run.console.mode == "human":
             for part in parts:
-                sys.stdout.buffer.write(part)  # byte for byte, no line end added
+                sys.stdout.buffer.write(part)  # exact bytes, without a newline at the end
         else:
             run.console.result({"text": b"".join(parts).decode("utf-8", "replace")}, "")
 
@@ -179,7 +179,7 @@ Examples:
 
 \b
 Reads:  a text (- for standard input), and a tokenizer
-Writes: a page of HTML with --out, else nothing
+Writes: an HTML page with --out, otherwise nothing
 """
 
 
@@ -188,19 +188,19 @@ Writes: a page of HTML with --out, else nothing
 @_TOKENIZER
 @_PATTERN
 @_ALLOW
-@click.option("--ids", is_flag=True, help="Show a line per token with its id.")
-@click.option("--out", metavar="FILE.html", help="Write the tokens as a page, which shows ids and bytes on hovering.")
+@click.option("--ids", is_flag=True, help="Also print one line per token, with its id.")
+@click.option("--out", metavar="FILE.html", help="Write the tokens as an HTML page that shows ids and bytes on hover.")
 def inspect(
     run: Run, text: str | None, path: str, pattern: str | None, allowed: tuple[str, ...], ids: bool, out: str | None
 ) -> None:
-    """Show how TEXT is cut into tokens; without TEXT, what the tokenizer is and what is odd about it."""
+    """Show how TEXT is cut into tokens; without TEXT, show the tokenizer's properties and oddities."""
     from webtext.tokenizer.overview import overview, overview_text
     from webtext.tokenizer.shown import wants_colour
 
     tokenizer = Tokenizer.load(path, pattern)
     if text is None:
         if ids or out is not None:
-            raise ConfigError("--ids and --out show a TEXT, and none is given", "name one, or - for standard input")
+            raise ConfigError("--ids and --out need a TEXT", "give one, or - for standard input")
         found = overview(tokenizer)
         run.console.result(found, overview_text(found))
         return
@@ -224,8 +224,8 @@ Examples:
   webtext tokenizer convert own.tiktoken own.json --pattern gpt2 --special-token '<|endoftext|>=50256'
 
 \b
-Reads:  a tokenizer of any form: tokenizer.json, *.tiktoken, a folder with vocab.json and merges.txt
-Writes: TARGET, in the form that its name says; refuses where that form would change ids
+Reads:  a tokenizer in any format: tokenizer.json, *.tiktoken, a folder with vocab.json and merges.txt
+Writes: TARGET, in the format that its name implies; an error if that format would change ids
 """
 
 
@@ -265,10 +265,10 @@ Writes: nothing
 
 @verb(group, "score", epilog=SCORE_EXAMPLES)
 @click.argument("paths", nargs=-1, required=True, metavar="TOKENIZER...")
-@click.option("--on", "inputs", multiple=True, required=True, metavar="SET|FILE|LANG=FILE", help="What to measure on.")
-@click.option("--reference", metavar="LANG", help="Parity is told against this language.  [default: en, or the first]")
+@click.option("--on", "inputs", multiple=True, required=True, metavar="SET|FILE|LANG=FILE", help="Texts to measure on.")
+@click.option("--reference", metavar="LANG", help="Language that parity compares with.  [default: en, or the first]")
 @click.option(
-    "--seldom", type=click.IntRange(1), default=SELDOM, show_default=True, help="Below, an id looks under-trained."
+    "--seldom", type=click.IntRange(1), default=SELDOM, show_default=True, help="Ids with fewer occurrences are seldom."
 )
 @click.option("--text-field", default="text", show_default=True, help="Field of JSON lines, column of Parquet files.")
 @_PATTERN
@@ -290,12 +290,12 @@ def score(
 
 
 def _special_tokens(given: tuple[str, ...]) -> list[str] | dict[str, int] | None:
-    """Names, or names with ids where all have one; ConfigError for a mixture."""
+    """Return names, or a dict of names and ids if all have one. Raises ConfigError for a mixture."""
     named = [_WITH_ID.fullmatch(name) for name in given]
     if all(named):
         return {found[1]: int(found[2]) for found in named if found} or None
     if any(named):
-        raise ConfigError("some --special-token have an id and some have none", "give all of them as NAME=ID, or none")
+        raise ConfigError("some --special-token have an id and others don't", "give all of them as NAME=ID, or none")
     return list(given)
 
 
@@ -317,7 +317,7 @@ def _folder_and_name(file: str) -> tuple[Folder, str]:
 
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
-    """A file, path or URL, to read; '-' is standard input."""
+    """Open a path or URL for reading; '-' is standard input."""
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -328,16 +328,16 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _written(file: str) -> Iterator[BinaryIO]:
-    """A file to write, which appears whole at the end or not at all."""
+    """Open a file for writing; it is published atomically at the end."""
     folder, name = _folder_and_name(file)
     if name in ("", ".", ".."):
-        raise ConfigError(f"--out '{file}' names no file", "name the file to write, e.g. --out ids.npy")
+        raise ConfigError(f"--out '{file}' is not a file name", "name the file to write, e.g. --out ids.npy")
     with folder.scratch(name) as path, path.open("wb") as target:
         yield target
 
 
 def _offsets_name(file: str) -> str:
-    """'ids.npy' gives 'ids.offsets.npy'."""
+    """Return 'ids.offsets.npy' for 'ids.npy'."""
     return f"{file.removesuffix('.npy')}.offsets.npy"
 
 

@@ -1,4 +1,4 @@
-"""Files behind a compression, told by the end of their name: .gz, .bz2, .xz, .zst; several in a row are one file."""
+"""Reading compressed files, recognised by their suffix: .gz, .bz2, .xz, .zst. Concatenated frames are one file."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from typing import Any, BinaryIO, cast
 from webtext.base.errors import InputError, missing_extra
 from webtext.base.storage import Folder
 
-_FEED_BYTES = 8 << 10  # were they a bomb, they would become some 100 MB
-_MEMORY_BYTES = (
-    128 << 20
-)  # for a window: the most that `zstd` takes without being told to, and twice what `xz -9` needs
+_FEED_BYTES = 8 << 10  # in a decompression bomb, this much expands to about 100 MB
+_MEMORY_BYTES = 128 << 20  # for a window: the most that `zstd` accepts by default, and twice what `xz -9` needs
 _BUFFER_BYTES = 128 << 10
 
 _Failures = tuple[type[BaseException], ...]
 
 
 def split_path(url: str) -> tuple[Folder, str]:
-    """The folder and the name of a file."""
+    """Split a path or URL into its folder and its name."""
     parent, slash, name = url.rstrip("/").rpartition("/")
     return Folder(parent or slash or "."), name
 
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[BinaryIO]:
-    """The bytes of a file as they were before compression; InputError when it is damaged or cut short."""
+    """Open a file and decompress it while reading. Raises InputError if it is damaged or cut short."""
     parent, name = split_path(url)
     opener = next((_OPENERS[suffix] for suffix in SUFFIXES if name.endswith(suffix)), None)
     with parent.open(name) as raw:
@@ -42,7 +40,7 @@ def opened(url: str) -> Iterator[BinaryIO]:
 
 
 def damaged(url: str, error: BaseException) -> InputError:
-    """The error for a file that a library cannot read to its end."""
+    """Return the error for a file that a library can't read to its end."""
     return InputError(f"'{url}' is damaged: {' '.join(str(error).split())[:200]}", "fetch or write it again")
 
 
@@ -88,8 +86,10 @@ def _joined(raw: BinaryIO, new_frame: Callable[[], Any]) -> BinaryIO:
 
 
 class _Frames(io.RawIOBase):
-    """All frames of a file, one after the other. (The libraries' own readers take a file that was cut short for a whole
-    one, zstandard's, or ignore what follows a frame when it is damaged, those of bz2 and lzma.)
+    """Reads all frames of a file.
+
+    The libraries' own readers don't report all damage: zstandard's accepts a file that was cut short, and those of bz2
+    and lzma ignore damaged data after a frame.
     """
 
     def __init__(self, raw: BinaryIO, new_frame: Callable[[], Any]) -> None:
@@ -100,11 +100,11 @@ class _Frames(io.RawIOBase):
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """The next bytes; 0 at the end. EOFError when the file ends inside a frame."""
+        """Read the next bytes into `buffer`; return 0 at the end. Raises EOFError if the file ends inside a frame."""
         while not self._ready:
             data = self._left or self._raw.read(_FEED_BYTES)
             if not data:

@@ -1,11 +1,11 @@
-"""Training a tokenizer on a corpus, or counting one for later: inputs in, one file and its manifest out.
+"""Training a tokenizer on a corpus, or counting a corpus for later: inputs in, one file and its manifest out.
 
-Of a part set only documents of the split 'train' are read: held-out text reaches no merge. The manifest beside the file
-(`tokenizer.manifest.json`) names the recipe and the parents, and tells what became of every record; when recipe and
-parents are the same again, nothing is done. The file appears whole or not at all, after all else.
+Only documents of a part set's split 'train' are read, so held-out text doesn't affect the merges. The manifest next to
+the file (`tokenizer.manifest.json`) contains the recipe, the parents and the counts of records by outcome. If recipe
+and parents haven't changed, the run is skipped. Files are written atomically, the manifest last.
 
-Inputs can have weights. They are exact: all are brought to their least common denominator, and every count is
-multiplied by a whole number, as is `min_frequency`; a sum that does not fit 63 bits is an error.
+Inputs can have weights, which are exact: they are brought to their least common denominator, and every count is
+multiplied by an integer, as is `min_frequency`. A sum above 63 bits is an error.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ _WEIGHT = re.compile(r"\d{1,9}(\.\d{1,9})?|\d{1,9}/\d{1,9}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerSettings:
-    """What decides the merges, given the texts."""
+    """Settings of `tokenizer train`."""
 
-    vocab_size: int = setting(GPT2_VOCAB_SIZE, "tokens: 256 bytes, the merges, the special tokens")
-    pattern: str = setting("gpt2", "how text is cut before merging: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
-    unicode_version: str = setting(UNICODE_VERSION, "of the tables that tell letters, numbers and white space")
-    special_tokens: tuple[str, ...] = setting((EOT,), "tokens that no text gives, with the ids after the merges")
+    vocab_size: int = setting(GPT2_VOCAB_SIZE, "number of tokens: 256 bytes, the merges and the special tokens")
+    pattern: str = setting("gpt2", "pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
+    unicode_version: str = setting(UNICODE_VERSION, "Unicode version that decides letters, numbers and white space")
+    special_tokens: tuple[str, ...] = setting((EOT,), "special tokens; they get the ids after the merges")
     min_frequency: int = setting(1, "merge only pairs that occur this often")
     max_token_length: int | None = setting(None, "bytes: tokens of more than two bytes are shorter than this")
     base: str | None = setting(
-        None, "a tokenizer to go on from: its ids, pattern and special tokens stay", in_recipe=False
+        None, "tokenizer to extend; its ids, pattern and special tokens are kept", in_recipe=False
     )
-    text_field: str = setting("text", "the field of JSON lines, or column of Parquet, that holds the text")
+    text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
     weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count an input 2.5 or 1/3 times", in_recipe=False)
-    memory_mb: int = setting(512, "megabytes for tables of counts; what is above is spilled", in_recipe=False)
+    memory_mb: int = setting(512, "megabytes for tables of counts; counts above that are spilled", in_recipe=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
+        """Raise ConfigError for values out of range."""
         smallest = 256 + len(set(self.special_tokens))
         if self.vocab_size < smallest:
             raise ConfigError(
@@ -78,15 +78,15 @@ class TokenizerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountSettings:
-    """What decides the counts of pieces, given the texts."""
+    """Settings of `tokenizer count`."""
 
-    pattern: str = setting("gpt2", "how text is cut before merging: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
-    unicode_version: str = setting(UNICODE_VERSION, "of the tables that tell letters, numbers and white space")
-    text_field: str = setting("text", "the field of JSON lines, or column of Parquet, that holds the text")
-    memory_mb: int = setting(512, "megabytes for tables of counts; what is above is spilled", in_recipe=False)
+    pattern: str = setting("gpt2", "pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
+    unicode_version: str = setting(UNICODE_VERSION, "Unicode version that decides letters, numbers and white space")
+    text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
+    memory_mb: int = setting(512, "megabytes for tables of counts; counts above that are spilled", in_recipe=False)
 
     def __post_init__(self) -> None:
-        """Refuse a budget that is none."""
+        """Raise ConfigError if `memory_mb` is below 1."""
         if self.memory_mb < 1:
             raise ConfigError(f"tokenizer.count.memory_mb is {self.memory_mb}", "expected 1 or more")
 
@@ -104,9 +104,9 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train on the train split of part sets and on files (see `inputs.py`); write `out` and its manifest.
 
-    `out` is named as `Tokenizer.save` wants it, normally tokenizer.json. Skipped when the manifest beside it says that
-    the same recipe made it from the same parents, or with `keeps` from whichever parents, which is printed. InputError when
-    there is no text at all.
+    `out` is a path that `Tokenizer.save` accepts, normally tokenizer.json. Training is skipped if the manifest next to
+    it has the same recipe and parents. With `keeps` other parents are accepted, and a message says so. Raises
+    InputError if there is no text.
     """
     sources = open_inputs(inputs, settings.weight)
     base = load(settings.base) if settings.base is not None else None
@@ -126,8 +126,8 @@ def train_tokenizer(
         raise DryRun
     counts, scale = _count(sources, settings, rule, run, "tokenizer train: text")
     vocabulary = _merged(counts, settings, base, rule, settings.min_frequency * scale, run)
-    output.folder.remove_leftovers(f"{name.partition('.')[0]}.")  # a user's folder may hold other .tmp files
-    output.folder.remove(output.manifest)  # from here until it is written again, the file is not done
+    output.folder.remove_leftovers(f"{name.partition('.')[0]}.")  # a user's folder may contain other .tmp files
+    output.folder.remove(output.manifest)  # until it is written again, the file doesn't count as finished
     tokenizer = Tokenizer(vocabulary)
     tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))
     named = {"tokenizer_hash": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
@@ -136,10 +136,10 @@ def train_tokenizer(
 
 
 def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: Run) -> int:
-    """Count the pieces of inputs as `train_tokenizer` does, and write them to `out`, a file of counts, to train on later.
+    """Count the pieces of inputs as `train_tokenizer` does, write the counts to `out` and return how many there are.
 
-    Training on such files gives the merges of training on all their texts at once. Skipped as `train_tokenizer` is.
-    Returns how many distinct pieces there are.
+    Training on several such files gives the same merges as training on all their texts at once. The run is skipped
+    under the same conditions as `train_tokenizer`.
     """
     sources = open_inputs(inputs)
     rule = (pattern_name(settings.pattern), settings.unicode_version)
@@ -164,15 +164,15 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
 
 
 def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Input]:
-    """The inputs with their weights, 1 where none is given; ConfigError for a weight that is none, or for no input."""
+    """Open inputs with their weights (default 1). ConfigError for an invalid weight, or one for an unknown input."""
     named: dict[str, Fraction] = {}
     for given in weights:
         url, _, number = given.rpartition("=")
         if url not in inputs:
-            raise ConfigError(f"the weight '{given}' is for no input", did_you_mean(url, inputs))
+            raise ConfigError(f"the weight '{given}' doesn't match any input", did_you_mean(url, inputs))
         if not _WEIGHT.fullmatch(number) or not set(number.partition("/")[2] or "1") - {"0"} or not Fraction(number):
             raise ConfigError(
-                f"the weight '{given}' is no number above 0", "give e.g. 3, 2.5 or 1/3, nine digits at most"
+                f"the weight '{given}' is not a number above 0", "expected e.g. 3, 2.5 or 1/3, at most nine digits"
             )
         named[url] = Fraction(number)
     return [open_input(url, named.get(url, Fraction(1))) for url in inputs]
@@ -181,7 +181,7 @@ def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Inpu
 def _count(
     sources: Sequence[Input], settings: TokenizerSettings | CountSettings, rule: _Rule, run: Run, label: str
 ) -> tuple[PieceCounts, int]:
-    """The counts of all inputs, and what they are multiplied by."""
+    """Return the counts of all inputs, and the scale by which weights were multiplied."""
     counts = PieceCounts(*rule, threads=run.engine.workers, max_memory=settings.memory_mb << 20)
     weights, scale = whole_weights([source.weight for source in sources])
     with run.console.progress(None, label, "MB") as progress:
@@ -190,7 +190,7 @@ def _count(
             count_input(source, counts, weight, settings.text_field, speed)
     if failed := sum((source.counts for source in sources), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
-        run.console.warn(f"{sum(failed.values()):,} records hold no text to read: {reasons}; the manifest counts them")
+        run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}; the manifest counts them")
     if not len(counts):
         raise InputError(
             f"no text to train on in '{sources[0].url if sources else ''}'", "name a corpus with train documents"
@@ -201,7 +201,7 @@ def _count(
 def _merged(
     counts: PieceCounts, settings: TokenizerSettings, base: Vocabulary | None, rule: _Rule, min_frequency: int, run: Run
 ) -> Vocabulary:
-    """The merges of counts, with a line of progress."""
+    """Train on counts and show progress."""
     n_known = base.size if base is not None else 256 + len(settings.special_tokens)
     n_merges = max(settings.vocab_size - n_known, 0)
     with run.console.progress(n_merges, "tokenizer train: merges", "merges") as progress:
@@ -219,7 +219,7 @@ def _merged(
 
 
 class _Speed:
-    """Tells the progress about whole megabytes, and how many a second."""
+    """Advances the progress by complete megabytes and shows MB/s."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -247,12 +247,12 @@ def _recipe(
 def _output(out: str, manifest: str, kind: str) -> _Output:
     folder, name = split_path(out)
     if not name:
-        raise ConfigError(f"'{out}' names no file", "name the file to write, e.g. build/tokenizer/tokenizer.json")
+        raise ConfigError(f"'{out}' is not a file name", "name the file to write, e.g. build/tokenizer/tokenizer.json")
     return _Output(folder, name, manifest, kind)
 
 
 def _made(output: _Output, recipe: Recipe) -> dict[str, Any] | None:
-    """The manifest beside the file, if it names this recipe and the very file that is there."""
+    """Return the manifest next to the file if it matches this recipe and the file's digest, else None."""
     if not (output.folder.exists(output.manifest) and output.folder.exists(output.name)):
         return None
     try:
@@ -268,7 +268,7 @@ def _parents(sources: Sequence[Input]) -> list[dict[str, str]]:
 
 
 def _named(parents: Sequence[Mapping[str, str]]) -> str:
-    """The parents of a manifest, for people.
+    """Format the parents of a manifest for a message.
 
     >>> _named([{"set": "corpus", "hash": "0123456789abcdef"}, {"file_sha256": "fedcba9876543210", "weight": "2"}])
     'corpus 0123456789ab, file fedcba987654'
@@ -277,7 +277,7 @@ def _named(parents: Sequence[Mapping[str, str]]) -> str:
 
 
 def _file(output: _Output) -> dict[str, Any]:
-    """The file that was made; a folder of two files has no digest and is always made again."""
+    """Return the manifest's entry for the written file; a folder of two files has no digest and is always redone."""
     if output.folder.is_local and output.folder.local_path(output.name).is_dir():
         return {"name": output.name}
     with output.folder.open(output.name) as file:

@@ -1,15 +1,15 @@
-"""How often each distinct piece of texts occurs: all that training needs of a corpus, and what machines exchange.
+"""Counting how often each distinct piece occurs: all that training needs of a corpus, and what machines exchange.
 
-Counting is exact whatever happens: by any number of threads, in one run or in many whose files are merged, with or
-without spilling, the counts are the same, and so are the merges.
+Counting is exact. The counts, and so the merges, don't depend on the number of threads, on spilling, or on whether one
+run counts everything or many runs' files are merged.
 
-Memory is bounded. Tables take `max_memory` bytes at most; what is above is sorted and spilled to files without a name
-(gone with the process, however it ends), and a k-way merge sums them. Of a text's blocks one is held. A piece longer than
-all that is held once. No piece is left out for being rare: rare pieces together decide ties, and a pair of theirs may be
-the next merge, so that dropping them would not be exact.
+Memory is bounded. Tables take at most `max_memory` bytes; counts above that are sorted and spilled to nameless files
+(which disappear with the process), and a k-way merge sums them. One block of a text is in memory at a time. A piece
+longer than all that is stored once. Rare pieces aren't dropped: together they decide ties, and a pair of them can be
+the next merge, so dropping them would not be exact.
 
-The format of `*.counts` is described in `native/count_file.hpp`: sorted pieces, each without the start that it shares with
-the one before, a checksum, and the name of the pattern and of the Unicode version that cut them.
+`native/count_file.hpp` describes the format of `*.counts`: sorted pieces, each without the prefix that it shares with
+the previous one, a checksum, and the pattern and Unicode version that cut them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import BinaryIO
 
-from webtext.base.errors import ConfigError, EnvironmentError_, InputError
+from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.arguments import MAX_INT, checked_int, checked_path
 from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, checked_version, cut, is_native, pattern_name
@@ -51,7 +51,7 @@ class PieceCounts:
         max_memory: int = DEFAULT_MEMORY,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Spilled counts lie in `folder`, else where temporary files lie. ConfigError for a pattern that is none."""
+        """Spill counts to `folder`, by default the one for temporary files. ConfigError for an invalid pattern."""
         checked_int("max_memory", max_memory, 1, MAX_INT, "1 byte or more")
         self.pattern = pattern_name(pattern)
         self.unicode_version = checked_version(self.pattern, unicode_version)
@@ -61,7 +61,7 @@ class PieceCounts:
         )
 
     def add(self, texts: Iterable[Text], weight: int = 1) -> None:
-        """Count the pieces of texts, read once, `weight` times each."""
+        """Count the pieces of texts, `weight` times each. The texts are read once."""
         checked_int("weight", weight, 0, MAX_INT, "0 or more")
         for batch in batches(texts):
             with self._errors():
@@ -78,9 +78,10 @@ class PieceCounts:
     def add_stream(
         self, file: BinaryIO, weight: int = 1, on_block: Callable[[int], None] = lambda n_bytes: None
     ) -> int:
-        """Count the one text that a binary file is, block by block; returns its bytes.
+        """Count a binary file as one text, block by block; return its size in bytes.
 
-        `on_block` is told the bytes of each block. With a pattern that is a regular expression the text is read whole.
+        `on_block` is called with the size of each block. If the pattern is a regular expression, the file isn't read in
+        blocks but at once.
         """
         if not is_native(self.pattern):
             text = file.read()
@@ -96,7 +97,7 @@ class PieceCounts:
                 n_done = self._native.add_block(memoryview(block)[:n_kept], False, weight, self.threads)
             block[: n_kept - n_done] = block[n_done:n_kept]
             n_kept -= n_done
-            if n_kept > len(block) // 2:  # no place to cut at: a piece of megabytes
+            if n_kept > len(block) // 2:  # nowhere to cut: a piece of megabytes
                 block.extend(bytes(len(block)))
             on_block(n_read)
         with self._errors():
@@ -104,22 +105,22 @@ class PieceCounts:
         return n_bytes
 
     def add_file(self, path: str | os.PathLike[str], weight: int = 1) -> None:
-        """Add the counts of a file that `save` wrote. InputError when it is damaged or of another pattern.
+        """Add the counts of a file that `save` wrote. Raises InputError if it was made with another pattern.
 
-        It is read, and damage found, when the counts are next used.
+        The file is read when the counts are next used, which raises InputError if it is damaged.
         """
         if not os.path.isfile(checked_path(path)):
-            raise InputError(f"no file '{os.fspath(path)}'", "check the path")
+            raise InputError(f"there is no file '{os.fspath(path)}'", "check the path")
         with self._errors():
             found = [name.decode(errors="replace") for name in self._native.add_file(os.fspath(path), weight)]
         if found != [self.pattern, self.unicode_version]:
             raise InputError(
-                f"'{path}' counts pieces of {found[0]!r} by Unicode {found[1]}",
-                f"expected {self.pattern!r} by Unicode {self.unicode_version}",
+                f"'{path}' has counts for the pattern {found[0]!r} and Unicode {found[1]}",
+                f"expected {self.pattern!r} and Unicode {self.unicode_version}",
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the counts to a file that `add_file` reads on any machine; it appears whole or not at all."""
+        """Write the counts to a file that `add_file` can read on any machine. The file is written atomically."""
         from webtext.base.storage import Folder
 
         parent, name = os.path.split(os.fspath(path))
@@ -127,17 +128,17 @@ class PieceCounts:
             self._native.save(str(scratch))
 
     def __len__(self) -> int:
-        """Distinct pieces."""
+        """Return the number of distinct pieces."""
         with self._errors():
             return len(self._native)
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """Every piece with its count, in the order of their bytes."""
+        """Yield every piece with its count, in byte order."""
         with self._errors():
             yield from sorted(self._native.items())
 
     def most_common(self, n: int) -> list[bytes]:
-        """The `n` most frequent pieces, in order."""
+        """Return the `n` most frequent pieces, most frequent first."""
         checked_int("n", n, 0, MAX_INT, "0 or more")
         with self._errors():
             return self._native.most_common(n)
@@ -150,14 +151,14 @@ class PieceCounts:
         base: tuple[Sequence[bytes], Sequence[tuple[int, int]] | None, bool] | None = None,
         on_merges: Callable[[int], object] | None = None,
     ) -> list[tuple[int, int]]:
-        """Byte-pair merges in order (see `training.py`), of the bytes or of a base's tokens; the counts stay.
+        """Return byte-pair merges in order (see `training.py`), of bytes or of a base's tokens; keep the counts.
 
-        `on_merges` is told the number of merges so far, often; what it raises ends training.
+        `on_merges` is called often with the number of merges so far; an exception from it ends training.
         """
         with self._errors():
             try:
                 return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base, on_merges)
-            except ValueError as error:  # too much for its 32-bit numbers
+            except ValueError as error:  # more than 32-bit numbers can represent
                 raise InputError(f"too many distinct pieces to merge: {error}", "train on fewer texts") from None
 
     def _cut(self, text: Text) -> Iterator[str]:
@@ -169,22 +170,22 @@ class PieceCounts:
             yield
         except OverflowError:
             raise ConfigError(
-                "the counts, times their weights, do not fit 63 bits",
-                "give smaller weights, or weights with fewer digits",
+                "the counts, multiplied by their weights, exceed 63 bits",
+                "use smaller weights, or weights with fewer digits",
             ) from None
         except _trainer.CountFileError as error:
             raise InputError(str(error), "write it again: webtext tokenizer count") from None
         except OSError as error:
-            raise EnvironmentError_(
+            raise MachineError(
                 f"counts cannot be read or written: {error.strerror}",
-                "check the path, and the space for temporary files",
+                "check the path and the free space for temporary files",
             ) from None
 
 
 def whole_weights(weights: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Weights as whole numbers in the same proportion, and what each is too large by: their least common denominator.
+    """Return weights scaled to integers, and the scale: their least common denominator.
 
-    Counts times these are exact; a threshold on counts is multiplied by the same number.
+    Counts multiplied by the integers are exact; a threshold on counts must be multiplied by the scale.
 
     >>> whole_weights([Fraction(1), Fraction("2.5"), Fraction(1, 3)])
     ([6, 15, 2], 6)
@@ -194,9 +195,9 @@ def whole_weights(weights: Sequence[Fraction]) -> tuple[list[int], int]:
 
 
 def batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    """The texts in lists of some megabytes, at least one text each."""
+    """Yield lists of texts, of a few megabytes and at least one text each."""
     if isinstance(texts, str | bytes):
-        raise ConfigError("texts is one string", "give an iterable of texts, e.g. [text]")
+        raise ConfigError("texts is one string", "pass an iterable of texts, e.g. [text]")
     batch: list[Text] = []
     n_characters = 0
     for index, text in enumerate(checked_texts(texts)):
@@ -210,7 +211,7 @@ def batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
 
 
 def thread_count(threads: int | None) -> int:
-    """The number asked for, or one per core that this process may use; ConfigError below one."""
+    """Return `threads`, or the number of cores that this process may use if it is None. ConfigError below 1."""
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return checked_int("threads", threads, 1, 2**16, "1 to 65,536, or None for one per core")

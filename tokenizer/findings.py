@@ -1,9 +1,10 @@
-"""What is odd about a vocabulary, found and put into words: nothing about a file that was read is passed over.
+"""Oddities of a vocabulary that a user should know about: how they are found, and a sentence for each.
 
-A merge can use a token only after it was made, so merging the bytes of a token alone shows whether any text gives it by
-merging. A rank file merges any two tokens whose joined bytes are a token, the smallest id first. That is the same as a
-list of merges if and only if every token of two bytes or more is reached from its bytes with smaller ids alone: then
-merging inside its bytes takes the same steps in every text, and one pair only ever gives it (`merges_by_rank`).
+A merge can use a token only after it was created, so merging the bytes of a token on its own shows whether any text
+produces it by merging. A rank file merges any two tokens whose joined bytes are a token, the smallest id first. This is
+equivalent to a list of merges if and only if every token of two or more bytes can be built from its bytes using only
+smaller ids. Then merging its bytes takes the same steps in every text, and only one pair ever produces it
+(`merges_by_rank`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ADDS_TOKENS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 
 
 def unmerged(vocabulary: Vocabulary) -> list[int]:
-    """Tokens that merging never gives: merging their own bytes ends in other tokens. In order of id."""
+    """Return the ids that merging never produces, in ascending order: their own bytes merge to other tokens."""
     known = [(id_, token) for id_, token in enumerate(vocabulary.tokens) if token]
     native = replace(vocabulary, whole_pieces=False, special_tokens={}).native()
     ends = list(itertools.accumulate(len(token) for _, token in known))
@@ -40,7 +41,7 @@ def unmerged(vocabulary: Vocabulary) -> list[int]:
 
 
 def unreachable(vocabulary: Vocabulary) -> list[int]:
-    """Tokens that no text gives: neither by merging, nor (where whole pieces are taken as they are) as a piece."""
+    """Return the ids that no text produces: neither by merging, nor as a complete piece with `whole_pieces`."""
     missing = unmerged(vocabulary)
     if not vocabulary.whole_pieces:
         return missing
@@ -51,7 +52,7 @@ def unreachable(vocabulary: Vocabulary) -> list[int]:
 
 
 def larger_first(vocabulary: Vocabulary) -> list[int]:
-    """Tokens that merging by rank gives, but only by way of larger ids, so that no list in order of ids does."""
+    """Return the ids that merging by rank produces, but only via larger ids, so no list in order of ids does."""
     by_rank = replace(vocabulary, merges=None)
     listed = {vocabulary.tokens[left] + vocabulary.tokens[right] for left, right in by_rank.merges_by_rank()}
     stuck = {id_ for id_, token in enumerate(vocabulary.tokens) if len(token) > 1 and token not in listed}
@@ -59,14 +60,14 @@ def larger_first(vocabulary: Vocabulary) -> list[int]:
 
 
 def unused_ids(vocabulary: Vocabulary) -> list[int]:
-    """Ids below the size that name no token."""
+    """Return the ids below the vocabulary's size that have no token."""
     specials = set(vocabulary.special_tokens.values())
     tokens = vocabulary.tokens
     return [id_ for id_ in range(vocabulary.size) if id_ not in specials and not (id_ < len(tokens) and tokens[id_])]
 
 
 def remarks(vocabulary: Vocabulary) -> list[str]:
-    """A sentence for everything odd: what a reader of the file could take for granted and should not."""
+    """Return a sentence for each oddity: false assumptions that a user of the file might make."""
     return [
         *_about_ids(vocabulary),
         *about_ranks(vocabulary),
@@ -80,34 +81,34 @@ def _about_ids(vocabulary: Vocabulary) -> Iterator[str]:
         yield f"{_count(holes, 'id')} without a token: {_ranges(holes)}"
     missing = unreachable(vocabulary)
     if missing:
-        yield f"{_count(missing, 'token')} that no text gives: {_some(vocabulary, missing)}"
+        yield f"{_count(missing, 'token')} that no text produces: {_some(vocabulary, missing)}"
     if vocabulary.merges is not None:
         n_twice = len(vocabulary.merges) - len(set(vocabulary.merges))
         if n_twice:
-            yield f"merges that stand twice in the list, where the last place counts: {n_twice:,}"
+            yield f"merges that occur twice in the list, where the last position counts: {n_twice:,}"
 
 
 def about_ranks(vocabulary: Vocabulary) -> Iterator[str]:
-    """Where libraries that go by a list of merges give other ids than the ranks do."""
+    """Yield a sentence if libraries that use a list of merges return different ids than the ranks do."""
     backwards = larger_first(vocabulary) if vocabulary.merges is None else []
     if backwards:
         yield (
-            f"{_count(backwards, 'token')} merged by way of larger ids: {_some(vocabulary, backwards)}; libraries that "
-            "go by a list of merges give other ids for texts that hold them"
+            f"{_count(backwards, 'token')} merged via larger ids: {_some(vocabulary, backwards)}; libraries that "
+            "use a list of merges return different ids for texts that contain them"
         )
 
 
 def _about_other_libraries(vocabulary: Vocabulary) -> Iterator[str]:
-    """What Hugging Face's libraries do with such a file and we do not, plain text apart."""
+    """Yield a sentence for each way in which Hugging Face's libraries treat the file differently."""
     if not is_native(vocabulary.pattern):
         yield (
-            "the pattern is a regular expression: Hugging Face's libraries have it read by Oniguruma, we by the `regex` "
+            "the pattern is a regular expression: Hugging Face's libraries use Oniguruma, webtext uses the `regex` "
             "module, whose classes of rare characters and Unicode version differ"
         )
     extras = vocabulary.extras
     processors = [step for step in _steps(extras.get("post_processor")) if step.get("type") in _ADDS_TOKENS]
     if processors:
-        yield f"Hugging Face's libraries put special tokens around a text ({processors[0]['type']}); here encode does not"
+        yield f"Hugging Face's libraries add special tokens to a text ({processors[0]['type']}); encode here doesn't"
 
 
 def _steps(processor: Any) -> list[dict[str, Any]]:
@@ -125,7 +126,7 @@ def _some(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
 
 
 def _ranges(ids: Iterable[int]) -> str:
-    """Rising numbers with runs joined.
+    """Format ascending numbers with consecutive ones as ranges.
 
     >>> _ranges([1, 2, 3, 7])
     '1-3, 7'

@@ -1,11 +1,11 @@
 """Hugging Face's tokenizer.json: everything about a tokenizer in one file, read by `tokenizers` and `transformers`.
 
-Ours has one field more, "webtext" in the model (they ignore it there, and nowhere at the top): the pattern, the Unicode
-version that decides categories, and whether merging goes by the list of merges or by rank.
+Our files have one more field, "webtext" in the model (Hugging Face's libraries ignore it there, but reject it at the
+top). It contains the pattern, the Unicode version, and whether merging uses the list of merges or ranks.
 
-A file is read only if `encode(text, allowed_special="all")` gives the ids that Hugging Face's libraries give with
-`add_special_tokens=False`: normalizers, truncation, padding and added tokens that are more than names are rejected. Parts
-that decide no such id (post-processor, decoder) are kept as they are in `Vocabulary.extras` and written back.
+A file is read only if `encode(text, allowed_special="all")` returns the ids that Hugging Face's libraries return with
+`add_special_tokens=False`. So normalizers, truncation, padding and added tokens with special matching rules are
+rejected. Parts that don't affect these ids (post-processor, decoder) are kept in `Vocabulary.extras` and written back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webtext.tokenizer.pre_tokenizers import byte_level, pattern_of, pre_tokeniz
 from webtext.tokenizer.vocabulary import Vocabulary
 
 FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-"""What an added token is unless extras["added_tokens"] says otherwise."""
+"""Default flags of an added token; extras["added_tokens"] contains exceptions."""
 
 _OWN_FIELD = "webtext"
 _NOT_READ = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}  # unless null, "", 0, false
@@ -31,7 +31,7 @@ _KEPT = ("normalizer", "post_processor", "decoder")
 def parse(
     data: bytes, place: str, pattern: str | None, special_tokens: Iterable[str] | Mapping[str, int] | None
 ) -> Vocabulary:
-    """The tokenizer of a file; InputError when it does more than byte-level BPE, or another thing."""
+    """Read a tokenizer.json. Raises InputError if it isn't plain byte-level BPE."""
     found = parse_json(data, place)
     model = _model(found, place)
     _check_text_is_kept(found, place)
@@ -58,7 +58,7 @@ def parse(
 
 
 def dump(vocabulary: Vocabulary) -> bytes:
-    """The file. A vocabulary by rank gets the merges that its order of ids implies."""
+    """Return the file's bytes. For a rank vocabulary, `merges` is the list that its order of ids implies."""
     ids, merges = written(vocabulary)
     flags = vocabulary.extras.get("added_tokens", {})
     kept = {key: vocabulary.extras.get(key, _default(key)) for key in _KEPT}
@@ -102,7 +102,7 @@ def _default(key: str) -> Any:
 
 
 def _check_text_is_kept(found: Mapping[str, Any], place: str) -> None:
-    """InputError for a normalizer, truncation or padding: `encode` applies none of them, so ids would differ."""
+    """Raise InputError for a normalizer, truncation or padding: `encode` applies none of them, so ids would differ."""
     expected = "Hugging Face's libraries apply it and webtext does not, so ids would differ"
     match found.get("normalizer"):
         case None | {"type": "Sequence", "normalizers": []}:
@@ -120,17 +120,15 @@ def _check_text_is_kept(found: Mapping[str, Any], place: str) -> None:
 
 
 def _model(found: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """The model, plain BPE."""
+    """Return the model after checking that it is plain BPE."""
     model = found.get("model")
     if not isinstance(model, dict):
-        raise InputError(
-            f"'{place}' is no tokenizer.json: it has no model", "for vocab.json name the folder it lies in"
-        )
+        raise InputError(f"'{place}' is not a tokenizer.json: it has no model", "to read a vocab.json, name its folder")
     if model.get("type", "BPE") != "BPE":
-        raise InputError(f"'{place}' holds a {str(model['type'])[:60]} model", "only byte-level BPE can be read")
+        raise InputError(f"'{place}' has a {str(model['type'])[:60]} model", "only byte-level BPE is supported")
     for name in sorted(_NOT_READ):
         if model.get(name):
-            raise InputError(f"'{place}' has {name} {str(model[name])[:60]} in its model", "only plain BPE can be read")
+            raise InputError(f"'{place}' has {name} {str(model[name])[:60]} in its model", "only plain BPE is read")
     return model
 
 
@@ -144,7 +142,7 @@ def _own_field(model: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _pattern(pre_tokenizer: Any, own: Mapping[str, Any], place: str) -> str:
-    """The pattern, as our own field has it where the pre-tokenizer is the one that we write for it."""
+    """Return the pattern in our own field, which the pre-tokenizer must match, or else the pre-tokenizer's pattern."""
     named = own.get("pattern")
     if not isinstance(named, str):
         return pattern_of(pre_tokenizer, place)
@@ -153,23 +151,23 @@ def _pattern(pre_tokenizer: Any, own: Mapping[str, Any], place: str) -> str:
     except WebtextError:
         is_ours = False
     if not is_ours and pattern_of(pre_tokenizer, place) != named:
-        raise InputError(f"'{place}': its pre-tokenizer is not the one of its pattern {named[:60]!r}", "write it again")
+        raise InputError(f"'{place}': its pre-tokenizer doesn't match its pattern {named[:60]!r}", "write it again")
     return named
 
 
 def _unicode_version(pattern: str, own: Mapping[str, Any], place: str) -> str:
-    """The version that our own field names; the default where there is none, or where the `regex` module decided."""
+    """Return the version named in our own field; the default if there is none or if the `regex` module decided."""
     named = own.get("unicode_version")
     if named is None or str(named).startswith("regex "):
         return UNICODE_VERSION
     try:
         return checked_version(pattern_name(pattern), str(named))
     except ConfigError as error:
-        raise InputError(f"'{place}' cuts text by Unicode {named}: {error.lines[0]}", "update webtext") from None
+        raise InputError(f"'{place}' uses Unicode {named}: {error.lines[0]}", "update webtext") from None
 
 
 def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[str, int], dict[str, dict[str, bool]]]:
-    """Names and ids of added tokens, and the flags of those that are not as ours are."""
+    """Return names and ids of added tokens, and the flags of those that differ from FLAGS."""
     specials: dict[str, int] = {}
     flags: dict[str, dict[str, bool]] = {}
     if not isinstance(added or [], list):
@@ -184,18 +182,18 @@ def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[
                 raise InputError(f"'{place}' has damaged added_tokens: {str(token)[:60]}", "download it again")
         if name in specials or ids.get(name, id_) != id_:
             raise InputError(
-                f"'{place}' gives the added token {name[:60]!r} two ids or names it twice", "write or download it again"
+                f"'{place}' has the added token {name[:60]!r} twice or with two ids", "write or download it again"
             )
         if name not in ids and id_ != (turn := max(len(ids), max(specials.values(), default=-1) + 1)):
             raise InputError(
-                f"'{place}': the added token {name[:60]!r} has the id {id_}, and Hugging Face's libraries give it {turn}",
-                "put it into the vocabulary, with that id",
+                f"'{place}': the added token {name[:60]!r} has the id {id_}, but Hugging Face's libraries use {turn}",
+                "add it to the vocabulary with the id that it should have",
             )
         for flag in ("special", "lstrip", "rstrip", "single_word"):
             if found[flag] != FLAGS[flag]:
                 raise InputError(
                     f"'{place}': the added token {name[:60]!r} has \"{flag}\": {str(found[flag]).lower()}",
-                    "webtext finds added tokens only where allowed_special names them, and as they stand",
+                    "webtext recognises added tokens only if allowed_special names them, and only literally",
                     f'set "{flag}" to {str(FLAGS[flag]).lower()} in the file if that is what you want',
                 )
         specials[name] = id_
@@ -205,9 +203,9 @@ def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[
 
 
 def _merges(merges: Any, place: str) -> list[Pair]:
-    """Merges as "left right" or as [left, right]."""
+    """Read merges, written as "left right" or as [left, right]."""
     if not isinstance(merges, list):
-        raise InputError(f"'{place}' holds no merges", "write or download it again")
+        raise InputError(f"'{place}' has no merges", "write or download it again")
     pairs: list[Pair] = []
     for rank, merge in enumerate(merges):
         match merge.split(" ") if isinstance(merge, str) else merge:

@@ -1,6 +1,7 @@
-"""OpenAI's rank files (*.tiktoken): a token in base64 and its id on every line; the smallest id merges first.
+"""OpenAI's rank files (*.tiktoken): each line has a token in base64 and its id; the smallest id merges first.
 
-Such a file names neither the pattern nor the special tokens; those that OpenAI published are known by their SHA-256.
+A rank file contains neither the pattern nor the special tokens. OpenAI's published files are recognised by their
+SHA-256.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from webtext.tokenizer.vocabulary import EOT, MAX_ID, Vocabulary, special_ids
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a published rank file leaves unsaid (tiktoken 0.14, `tiktoken_ext/openai_public.py`)."""
+    """What a published rank file doesn't contain (from tiktoken 0.14, `tiktoken_ext/openai_public.py`)."""
 
     pattern: str
     special_tokens: Mapping[str, int] = field(default_factory=dict)
@@ -55,24 +56,24 @@ PUBLISHED = {
 def parse(
     data: bytes, place: str, pattern: str | None, special_tokens: Iterable[str] | Mapping[str, int] | None
 ) -> Vocabulary:
-    """The tokenizer of a file; special tokens in a list get the ids after the largest.
+    """Read a rank file; special tokens passed as a list get the ids after the largest id.
 
-    ConfigError when the pattern is not the one that the file was published with.
+    Raises InputError for a damaged file, and ConfigError if `pattern` isn't the one the file was published with.
     """
     published = PUBLISHED.get(hashlib.sha256(data).hexdigest())
     if published is None and pattern is None:
         raise InputError(
-            f"'{place}' is none of OpenAI's published rank files, and a rank file names no pattern",
-            "name the one it was made with: pattern='gpt2', another name or a regular expression",
+            f"'{place}' is not one of OpenAI's published rank files, and a rank file doesn't name its pattern",
+            "pass the one it was made with: pattern='gpt2', another name or a regular expression",
         )
     ranks = [_rank(line, number, place) for number, line in enumerate(data.splitlines(), 1) if line]
     tokens = [b""] * (max((rank for _, rank in ranks), default=-1) + 1)
     known: set[bytes] = set()
     for token, rank in ranks:
         if tokens[rank]:
-            raise InputError(f"'{place}' gives two tokens the rank {rank}", "write or download it again")
+            raise InputError(f"'{place}' has two tokens with the rank {rank}", "write or download it again")
         if token in known:
-            raise InputError(f"'{place}' gives {token[:60]!r} two ranks", "write or download it again")
+            raise InputError(f"'{place}' has {token[:60]!r} with two ranks", "write or download it again")
         tokens[rank] = token
         known.add(token)
     known_pattern = published.pattern if published else None
@@ -88,20 +89,20 @@ def parse(
 
 
 def dump(vocabulary: Vocabulary, place: str) -> bytes:
-    """The file; InputError when merging by rank, or cutting by the default Unicode version, would not be the same."""
+    """Return the file's bytes. Raises InputError if merging by rank or the default Unicode version would change ids."""
     if not vocabulary.has_default_version:
         raise InputError(
-            f"'{place}': a rank file names no Unicode version, here {vocabulary.unicode_version}",
+            f"'{place}': a rank file can't name the Unicode version, which is {vocabulary.unicode_version}",
             "save as tokenizer.json",
         )
     if vocabulary.merges is not None:
         if list(vocabulary.merges) != vocabulary.merges_by_rank():
-            raise InputError(f"'{place}': a rank file cannot hold these merges", "save as tokenizer.json")
+            raise InputError(f"'{place}': a rank file can't represent these merges", "save as tokenizer.json")
         alone = larger_first(vocabulary) or ([] if vocabulary.whole_pieces else unmerged(vocabulary))
         if alone:
             token = vocabulary.tokens[alone[0]]
             raise InputError(
-                f"'{place}': by rank text would give {token!r}, which no merge gives",
+                f"'{place}': merging by rank would produce {token!r}, which no merge produces",
                 "save as tokenizer.json",
             )
     return b"".join(b"%b %d\n" % (base64.b64encode(token), id_) for id_, token in enumerate(vocabulary.tokens) if token)
@@ -110,7 +111,7 @@ def dump(vocabulary: Vocabulary, place: str) -> bytes:
 def _special_tokens(
     named: Iterable[str] | Mapping[str, int] | None, published: Mapping[str, int], n_ranks: int
 ) -> dict[str, int]:
-    """The published ones, and those named that are not among them, with the ids after all others; a mapping is all."""
+    """Return a mapping unchanged, else the published special tokens, and new names with ids after all others."""
     if named is None or isinstance(named, Mapping):
         return dict(published if named is None else named)
     new = [name for name in special_ids(named, 0) if name not in published]

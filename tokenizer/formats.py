@@ -1,11 +1,11 @@
-"""Reading and writing tokenizer files: which format a path names, and the files themselves.
+"""Reading and writing tokenizer files; the path decides the format.
 
-    tokenizer.json              Hugging Face; holds everything                       format_json.py
+    tokenizer.json              Hugging Face; contains everything                    format_json.py
     folder                      GPT-2's vocab.json (or encoder.json) and merges.txt  format_gpt2.py
-                                (or vocab.bpe); one with a tokenizer.json is read from that
+                                (or vocab.bpe); if it has a tokenizer.json, that is read instead
     *.tiktoken                  OpenAI's rank file                                   format_ranks.py
 
-Paths may be fsspec URLs. What is read is bounded in size and checked; whatever is wrong is an InputError naming the file.
+Paths may be fsspec URLs. Input is bounded in size and checked; anything wrong raises an InputError that names the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from webtext.tokenizer.vocabulary import Vocabulary
 
 MAX_FILE_BYTES = 128 << 20  # the largest tokenizer.json in use are about 35 MB
 MAX_SQUARED_BYTES = 2**34  # sum over tokens: some work on a vocabulary is quadratic in their lengths
-_BLOCK_BYTES = 1 << 20  # read first; then as much again as there is, since reading takes the memory it asks for
+_BLOCK_BYTES = 1 << 20  # first read; later ones double the size, because `read(n)` allocates n bytes at once
 
 SpecialTokens = Iterable[str] | Mapping[str, int]
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 def load(
     path: str | os.PathLike[str], pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Vocabulary:
-    """Read the tokenizer at `path`; `pattern` and `special_tokens` say what the file does not."""
+    """Read the tokenizer at `path`; `pattern` and `special_tokens` add what the file doesn't contain."""
     vocabulary = _load(path, pattern, special_tokens)
     if sum(len(token) ** 2 for token in vocabulary.tokens) > MAX_SQUARED_BYTES:
         raise InputError(
@@ -49,9 +49,9 @@ def load(
 
 
 def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
-    """Write the tokenizer in the format that `path` names; each file appears whole or not at all.
+    """Write the tokenizer in the format that `path` implies; each file is written atomically.
 
-    InputError where the format would change ids; a logged warning where other libraries will read other ids from it.
+    Raises InputError if the format would change ids; logs a warning if other libraries will return other ids.
     """
     parent, name = _split(path)
     if name.endswith(".tiktoken"):
@@ -61,34 +61,34 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
         for remark in findings.about_ranks(vocabulary):
             logger.warning("'%s': %s", os.fspath(path), remark)
     elif "." in name and not (parent.is_local and os.path.isdir(path)):
-        raise ConfigError(f"'{path}' names no format of tokenizers", _EXPECTED.replace("expected", "name", 1))
+        raise ConfigError(f"'{path}' is not a known tokenizer format", _EXPECTED.replace("expected", "use", 1))
     else:
         folder = Folder(path)
         for other in (_TOKENIZER_JSON, *_VOCABULARY_NAMES[1:], *_MERGES_NAMES[1:]):
             if folder.exists(other):
-                raise ConfigError(f"'{folder.location(other)}' is of another tokenizer", "name another folder")
+                raise ConfigError(f"'{folder.location(other)}' belongs to another tokenizer", "name another folder")
         vocabulary_json, merges_txt = format_gpt2.dump(vocabulary, folder.location())
         folder.write_bytes(_VOCABULARY_NAMES[0], vocabulary_json)
         folder.write_bytes(_MERGES_NAMES[0], merges_txt)
 
 
 def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
-    """What the format that `path` names does not hold, and how to tell it when reading; a sentence each."""
+    """Return sentences about what the format of `path` can't store, with the argument to pass when reading."""
     name = _split(path)[1]
     if name.endswith(".json"):
         return []
     said = []
     if name.endswith(".tiktoken"):
-        said.append(f"a rank file names no pattern: read it with pattern={vocabulary.pattern!r}")
+        said.append(f"a rank file doesn't store the pattern: read it with pattern={vocabulary.pattern!r}")
         if vocabulary.special_tokens:
-            said.append(f"nor special tokens: read it with special_tokens={dict(vocabulary.special_tokens)}")
+            said.append(f"nor the special tokens: read it with special_tokens={dict(vocabulary.special_tokens)}")
     if vocabulary.extras:
         said.append(f"{', '.join(sorted(vocabulary.extras))} of tokenizer.json are left out")
     return said
 
 
 def refuse_to_overwrite(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """ConfigError when `path` is the source, or holds a file that is no tokenizer."""
+    """Raise ConfigError if `path` is the source, or exists and isn't a tokenizer."""
     parent, name = _split(path)
     folder = Folder(path)
     if folder.url == Folder(source).url:
@@ -99,7 +99,7 @@ def refuse_to_overwrite(path: str | os.PathLike[str], source: str | os.PathLike[
     try:
         _load(path, GPT2 if name.endswith(".tiktoken") else None, None)
     except WebtextError:
-        raise ConfigError(f"'{os.fspath(path)}' exists and is no tokenizer", "remove it, or name another") from None
+        raise ConfigError(f"'{os.fspath(path)}' exists and is not a tokenizer", "remove it or name another") from None
 
 
 def _load(path: str | os.PathLike[str], pattern: str | None, special_tokens: SpecialTokens | None) -> Vocabulary:
@@ -115,10 +115,10 @@ def _load(path: str | os.PathLike[str], pattern: str | None, special_tokens: Spe
         raise InputError(f"there is no tokenizer '{folder.url}'", "check the path")
     found = [[name for name in names if folder.exists(name)] for names in (_VOCABULARY_NAMES, _MERGES_NAMES)]
     if not all(found):
-        raise InputError(f"'{folder.url}' is no tokenizer", _EXPECTED)
+        raise InputError(f"'{folder.url}' is not a tokenizer", _EXPECTED)
     for names in found:
         if len(names) > 1:
-            raise InputError(f"'{folder.url}' holds both {names[0]} and {names[1]}", "remove the one not meant")
+            raise InputError(f"'{folder.url}' contains both {names[0]} and {names[1]}", "remove one of them")
     vocabulary, merges = found[0][0], found[1][0]
     return format_gpt2.parse(
         (_read(folder, vocabulary), folder.location(vocabulary)),
@@ -129,7 +129,7 @@ def _load(path: str | os.PathLike[str], pattern: str | None, special_tokens: Spe
 
 
 def _split(path: str | os.PathLike[str]) -> tuple[Folder, str]:
-    """The folder a path lies in, and its last name."""
+    """Split a path into its folder and its last component."""
     parent, slash, name = checked_path(path).rstrip("/").rpartition("/")
     return Folder(parent or slash or "."), name
 
@@ -141,7 +141,7 @@ def _read(folder: Folder, name: str) -> bytes:
         while len(data) <= MAX_FILE_BYTES and (block := file.read(max(len(data), _BLOCK_BYTES))):
             data += block
     if len(data) > MAX_FILE_BYTES:
-        raise InputError(f"'{place}' has more than {MAX_FILE_BYTES >> 20} MiB", "name a tokenizer file")
+        raise InputError(f"'{place}' is larger than {MAX_FILE_BYTES >> 20} MiB", "expected a tokenizer file")
     if not data:
         raise InputError(f"'{place}' is empty", "write or download it again")
     return data

@@ -1,4 +1,4 @@
-"""What may be decoded: integers in a list or any other sequence, or in an array, whoever made it."""
+"""Checks for ids to decode: integers in a list, another iterable, or an array of any library."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _EXPECTED = "give a list or a one-dimensional array of integers"
 
 
 def decodable(ids: Any) -> Sequence[int] | NDArray[Any]:
-    """The ids as the decoder takes them: an array as uint16, uint32 or int64, anything else as a list or a tuple.
+    """Convert ids to what the decoder accepts: an array of uint16, uint32 or int64, or else a list or a tuple.
 
-    InputError for what is certainly no row of ids; what a list holds is looked at by the decoder.
+    Raises InputError for values that can't be a sequence of ids. The decoder checks the items of a list.
     """
     if type(ids) is list:
         return ids
@@ -33,7 +33,7 @@ def decodable(ids: Any) -> Sequence[int] | NDArray[Any]:
 
 
 def no_id(ids: Iterable[Any]) -> InputError:
-    """The error that names the first item that is no integer."""
+    """Return the error that names the first item that isn't an integer."""
     for index, id_ in enumerate(ids):
         if isinstance(id_, bool) or not hasattr(id_, "__index__"):
             return InputError(f"id {index} is {shown(id_)}", "expected an integer")
@@ -41,17 +41,17 @@ def no_id(ids: Iterable[Any]) -> InputError:
 
 
 def _array(ids: Any) -> NDArray[Any]:
-    """An array of ids, or anything that gives one (a tensor of torch on the CPU)."""
+    """Convert an array, or an object that numpy can convert (such as a torch tensor on the CPU)."""
     import numpy as np
 
     try:
         array = np.asarray(ids)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"ids are {type(ids).__name__}, which give no array: {str(error):.80}", _EXPECTED) from None
+        raise InputError(f"ids are {type(ids).__name__}, not an array: {str(error):.80}", _EXPECTED) from None
     if array.dtype.char in _DECODED and array.ndim == 1 and array.flags.c_contiguous and array.dtype.isnative:
         return array
     if array.ndim != 1:
-        raise InputError(f"ids have the shape {array.shape}", "decode one row at a time: it has one dimension")
+        raise InputError(f"ids have the shape {array.shape}", "decode one row (one dimension) at a time")
     if array.dtype.kind not in "iu" and len(array):
         raise InputError(f"ids are {array.dtype}", _EXPECTED)
     if array.dtype.kind == "u":

@@ -1,14 +1,14 @@
-"""What a tokenizer can be trained on: the inputs that a verb is given, each read as texts with a funnel.
+"""Inputs of the tokenizer's verbs: what kind each path is, and reading its texts while counting records by outcome.
 
     part set (folder)          documents of the split 'train'; others are dropped as `held_out`
-    *.counts                   counts of pieces that were made earlier
+    *.counts                   counts of pieces, written earlier
     *.parquet                  a column of texts
-    *.jsonl *.json *.ndjson    a field of texts, one JSON object a line; blank lines are no records
+    *.jsonl *.json *.ndjson    a field of texts, one JSON object per line; blank lines are skipped
     any other file             one text
 
-A name of the last two kinds may go on with .gz, .bz2, .xz or .zst. Records that hold no text are counted by reason and
-never end a run; a file that is damaged as a whole does. Memory is bounded: files are read in blocks, and a line of JSON
-above 64 MB is a failed record.
+Files of the last two kinds may be compressed: .gz, .bz2, .xz or .zst. Records without text are counted by reason and
+never end a run; a damaged file does. Memory is bounded: files are read in blocks, and a JSON line above 64 MB is a
+failed record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NEAR_END = 1 << 14
 
 @dataclass(slots=True)
 class Input:
-    """One input, what it gave, and how many times it counts."""
+    """One input, its weight, and the counts of records and bytes read from it."""
 
     url: str
     kind: str  # "set", "counts", "parquet", "json lines" or "text"
@@ -58,13 +58,13 @@ class Input:
     bytes: int = 0
 
     def parent(self) -> dict[str, str]:
-        """How a manifest names it."""
+        """Return the input's entry in a manifest's `parents`."""
         named = {"set": self.set.kind, "hash": self.set.hash} if self.set else {"file_sha256": self.sha256}
         return named if self.weight == 1 else named | {"weight": str(self.weight)}
 
 
 def open_input(url: str, weight: Fraction = Fraction(1)) -> Input:
-    """See what there is at a path or URL. InputError when there is nothing that can be read."""
+    """Detect the kind of input at a path or URL. Raises InputError if it can't be read."""
     folder = Folder(url)
     if not (folder.is_local and folder.local_path().is_file()):  # a file needs no pyarrow
         from webtext.base.partset import MANIFEST, PartSet
@@ -72,7 +72,7 @@ def open_input(url: str, weight: Fraction = Fraction(1)) -> Input:
         if folder.exists(MANIFEST) or (folder.is_local and folder.local_path().is_dir()):
             return Input(url, "set", weight, set=PartSet.open(url, ("corpus", "documents")))
     if url.endswith(_NO_TEXT_FILES):
-        raise InputError(f"'{url}' is no file of text", "name a part set, text, JSON lines, Parquet or counts")
+        raise InputError(f"'{url}' is not a text file", "expected a part set, text, JSON lines, Parquet or counts")
     parent, name = split_path(url)
     with parent.open(name) as file:
         sha256 = hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
@@ -82,7 +82,7 @@ def open_input(url: str, weight: Fraction = Fraction(1)) -> Input:
 def count_input(
     source: Input, into: PieceCounts, weight: int, text_field: str, on_bytes: Callable[[int], None]
 ) -> None:
-    """Count the pieces of an input `weight` times. `on_bytes` is told the bytes of text as they pass."""
+    """Count the pieces of an input `weight` times. `on_bytes` is called with the number of bytes of each text."""
     if source.kind == "counts":
         parent, name = split_path(source.url)
         into.add_file(parent.local_path(name), weight)
@@ -98,12 +98,12 @@ def count_input(
 
 
 def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
-    """The texts of an input, one after the other; a text file in blocks of about a megabyte.
+    """Yield the texts of an input; a text file in blocks of about a megabyte.
 
-    They are cut where every pattern cuts, also one that joins words, unless there is no such place in 64 MB.
+    Blocks end where every pattern cuts, even one that joins words, unless there is no such position in 64 MB.
     """
     if source.kind == "counts":
-        raise InputError(f"'{source.url}' holds counts of pieces, and no text", "name the texts themselves")
+        raise InputError(f"'{source.url}' contains counts of pieces, not text", "pass the texts themselves")
     if source.kind != "text":
         yield from _kept(source, text_field, lambda n_bytes: None)
         return
@@ -129,7 +129,7 @@ def _kind(name: str) -> str:
 
 
 def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
-    """The texts of an input of many records, counted as they pass."""
+    """Yield the texts of an input with many records, and count the records."""
     readers = {"set": _documents, "parquet": _rows, "json lines": _lines}
     for text in readers[source.kind](source, text_field):
         if not text:
@@ -142,7 +142,7 @@ def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> It
 
 
 def _documents(source: Input, text_field: str) -> Iterator[bytes]:
-    """Texts of the train split of a part set."""
+    """Yield the texts of a part set's train split."""
     import pyarrow.compute as pc
 
     assert source.set is not None
@@ -156,7 +156,7 @@ def _documents(source: Input, text_field: str) -> Iterator[bytes]:
 
 
 def _rows(source: Input, text_field: str) -> Iterator[bytes]:
-    """Texts of a Parquet file; a null is a failed record."""
+    """Yield the texts of a Parquet file; a null is a failed record."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -172,7 +172,7 @@ def _rows(source: Input, text_field: str) -> Iterator[bytes]:
             if text_field not in file.schema_arrow.names:
                 known = ", ".join(file.schema_arrow.names[:9])
                 raise InputError(
-                    f"'{source.url}' has no column '{text_field}'", f"its columns: {known}", "see --text-field"
+                    f"'{source.url}' has no column '{text_field}'", f"its columns: {known}", "set --text-field"
                 )
             type_ = file.schema_arrow.field(text_field).type
             value = type_.value_type if pa.types.is_dictionary(type_) else type_
@@ -190,7 +190,7 @@ def _rows(source: Input, text_field: str) -> Iterator[bytes]:
 
 
 def _lines(source: Input, text_field: str) -> Iterator[bytes]:
-    """Texts of JSON lines; a line without one is a failed record."""
+    """Yield the texts of JSON lines; a line without a text is a failed record."""
     with opened(source.url) as file:
         while line := file.readline(MAX_LINE_BYTES):
             if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):

@@ -1,14 +1,14 @@
-"""How well a tokenizer suits a text: the figures people compare tokenizers by, exact, several tokenizers side by side.
+"""Measures for comparing tokenizers on the same texts, all computed exactly.
 
-bytes per token     compression; characters per token the same in characters
-tokens per word     "fertility"; a word is what lies between white space (Unicode's White_Space)
+bytes per token     compression; also in characters per token
+tokens per word     "fertility"; words are separated by white space (Unicode's White_Space)
 whole words         share of words inside which no token ends
-Rényi efficiency    Zouhar et al. 2023 (arXiv:2306.16842), eq. 4 and section 4.3: H_alpha / log |V|, alpha = 2.5, where |V|
-                    counts the ids that text can give (special tokens and unused ids are none)
-vocabulary use      share of those ids that occur; ids that never do; ids that occur seldom, which a model trained on such
-                    text would hardly have met (what Land & Bartolo 2024, arXiv:2405.05417, find in models' embeddings)
-parity              tokens per character and per byte of a language against those of a reference language; for parallel texts
-                    the ratio of tokens is the premium of Petrov et al. 2023 (arXiv:2305.15425), section 3
+Rényi efficiency    Zouhar et al. 2023 (arXiv:2306.16842), eq. 4 and section 4.3: H_alpha / log |V|, alpha = 2.5, where
+                    |V| is the number of ids that text can produce (without special tokens and unused ids)
+vocabulary use      share of those ids that occur; ids that never occur; ids that occur seldom, which a model trained
+                    on such text hardly sees (Land & Bartolo 2024, arXiv:2405.05417, find them in models' embeddings)
+parity              tokens per character and per byte of a language, divided by those of a reference language; for
+                    parallel texts the ratio of tokens is the premium of Petrov et al. 2023 (arXiv:2305.15425), sec. 3
 
 Texts are read once, a few megabytes at a time; counts have 64 bits.
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from webtext.tokenizer.tokenizer import Tokenizer
 
 ALPHA = 2.5  # Zouhar et al. 2023, section 4.3: the value that correlates best with translation quality
-SELDOM = 10  # occurrences; below, an id looks under-trained
+SELDOM = 10  # occurrences; an id with fewer looks under-trained
 _BATCH_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
 class Totals:
-    """What was counted over some texts; `n_tokens` and `n_whole_words` depend on the tokenizer."""
+    """Counts over some texts; `n_tokens` and `n_whole_words` depend on the tokenizer."""
 
     n_bytes: int = 0
     n_characters: int = 0
@@ -45,17 +45,17 @@ class Totals:
 
     @property
     def bytes_per_token(self) -> float:
-        """How many bytes of text a token stands for."""
+        """Average number of bytes per token."""
         return _ratio(self.n_bytes, self.n_tokens)
 
     @property
     def characters_per_token(self) -> float:
-        """How many characters of text a token stands for."""
+        """Average number of characters per token."""
         return _ratio(self.n_characters, self.n_tokens)
 
     @property
     def tokens_per_word(self) -> float:
-        """All tokens, those of white space included, over all words."""
+        """Number of tokens, including those of white space, divided by the number of words."""
         return _ratio(self.n_tokens, self.n_words)
 
     @property
@@ -64,19 +64,19 @@ class Totals:
         return _ratio(self.n_whole_words, self.n_words)
 
     def to_json(self) -> dict[str, Any]:
-        """Counts and ratios as plain values; a ratio over nothing is null."""
+        """Return counts and ratios as plain values; a ratio with a zero denominator is null."""
         ratios = ("bytes_per_token", "characters_per_token", "tokens_per_word", "whole_word_ratio")
         return asdict(self) | {name: _json(getattr(self, name)) for name in ratios}
 
     def add(self, other: Totals) -> None:
-        """Count other texts too."""
+        """Add the counts of other texts."""
         for name, n in asdict(other).items():
             setattr(self, name, getattr(self, name) + n)
 
 
 @dataclass(slots=True)
 class Score:
-    """What one tokenizer made of the texts; `counts[id]` are occurrences, int64."""
+    """One tokenizer's results on the texts; `counts[id]` is the number of occurrences of an id (int64)."""
 
     tokenizer: Tokenizer
     counts: NDArray[np.int64]
@@ -84,7 +84,7 @@ class Score:
     languages: dict[str, Totals] = field(default_factory=dict)
 
     def text_ids(self) -> NDArray[np.int64]:
-        """Ids that are tokens of text: neither special nor unused."""
+        """Return the ids that text can produce: neither special nor unused."""
         import numpy as np
 
         tokens = self.tokenizer._vocabulary.tokens
@@ -92,11 +92,11 @@ class Score:
 
     @property
     def renyi_efficiency(self) -> float:
-        """H_alpha of the distribution of tokens over its maximum, in [0, 1]."""
+        """H_alpha of the token distribution, divided by its maximum; in [0, 1]."""
         return _ratio(renyi_entropy(self.counts), math.log(len(self.text_ids())))
 
     def vocabulary(self, seldom: int = SELDOM) -> dict[str, Any]:
-        """Use of the vocabulary: `used_ratio`, and ids that occur never and fewer than `seldom` times, smallest first."""
+        """Return `used_ratio`, and the ids that occur never, or fewer than `seldom` times, in ascending order."""
         ids = self.text_ids()
         counts = self.counts[ids]
         return {
@@ -107,7 +107,7 @@ class Score:
         }
 
     def parity(self, reference: str) -> dict[str, dict[str, float | None]]:
-        """Tokens per character and per byte of each language, over those of the reference language."""
+        """Return each language's tokens per character and per byte, divided by the reference language's."""
         base = self.languages[reference]
         return {
             language: {
@@ -121,7 +121,7 @@ class Score:
 def score(
     tokenizers: Sequence[Tokenizer], texts: Iterable[tuple[str | None, Text]], threads: int | None = None
 ) -> list[Score]:
-    """The measures of each tokenizer over texts with the name of their language, or None. Threads change nothing.
+    """Measure each tokenizer on pairs (language or None, text). The result doesn't depend on the number of threads.
 
     >>> from webtext.tokenizer import Tokenizer
     >>> (result,) = score([Tokenizer.train(["low low"], vocab_size=260)], [("en", "low lower")])
@@ -154,7 +154,7 @@ def score(
 
 
 def renyi_entropy(counts: NDArray[np.int64], alpha: float = ALPHA) -> float:
-    """Rényi's entropy in nats: log(sum of p^alpha) / (1 - alpha); NaN of no counts.
+    """Return Rényi's entropy in nats: log(sum of p^alpha) / (1 - alpha); NaN if all counts are 0.
 
     >>> import numpy
     >>> round(math.exp(renyi_entropy(numpy.array([7, 0, 7, 7]))), 9)
@@ -167,9 +167,9 @@ def renyi_entropy(counts: NDArray[np.int64], alpha: float = ALPHA) -> float:
 
 
 def words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the words of the texts data[offsets[i]:offsets[i+1]] begin and end, in bytes.
+    """Return the byte offsets where the words of the texts data[offsets[i]:offsets[i+1]] begin and end.
 
-    White space has up to three bytes in UTF-8; each is looked for at every place at once.
+    A white-space character has up to three bytes in UTF-8; each byte is compared at all positions at once.
     """
     import numpy as np
 
@@ -194,7 +194,7 @@ def words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple[NDArray[
 
 
 def _batches(texts: Iterable[tuple[str | None, Text]]) -> Iterator[tuple[str | None, list[bytes]]]:
-    """Texts of one language, some megabytes together."""
+    """Group texts by language into batches; all batches yielded together have a few megabytes."""
     waiting: dict[str | None, list[bytes]] = {}
     n_bytes = 0
     for language, text in texts:

@@ -1,4 +1,4 @@
-"""Where in the text the bytes of each token stand, in bytes or in characters."""
+"""Offsets of tokens in their text, in bytes or in characters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ Unit = Literal["characters", "bytes"]
 
 
 def token_offsets(text: Text, n_bytes: NDArray[Any], unit: Unit) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Start and end of each token of `text`, given the bytes each has; linear, no Python object per token.
+    """Return start and end of each token of `text` (two int64 arrays), given `n_bytes` of each token.
 
-    Tokens that share a character have the same offsets for it, as in HF tokenizers. Characters are those of
-    `text[start:end]` for a str; for bytes those of `text.decode("utf-8", "surrogateescape")`, so a byte that is no UTF-8
-    counts as one. Bytes are those of the text, for a str of its UTF-8.
+    Takes linear time and creates no Python object per token. Tokens that share a character have the same offsets for
+    it, as in HF tokenizers. Characters of a str are counted as in `text[start:end]`, characters of bytes as in
+    `text.decode("utf-8", "surrogateescape")`, so an invalid byte counts as one. Bytes of a str are counted in its
+    UTF-8.
     """
     import numpy as np
 
@@ -39,7 +40,7 @@ def token_offsets(text: Text, n_bytes: NDArray[Any], unit: Unit) -> tuple[NDArra
 
 
 def _begins_character(data: bytes) -> NDArray[np.bool_]:
-    """For every byte whether a character begins there."""
+    """Return for each byte whether a character begins there."""
     import numpy as np
 
     try:
@@ -48,7 +49,7 @@ def _begins_character(data: bytes) -> NDArray[np.bool_]:
         characters = data.decode("utf-8", "surrogateescape")
         codes = np.frombuffer(characters.encode("utf-32-le", "surrogatepass"), np.uint32)
         n_bytes = 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
-        n_bytes[(codes >= 0xDC80) & (codes <= 0xDCFF)] = 1  # a byte that is no UTF-8
+        n_bytes[(codes >= 0xDC80) & (codes <= 0xDCFF)] = 1  # an invalid byte
         begins = np.zeros(len(data), np.bool_)
         begins[np.cumsum(n_bytes) - n_bytes] = True
         return begins

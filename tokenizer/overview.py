@@ -1,4 +1,4 @@
-"""What a tokenizer is, at a glance: size, pattern, Unicode version, rules, special tokens, what is odd about it."""
+"""Summary of a tokenizer: size, pattern, Unicode version, merge rule, special tokens and oddities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_SHOWN = 60
 
 
 def overview(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Everything as plain values; takes about as long as loading did."""
+    """Return all properties as plain values; takes about as long as loading the tokenizer."""
     vocabulary = tokenizer._vocabulary
     ids = sorted(range(len(vocabulary.tokens)), key=lambda id_: (-len(vocabulary.tokens[id_]), id_))
     return {
@@ -41,7 +41,7 @@ def overview(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def facts(tokenizer: Tokenizer) -> dict[str, str]:
-    """The little that a name tag tells, for people and safe to print."""
+    """Return the main properties as strings that are safe to print, for `repr` and HTML."""
     specials = sorted(tokenizer.special_tokens.items(), key=lambda item: item[1])
     named = ", ".join(f"{safe(name)} {id_}" for name, id_ in specials[:_N_ON_A_TAG])
     more = f" and {len(specials) - _N_ON_A_TAG:,} more" if len(specials) > _N_ON_A_TAG else ""
@@ -55,9 +55,9 @@ def facts(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def overview_text(found: dict[str, Any]) -> str:
-    """The same for people."""
+    """Format the result of `overview` as text."""
     rules = {"ranks": "any two tokens that join to a token, smallest id first", "merges": "a list, earliest first"}
-    whole = "; a piece that is a token is taken whole" if found["whole_pieces"] else ""
+    whole = "; a piece that is a token isn't merged" if found["whole_pieces"] else ""
     specials = sorted(found["special_tokens"].items(), key=lambda item: item[1])
     rows = [
         ("size", f"{found['vocab_size']:,} ids: {found['n_text_tokens']:,} tokens of text, {len(specials):,} special"),
@@ -82,7 +82,7 @@ def overview_text(found: dict[str, Any]) -> str:
 
 
 def safe(text: str) -> str:
-    """A name or a pattern on one line, spaces left as they are."""
+    """Escape a name or a pattern for one line of output, but keep spaces."""
     return shown_bytes(text.encode()).replace("␣", " ").replace("\\\\", "\\")
 
 

@@ -1,14 +1,14 @@
-r"""Which regular expressions may cut text: those whose matching cannot take exponential time, found without running them.
+r"""Static check that rejects regular expressions whose matching could take exponential time.
 
-A backtracking matcher tries every way in which an expression can match. The ways multiply where a part that can match in
-several ways is repeated, as in `(a|aa)+$` or `(\w+)*x`. So such a part may be repeated only where the matcher never
-returns into it: `(?:...)++`, `(?>...)`. Elsewhere the ways of parts in a row are multiplied and limited; a part repeated
-without a bound counts as a power of the text's length instead. Recursion, back-references, conditions and fuzzy matching
-are rejected.
+A backtracking matcher tries every way in which an expression can match. The ways multiply if a part that can match in
+several ways is repeated, as in `(a|aa)+$` or `(\w+)*x`. So such a part may be repeated only if the matcher never
+backtracks into it: `(?:...)++`, `(?>...)`. Otherwise the ways of consecutive parts are multiplied and limited; an
+unbounded repetition counts as a power of the text's length instead. Recursion, back-references, conditions and fuzzy
+matching are rejected.
 
-What remains is polynomial: at each place of a text at most MAX_WAYS times the third power of the longest run that a part
-matches; with one repetition, as in `\s+$`, its square over a whole text. The published patterns need two in a row, whose
-second always matches, so that they are linear.
+Accepted expressions take polynomial time: at each position at most MAX_WAYS times the third power of the longest run
+that a part matches. One unbounded repetition, as in `\s+$`, takes quadratic time over a text. The published patterns
+have two in a row, the second of which always matches, so they are linear.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from webtext.base.errors import ConfigError
 
 MAX_CHARACTERS = 10_000
-"""The longest in use have about 500."""
+"""The longest patterns in use have about 500."""
 MAX_SIZE = 100_000
-"""Parts, with what {n} repeats counted n times: the `regex` module unrolls them."""
+"""Number of parts; the operand of {n} counts n times, because the `regex` module unrolls it."""
 MAX_WAYS = 10_000
 MAX_UNBOUNDED = 3
 MAX_DEPTH = 50
@@ -39,7 +39,7 @@ _TOKEN = re.compile(
 
 @dataclass(slots=True)
 class _Part:
-    """In how many ways a part can match, apart from its unbounded repetitions, how many those are, and its size."""
+    """A part's number of ways to match (without unbounded repetitions), its unbounded repetitions, and its size."""
 
     ways: int = 1
     unbounded: int = 0
@@ -54,7 +54,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Group:
-    """A group that is open: the branches before the last, and of that the parts before the last and the last."""
+    """An open group: its completed branches, and in the current branch the parts before the last, and the last."""
 
     is_atomic: bool = False
     branches: _Part | None = None
@@ -73,7 +73,7 @@ class _Group:
 
 
 def check_pattern(pattern: str) -> None:
-    """ConfigError for an expression that could take exponential time or that is too large; it need not be a valid one."""
+    """Raise ConfigError for an expression that could take exponential time or is too large. It may be invalid."""
     if len(pattern) > MAX_CHARACTERS:
         raise ConfigError(f"the pattern has {len(pattern):,} characters", f"expected at most {MAX_CHARACTERS:,}")
     groups = [_Group()]
@@ -83,13 +83,13 @@ def check_pattern(pattern: str) -> None:
                 raise _refused(
                     pattern,
                     token,
-                    "uses what may not be used",
+                    "uses syntax that isn't allowed",
                     "escape a literal brace; leave out recursion and references",
                 )
             case "open":
                 groups.append(_Group(is_atomic=token["kind"] in (">", "=", "!", "<=", "<!")))
                 if len(groups) > MAX_DEPTH:
-                    raise _refused(pattern, token, "nests too deep", f"expected at most {MAX_DEPTH} levels")
+                    raise _refused(pattern, token, "nests too deeply", f"expected at most {MAX_DEPTH} levels")
             case "close" if len(groups) > 1:
                 _close(pattern, token, groups)
             case "branch":
@@ -111,7 +111,7 @@ def _close(pattern: str, token: re.Match[str], groups: list[_Group]) -> None:
 
 
 def _repeated(pattern: str, token: re.Match[str], part: _Part) -> _Part:
-    """The part with a quantifier behind it."""
+    """Return the part with a quantifier applied to it."""
     simple = {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}.get(token["repeat"])
     least = simple[0] if simple else int(token["least"][:9] or 0)
     most = (
@@ -120,7 +120,7 @@ def _repeated(pattern: str, token: re.Match[str], part: _Part) -> _Part:
     size = part.size * max(1, least, 0 if most == math.inf else int(most))
     is_possessive = token["mode"] == "+"
     if most > 1 and (part.ways > 1 or part.unbounded) and not (is_possessive and least <= 1):
-        remedy = "repeat it possessively: (?:...)++, or make all inside possessive: a++"
+        remedy = "repeat it possessively: (?:...)++, or make everything inside possessive: a++"
         raise _refused(pattern, token, "repeats a part that can match in several ways", remedy)
     if is_possessive or least == most:
         return _Part(1 if is_possessive else part.ways, 0 if is_possessive else part.unbounded, size)
@@ -136,4 +136,4 @@ def _check_limits(pattern: str, token: re.Match[str] | None, part: _Part) -> Non
 
 def _refused(pattern: str, token: re.Match[str] | None, problem: str, remedy: str) -> ConfigError:
     place = f": {token.group()[:20]!r} (character {token.start() + 1})" if token else ""
-    return ConfigError(f"the pattern {pattern[:60]!r} {problem}{place}", "some text could take it forever", remedy)
+    return ConfigError(f"the pattern {pattern[:60]!r} {problem}{place}", "on some texts it could take forever", remedy)

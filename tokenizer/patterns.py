@@ -1,10 +1,10 @@
-r"""How text is cut into pieces before any merge: rules by name, other rules by regular expression.
+r"""Patterns that cut text into pieces before any merge: named patterns and regular expressions.
 
-GPT-2's rule ("Language Models are Unsupervised Multitask Learners", section 2.2): no merge crosses a character category,
-except over one leading space. The categories are letters, numbers, white space and everything else; which character
-belongs to which is decided by tables of one Unicode version, so that pieces never change with a library. Named rules are
-scanned by hand in `native/`; here each is also a regular expression for the `regex` module, in which `pinned_regex.py`
-spells the categories out. So it does with any other expression, where it can.
+GPT-2's rule ("Language Models are Unsupervised Multitask Learners", section 2.2): no merge crosses a character
+category, except over one leading space. The categories are letters, numbers, white space and everything else. Tables of
+one Unicode version decide which category a character has, so pieces don't change when a library is updated. Named
+patterns have hand-written scanners in `native/`. Here each of them is also a regular expression for the `regex` module.
+In these, and where possible in any other expression, `pinned_regex.py` replaces the categories by ranges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from webtext.tokenizer.pattern_limits import check_pattern
 from webtext.tokenizer.pinned_regex import PINNED, pinned
 
 UNICODE_VERSION = _bpe.UNICODE_VERSION
-"""The version that tiktoken 0.14 and HF tokenizers 0.23 know."""
+"""The version that tiktoken 0.14 and HF tokenizers 0.23 use."""
 
 GPT2 = "gpt2"
 
@@ -30,7 +30,7 @@ CL100K_REGEX = (
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
     r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
 )
-"""tiktoken 0.14's. White space at the end of a text is one piece, which sets it apart from LLAMA3_REGEX."""
+"""The expression in tiktoken 0.14. Unlike with LLAMA3_REGEX, white space at the end of a text is one piece."""
 
 _CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 LLAMA3_REGEX = (
@@ -52,7 +52,7 @@ REGEXES = {
     "llama3": LLAMA3_REGEX,
     "qwen2": QWEN2_REGEX,
 }
-"""The named rules. qwen2 is also that of Qwen 2.5 and 3."""
+"""The named patterns. Qwen 2.5 and 3 also use qwen2."""
 
 ALIASES = {"r50k": GPT2, "p50k": GPT2}
 
@@ -65,9 +65,9 @@ _SPELLINGS = {regex: name for name, regex in REGEXES.items()} | {
 
 
 def pattern_name(pattern: str) -> str:
-    """The name of a rule, given by name or in any spelling known, else the regular expression itself.
+    """Return the name of a pattern given by name or by a known spelling of its expression, or the expression itself.
 
-    ConfigError when it is none.
+    Raises ConfigError if it isn't a valid expression.
 
     >>> pattern_name(GPT2_REGEX), pattern_name("r50k")
     ('gpt2', 'gpt2')
@@ -81,15 +81,16 @@ def pattern_name(pattern: str) -> str:
 
 
 def is_native(pattern: str) -> bool:
-    """Whether a pattern (as `pattern_name` gives it) has a scanner in `native/`."""
+    """Return whether a pattern (as returned by `pattern_name`) has a scanner in `native/`."""
     return pattern in REGEXES
 
 
 def checked_version(pattern: str, version: str = UNICODE_VERSION) -> str:
-    r"""The Unicode version that decides the categories of a pattern (as `pattern_name` gives it): the one asked for.
+    r"""Return the Unicode version that decides the categories of a pattern (as returned by `pattern_name`).
 
-    An expression that asks for more than the tables hold (`\w`, scripts) goes by the `regex` module, whose version is then
-    the answer. ConfigError for a version without tables, or for another than the default with such an expression.
+    This is `version`, unless the expression uses classes that our tables don't contain (`\w`, scripts). Then the
+    `regex` module's tables decide, and its version is returned. Raises ConfigError for a version without tables, and
+    for a version other than the default with such an expression.
 
     >>> checked_version("gpt2"), checked_version(r"\p{L}+", "15.1.0")
     ('16.0.0', '15.1.0')
@@ -104,33 +105,33 @@ def checked_version(pattern: str, version: str = UNICODE_VERSION) -> str:
 
     if version != UNICODE_VERSION and not version.startswith("regex "):
         raise ConfigError(
-            f"the pattern {pattern[:60]!r} asks for more than the tables of Unicode {version} hold",
-            f"leave out unicode_version, or use no more than {PINNED}",
+            f"the pattern {pattern[:60]!r} uses classes that the tables of Unicode {version} don't contain",
+            f"leave out unicode_version, or use only {PINNED}",
         )
     return f"regex {regex.__version__}"
 
 
 @functools.cache
 def compiled(pattern: str, version: str = UNICODE_VERSION) -> Any:
-    """The pattern for the `regex` module, its categories spelled out where they can be; ConfigError when it is no regex."""
+    """Return the pattern compiled by the `regex` module, pinned to the version where possible, or raise ConfigError."""
     import regex
 
     expression = REGEXES.get(pattern, pattern)
     if pattern not in REGEXES:
         check_pattern(pattern)
     try:
-        regex.compile(expression)  # so that an error shows the pattern as it was given
+        regex.compile(expression)  # so that an error quotes the pattern as the user wrote it
         spelled = pinned(expression, version) if version in _bpe.UNICODE_VERSIONS else None
         return regex.compile(spelled or expression)
     except regex.error as error:
         raise ConfigError(
             f"the pattern {pattern!r} is neither a name nor a regular expression: {error}",
-            f"give one of {', '.join([*REGEXES, *ALIASES])}, or an expression of the `regex` module",
+            f"expected one of {', '.join([*REGEXES, *ALIASES])}, or an expression of the `regex` module",
         ) from None
 
 
 def cut(pattern: str, text: str, version: str = UNICODE_VERSION) -> Iterator[str]:
-    """The pieces of a text, which joined are the text again: what the pattern does not match is a piece of its own."""
+    """Yield the pieces of a text; text between two matches is a piece of its own, so the joined pieces are the text."""
     start = 0
     for match in compiled(pattern, version).finditer(text):
         if match.start() > start:

@@ -1,9 +1,9 @@
-"""Tables of pieces with their tokens, beside a tokenizer's file: a text is encoded the first time nearly as fast as later.
+"""Tables of pieces and their tokens, stored next to a tokenizer's file, so that the first text is encoded fast, too.
 
-`tokenizer.json` has `tokenizer.pieces` beside it, `gpt2.tiktoken` has `gpt2.pieces`, and a folder holds
-`tokenizer.pieces`. Processes and threads share one by mapping it. It holds the most frequent pieces of the texts that were
-counted when the tokenizer was trained, or else the tokens that are pieces themselves; never what is encoded later. It
-changes no id: a table made for another tokenizer, or a damaged one, is not used, and a warning says so.
+`tokenizer.json` has `tokenizer.pieces` next to it, `gpt2.tiktoken` has `gpt2.pieces`, and a folder contains
+`tokenizer.pieces`. Processes and threads share a table by mapping it. It contains the most frequent pieces of the texts
+that the tokenizer was trained on, or else the tokens that are pieces themselves; texts encoded later add nothing to it.
+A table changes no ids. One that is damaged or was made for another tokenizer is ignored with a warning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from webtext.tokenizer import _bpe
 
 MOST_PIECES = 1 << 17
-"""As many of the counted pieces as are worth their memory, 8 MiB."""
+"""Pieces per table, which then takes 8 MiB; more aren't worth their memory."""
 
 _SUFFIX = ".pieces"
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def path_beside(tokenizer: str | os.PathLike[str]) -> str:
-    """Where the table of a tokenizer's file or folder lies.
+    """Return the path of the table that belongs to a tokenizer's file or folder.
 
     >>> path_beside("build/tokenizer.json"), path_beside("gpt2.tiktoken"), path_beside("gpt2")
     ('build/tokenizer.pieces', 'gpt2.pieces', 'gpt2/tokenizer.pieces')
@@ -42,7 +42,7 @@ def path_beside(tokenizer: str | os.PathLike[str]) -> str:
 
 
 def write(native: _bpe.Bpe, salt: str, path: str, pieces: Iterable[bytes] | None = None) -> None:
-    """Write the table: of `pieces`, the first most welcome, or of the vocabulary's own."""
+    """Write a table of `pieces` (most important first), or of the vocabulary's own pieces."""
     folder, name = _split(path)
     folder.write_bytes(name, native.piece_file(salt, None if pieces is None else list(pieces)))
 
@@ -54,20 +54,20 @@ def remove(path: str) -> None:
 
 
 def use(native: _bpe.Bpe, salt: str, path: str) -> bool:
-    """Map the table at `path` if there is one (from a URL it is read); whether it is used."""
+    """Map the table at `path` if there is one (a URL is read instead); return whether it is used."""
     try:
         table = _mapped(path)
         if table is not None:
             native.use_piece_file(table, salt)
     except (WebtextError, OSError, ValueError) as error:
         reason = error.lines[0] if isinstance(error, WebtextError) else str(error)
-        logger.warning("'%s' is not used: %s; save the tokenizer with pieces=True again", path, reason)
+        logger.warning("'%s' is not used: %s; save the tokenizer again with pieces=True", path, reason)
         return False
     return table is not None
 
 
 def _mapped(path: str) -> mmap.mmap | bytes | None:
-    """The table's bytes; None when there is none, or an empty one."""
+    """Return the table's bytes; None if the file is missing or empty."""
     folder, name = _split(path)
     if not folder.exists(name):
         return None

@@ -1,8 +1,8 @@
-r"""Regular expressions whose meaning no library changes: `\p{L}` and its like spelled out as ranges of one Unicode version.
+r"""Pin a regular expression to one Unicode version by replacing classes such as `\p{L}` with ranges of code points.
 
-What is spelled out: `\p` and `\P` of the categories in PINNED, `\s` and `\S` (the 25 characters of White_Space, as in
-tiktoken and HF tokenizers; the `regex` module adds U+001C to U+001F), `\d` and `\D` (Nd). An expression that uses anything
-else that depends on Unicode tables is left to the `regex` module whole.
+Replaced are `\p` and `\P` of the categories in PINNED, `\s` and `\S` (the 25 characters of White_Space, as in tiktoken
+and HF tokenizers; the `regex` module adds U+001C to U+001F), and `\d` and `\D` (Nd). An expression that uses anything
+else that depends on Unicode tables is not changed at all: the `regex` module's own tables decide.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CATEGORIES = {"L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "Nd", "P", "S", "spa
 _SHORT = {"s": "space", "d": "Nd"}
 _HARMLESS_FLAGS = set("ims-")
 _CATEGORY = r"\\[pP]\{(?P<caret>\^?)(?P<category>\w+)\}|\\[pP](?P<letter>[A-Z])|\\(?P<short>[sSdD])"
-_ESCAPE = r"\\(?:[nrtvfaAZzGK0-9xuU]|[^\w\s])"  # means the same in every version
+_ESCAPE = r"\\(?:[nrtvfaAZzGK0-9xuU]|[^\w\s])"  # has the same meaning in every Unicode version
 _MEMBER = re.compile(rf"{_CATEGORY}|{_ESCAPE}|(?P<unknown>\\|\[:\^?\w+:\])|.", re.DOTALL)
 _TOKEN = re.compile(
     rf"(?P<set>\[\^?)(?P<members>\]?(?:\\.|\[:\^?\w+:\]|[^]\\])*)\]|{_CATEGORY}|{_ESCAPE}"
@@ -29,12 +29,12 @@ _TOKEN = re.compile(
 
 @functools.cache
 def pinned(pattern: str, version: str) -> str | None:
-    r"""The expression with its categories spelled out; None where it uses others, or ignores their case.
+    r"""Return the expression with its categories as ranges; None if it uses other categories or ignores their case.
 
     >>> print(pinned(r"[\p{N}x]+", "16.0.0")[:23])
     [\U00000030-\U00000039\
     """
-    ignores_case = [False]  # of each group that is open
+    ignores_case = [False]  # one entry per open group
     written: list[str] = []
     for token in _TOKEN.finditer(pattern):
         spelled = _spelled_set(token, version) if token["set"] else _spelled(token, version, in_set=False)
@@ -45,7 +45,7 @@ def pinned(pattern: str, version: str) -> str | None:
 
 
 def _follow(ignores_case: list[bool], token: re.Match[str]) -> bool:
-    """Note the groups that a token opens or closes; False when it sets a flag that changes what categories mean."""
+    """Track groups that a token opens or closes; return False if it sets a flag that changes what categories mean."""
     if token["bracket"] == "(":
         ignores_case.append(ignores_case[-1])
     elif token["bracket"] == ")":
@@ -64,13 +64,13 @@ def _follow(ignores_case: list[bool], token: re.Match[str]) -> bool:
 
 
 def _spelled_set(token: re.Match[str], version: str) -> str | None:
-    """A set in brackets with the categories in it as ranges."""
+    """Return a set in brackets with its categories replaced by ranges."""
     members = [_spelled(member, version, in_set=True) for member in _MEMBER.finditer(token["members"])]
     return None if None in members else f"{token['set']}{''.join(map(str, members))}]"
 
 
 def _spelled(token: re.Match[str], version: str, in_set: bool) -> str | None:
-    """A token as it stands, a category as ranges or as a set of them, None for what has no table."""
+    """Return a category as ranges (in brackets outside a set), any other token unchanged; None without a table."""
     category = token["category"] or token["letter"] or _SHORT.get((token["short"] or "").lower())
     if category is None:
         return None if token["unknown"] else token.group()

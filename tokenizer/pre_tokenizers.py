@@ -1,9 +1,10 @@
-r"""The part of a tokenizer.json that cuts text: Hugging Face's pre-tokenizers for our patterns, and back.
+r"""Translation between our patterns and Hugging Face's pre-tokenizers, the part of a tokenizer.json that cuts text.
 
-Their regular expressions are Oniguruma's (Ruby syntax), ours the `regex` module's. What is written alike and means
-something else is translated, both ways: `\p{N}{1,3}+` is a possessive interval here and a repeated one there; `^` and `$`
-are the ends of the text here and of a line there; `\Z` is the very end here and may precede a last "\n" there, where the
-very end is `\z`. The classes of rare characters (`\w` of "²", letters of the newest Unicode) still differ: findings.py.
+Their regular expressions use Oniguruma (Ruby syntax), ours the `regex` module. Syntax with a different meaning is
+translated both ways. `\p{N}{1,3}+` is a possessive interval here and a repeated interval there; `^` and `$` match at
+the ends of the text here and at the ends of a line there; `\Z` is the very end here but can precede a final "\n" there,
+where the very end is `\z`. Classes of rare characters (`\w` of "²", letters of the newest Unicode) still differ:
+findings.py.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _PARTS = re.compile(
 _REPEATED = "(?:{})+"
 _ANY_NUMBER = re.compile(
     r"\{(?:(?P<one>1)(?:,\d*)?|0,|0?,[1-9]\d*)\}\+"
-)  # what is repeated `{1,3}` times is repeated `+` times
+)  # `{1,3}` times, repeated, is the same as `+` times
 _TO_ONIGURUMA = {"^": r"\A", "$": r"(?=\n?\z)", r"\Z": r"\z"}
 _FROM_ONIGURUMA = {"^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", r"\Z": r"(?=\n?\Z)", r"\z": r"\Z"}
 
 
 def byte_level(use_regex: bool) -> dict[str, Any]:
-    """Bytes as GPT-2's characters, and with `use_regex` its pattern before that."""
+    """Return the step that writes bytes as GPT-2's characters, and with `use_regex` first cuts by GPT-2's pattern."""
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
 
 def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
-    """What cuts as `pattern` (a name or a regular expression of the `regex` module) does."""
+    """Return the pre-tokenizer equivalent to `pattern` (a name or a regular expression of the `regex` module)."""
     if pattern == GPT2:
         return byte_level(use_regex=True)
     regex = _translated(REGEXES.get(pattern, pattern), "(?>{})", _TO_ONIGURUMA)
@@ -45,7 +46,7 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
 
 
 def pattern_of(pre_tokenizer: Any, place: str) -> str:
-    """The pattern that a pre-tokenizer cuts by: a name where it is known, else a regular expression."""
+    """Return the pattern of a pre-tokenizer: a name if it is a known one, else a regular expression."""
     match _steps(pre_tokenizer):
         case [{"type": "ByteLevel", "add_prefix_space": False} as step] if step.get("use_regex", True):
             return GPT2
@@ -54,7 +55,7 @@ def pattern_of(pre_tokenizer: Any, place: str) -> str:
             {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
         ] if (keeps := _keeps(split)) is not None:
             pattern = _pattern(regex, place)
-            if keeps == "all" or is_native(pattern):  # what a named pattern matches is everything
+            if keeps == "all" or is_native(pattern):  # a named pattern matches all of a text
                 return pattern
     raise InputError(
         f"'{place}' has a pre-tokenizer that cannot be read: {str(pre_tokenizer)[:80]}",
@@ -70,9 +71,9 @@ def _steps(pre_tokenizer: Any) -> list[Any]:
 
 
 def _keeps(split: Mapping[str, Any]) -> str | None:
-    """What of a text a Split leaves as pieces: 'all', 'matches', or None for what is no cutting by pattern alone."""
+    """Return which parts of a text a Split keeps as pieces: 'all' or 'matches'; None if it does more than cut."""
     match split:
-        case {"behavior": "Isolated"}:  # inverted or not: matches and what lies between them are pieces
+        case {"behavior": "Isolated"}:  # inverted or not: matches and the text between them are pieces
             return "all"
         case {"behavior": "Removed", "invert": True}:
             return "matches"
@@ -80,13 +81,13 @@ def _keeps(split: Mapping[str, Any]) -> str | None:
 
 
 def _pattern(regex: str, place: str) -> str:
-    """The pattern that means for us what `regex` means for Oniguruma."""
-    if len(regex) > MAX_CHARACTERS:  # before anything reads it; the rest is checked by `pattern_name`
-        raise InputError(f"'{place}' has a pattern of {len(regex):,} characters", "name a tokenizer file")
+    """Return the pattern for our libraries that is equivalent to `regex` in Oniguruma."""
+    if len(regex) > MAX_CHARACTERS:  # before anything parses it; `pattern_name` checks the rest
+        raise InputError(f"'{place}' has a pattern of {len(regex):,} characters", "expected a tokenizer file")
     try:
         translated = _translated(regex, _REPEATED, _FROM_ONIGURUMA)
         repeats = _translated(regex, _REPEATED, {}) != regex
-        if regex in REGEXES or regex in ALIASES:  # an expression that happens to spell a name
+        if regex in REGEXES or regex in ALIASES:  # an expression that happens to equal a pattern's name
             return f"(?:{regex})"
         if not repeats and is_native(name := pattern_name(regex)):
             return name
@@ -100,15 +101,15 @@ def _pattern(regex: str, place: str) -> str:
 
 @functools.cache
 def _as_written() -> dict[str, str]:
-    """The named patterns by what is written for them; other libraries leave our own field out when they save."""
+    """Return the named patterns by the expression that we write: other libraries drop our own field when they save."""
     return {_translated(regex, "(?>{})", _TO_ONIGURUMA): name for name, regex in REGEXES.items()}
 
 
 def _translated(regex: str, interval: str, anchors: Mapping[str, str]) -> str:
-    """The expression with `interval` around what a `{m,n}+` repeats, and its anchors replaced."""
+    """Return the expression with `interval` applied to each `{m,n}+` and its operand, and with anchors replaced."""
     parts: list[str] = []
     opened: list[int] = []
-    atom = 0  # where in `parts` begins what a quantifier would repeat
+    atom = 0  # index in `parts` where the operand of a following quantifier begins
     for found in _PARTS.finditer(regex):
         part = found.group()
         match found.lastgroup:

@@ -1,7 +1,8 @@
-"""The whole of byte-level BPE in a page of Python: train, encode, decode. Slow, and equal to the C++ in every result.
+"""A readable reference implementation of byte-level BPE: train, encode, decode. Slow; the C++ returns equal results.
 
-Read this to know what `native/` does. Byte-pair encoding: Sennrich et al. 2016 (arXiv:1508.07909), algorithm 1; over
-bytes: GPT-2 paper, section 2.2. The tie-break and the order of the bytes are those of HF tokenizers' BpeTrainer.
+Read this file to learn what `native/` does. Byte-pair encoding is algorithm 1 of Sennrich et al. 2016
+(arXiv:1508.07909); the GPT-2 paper, section 2.2, applies it to bytes. Ties are broken, and bytes ordered, as in HF
+tokenizers' BpeTrainer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def train_merges(
     max_token_length: float = math.inf,
     base: Vocabulary | None = None,
 ) -> list[Pair]:
-    """Count the pieces of the texts and merge their bytes, or the tokens that the base gives."""
+    """Count the pieces of the texts, encode them with `base` (by default, as single bytes) and learn merges."""
     if base is None:
         base = Vocabulary(tokens=[bytes([byte]) for byte in BYTE_ORDER], merges=[], pattern=pattern)
     cuts = (cut(base.pattern, readable(text), base.unicode_version) for text in texts)
@@ -45,18 +46,19 @@ def merge_words(
     min_frequency: int,
     max_token_length: float = math.inf,
 ) -> list[Pair]:
-    """Merge the most frequent pair, the smallest among equals, until there are `n_tokens` tokens.
+    """Merge the most frequent pair (the smallest pair on ties) until there are `n_tokens` tokens.
 
-    A pair is queued with its count and the words where it was seen; the count falls when merges take its tokens away,
-    so a candidate whose count is out of date goes back into the queue with the right one. Every merge gives a new token:
-    two whose bytes together are one already stay apart, which happens only in a base that was not learned this way.
+    A pair is queued with its count and the words in which it was seen. Later merges can reduce that count, so a
+    candidate with an outdated count is put back into the queue with the current one. Every merge creates a new token: a
+    pair whose joined bytes are a token already is not merged, which happens only with a base that wasn't learned this
+    way.
     """
     tokens, known = list(tokens), set(tokens)
     pair_counts: collections.Counter[Pair] = collections.Counter()
     queue: list[tuple[int, Pair, list[int]]] = []
 
     def note(changes: Iterable[tuple[Pair, int, int]]) -> None:
-        """Apply (pair, word, +1 or -1) to the counts and queue every pair that grew."""
+        """Apply (pair, word, +1 or -1) to the counts and queue every pair that became more frequent."""
         seen: dict[Pair, list[int]] = {}
         for pair, word, sign in changes:
             pair_counts[pair] += sign * counts[word]
@@ -87,14 +89,14 @@ def merge_words(
 
 
 def encode(vocabulary: Vocabulary, text: Text) -> list[int]:
-    """Cut the text into pieces; in each, merge the pair of lowest rank, the leftmost among equals, until none is left."""
+    """Cut the text into pieces; in each, merge the pair of lowest rank (the leftmost on ties) until none is left."""
     encode_piece = piece_encoder(vocabulary)
     pieces = cut(vocabulary.pattern, readable(text), vocabulary.unicode_version)
     return [id_ for piece in pieces for id_ in encode_piece(bytes_of_piece(piece))]
 
 
 def piece_encoder(vocabulary: Vocabulary) -> Callable[[bytes], list[int]]:
-    """What `encode` does with each piece."""
+    """Return the function that encodes one piece: bytes to ids."""
     id_of = {token: id_ for id_, token in enumerate(vocabulary.tokens) if token}
     rank_of = {pair: rank for rank, pair in enumerate(vocabulary.merges)} if vocabulary.merges is not None else None
 
@@ -120,7 +122,7 @@ def piece_encoder(vocabulary: Vocabulary) -> Callable[[bytes], list[int]]:
 
 
 def decode_bytes(vocabulary: Vocabulary, ids: Sequence[int]) -> bytes:
-    """The bytes of the tokens, one after the other."""
+    """Return the bytes of the tokens, joined. Raises InputError for an unknown id."""
     special = {id_: name.encode() for name, id_ in vocabulary.special_tokens.items()}
     known = special | {id_: token for id_, token in enumerate(vocabulary.tokens) if token}
     for position, id_ in enumerate(ids):
@@ -130,7 +132,7 @@ def decode_bytes(vocabulary: Vocabulary, ids: Sequence[int]) -> bytes:
 
 
 def _merge(words: list[list[int]], word: int, pair: Pair, token: int) -> list[tuple[Pair, int, int]]:
-    """Replace the pair by the token in one word, left to right; returns the neighbours' pairs that went and came."""
+    """Replace the pair by the token in one word, left to right; return the neighbouring pairs removed and added."""
     symbols, merged, changes = words[word], list[int](), list[tuple[Pair, int, int]]()
     place = 0
     while place < len(symbols):

@@ -1,4 +1,4 @@
-"""Encoding by a pattern that has no scanner: the `regex` module cuts, and native code merges. Slower, and always right."""
+"""Encoding with a pattern that has no scanner: the `regex` module cuts the text and native code merges. Slower."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RegexEncoder:
-    """What a `_bpe.Bpe` has to encode texts, for any pattern; one thread works, whatever is asked for."""
+    """The encoding methods of `_bpe.Bpe` for any pattern; always uses one thread, whatever `threads` is."""
 
     def __init__(self, native: _bpe.Bpe, pattern: str, unicode_version: str) -> None:
         self._native = native
@@ -28,28 +28,28 @@ class RegexEncoder:
         self._unicode_version = unicode_version
 
     def cut(self, text: Text) -> tuple[bytes, list[int]]:
-        """The bytes of a text, and where each of its pieces ends."""
+        """Return the bytes of a text, and the end of each of its pieces."""
         pieces = [bytes_of_piece(piece) for piece in cut(self._pattern, readable(text), self._unicode_version)]
         return b"".join(pieces), list(itertools.accumulate(map(len, pieces)))
 
     def encode(self, text: AnyText) -> list[int]:
-        """The tokens of a text."""
+        """Return the ids of a text."""
         return self._native.encode_pieces(*self.cut(as_text(text)))
 
     def count(self, text: AnyText) -> int:
-        """Their number."""
+        """Return the number of ids of a text."""
         return len(self.encode(text))
 
     def encode_array(self, text: AnyText, wide: bool) -> Tokens:
-        """The same as an array, of uint32 if wide, else uint16."""
+        """Return the ids of a text as an array: uint32 if wide, else uint16."""
         return _array(self.encode(text), wide)
 
     def encode_lists(self, texts: Iterable[AnyText], threads: int) -> list[list[int]]:
-        """The tokens of many texts, a list each."""
+        """Return a list of ids for each text."""
         return [self.encode(text) for text in as_texts(texts)]
 
     def encode_many(self, texts: Iterable[AnyText], wide: bool, threads: int) -> tuple[Tokens, Offsets]:
-        """The tokens of many texts in one array, and the offset where each begins."""
+        """Return the ids of many texts in one array, and the int64 offsets of the texts in it."""
         import numpy as np
 
         lists = self.encode_lists(texts, threads)
@@ -57,12 +57,12 @@ class RegexEncoder:
         return _array(tokens, wide), np.cumsum([0, *map(len, lists)], dtype=np.int64)
 
     def encode_slices(self, data: Any, offsets: Offsets, wide: bool, threads: int) -> tuple[Tokens, Offsets]:
-        """The same for texts that lie in one buffer."""
+        """Encode the texts data[offsets[i]:offsets[i + 1]] as `encode_many` does."""
         texts = [data[start:end].tobytes() for start, end in itertools.pairwise(offsets.tolist())]
         return self.encode_many(texts, wide, threads)
 
     def encode_into(self, data: Any, offsets: Offsets, out: Tokens, threads: int) -> Offsets:
-        """The same into an array; where it has no room for all, nothing is written, and the offsets tell how much it takes."""
+        """Encode into `out` and return the offsets. If `out` is shorter than the last offset, nothing is written."""
         tokens, starts = self.encode_slices(data, offsets, out.dtype.itemsize == 4, threads)
         if len(tokens) <= len(out):
             out[: len(tokens)] = tokens

@@ -1,7 +1,7 @@
-"""What `webtext tokenizer score` reads and says: texts with their languages in, a table and plain values out.
+"""`webtext tokenizer score`: reads texts with their languages, returns a table and plain values.
 
-An input is a part set (its column `language` names the languages), a file of texts (see `inputs.py`), or LANG=FILE for one
-in one language.
+An input is a part set (with languages from its column `language`), a file of texts (see `inputs.py`), or LANG=FILE for
+a file in one language.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from webtext.base.run import Run
 
 _LABELLED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
-N_EXAMPLES = 5  # ids named in the table for those that look under-trained
+N_EXAMPLES = 5  # of the ids that never occur, listed below the table
 _MIN_CELL = 12
 _MAX_EXAMPLE = 24
 
@@ -36,9 +36,10 @@ def score_inputs(
     seldom: int = SELDOM,
     text_field: str = "text",
 ) -> tuple[dict[str, Any], str]:
-    """Measure tokenizers, told by name, over the inputs: the answer as plain values, and as a table.
+    """Measure tokenizers (by name) on the inputs; return the results as plain values and as a table.
 
-    The reference language of the parity is 'en' where there is one, else the first. ConfigError when it does not occur.
+    The reference language for parity defaults to 'en' if present, else to the first. Raises ConfigError if `reference`
+    doesn't occur, and InputError if there is no text.
     """
     sources = [_opened(given) for given in inputs]
     with run.console.progress(None, "tokenizer score: texts", "texts") as progress:
@@ -51,25 +52,25 @@ def score_inputs(
         scores = dict(zip(tokenizers, score(list(tokenizers.values()), counted(), run.engine.workers), strict=True))
     first = next(iter(scores.values()))
     if not first.all.n_bytes:
-        raise InputError(f"no text to measure in '{inputs[0]}'", "name a text file or a part set that holds some")
+        raise InputError(f"no text to measure in '{inputs[0]}'", "name a text file or a part set with some text")
     if reference is None:
         reference = "en" if "en" in first.languages else next(iter(first.languages), None)
     elif reference not in first.languages:
         raise ConfigError(
             f"no text is in the reference language '{reference}'",
-            did_you_mean(reference, first.languages) if first.languages else "give LANG=FILE inputs",
+            did_you_mean(reference, first.languages) if first.languages else "name inputs as LANG=FILE",
         )
     failed: collections.Counter[str] = collections.Counter()
     for _, source in sources:
         failed.update(source.counts.failed)
     if failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
-        run.console.warn(f"records that hold no text: {reasons}")
+        run.console.warn(f"records without text: {reasons}")
     return _answer(scores, reference, seldom) | {"failed": dict(failed)}, table(scores, reference, seldom)
 
 
 def labelled_texts(sources: Sequence[tuple[str, Input]], text_field: str = "text") -> Iterator[tuple[str | None, Text]]:
-    """Every text with its language, None where neither the caller nor the input tells one."""
+    """Yield every text with its language; None if neither the caller nor the input names one."""
     for language, source in sources:
         if source.set is None:
             for text in texts_of(source, text_field):
@@ -88,7 +89,7 @@ def _opened(given: str) -> tuple[str, Input]:
 
 
 def table(scores: Mapping[str, Score], reference: str | None = None, seldom: int = SELDOM) -> str:
-    """The measures as aligned columns, a tokenizer each; languages below."""
+    """Format the measures as aligned columns, one per tokenizer, with languages below."""
     first = next(iter(scores.values()))
     vocabularies = [found.vocabulary(seldom) for found in scores.values()]
     rows: list[tuple[str, list[str]]] = [
@@ -98,7 +99,7 @@ def table(scores: Mapping[str, Score], reference: str | None = None, seldom: int
         ("bytes per token", [_number(found.all.bytes_per_token) for found in scores.values()]),
         ("characters per token", [_number(found.all.characters_per_token) for found in scores.values()]),
         ("tokens per word", [_number(found.all.tokens_per_word) for found in scores.values()]),
-        ("words that stay whole", [_percent(found.all.whole_word_ratio) for found in scores.values()]),
+        ("words in one token", [_percent(found.all.whole_word_ratio) for found in scores.values()]),
         (f"Rényi efficiency, α {ALPHA}", [_number(found.renyi_efficiency) for found in scores.values()]),
         ("ids that occur", [_percent(found["used_ratio"]) for found in vocabularies]),
         ("ids that never occur", [f"{len(found['never']):,}" for found in vocabularies]),
@@ -106,7 +107,7 @@ def table(scores: Mapping[str, Score], reference: str | None = None, seldom: int
     ]
     total = first.all
     lines = [
-        f"{total.n_bytes:,} bytes, {total.n_characters:,} characters, {total.n_words:,} words (parted by white space)",
+        f"{total.n_bytes:,} bytes, {total.n_characters:,} characters, {total.n_words:,} words (split at white space)",
         *_aligned(rows),
     ]
     lines += [
@@ -119,7 +120,7 @@ def table(scores: Mapping[str, Score], reference: str | None = None, seldom: int
 
 
 def _short(paths: Iterable[str]) -> list[str]:
-    """Each path's last name, or the whole of all paths where two end alike."""
+    """Return the last component of each path, or the complete paths if two end the same."""
     whole = list(paths)
     last = [path.rstrip("/").rpartition("/")[2] for path in whole]
     return last if len(set(last)) == len(last) else whole
@@ -137,12 +138,12 @@ def _parity_rows(scores: Mapping[str, Score], reference: str) -> list[tuple[str,
 
 
 def _examples(found: Score, vocabulary: Mapping[str, Any]) -> str:
-    """The longest ids that never occur: those are what a vocabulary wastes."""
+    """List the longest tokens that never occur: the vocabulary's largest waste."""
     bytes_of = found.tokenizer.decode_bytes
     never = sorted(vocabulary["never"], key=lambda id_: (-len(bytes_of([id_])), id_))[:N_EXAMPLES]
     if not never:
         return "every id occurs"
-    return "longest that never occur " + ", ".join(f"{id_} '{_cut(shown_bytes(bytes_of([id_])))}'" for id_ in never)
+    return "longest that never occur: " + ", ".join(f"{id_} '{_cut(shown_bytes(bytes_of([id_])))}'" for id_ in never)
 
 
 def _cut(text: str) -> str:

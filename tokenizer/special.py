@@ -1,7 +1,7 @@
-"""Special tokens inside text: which a caller allows, and where they stand.
+"""Finding the allowed special tokens inside a text.
 
-A text is cut at the special tokens that are allowed, the longest first where several begin at one place, as in HF
-tokenizers; what lies between is text like any other. One pass of one compiled expression finds them.
+A text is cut at its allowed special tokens. Where several begin at the same position the longest wins, as in HF
+tokenizers. The text between them is plain text. One pass with one compiled expression finds them.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.text import Text
 
 AllowedSpecial = Literal["all"] | Collection[str]
-"""Names of the special tokens that a text may hold, or 'all'. The names of others are text like any other."""
+"""Names of the special tokens to recognise in a text, or 'all'. Other special tokens' names are plain text."""
 
 
-MAX_FINDERS = 64  # that are remembered
+MAX_FINDERS = 64  # finders cached per vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Many texts cut at their special tokens: all parts one after the other, to be encoded in one call."""
+    """Many texts cut at their special tokens: all parts in one list, to be encoded in one call."""
 
     texts: list[Text]
     first: list[int]
-    """The part that each text begins with, and the number of all."""
+    """Index of the first part of each text, and the number of parts at the end."""
     ids: list[int]
     after: list[int]
-    """The part that each special token stands after."""
+    """Index of the part that precedes each special token."""
 
     def joined(self, tokens: Any, offsets: Any) -> tuple[Any, Any]:
-        """The ids of the parts, and where each begins, as those of the texts: special tokens stand between them."""
+        """Convert ids and offsets of the parts to ids and offsets of the texts, with the special tokens inserted."""
         if not self.ids:
             return tokens, offsets
         import numpy as np
@@ -45,16 +45,16 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """The special tokens that one caller allows: expressions that find them in str and in bytes."""
+    """A set of allowed special tokens, compiled to expressions that find them in str and in bytes."""
 
     in_str: re.Pattern[str] | None
     in_bytes: re.Pattern[bytes] | None
     id_of: Mapping[str | bytes, int]
     longest: int
-    """Bytes of the longest name; 0 when none is allowed."""
+    """Length of the longest name in bytes; 0 if none is allowed."""
 
     def parts(self, text: Text) -> tuple[list[Text], list[int]]:
-        """The text between special tokens, and their ids: always one part more than ids, empty parts included."""
+        """Return the parts between special tokens, and the tokens' ids; there is always one more part than ids."""
         finder: Any = self.in_str if isinstance(text, str) else self.in_bytes
         parts: list[Text] = []
         ids: list[int] = []
@@ -68,7 +68,7 @@ class Finder:
         return parts, ids
 
     def cut(self, texts: Iterable[Text]) -> Parts:
-        """The parts of many texts."""
+        """Cut many texts into parts."""
         all_parts = Parts([], [0], [], [])
         for text in texts:
             parts, ids = self.parts(text)
@@ -80,21 +80,21 @@ class Finder:
 
 
 class SpecialTokens:
-    """The special tokens of a vocabulary; remembers a finder for each set that was asked for lately."""
+    """The special tokens of a vocabulary, with a cache of finders."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = ids
         self._finders: dict[frozenset[str] | str, Finder] = {}
 
     def finder(self, allowed: AllowedSpecial) -> Finder:
-        """The finder of the allowed names; ConfigError when there is no such token."""
+        """Return the finder for the allowed names. Raises ConfigError for an unknown name."""
         if isinstance(allowed, str):
             if allowed != "all":
-                raise ConfigError(f"allowed_special is the string {allowed!r}", "give a list of names, or 'all'")
+                raise ConfigError(f"allowed_special is the string {allowed!r}", "expected a list of names, or 'all'")
             key: frozenset[str] | str = allowed
         else:
             if not hasattr(allowed, "__len__") or not all(isinstance(name, str) for name in allowed):
-                raise ConfigError(f"allowed_special is {shown(allowed)}", "give a list of names, or 'all'")
+                raise ConfigError(f"allowed_special is {shown(allowed)}", "expected a list of names, or 'all'")
             key = frozenset(allowed)
         found = self._finders.get(key)
         if found is None:
@@ -104,7 +104,7 @@ class SpecialTokens:
         return found
 
     def id(self, name: str) -> int:
-        """The id of a special token; ConfigError when there is no such token."""
+        """Return the id of a special token. Raises ConfigError for an unknown name."""
         if not isinstance(name, str) or name not in self._ids:
             raise ConfigError(f"there is no special token {name!r}", did_you_mean(str(name), self._ids))
         return self._ids[name]

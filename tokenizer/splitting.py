@@ -1,8 +1,8 @@
-"""Texts of at most n tokens each that joined are the text again.
+"""Cutting a text into parts of at most n tokens each.
 
-Encoding is not prefix-closed: what a text's beginning encodes to may change with what follows, so the first n tokens of a
-text are no proof that the text up to there has n tokens when it stands alone. Every cut is therefore encoded again before
-it counts. Cuts are looked for at the ends of pieces first, then at tokens inside a long piece that end a character.
+Encoding isn't prefix-closed: the tokens of a text's beginning can change with what follows it. So the text of its first
+n tokens may have more than n tokens when it is encoded on its own, and every cut is verified by encoding the part
+again. Cuts are tried at the ends of pieces first, then at tokens inside a long piece that end a character.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TRIES = 8
-"""Ends that are encoded again, of each kind; in English text the first is right except in one chunk of thousands."""
+"""Ends of each kind that are tried; in English text the first is right except in one part out of thousands."""
 
-_BYTES_PER_TOKEN = 6  # of the window that is looked at for n tokens; it doubles until it has them
+_BYTES_PER_TOKEN = 6  # of the searched window, which doubles until it has more than n tokens
 _CHARACTER = re.compile(f"{SURROGATE_PAIR.pattern}|.", re.DOTALL)
 
 
 class Encoder(Protocol):
-    """What splitting asks of a tokenizer."""
+    """The methods of a tokenizer that splitting needs."""
 
     def count(self, text: bytes) -> int:
-        """How many tokens a text has."""
+        """Return the number of tokens of a text."""
 
     def token_ends(self, text: bytes) -> NDArray[np.int64]:
-        """The byte after each token of a text."""
+        """Return the end of each token, as byte offsets."""
 
     def piece_ends(self, text: bytes) -> NDArray[np.int64]:
-        """The byte after each piece of a text."""
+        """Return the end of each piece, as byte offsets."""
 
 
 def split(encoder: Encoder, text: AnyStr, n: int) -> Iterator[AnyStr]:
-    """Consecutive parts of at most `n` tokens each; none for an empty text.
+    """Yield consecutive parts of at most `n` tokens each; nothing for an empty text.
 
-    ConfigError when a character alone has more than `n` tokens.
+    Raises ConfigError if a single character has more than `n` tokens.
     """
     if not hasattr(n, "__index__") or n < 1:
         raise ConfigError(f"n is {n!r}", "expected 1 token or more")
@@ -54,7 +54,7 @@ def split(encoder: Encoder, text: AnyStr, n: int) -> Iterator[AnyStr]:
 
 
 def _slices(text: str, parts: Iterable[bytes]) -> Iterator[str]:
-    """The text itself cut as its UTF-8 was, which holds U+FFFD for a lone surrogate and one character for a pair."""
+    """Cut a str where its UTF-8 was cut, which has U+FFFD for a lone surrogate and one character for a pair."""
     characters = _CHARACTER.findall(text) if SURROGATE_PAIR.search(text) else text
     at = 0
     for part in parts:
@@ -71,7 +71,7 @@ def _ends(encoder: Encoder, data: bytes, n: int) -> Iterator[int]:
 
 
 def _end(encoder: Encoder, data: bytes, start: int, n: int) -> int:
-    """Where the part that begins at `start` ends."""
+    """Return the end of the part that begins at `start`."""
     size = 64 + _BYTES_PER_TOKEN * n
     while len(ends := encoder.token_ends(window := data[start : start + size])) <= n:
         if start + size >= len(data):
@@ -84,7 +84,7 @@ def _end(encoder: Encoder, data: bytes, start: int, n: int) -> int:
     for end in itertools.chain(reversed(ends[ends_piece][-TRIES:].tolist()), itertools.islice(inside, TRIES)):
         if encoder.count(window[:end]) <= n:
             return int(start + end)
-    # Bytes have at most as many tokens as there are of them.
+    # n bytes have at most n tokens.
     for end in range(start + n, start, -1):
         if _ends_character(data, start, end):
             return end
@@ -92,12 +92,12 @@ def _end(encoder: Encoder, data: bytes, start: int, n: int) -> int:
     if (n_tokens := encoder.count(data[start:end])) <= n:
         return end
     raise ConfigError(
-        f"n is {n}, but the character at byte {start:,} has {n_tokens} tokens", "give room for every character: n=4"
+        f"n is {n}, but the character at byte {start:,} has {n_tokens} tokens", "n=4 is enough for every character"
     )
 
 
 def _ends_character(data: bytes, start: int, end: int) -> bool:
-    """Whether no character of the text stands on both sides of byte `end`."""
+    """Return whether `end` is a character boundary of the text."""
     if end >= len(data) or data[end] & 0xC0 != 0x80:
         return True
     for first in range(max(start, end - 3), end):

@@ -1,4 +1,4 @@
-"""Encoding text as it comes, and decoding ids as they come, without ever showing what a later part would change."""
+"""Streaming: encoding text that arrives in chunks and decoding ids that arrive one by one. Returned output is final."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_LOOK_BACK = 8  # bytes before new text that a cut in it may depend on: a blank between two characters
+_LOOK_BACK = 8  # bytes before new text that a cut in it can depend on: a blank between two characters
 
 
 IdsT = TypeVar("IdsT")
 
 
 class EncodeStream(Generic[IdsT]):
-    """Turns text into ids as it comes; what `push` and `finish` return, joined, is what `encode` gives for all at once.
+    """Encodes text in chunks; the joined results of `push` and `finish` equal `encode` of the complete text.
 
-    Chunks are all str or all bytes, cut anywhere: a character or a surrogate pair may span two. Ids are final once they
-    are returned. Text waits for a place where every pattern cuts, as a letter followed by a blank; where the pattern is
-    a regular expression, of which nothing is known, only special tokens are such places and all else waits for `finish`.
+    Chunks are all str or all bytes and may be cut anywhere, even inside a character or a surrogate pair. Returned ids
+    are final. Text is held back until a position where every pattern cuts, such as a letter followed by a blank. With a
+    regular expression as pattern, no such position is known, so all text between special tokens waits for `finish`.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class EncodeStream(Generic[IdsT]):
         self._last_cut = last_cut
         self._specials = specials if specials is not None and specials.longest else None
         self._buffer = bytearray()
-        self._seen = 0  # no cut lies in the buffer before this, and no special token begins there
+        self._seen = 0  # the buffer has no cut before this position, and no special token begins there
         self._half = ""  # the first half of a surrogate pair
         self._type: type[str] | type[bytes] | None = None
 
     def push(self, text: AnyText) -> IdsT:
-        """Add text; returns the ids that no later text can change."""
+        """Add text; return the ids that no later text can change."""
         self._buffer += self._bytes(as_text(text))
         cut = self._final()
         final = bytes(memoryview(self._buffer)[:cut])
@@ -52,7 +52,7 @@ class EncodeStream(Generic[IdsT]):
         return self._encode(final)
 
     def finish(self) -> IdsT:
-        """The ids of what was held back. The stream is then as new."""
+        """Return the ids of the text that was held back, and reset the stream."""
         rest = bytes(self._buffer) + (encodable(self._half) or "").encode()  # type: ignore[union-attr]
         self._buffer.clear()
         self._seen, self._half, self._type = 0, "", None
@@ -60,11 +60,11 @@ class EncodeStream(Generic[IdsT]):
 
     @property
     def n_waiting(self) -> int:
-        """Bytes of text that are held back."""
+        """Number of bytes that are held back."""
         return len(self._buffer) + len(self._half)
 
     def _bytes(self, text: Text) -> bytes:
-        """The UTF-8 of a chunk that ends no surrogate pair in the middle."""
+        """Return the UTF-8 of a chunk; the first half of a surrogate pair at its end is kept for the next chunk."""
         type_ = str if isinstance(text, str) else bytes
         if self._type not in (None, type_):
             raise InputError(f"a chunk is {type_.__name__}, the one before was not", "push str only, or bytes only")
@@ -77,10 +77,10 @@ class EncodeStream(Generic[IdsT]):
         return well if isinstance(well, bytes) else well.encode()
 
     def _final(self) -> int:
-        """How many bytes of the buffer no later text can change."""
+        """Return how many bytes of the buffer can be encoded now, because later text can't change their ids."""
         begin, end = 0, len(self._buffer)
         if self._specials and self._specials.in_bytes:
-            # A place is decided when the longest name would fit there; the names themselves are found from left to right.
+            # A position is decided once the longest name would fit there. Names are found from left to right.
             decided = max(end - self._specials.longest + 1, 0)
             for match in self._specials.in_bytes.finditer(self._buffer, self._seen):
                 if match.start() >= decided:
@@ -95,9 +95,9 @@ class EncodeStream(Generic[IdsT]):
 
 
 class DecodeStream:
-    r"""Turns ids into text as they come; bytes of an unfinished character wait for the next ids.
+    r"""Decodes ids as they arrive; the bytes of an incomplete character wait for the next ids.
 
-    What `push` and `finish` return, joined, is what `decode` gives for all ids at once.
+    The joined results of `push` and `finish` equal `decode` of all ids.
     """
 
     def __init__(self, decode_bytes: Callable[[Any], bytes], errors: str = "replace") -> None:
@@ -109,11 +109,11 @@ class DecodeStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
     def push(self, ids: int | Sequence[int] | NDArray[np.integer[Any]]) -> str:
-        """Add one id, or several in a list or an array; returns the characters they complete."""
+        """Add one id, or several in a list or an array; return the characters that they complete."""
         return self._decoder.decode(self._decode_bytes(ids if hasattr(ids, "__len__") else [ids]))
 
     def finish(self) -> str:
-        """The end of the text: what was left of a character, as U+FFFD or by the chosen error handler."""
+        """Return the end of the text: an incomplete character as U+FFFD, or as the chosen error handler replaces it."""
         try:
             return self._decoder.decode(b"", final=True)
         finally:
@@ -121,5 +121,5 @@ class DecodeStream:
 
 
 def unknown_handler(errors: str) -> ConfigError:
-    """The error for a name that `bytes.decode` does not know either."""
+    """Return the error for an error handler that `bytes.decode` doesn't know."""
     return ConfigError(f"errors is {errors!r}", "expected 'replace', 'ignore' or 'strict'")

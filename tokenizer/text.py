@@ -1,4 +1,4 @@
-"""What may be encoded: str and bytes, and text that is not well-formed (lone surrogates, invalid UTF-8)."""
+"""Checks and conversions for texts to encode: str, bytes, and ill-formed text (lone surrogates, invalid UTF-8)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.arguments import shown
 
 Text = str | bytes
-"""A str, or bytes that should be UTF-8; a byte that is not counts as one character, neither letter nor number."""
+"""A str, or bytes that should be UTF-8; an invalid byte counts as one character, neither letter nor number."""
 
 AnyText = str | bytes | bytearray | memoryview
-"""A text as callers may hand it in: any buffer of bytes is read as bytes."""
+"""A text as callers may pass it: any buffer of bytes is read as bytes."""
 
 TextsT = TypeVar("TextsT", bound=Iterable[AnyText])
 
 STRINGS = (str, bytes, bytearray, memoryview)
-_TEXTS = (str, bytes)  # a union would be made anew by every call
+_TEXTS = (str, bytes)  # a tuple, because `str | bytes` would be evaluated again by every call
 
 SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def encodable(text: Text) -> Text:
-    r"""The text as it can be UTF-8: surrogate pairs joined, lone surrogates as U+FFFD, as tiktoken does.
+    r"""Return a text that UTF-8 can encode: surrogate pairs joined, lone surrogates as U+FFFD, as in tiktoken.
 
     >>> encodable("\ud83d\ude00 \ud83d")
     '😀 \ufffd'
@@ -39,7 +39,7 @@ def encodable(text: Text) -> Text:
 
 
 def as_text(text: AnyText, place: str = "the text") -> Text:
-    """The text as str or bytes, a buffer of bytes copied; InputError when it is none."""
+    """Return the text as str or bytes (a copy of any other buffer). Raises InputError if it isn't a text."""
     if isinstance(text, _TEXTS):
         return text
     try:
@@ -52,25 +52,25 @@ def as_text(text: AnyText, place: str = "the text") -> Text:
 
 
 def as_texts(texts: Iterable[AnyText]) -> list[Text]:
-    """Many texts, of any iterable; InputError names the first that is none."""
+    """Return the texts of any iterable as a list. InputError names the first item that isn't a text."""
     if isinstance(texts, STRINGS):
-        raise ConfigError("texts is one string", "give a list of texts, or use encode_numpy")
+        raise ConfigError("texts is one string", "pass a list of texts, or use encode_numpy")
     return [as_text(text, f"text {index}") for index, text in enumerate(checked_texts(texts))]
 
 
 def checked_texts(texts: TextsT) -> TextsT:
-    """What was passed, if it can be iterated; InputError if not. What it holds is looked at one by one."""
+    """Return the argument if it is iterable, else raise InputError. Its items are checked one by one later."""
     if not isinstance(texts, Iterable) and not hasattr(texts, "__getitem__"):
         raise InputError(f"texts is {shown(texts)}", "expected a list of str or bytes")
     return texts
 
 
 def readable(text: Text) -> str:
-    """The text as a str in which every invalid byte is a lone surrogate, to be undone by `bytes_of_piece`."""
+    """Return the text as a str in which invalid bytes are lone surrogates; `bytes_of_piece` reverses this."""
     text = encodable(text)
     return text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
 
 
 def bytes_of_piece(piece: str) -> bytes:
-    """The bytes of a part of a `readable` text."""
+    """Return the bytes of a part of a `readable` text."""
     return piece.encode("utf-8", "surrogateescape")

@@ -1,8 +1,8 @@
-"""Text files to files of ids and back, in memory that does not depend on their size.
+"""Converting text files to files of ids and back, in memory that doesn't depend on their size.
 
-Ids are numbers in text, or an .npy array. With `lines` every line of a text file is a document of its own (the "\\n" that
-ends it is no part of it): its ids are a line of text, or the rows offsets[i] to offsets[i + 1] of the array, where the
-offsets are an array of their own (`ids.npy`, `ids.offsets.npy`).
+Ids are written as numbers in text, or as an .npy array. With `lines`, every line of a text file is a document (without
+its "\\n"). Its ids are one line of text, or the items offsets[i] to offsets[i + 1] of the array; the offsets are stored
+in a second array (`ids.npy`, `ids.offsets.npy`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from webtext.tokenizer.tokenizer import Tokenizer
 
     Batch = tuple[NDArray[Any], NDArray[np.int64] | None]
-    """Ids, and where each document begins and the last ends; None where all batches are one document."""
+    """Ids, and the offsets of documents in them (with the end); None if all batches together are one document."""
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28
-"""A line is encoded or decoded as a whole, so it must fit in memory; nothing else of a file has to."""
+"""Bytes. A line is encoded or decoded in one call, so it must fit in memory; everything else is read in blocks."""
 
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_HEADER_BYTES = 10_000  # numpy's own limit
@@ -37,7 +37,7 @@ _REMEDY = "expected whole numbers, or an .npy file of them"
 def encode_file(
     tokenizer: Tokenizer, file: BinaryIO, place: str, *, lines: bool, allowed: AllowedSpecial, threads: int
 ) -> Iterator[Batch]:
-    """The ids of a text file, about a megabyte of it at a time."""
+    """Yield the ids of a text file, encoding about a megabyte at a time."""
     if lines:
         for batch in _lines(file, place):
             yield tokenizer.encode_flat(batch, threads, allowed)
@@ -51,7 +51,7 @@ def encode_file(
 def decode_file(
     tokenizer: Tokenizer, file: BinaryIO, place: str, offsets: BinaryIO | None, lines: bool
 ) -> Iterator[bytes]:
-    """The text of a file of ids; with `lines` a line for each document, which `offsets` tell apart in an array."""
+    """Yield the text of a file of ids; with `lines`, one line per document (an array needs `offsets` for that)."""
     head = file.read(BLOCK_BYTES)
     if head.startswith(_NPY_MAGIC):
         ids = _NpyReader(file, place, head)
@@ -60,7 +60,7 @@ def decode_file(
                 yield _text(tokenizer, block, place, ids.n_read - len(block))
             return
         if offsets is None:
-            raise InputError(f"'{place}' names no documents", "its offsets are missing beside it: leave out --lines")
+            raise InputError(f"'{place}' has no offsets file beside it", "--lines needs one: leave it out")
         yield from _decode_documents(
             tokenizer, ids, _NpyReader(offsets, f"offsets of {place}", offsets.read(BLOCK_BYTES))
         )
@@ -76,7 +76,7 @@ def decode_file(
 
 
 def write_text(batches: Iterable[Batch], file: BinaryIO) -> int:
-    """Write ids as numbers, each document on a line; returns how many ids there are."""
+    """Write ids as numbers, one document per line; return the number of ids."""
     n_ids = 0
     separator, end = b"", b""
     for ids, offsets in batches:
@@ -95,7 +95,7 @@ def write_text(batches: Iterable[Batch], file: BinaryIO) -> int:
 
 
 def write_npy(batches: Iterable[Batch], dtype: DTypeLike, file: BinaryIO, offsets_file: BinaryIO | None) -> int:
-    """Write ids as an array, and where documents begin and the last ends as another; returns how many ids there are."""
+    """Write ids as an array, and the offsets of documents (with the end) as another; return the number of ids."""
     import numpy as np
 
     ids_writer = _NpyWriter(file, dtype)
@@ -112,7 +112,7 @@ def write_npy(batches: Iterable[Batch], dtype: DTypeLike, file: BinaryIO, offset
 
 
 def _lines(file: BinaryIO, place: str, head: bytes = b"") -> Iterator[list[bytes]]:
-    """The lines of a file without their ends, about a megabyte of them at a time; a last one without end counts too."""
+    """Yield lines without their "\\n", about a megabyte at a time; a last line without "\\n" counts, too."""
     rest: list[bytes] = []
     n_rest = n_lines = 0
     block = head or file.read(BLOCK_BYTES)
@@ -126,7 +126,7 @@ def _lines(file: BinaryIO, place: str, head: bytes = b"") -> Iterator[list[bytes
         n_rest += len(last)
         if n_rest > LONGEST_LINE:
             raise InputError(
-                f"line {n_lines + 1:,} of '{place}' has more than {LONGEST_LINE >> 20} MiB", "leave out --lines"
+                f"line {n_lines + 1:,} of '{place}' is longer than {LONGEST_LINE >> 20} MiB", "leave out --lines"
             )
         block = file.read(BLOCK_BYTES)
     if n_rest:
@@ -134,7 +134,7 @@ def _lines(file: BinaryIO, place: str, head: bytes = b"") -> Iterator[list[bytes
 
 
 def _words(file: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """A file in parts that end with a word, and are not longer than a block and a word."""
+    """Yield a file in parts that end at a word's end, each at most a block and a word long."""
     rest, block = b"", head
     while block:
         block = rest + block
@@ -142,7 +142,7 @@ def _words(file: BinaryIO, head: bytes) -> Iterator[bytes]:
         yield block[:end]
         rest = block[end:]
         if len(rest) > _LONGEST_WORD:
-            break  # no number is that long: `_numbers` says so
+            break  # no number is that long: `_numbers` raises
         block = file.read(BLOCK_BYTES)
     yield rest
 
@@ -156,7 +156,7 @@ def _numbers(data: bytes, place: str, n_before: int) -> list[int]:
     for index, word in enumerate(words):
         if not word.isdigit() or len(word) > 20:
             shown = word[:20].decode("utf-8", "backslashreplace")
-            raise InputError(f"'{place}' holds no token ids: word {n_before + index + 1:,} is '{shown}'", _REMEDY)
+            raise InputError(f"'{place}': word {n_before + index + 1:,} is '{shown}', not a token id", _REMEDY)
     raise AssertionError("int() takes short words of digits")
 
 
@@ -167,7 +167,7 @@ def _decode_documents(tokenizer: Tokenizer, ids: _NpyReader, offsets: _NpyReader
     while len(ends := offsets.read(1 << 12)):
         bounds = [at, *ends.tolist()]
         if sorted(bounds) != bounds or bounds[-1] - at > ids.n_left:
-            raise InputError(f"the {offsets.place} do not rise to the number of its ids", "encode the text again")
+            raise InputError(f"the {offsets.place} fall, or exceed the number of ids", "encode the text again")
         block = ids.read(bounds[-1] - at)
         yield b"".join(
             _text(tokenizer, block[start - at : end - at], ids.place, start) + b"\n"
@@ -177,20 +177,20 @@ def _decode_documents(tokenizer: Tokenizer, ids: _NpyReader, offsets: _NpyReader
 
 
 def _text(tokenizer: Tokenizer, ids: list[int] | NDArray[Any], place: str, n_before: int) -> bytes:
-    """The bytes of ids; InputError names the first unknown one and its position in the file."""
+    """Decode ids to bytes; InputError names the first unknown id and its position in the file."""
     try:
         return tokenizer.decode_bytes(ids)
     except InputError as error:
-        if len(ids) > 1:  # halves, until the one id is left that cannot be decoded
+        if len(ids) > 1:  # bisect until only the id that can't be decoded is left
             middle = len(ids) // 2
             _text(tokenizer, ids[:middle], place, n_before)
             _text(tokenizer, ids[middle:], place, n_before + middle)
-        message = f"'{place}' holds the unknown token id {ids[0]} at position {n_before:,}"
+        message = f"'{place}' has the unknown token id {ids[0]} at position {n_before:,}"
         raise InputError(message, *error.lines[1:]) from None
 
 
 class _NpyWriter:
-    """Writes an .npy file of one dimension whose length is known at the end."""
+    """Writes a one-dimensional .npy file whose length is known only at the end."""
 
     def __init__(self, file: BinaryIO, dtype: DTypeLike) -> None:
         import numpy as np
@@ -218,7 +218,7 @@ class _NpyWriter:
 
 
 class _NpyReader:
-    """Reads an .npy file of integers in one dimension, some at a time."""
+    """Reads a one-dimensional .npy file of integers in blocks."""
 
     def __init__(self, file: BinaryIO, place: str, head: bytes) -> None:
         from numpy.lib import format as npy
@@ -230,16 +230,16 @@ class _NpyReader:
             shape, _, self._dtype = read_header(start, max_header_size=_NPY_HEADER_BYTES)
         except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
             cause = " ".join(str(error).split())[:80]
-            raise InputError(f"'{place}' is no whole .npy file: {cause}", "write it again") from None
+            raise InputError(f"'{place}' is not a valid .npy file: {cause}", "write it again") from None
         if len(shape) != 1 or self._dtype.kind not in "iu":
-            raise InputError(f"'{place}' holds {self._dtype} of shape {shape}", "expected integers in one dimension")
+            raise InputError(f"'{place}' has {self._dtype} of shape {shape}", "expected integers in one dimension")
         self.n_left: int = shape[0]
         self.n_read = 0
         self._file = file
         self._head = start.read()
 
     def read(self, n: int) -> NDArray[Any]:
-        """The next `n` items, fewer at the end; InputError where the file ends before its header says."""
+        """Return the next `n` items, fewer at the end. Raises InputError if the file is shorter than declared."""
         import numpy as np
 
         n_bytes = min(n, self.n_left) * self._dtype.itemsize
@@ -248,9 +248,7 @@ class _NpyReader:
         while (missing := n_bytes - sum(map(len, parts))) and (data := self._file.read(min(missing, BLOCK_BYTES))):
             parts.append(data)
         if missing:
-            raise InputError(
-                f"'{self.place}' is no whole .npy file: {self.n_left:,} items are missing", "write it again"
-            )
+            raise InputError(f"'{self.place}' is cut short: {self.n_left:,} items are missing", "write it again")
         items = np.frombuffer(b"".join(parts), self._dtype)
         self.n_left -= len(items)
         self.n_read += len(items)

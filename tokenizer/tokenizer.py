@@ -1,4 +1,4 @@
-"""The tokenizer: text to token ids and back."""
+"""The public class `Tokenizer`: it trains a vocabulary, encodes text to token ids and decodes ids to text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, by
 from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
-if TYPE_CHECKING:  # numpy takes longer to import than everything here: it is loaded with the first array
+if TYPE_CHECKING:  # numpy takes longer to import than everything else here, so it is loaded with the first array
     import numpy as np
     from numpy.typing import NDArray
 
@@ -35,14 +35,15 @@ Encoded = TypeVar("Encoded")
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer, made by `train` or `load`.
+    """A byte-level BPE tokenizer, created by `train` or `load`.
 
-    It never changes, can be pickled, and may be used from many threads and after a fork. Texts are str, or bytes (any
-    buffer of them) that should be UTF-8; every text encodes, and decoding gives its bytes back. What is no text, or no
-    id, is an InputError that says which.
+    It is immutable, can be pickled, and can be used from many threads and after a fork. A text is a str or any buffer
+    of bytes that should be UTF-8. Every text can be encoded, and decoding returns its bytes. An argument that isn't a
+    text, or isn't an id, raises an InputError that names its position.
 
-    Special tokens in text are text, unless `allowed_special` names them or is 'all'; then the longest counts where several
-    begin at one place. Arrays of ids are uint16 when `vocab_size` is at most 65,536, else uint32.
+    Special tokens inside a text are encoded as plain text unless `allowed_special` names them or is 'all'. Where
+    several of them begin at the same position, the longest wins. Arrays of ids are uint16 if `vocab_size` is at most
+    65,536, otherwise uint32.
 
     >>> tokenizer = Tokenizer.train(["low lower lowest"] * 2, vocab_size=260)
     >>> tokenizer.encode("lowest")
@@ -76,16 +77,16 @@ class Tokenizer:
         base: Tokenizer | None = None,
         unicode_version: str = UNICODE_VERSION,
     ) -> Tokenizer:
-        """Learn a vocabulary from texts, read once.
+        """Learn a vocabulary from texts, which are read once.
 
-        The pattern is a name ('gpt2', 'cl100k', 'o200k', 'llama3', 'qwen2') or a regular expression of the `regex` module;
-        `unicode_version` decides which characters it takes for letters, numbers and so on.
+        `pattern` is a name ('gpt2', 'cl100k', 'o200k', 'llama3', 'qwen2') or a regular expression of the `regex`
+        module; `unicode_version` decides which characters count as letters, numbers and so on.
 
-        Ids are the 256 bytes, the merges, then the special tokens. Any number of threads gives the same result.
-        Tokens of more than two bytes are shorter than `max_token_length` bytes.
+        Ids are assigned to the 256 bytes first, then to the merges, then to the special tokens. The result doesn't
+        depend on the number of threads. Tokens of more than two bytes are shorter than `max_token_length` bytes.
 
-        `base` is a tokenizer to learn on from: its pattern, its special tokens and all its ids are kept, and the new
-        tokens get the ids after them, up to `vocab_size` in all (see `train_vocabulary`).
+        `base` is a tokenizer to extend: its pattern, special tokens and ids are kept, and the new tokens get the ids
+        after them, up to `vocab_size` in total (see `train_vocabulary`).
         """
         if base is not None and not isinstance(base, Tokenizer):
             raise ConfigError(f"base is {shown(base)}", "expected a Tokenizer: Tokenizer.load(path)")
@@ -110,10 +111,11 @@ class Tokenizer:
         pattern: str | None = None,
         special_tokens: Iterable[str] | Mapping[str, int] | None = None,
     ) -> Tokenizer:
-        """Read a tokenizer.json, a folder with vocab.json or encoder.json beside merges.txt or vocab.bpe, or a *.tiktoken.
+        """Read a tokenizer.json, a *.tiktoken, or a folder with vocab.json (encoder.json) and merges.txt (vocab.bpe).
 
-        A rank file (*.tiktoken) names neither pattern nor special tokens: OpenAI's published ones are known by their
-        SHA-256, any other needs `pattern`. A list of special tokens gets the ids after the largest.
+        A rank file (*.tiktoken) contains neither the pattern nor the special tokens. OpenAI's published files are
+        recognised by their SHA-256; any other rank file needs `pattern`. Special tokens passed as a list get the ids
+        after the largest id of the file.
         """
         from webtext.tokenizer.formats import load
 
@@ -124,10 +126,11 @@ class Tokenizer:
             raise InputError(f"'{os.fspath(path)}': {error.lines[0]}", "write or download it again") from None
 
     def save(self, path: str | os.PathLike[str], *, pieces: bool | Iterable[bytes] = False) -> None:
-        """Write a tokenizer.json, a *.tiktoken rank file, or (a path without suffix) a folder with vocab.json and merges.txt.
+        """Write a tokenizer.json, a *.tiktoken rank file, or (path without suffix) a folder: vocab.json and merges.txt.
 
-        With `pieces` a table of pieces and their tokens goes beside it (see `piece_files.py`), which `load` finds: it makes
-        the first text fast, too. They are the pieces given, the most frequent first, or those the vocabulary knows.
+        With `pieces`, also write a table of pieces and their tokens next to it (see `piece_files.py`). `load` finds the
+        table, and the first text is then encoded fast, too. It contains the given pieces, most frequent first, or with
+        True the pieces that the vocabulary knows.
         """
         from webtext.tokenizer.formats import load, save
 
@@ -137,16 +140,16 @@ class Tokenizer:
         save(self._vocabulary, path)
         beside = piece_files.path_beside(path)
         if pieces is False:
-            piece_files.remove(beside)  # what lies there was made for what lay here
+            piece_files.remove(beside)  # an existing table belongs to the tokenizer that was just overwritten
             return
-        # Of the vocabulary as it will be read: a rank file merges by another rule, to the same ids.
+        # The table is made for the vocabulary as it will be read: a rank file merges by another rule, to the same ids.
         stored = load(path, self.pattern if os.fspath(path).endswith(".tiktoken") else None)
         piece_files.write(stored.native(), self._salt, beside, given)
 
     # Text to ids
 
     def encode(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> list[int]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         if allowed_special:
             parts, found = self._special.finder(allowed_special).parts(as_text(text))
             if found:
@@ -161,7 +164,7 @@ class Tokenizer:
             return self._encoder.encode(encodable(as_text(text)))
 
     def encode_numpy(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> Tokens:
-        """The ids as an array."""
+        """Return the ids of a text as an array, uint16 or uint32."""
         if allowed_special:
             return self.encode_flat((as_text(text),), 1, allowed_special)[0]
         try:
@@ -175,7 +178,7 @@ class Tokenizer:
         threads: int | None = None,
         allowed_special: AllowedSpecial = (),
     ) -> list[list[int]]:
-        """The ids of each text."""
+        """Return a list of ids for each text."""
         if not allowed_special:
             listed, n_threads = as_texts(texts), thread_count(threads)
             try:
@@ -192,16 +195,16 @@ class Tokenizer:
         threads: int | None = None,
         allowed_special: AllowedSpecial = (),
     ) -> tuple[Tokens, Offsets]:
-        """The ids of all texts one after the other, and the offset where each begins (the last is the end of all).
+        """Return the ids of all texts in one array, and int64 offsets: text i is tokens[offsets[i]:offsets[i + 1]].
 
-        No Python object is made per token, and other Python threads run meanwhile. Threads share the texts out; None means
-        one per core.
+        No Python object is created per token, and the GIL is released. The texts are divided among `threads` threads;
+        None means one per core.
         """
         n_threads = thread_count(threads)
         if allowed_special:
             parts = self._special.finder(allowed_special).cut(as_texts(texts))
             return parts.joined(*self.encode_flat(parts.texts, n_threads))
-        if isinstance(texts, STRINGS) or not hasattr(texts, "__len__"):  # what can be read once is looked at twice
+        if isinstance(texts, STRINGS) or not hasattr(texts, "__len__"):  # an iterator may be needed twice: make a list
             texts = as_texts(texts)
         try:
             return self._encoder.encode_many(texts, self._is_wide, n_threads)  # type: ignore[arg-type]
@@ -211,11 +214,11 @@ class Tokenizer:
     def encode_buffer(
         self, data: Any, offsets: Any, out: Tokens | None = None, threads: int | None = 1
     ) -> tuple[Tokens, Offsets]:
-        """The same for texts that lie in one buffer of UTF-8 (bytes, a memory map, an array).
+        """Encode texts stored in one buffer of UTF-8 (bytes, a memory map, an array); return ids as `encode_flat` does.
 
-        Text i is data[offsets[i]:offsets[i + 1]]. With `out` (uint16 or uint32) the ids are written to its start and that
-        part is returned; what lies behind them may change. Where they do not fit, ConfigError says how many there are;
-        as many ids as the texts have bytes always fit, and with 8 more nothing is copied.
+        Text i is data[offsets[i]:offsets[i + 1]]. With `out` (uint16 or uint32), the ids are written to its start and
+        that slice is returned; the rest of `out` may be overwritten. Raises ConfigError with the number of ids if they
+        don't fit. A length equal to the number of bytes always suffices; with 8 more, nothing is copied.
         """
         from webtext.tokenizer.buffers import as_bytes, as_offsets, check_out
 
@@ -243,11 +246,12 @@ class Tokenizer:
         threads: int | None = None,
         allowed_special: AllowedSpecial = (),
     ) -> tuple[Tokens, NDArray[np.uint8]]:
-        """The ids of texts as an array [text, place], and its mask: 1 for an id of the text, 0 for padding.
+        """Return the ids of texts as an array [text, position], and a uint8 mask: 1 for ids of the text, 0 for padding.
 
-        Texts of more than `max_length` ids are cut at `truncation_side`; shorter ones are filled up at `side` with
-        `pad_token` (a special token; without one <|endoftext|>, as GPT-2 is used) to the longest of the batch, or always to
-        `max_length`. `add_eot` ends each text with <|endoftext|>, which counts in the length and is never cut off.
+        Texts of more than `max_length` ids are cut at `truncation_side`. Shorter ones are padded at `side` with
+        `pad_token` (a special token, by default <|endoftext|> as is usual for GPT-2), to the longest of the batch or
+        always to `max_length`. `add_eot` ends each text with <|endoftext|>, which counts towards the length and is
+        never cut off.
         """
         from webtext.tokenizer.padding import Shape, rectangle
 
@@ -268,10 +272,10 @@ class Tokenizer:
         allowed_special: AllowedSpecial = (),
         unit: Literal["characters", "bytes"] = "characters",
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids, and for each the (start, end) of the characters of `text` that its bytes belong to, or of the bytes.
+        """Return the ids, and for each id the (start, end) of its characters in `text`, or of its bytes.
 
-        Ids that share a character have the same offsets for it, as in HF tokenizers. The characters of bytes are those of
-        `text.decode("utf-8", "surrogateescape")`; the bytes of a str are its UTF-8.
+        Ids that share a character have the same offsets for it, as in HF tokenizers. For bytes, characters are counted
+        in `text.decode("utf-8", "surrogateescape")`; for a str, bytes are counted in its UTF-8.
         """
         from webtext.tokenizer.offsets import token_offsets
 
@@ -281,17 +285,17 @@ class Tokenizer:
         return ids.tolist(), _bpe.offset_pairs(starts, ends)
 
     def encode_stream(self, allowed_special: AllowedSpecial = ()) -> EncodeStream[list[int]]:
-        """An encoder for text that comes in chunks."""
+        """Return an encoder for text that arrives in chunks."""
         return self._stream(self.encode, allowed_special)
 
     def encode_stream_numpy(self, allowed_special: AllowedSpecial = ()) -> EncodeStream[Tokens]:
-        """The same with arrays."""
+        """Return an encoder for text that arrives in chunks, which returns arrays of ids."""
         return self._stream(self.encode_numpy, allowed_special)
 
     # Counting and cutting to a number of ids
 
     def count(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> int:
-        """The number of ids `encode` gives, without making a list of them."""
+        """Return the number of ids that `encode` would return, without creating a list."""
         if allowed_special:
             return len(self.encode_numpy(text, allowed_special))
         try:
@@ -302,23 +306,23 @@ class Tokenizer:
     def count_batch(
         self, texts: Iterable[AnyText], threads: int | None = None, allowed_special: AllowedSpecial = ()
     ) -> Offsets:
-        """The number of ids of each text, as an int64 array."""
+        """Return the number of ids of each text as an int64 array."""
         import numpy as np
 
         return np.diff(self.encode_flat(texts, threads, allowed_special)[1])
 
     def split(self, text: AnyStr, n: int) -> list[AnyStr]:
-        """Consecutive parts of a text that have at most `n` ids each when they stand alone, and joined are the text.
+        """Cut a text into consecutive parts, each of which has at most `n` ids when it is encoded on its own.
 
-        No character is cut; parts end where the pattern cuts when there is such a place within `n` ids. ConfigError when a
-        character alone has more than `n` ids (none has more than 4).
+        No character is cut. A part ends where the pattern cuts if there is such a position within `n` ids. Raises
+        ConfigError if a single character has more than `n` ids (none has more than 4).
         """
         from webtext.tokenizer.splitting import split
 
         return list(split(self, text, n))
 
     def truncate(self, text: AnyStr, n: int) -> AnyStr:
-        """The first part that `split` gives: the beginning of a text that has at most `n` ids."""
+        """Return the first part that `split` would return: the beginning of the text, with at most `n` ids."""
         from webtext.tokenizer.splitting import split
 
         return next(split(self, text, n), text)
@@ -326,7 +330,7 @@ class Tokenizer:
     # Ids to text
 
     def decode_bytes(self, ids: Ids) -> bytes:
-        """The bytes of ids, special tokens by their names. InputError names the first unknown id and its position."""
+        """Return the bytes of ids; a special token's bytes are its name. InputError names the first unknown id."""
         row = decodable(ids)
         try:
             return self._native.decode(row)
@@ -338,21 +342,21 @@ class Tokenizer:
             raise no_id(row) from None
 
     def decode(self, ids: Ids, errors: str = "replace") -> str:
-        """The text of ids; `errors` says what becomes of bytes that are no UTF-8, as in `bytes.decode`."""
+        """Return the text of ids; `errors` handles bytes that aren't valid UTF-8, as in `bytes.decode`."""
         try:
             return self.decode_bytes(ids).decode("utf-8", errors)
         except (LookupError, TypeError):
             raise unknown_handler(errors) from None
 
     def decode_stream(self, errors: str = "replace") -> DecodeStream:
-        """A decoder for ids that come one by one."""
+        """Return a decoder for ids that arrive one by one."""
         return DecodeStream(self.decode_bytes, errors)
 
-    # What it is
+    # Properties and display
 
     @property
     def vocab_size(self) -> int:
-        """One more than the largest id: ranks and special tokens, and the unused ids between them, if any."""
+        """One more than the largest id; it counts special tokens, and unused ids if there are any."""
         return self._vocabulary.size
 
     @property
@@ -362,27 +366,27 @@ class Tokenizer:
 
     @property
     def pattern(self) -> str:
-        """A name such as 'gpt2', or the regular expression that cuts texts into pieces."""
+        """Name of the pattern that cuts texts into pieces, such as 'gpt2', or its regular expression."""
         return self._vocabulary.pattern
 
     @property
     def unicode_version(self) -> str:
-        """The Unicode version that decides what is a letter, a number or a blank; 'regex ...' where that module does."""
+        """The Unicode version that decides what is a letter, number or blank; 'regex ...' if that module decides."""
         return self._vocabulary.unicode_version
 
     @property
     def eot_id(self) -> int | None:
-        """The id of <|endoftext|>, None when there is no such token."""
+        """The id of <|endoftext|>, or None if the vocabulary doesn't have it."""
         return self._vocabulary.special_tokens.get(EOT)
 
     @functools.cached_property
     def hash(self) -> str:
-        """SHA-256 that names the vocabulary, the pattern and the special tokens; the same whatever file they came from."""
+        """SHA-256 of the vocabulary, the pattern and the special tokens; it doesn't depend on the file format."""
         return self._vocabulary.hash()
 
     @functools.cached_property
     def remarks(self) -> tuple[str, ...]:
-        """What is odd about the vocabulary (unused ids, tokens that no text gives), and where other libraries differ."""
+        """Oddities of the vocabulary (unused ids, tokens that no text produces), and where other libraries differ."""
         from webtext.tokenizer.findings import remarks
 
         return tuple(remarks(self._vocabulary))
@@ -391,7 +395,7 @@ class Tokenizer:
         return type(self), (self._vocabulary, self._piece_file)
 
     def view(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> TokenView:
-        """The tokens of a text to look at: `print` it, or end a notebook's cell with it."""
+        """Return the tokens of a text for display: `print` the view, or make it the last line of a notebook cell."""
         from webtext.tokenizer.view import view
 
         return view(self, text, allowed_special)
@@ -409,7 +413,7 @@ class Tokenizer:
 
     @functools.cached_property
     def _n_bytes(self) -> NDArray[np.int64]:
-        """The number of bytes of every id."""
+        """The number of bytes of each id."""
         import numpy as np
 
         n_bytes = np.zeros(self.vocab_size, np.int64)
@@ -419,13 +423,13 @@ class Tokenizer:
         return n_bytes
 
     def token_ends(self, text: bytes) -> Offsets:
-        """The byte after each token of a text."""
+        """Return the end of each token of a text, as byte offsets."""
         import numpy as np
 
         return np.cumsum(self._n_bytes[self.encode_numpy(text)])
 
     def piece_ends(self, text: bytes) -> Offsets:
-        """The byte after each piece that the pattern cuts a text into."""
+        """Return the end of each piece that the pattern cuts a text into, as byte offsets."""
         import numpy as np
 
         if self._regex:

@@ -1,7 +1,7 @@
-"""Learning merges from texts: count the pieces, then merge the most frequent pair again and again.
+"""Learning merges from texts: count the pieces, then merge the most frequent pair repeatedly.
 
-The merges equal those of HF tokenizers' BpeTrainer over a ByteLevel pre-tokenizer with the whole byte alphabet. Counts
-have 64 bits. Texts are read once and not kept (`counts.py`); merging needs memory for the distinct pieces.
+The merges equal those of HF tokenizers' BpeTrainer with a ByteLevel pre-tokenizer and the complete byte alphabet.
+Counts have 64 bits. Texts are read once and not kept (`counts.py`); merging needs memory for the distinct pieces.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def train_vocabulary(
     threads: int | None = None,
     on_merges: Callable[[int], object] | None = None,
 ) -> Vocabulary:
-    """A vocabulary of `vocab_size` tokens: the 256 bytes, one per merge, then the special tokens.
+    """Learn a vocabulary of `vocab_size` tokens: the 256 bytes, one token per merge, then the special tokens.
 
-    `texts` may be counts of their pieces, made earlier with the same pattern. The vocabulary is smaller when no pair is
-    left that occurs `min_frequency` times. Special tokens in texts are text. A token that more than two bytes make is
+    `texts` may also be counts of pieces made earlier with the same pattern. The vocabulary is smaller if no remaining
+    pair occurs `min_frequency` times. Special tokens inside texts are plain text. A token of more than two bytes is
     shorter than `max_token_length` bytes, as in HF tokenizers.
 
-    With `base` its tokens are kept with their ids, special tokens and pattern too, and the new ones get the ids after all
-    of them: pieces are encoded by the base, then merged on. Where the base is a rank vocabulary (`merges` is None) the
-    result is one too: any two tokens merge whose bytes together are a token, so rare pieces may be encoded otherwise than
-    they were merged in training.
+    With `base`, its ids, special tokens and pattern are kept, and the new tokens get the ids after them: pieces are
+    encoded by the base and then merged further. If the base is a rank vocabulary (`merges` is None), the result is one,
+    too: any two tokens whose joined bytes are a token merge, so a rare piece may be encoded differently from how it was
+    merged in training.
 
-    `on_merges` is told the number of merges so far, often; what it raises ends training.
+    `on_merges` is called often with the number of merges so far; an exception from it ends training.
     """
     vocab_size = checked_int("vocab_size", vocab_size, 256, MAX_ID - 1, f"256 or more, and less than {MAX_ID:,}")
     checked_int("min_frequency", min_frequency, 1, MAX_INT, "1 or more")
@@ -55,7 +55,7 @@ def train_vocabulary(
     n_tokens, least = (vocab_size - len(specials), 256 + len(specials)) if base is None else (vocab_size, base.size)
     if not least <= vocab_size < MAX_ID:
         kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
-        raise ConfigError(f"vocab_size is {vocab_size}", f"expected {least} or more: {kept}; and less than {MAX_ID:,}")
+        raise ConfigError(f"vocab_size is {vocab_size}", f"expected {least} or more ({kept}), less than {MAX_ID:,}")
     if not isinstance(texts, PieceCounts):
         counts = PieceCounts(pattern, unicode_version, threads=threads)
         counts.add(texts)
@@ -78,26 +78,24 @@ def train_vocabulary(
 def _check_rule(counts: PieceCounts, pattern: str, unicode_version: str) -> None:
     name = pattern_name(pattern)
     if counts.pattern != name:
-        raise ConfigError(f"the counts are of pieces of {counts.pattern!r}, not of {pattern!r}", "name their pattern")
+        raise ConfigError(f"the counts are for the pattern {counts.pattern!r}, not {pattern!r}", "pass their pattern")
     if counts.unicode_version != checked_version(name, unicode_version):
         raise ConfigError(
-            f"the counts are of pieces by Unicode {counts.unicode_version}, not {unicode_version}", "name their version"
+            f"the counts are for Unicode {counts.unicode_version}, not {unicode_version}", "pass their unicode_version"
         )
 
 
 def rule_of_base(
     base: Vocabulary, pattern: str, unicode_version: str, special_tokens: Iterable[str] | Mapping[str, int]
 ) -> tuple[str, str]:
-    """The base's pattern and Unicode version; ConfigError when others were asked for, or special tokens it has not."""
+    """Return the base's pattern and Unicode version. Raises ConfigError if the arguments contradict the base."""
     if pattern_name(pattern) not in (GPT2, base.pattern):
         raise ConfigError(f"base has the pattern {base.pattern!r}, not {pattern!r}", "leave out the pattern")
     if unicode_version not in (UNICODE_VERSION, base.unicode_version):
-        raise ConfigError(f"base goes by Unicode {base.unicode_version}", "leave out unicode_version")
+        raise ConfigError(f"base uses Unicode {base.unicode_version}", "leave out unicode_version")
     for name in special_ids(special_tokens, 0):
         if name not in base.special_tokens and name != EOT:
-            raise ConfigError(
-                f"base has no special token {name!r}", "leave out the special tokens: the base's are kept"
-            )
+            raise ConfigError(f"base has no special token {name!r}", "leave out special_tokens: the base's are kept")
     return base.pattern, base.unicode_version
 
 
@@ -119,7 +117,7 @@ def _extended(
 
 
 def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:
-    """The bytes of all tokens: the single bytes in GPT-2's order, then what each merge joins, once."""
+    """Return the bytes of all tokens: single bytes in GPT-2's order, then each merge's result, without duplicates."""
     tokens = [bytes([byte]) for byte in BYTE_ORDER]
     known = set(tokens)
     for left, right in merges:

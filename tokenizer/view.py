@@ -1,4 +1,4 @@
-"""A text as its tokens, to look at: in a terminal, in a notebook, as a page."""
+"""Views of a text's tokens for a terminal, a notebook or an HTML page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from webtext.tokenizer.tokenizer import Tokenizer
 
 _COLOURS = (153, 223, 157, 218, 189)
-"""Light backgrounds of the 256-colour palette, read in black on any terminal; neighbours differ."""
+"""Light background colours (256-colour palette), legible with black text; neighbouring tokens differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Token:
 
     @property
     def text(self) -> str:
-        r"""The bytes as safe, visible text: blanks as ␣, what cannot be seen or is no character as \n, \xff, \u202e."""
+        r"""The bytes as safe, visible text: spaces as ␣, invisible or invalid characters as \n, \xff, \u202e."""
         return shown_bytes(self.bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenView(Sequence[Token]):
-    """The tokens of a text. `str` shows them with bars between, a notebook as coloured boxes that tell id and bytes.
+    """The tokens of a text. `str` separates them with bars; a notebook shows coloured boxes with ids and bytes.
 
     >>> from webtext.tokenizer import Tokenizer
     >>> print(Tokenizer.train(["low low"], vocab_size=260).view("low lower"))
@@ -50,21 +50,21 @@ class TokenView(Sequence[Token]):
 
     @property
     def ids(self) -> list[int]:
-        """The ids alone."""
+        """The ids of the tokens."""
         return [token.id for token in self.tokens]
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the whole text."""
+        """Number of bytes of the text."""
         return sum(len(token.bytes) for token in self.tokens)
 
     @property
     def n_characters(self) -> int:
-        """Characters of the whole text; a byte that is no UTF-8 counts as one."""
+        """Number of characters of the text; an invalid byte counts as one."""
         return len(b"".join(token.bytes for token in self.tokens).decode("utf-8", "surrogateescape"))
 
     def summary(self) -> str:
-        """Tokens, characters and bytes, and how many bytes a token stands for."""
+        """Return one line with the numbers of tokens, characters and bytes, and bytes per token."""
         each = f", {self.n_bytes / len(self):.2f} bytes per token" if len(self) else ""
         return f"{len(self):,} tokens, {self.n_characters:,} characters, {self.n_bytes:,} bytes{each}"
 
@@ -77,7 +77,7 @@ class TokenView(Sequence[Token]):
         return "\n".join("|".join(line) for line in lines if line)
 
     def coloured(self) -> str:
-        """The tokens for a terminal, each on a background of its own (ANSI, 256 colours), special ones in bold."""
+        """Return the tokens for a terminal, with alternating backgrounds (ANSI, 256 colours); special ones in bold."""
         parts = []
         for place, token in enumerate(self.tokens):
             style = f"{'1;' if token.is_special else ''}30;48;5;{_COLOURS[place % len(_COLOURS)]}"
@@ -85,12 +85,12 @@ class TokenView(Sequence[Token]):
         return "".join(parts).removesuffix("\n")
 
     def rows(self) -> str:
-        """A line per token: its id and its text."""
+        """Return one line per token: its id and its text."""
         width = max((len(str(id_)) for id_ in self.ids), default=0)
         return "\n".join(f"{token.id:>{width}}  {token.text}" for token in self.tokens)
 
     def to_json(self) -> dict[str, Any]:
-        """The tokens as plain values."""
+        """Return the tokens as plain values."""
         tokens = [{"id": token.id, "bytes": token.bytes.hex(), "text": token.text} for token in self.tokens]
         return {"tokens": tokens, "n_characters": self.n_characters, "n_bytes": self.n_bytes}
 
@@ -101,7 +101,7 @@ class TokenView(Sequence[Token]):
 
 
 def view(tokenizer: Tokenizer, text: AnyText, allowed_special: AllowedSpecial = ()) -> TokenView:
-    """The tokens of a text to look at."""
+    """Encode a text and return its tokens for display."""
     specials = set(tokenizer.special_tokens.values())
     ids = tokenizer.encode(text, allowed_special)
     return TokenView(tuple(Token(id_, tokenizer.decode_bytes([id_]), id_ in specials) for id_ in ids))

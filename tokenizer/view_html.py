@@ -1,7 +1,7 @@
-"""Tokens as HTML: boxes in a notebook, or a page that stands alone. No script; nothing outside the page is fetched.
+"""Tokens as HTML: boxes in a notebook, or a self-contained page. No scripts; the page fetches nothing.
 
-Every text goes through `Token.text` (no control character is left) and `escape`. Each box lays out its own text
-(`unicode-bidi: isolate`), so that Arabic or Hebrew tokens keep their order and none can turn its neighbours around.
+Every text goes through `Token.text` (which removes control characters) and `escape`. Each box lays out its own text
+(`unicode-bidi: isolate`), so Arabic or Hebrew tokens keep their order and can't reorder their neighbours.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ th{font-weight:500;color:var(--soft);white-space:nowrap}
 
 
 def fragment(view: TokenView) -> str:
-    """Boxes for a notebook, the first MAX_IN_NOTEBOOK of them."""
+    """Return boxes for a notebook: at most MAX_IN_NOTEBOOK tokens."""
     return f"<style>{TOKEN_STYLE}</style>{_boxes(view, MAX_IN_NOTEBOOK)}<div>{escape(view.summary())}</div>"
 
 
 def page(view: TokenView, tokenizer: Tokenizer) -> str:
-    """A page of its own: what the tokenizer is, then the boxes; hovering tells id and bytes, a switch shows all ids."""
+    """Return a page: the tokenizer's properties, then the boxes. Hovering shows id and bytes, a switch all ids."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>webtext tokens</title>'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -63,14 +63,14 @@ def page(view: TokenView, tokenizer: Tokenizer) -> str:
 
 
 def card(tokenizer: Tokenizer) -> str:
-    """A table of what a tokenizer is."""
+    """Return a table of the tokenizer's properties."""
     rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts(tokenizer).items())
     return f"<table>{''.join(rows)}</table>"
 
 
 def _boxes(view: TokenView, limit: int) -> str:
     boxes = "".join(_box(place, token) for place, token in enumerate(view.tokens[:limit]))
-    more = f"<div>… and {len(view) - limit:,} tokens more</div>" if len(view) > limit else ""
+    more = f"<div>… and {len(view) - limit:,} more tokens</div>" if len(view) > limit else ""
     return f'<div class="wt-tokens">{boxes}</div>{more}'
 
 

@@ -1,4 +1,4 @@
-"""What a tokenizer file holds, whatever its format: tokens, merges, special tokens and the pattern."""
+"""`Vocabulary`: what every tokenizer file format represents: tokens, merges, special tokens and the pattern."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webtext.tokenizer.arguments import checked_int, shown
 from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, checked_version, is_native, pattern_name
 
 MAX_ID = 2**22
-"""Ids stay below this: a table of all ids must fit in memory whatever a file says. The largest in use are near 2**18."""
+"""Ids are below this, so that a table of all ids fits in memory for any file. The largest in use are near 2**18."""
 
 BYTE_ORDER = _bpe.byte_order()
 """The bytes of tokens 0 to 255, in GPT-2's order."""
@@ -26,10 +26,10 @@ EOT = "<|endoftext|>"
 class Vocabulary:
     """Everything that decides what a text's tokens are.
 
-    `tokens[id]` are a token's bytes, `b""` where text never gives that id. `merges` are pairs of ids, earliest first;
-    None means that a rank file decides: any two tokens merge whose joined bytes are a token, the smallest id first.
-    `whole_pieces`: a piece that is a token is taken as it is (tiktoken's rule; HF's `ignore_merges`). `unicode_version`
-    decides which characters the pattern takes for letters, numbers and so on.
+    `tokens[id]` is a token's bytes, or `b""` if text never produces that id. `merges` are pairs of ids, earliest first;
+    None means merging by rank: any two tokens whose joined bytes are a token merge, the smallest id first. With
+    `whole_pieces`, a piece that is a token becomes that token without merging (tiktoken's rule; HF's `ignore_merges`).
+    `unicode_version` decides which characters count as letters, numbers and so on.
     """
 
     tokens: Sequence[bytes]
@@ -39,10 +39,10 @@ class Vocabulary:
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     whole_pieces: bool = False
     extras: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Parts of a tokenizer.json that decide no id of a text (format_json.py), kept to be written back."""
+    """Parts of a tokenizer.json that don't affect ids (format_json.py), kept to be written back."""
 
     def __post_init__(self) -> None:
-        """Normalise pattern and Unicode version, and refuse special tokens that are no text and ids that are too large."""
+        """Normalise pattern and Unicode version; raise InputError for invalid special tokens."""
         object.__setattr__(self, "pattern", pattern_name(self.pattern))
         object.__setattr__(self, "unicode_version", checked_version(self.pattern, self.unicode_version))
         for name, id_ in self.special_tokens.items():
@@ -53,7 +53,7 @@ class Vocabulary:
 
     @property
     def has_default_version(self) -> bool:
-        """Whether the Unicode version is the one that a file which names none is read with."""
+        """Whether the Unicode version is the default, with which files that don't name one are read."""
         return self.unicode_version == checked_version(self.pattern)
 
     @property
@@ -62,25 +62,26 @@ class Vocabulary:
         return max(len(self.tokens), *(id_ + 1 for id_ in self.special_tokens.values()), 0)
 
     def native(self) -> _bpe.Bpe:
-        """The encoder; InputError when this is no byte-level vocabulary."""
+        """Return the native encoder. Raises InputError if this isn't a byte-level BPE vocabulary."""
         specials = [(id_, name.encode()) for name, id_ in self.special_tokens.items()]
         rule = (
             (self.pattern, self.unicode_version) if is_native(self.pattern) else ()
-        )  # the encoder need not know others
+        )  # the encoder doesn't need other patterns
         try:
             return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials, *rule)
         except ValueError as error:
-            raise InputError(f"this is no byte-level BPE vocabulary: {error}") from None
+            raise InputError(f"this is not a byte-level BPE vocabulary: {error}") from None
 
     def merges_by_rank(self) -> list[tuple[int, int]]:
-        """The merges that the order of ids alone implies."""
+        """Return the merges that the order of ids implies."""
         ranks = Vocabulary(tokens=self.tokens, merges=None)
         return ranks.native().merges_by_rank()
 
     def hash(self) -> str:
-        """SHA-256 over tokens, pattern (with its Unicode version where that is pinned) and special tokens.
+        """Return the SHA-256 of tokens, pattern (with its Unicode version if that is pinned) and special tokens.
 
-        Merges count only where the order of ids does not imply them, so all formats of one tokenizer have one hash.
+        Merges are included only if the order of ids doesn't imply them, so all formats of a tokenizer have the same
+        hash.
         """
         digest = hashlib.sha256(b"webtext tokenizer 1\0")
         is_pinned = self.unicode_version in _bpe.UNICODE_VERSIONS
@@ -95,18 +96,18 @@ class Vocabulary:
 
 
 def special_ids(names: Iterable[str] | Mapping[str, int], first: int) -> dict[str, int]:
-    """Special tokens with their ids: as they are in a mapping, else counted up from `first`.
+    """Return special tokens with their ids: a mapping's own ids, otherwise consecutive ids from `first` on.
 
     >>> special_ids(["<|endoftext|>", "<|pad|>"], 50256)
     {'<|endoftext|>': 50256, '<|pad|>': 50257}
     """
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
-        raise InputError(f"special_tokens is {shown(names)}", "give a list of names, [] for no special tokens")
+        raise InputError(f"special_tokens is {shown(names)}", "expected a list of names; [] for no special tokens")
     if not isinstance(names, Mapping):
         names = list(names)  # it may be an iterator
     for name in names:
         if not isinstance(name, str):
-            raise InputError(f"a special token is {shown(name)}", "expected a name: a str")
+            raise InputError(f"a special token is {shown(name)}", "expected a name (str)")
     if isinstance(names, Mapping):
         return {
             name: checked_int(f"the id of {name!r}", id_, 0, MAX_ID - 1, "a token id") for name, id_ in names.items()
@@ -116,9 +117,9 @@ def special_ids(names: Iterable[str] | Mapping[str, int], first: int) -> dict[st
 
 @functools.cache
 def byte_characters() -> tuple[dict[str, int], list[str]]:
-    """GPT-2's visible character for every byte: as a table from character to byte, and from byte to character.
+    """Return GPT-2's visible characters for bytes: a dict from character to byte, and a list from byte to character.
 
-    Bytes that are visible in Latin-1 stand for themselves, the others take the characters from U+0100 on.
+    Bytes that are visible in Latin-1 represent themselves; the others get the characters from U+0100 on.
     """
     characters = [""] * 256
     hidden = 0
@@ -130,14 +131,14 @@ def byte_characters() -> tuple[dict[str, int], list[str]]:
 
 
 def _update(digest: hashlib._Hash, parts: Iterable[bytes]) -> None:
-    """Add a list so that no two different lists give the same bytes."""
+    """Hash a list with its lengths, so that different lists never hash the same bytes."""
     listed = list(parts)
     digest.update(b"%d\0" % len(listed))
     digest.update(b"".join(b"%d\0%b" % (len(part), part) for part in listed))
 
 
 def _without_tail(tokens: Sequence[bytes]) -> Sequence[bytes]:
-    """Tokens up to the last that is not empty: how a format pads its ids is no property of the tokenizer."""
+    """Return tokens without empty ones at the end: they depend on the file format, not on the tokenizer."""
     n_tokens = len(tokens)
     while n_tokens and not tokens[n_tokens - 1]:
         n_tokens -= 1

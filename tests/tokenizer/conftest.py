@@ -1,4 +1,4 @@
-"""GPT-2's real vocabulary here and in tiktoken, slices of real text, and small tokenizers trained on the spot."""
+"""Fixtures: GPT-2's real vocabulary here and in tiktoken, slices of real text, and small trained tokenizers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORPORA = ("en", "multi", "code")
 
 
 def tiktoken_of(path: Path, pattern: str = TIKTOKEN_GPT2_PATTERN) -> tiktoken.Encoding:
-    """tiktoken's encoding of a rank file, without its download."""
+    """Return tiktoken's encoding of a rank file, without downloading anything."""
     from tiktoken.load import load_tiktoken_bpe
 
     return tiktoken.Encoding(
@@ -42,7 +42,7 @@ def tiktoken_gpt2(shared_data: Path) -> tiktoken.Encoding:
 
 @pytest.fixture(scope="session")
 def corpus_slice(shared_data: Path) -> Callable[[str], str]:
-    """The first two million characters of a corpus by name."""
+    """Return a function that reads the first two million characters of a named corpus."""
     cache: dict[str, str] = {}
 
     def read(name: str) -> str:
@@ -56,7 +56,7 @@ def corpus_slice(shared_data: Path) -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def small() -> Tokenizer:
-    """A tokenizer with some merges over several scripts, for tests that need no real vocabulary."""
+    """A tokenizer with some merges over several scripts, for tests that don't need a real vocabulary."""
     return Tokenizer.train(SAMPLES * 3, vocab_size=400)
 
 

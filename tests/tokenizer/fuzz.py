@@ -1,4 +1,4 @@
-"""Random texts that reach every rule of every pattern, made by the million from one seed."""
+"""Random texts that exercise every rule of every pattern, generated from one seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLANKS = " \t\n\r\v\f\x85\xa0\u1680\u2003\u2028\u2029\u3000"
 _OTHERS = "_.'’!/\u0301\u0903\u180e\x00\x1c\u200b\u200d\ufeff\u20dd😀\ud7ff\ue000\U0010ffff"
 _ALPHABETS = (
     _LETTERS + _NUMBERS + _BLANKS * 2 + _OTHERS,
-    "'''''sStTmMdDlLeEvVrRſ \n",  # contractions, whole and broken
+    "'''''sStTmMdDlLeEvVrRſ \n",  # contractions, complete and incomplete
     "  \n\t\r\u3000ab1!/",  # blanks before everything
     "abcXYZéЖ中\u0301ʰǅ 's",  # upper and lower case, marks
     "the of and in 0123456789 .,;:-()[]{}\n",  # plain text
@@ -27,7 +27,7 @@ _SCALARS = np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x110000)]).asty
 
 
 def random_texts(n_texts: int, seed: int) -> list[str]:
-    """Texts of 0 to 120 characters, mostly short: of each alphabet, of any scalars, and of long runs of one character."""
+    """Return texts of 0 to 120 characters, mostly short: from each alphabet, any scalars, long runs of a character."""
     random = np.random.default_rng(seed)
     n_styles = len(_ALPHABETS) + 2
     texts: list[str] = []
@@ -44,7 +44,7 @@ def random_texts(n_texts: int, seed: int) -> list[str]:
 
 
 def random_bytes(n_texts: int, seed: int) -> list[bytes]:
-    """Byte strings of 0 to 120 bytes, most of them no UTF-8: characters cut short, bytes that start none, overlong forms."""
+    """Return strings of 0 to 120 bytes, mostly invalid UTF-8: cut characters, wrong start bytes, overlong forms."""
     random = np.random.default_rng(seed)
     ends = _ends(n_texts, random)
     texts = random_texts(n_texts, seed)
@@ -58,20 +58,20 @@ def random_bytes(n_texts: int, seed: int) -> list[bytes]:
 
 
 def texts_at_batch_edges() -> list[str]:
-    """A run of each class that ends at every place of two 64-byte batches, and what may follow it."""
+    """Return runs of each class that end at every position of two 64-byte batches, with various tails."""
     runs = ("a", " ", "1", "!", "\n", "é", "中", "😀", "\u3000", "'", "A")
     tails = ("'s", "'S", "'ll x", "'r", "'", " 's", "  x", " \n", "\u3000y", "é'", "\u0301a", "12", "\n\n b", "!\r\n/")
     return [run * n + tail for run in runs for tail in tails for n in range(132)]
 
 
 def _ends(n_texts: int, random: np.random.Generator) -> list[int]:
-    """0, and where each text ends when they lie one after the other."""
+    """Return 0 and the end of each text when all are concatenated."""
     lengths = (random.random(n_texts) ** 3 * (MAX_CHARACTERS + 1)).astype(np.int64)
     return [0, *np.cumsum(lengths).tolist()]
 
 
 def _with_runs(codes: Codes, random: np.random.Generator) -> Codes:
-    """As many characters, in runs of 1 to 60 equal ones."""
+    """Return the same number of characters, in runs of 1 to 60 equal ones."""
     first = codes[: len(codes) // 30 + 1]
     return np.resize(np.repeat(first, random.integers(1, 61, len(first))), len(codes))
 

@@ -1,4 +1,4 @@
-"""Other libraries with any pattern and vocabulary, and comparisons of many texts with them in one call."""
+"""Peer libraries with any pattern and vocabulary, and comparisons with them on many texts in one call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webtext.tokenizer import Tokenizer, Vocabulary
 from webtext.tokenizer.format_gpt2 import written
 
 SEPARATOR = "<|separator|>"
-"""A special token of the peers: they cut text at it before anything else, so what lies between is a text of its own."""
+"""A special token of the peers: they first cut text at it, so the parts between are independent texts."""
 
 _TEXTS_PER_CALL = 50_000
 _THREADS = 2
@@ -23,12 +23,12 @@ _THREADS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A pattern by our name and as each peer spells it."""
+    """A pattern by our name, and its expression for each peer."""
 
     name: str
     tiktoken: str
     hf: str | None = None
-    """None: the ByteLevel pre-tokenizer's own."""
+    """None means the ByteLevel pre-tokenizer's own pattern."""
 
 
 GPT2_RULE = Rule(
@@ -58,14 +58,14 @@ RULES = [
     Rule(name="llama3", tiktoken=_LLAMA3, hf=_LLAMA3),
     Rule(name="qwen2", tiktoken=_QWEN2, hf=_QWEN2),
 ]
-"""As tiktoken 0.14's openai_public.py has them, and as Llama 3's and Qwen 2's tokenizer.json."""
+"""From tiktoken 0.14's openai_public.py, and from the tokenizer.json of Llama 3 and Qwen 2."""
 
 
 def pairs_vocabulary(*, reverse: bool) -> Vocabulary:
-    """All bytes and all 65,536 pairs of bytes, so that ids show where a text was cut.
+    """Return a vocabulary of all bytes and all 65,536 pairs of bytes, so that ids show where a text was cut.
 
-    Pairs that reach into the next character merge first. A cut inside "abc" may still not show, when the pair beside it
-    would have merged anyway: what one order of the pairs hides the reverse order shows.
+    Pairs across a character boundary merge first. A cut inside "abc" is still invisible if the pair next to it would
+    have merged anyway; the reverse order of the pairs makes it visible.
     """
     pairs = sorted((bytes([a, b]) for a in range(256) for b in range(256)), reverse=reverse)
     pairs.sort(key=lambda pair: 0x80 <= pair[1] < 0xC0)
@@ -73,7 +73,7 @@ def pairs_vocabulary(*, reverse: bool) -> Vocabulary:
 
 
 def tiktoken_of(vocabulary: Vocabulary, rule: Rule) -> tiktoken.Encoding:
-    """tiktoken with the vocabulary's ranks; the separator has the id after the largest."""
+    """Return tiktoken with the vocabulary's ranks; the separator has the id after the largest."""
     ranks = {token: rank for rank, token in enumerate(vocabulary.tokens) if token}
     n_tokens = len(vocabulary.tokens)
     return tiktoken.Encoding(
@@ -82,7 +82,7 @@ def tiktoken_of(vocabulary: Vocabulary, rule: Rule) -> tiktoken.Encoding:
 
 
 def hf_of(vocabulary: Vocabulary, rule: Rule) -> tokenizers.Tokenizer:
-    """HF tokenizers with the vocabulary's merges; the separator has the id after the largest."""
+    """Return HF tokenizers with the vocabulary's merges; the separator has the id after the largest."""
     ids, merges = written(Vocabulary(tokens=vocabulary.tokens, merges=vocabulary.merges))
     hf = tokenizers.Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=vocabulary.whole_pieces))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.hf is None)
@@ -95,7 +95,7 @@ def hf_of(vocabulary: Vocabulary, rule: Rule) -> tokenizers.Tokenizer:
 
 
 def assert_ids_equal_tiktoken(ours: Tokenizer, peer: tiktoken.Encoding, texts: Sequence[str]) -> None:
-    """Both give the same ids for every text; names the first text where they do not."""
+    """Assert that both return the same ids for every text; the error names the first text with other ids."""
     separator = peer.encode_single_token(SEPARATOR)
 
     def compare(chunk: Sequence[str]) -> None:
@@ -106,14 +106,14 @@ def assert_ids_equal_tiktoken(ours: Tokenizer, peer: tiktoken.Encoding, texts: S
         if not np.array_equal(ends, offsets[1:]) or not np.array_equal(ids[~is_separator], tokens):
             for text in chunk:
                 assert ours.encode(text) == peer.encode_ordinary(text), repr(text)
-            raise AssertionError("a batch and its texts one by one give different ids")
+            raise AssertionError("a batch and its single texts have different ids")
 
     with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(compare, _chunks(texts)))
 
 
 def assert_ids_equal_hf(ours: Tokenizer, peer: tokenizers.Tokenizer, texts: Sequence[str]) -> None:
-    """Both give the same ids for every text; names the first text where they do not."""
+    """Assert that both return the same ids for every text; the error names the first text with other ids."""
     for chunk in _chunks(texts):
         expected = peer.encode_batch_fast(list(chunk), add_special_tokens=False)
         for text, ids, encoding in zip(chunk, ours.encode_batch(chunk), expected, strict=True):

@@ -1,4 +1,4 @@
-"""Arguments of the wrong type or out of range are errors of ours: what was passed, what is expected, what to do."""
+"""Arguments of the wrong type or out of range raise our errors: what was passed, what was expected, what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
     "vocab_size small": (lambda tok, at: train(vocab_size=3), "vocab_size is 3\nexpected 256 or more"),
     "special_tokens None": (
         lambda tok, at: train(special_tokens=None),
-        "special_tokens is None\ngive a list of names, \\[\\] for no special tokens",
+        "special_tokens is None\nexpected a list of names; \\[\\] for no special tokens",
     ),
     "special_tokens text": (lambda tok, at: train(special_tokens="<a>"), "special_tokens is '<a>'"),
     "special_tokens bytes": (lambda tok, at: train(special_tokens=b"<a>"), "special_tokens is b'<a>'"),

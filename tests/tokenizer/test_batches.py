@@ -1,4 +1,4 @@
-"""Many texts at once: as lists, as one flat array, as numbers, as a padded rectangle."""
+"""Many texts at once: as lists, as one flat array, as counts, as a padded array."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_texts_may_come_from_any_iterable(small: Tokenizer) -> None:
         assert small.encode_batch(texts) == expected
 
 
-def test_what_can_be_read_once_is_read_whole_whatever_it_holds(small: Tokenizer) -> None:
-    """A lone surrogate or a bytearray is met after the native code has begun: nothing may be missing."""
+def test_all_texts_of_an_iterator_are_encoded_whatever_their_type(small: Tokenizer) -> None:
+    """A lone surrogate or a bytearray comes after the native code has started: no text may be missing."""
     texts = ["a", bytearray(b"b"), "\ud800", memoryview(b"c")]
     expected = [small.encode(text) for text in texts]
     assert small.encode_batch(iter(texts)) == small.encode_batch(texts) == expected
@@ -89,7 +89,7 @@ def test_what_can_be_read_once_is_read_whole_whatever_it_holds(small: Tokenizer)
 
 
 class Name(str):
-    """A subclass of str, as configuration libraries hand them out."""
+    """A subclass of str, as returned by configuration libraries."""
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", r"\s?\w+|\W"])
@@ -107,7 +107,7 @@ def test_every_kind_of_string_and_buffer_is_a_text(pattern: str) -> None:
 
 @pytest.mark.parametrize("bad", [None, 5, 1.5, ["a"], ("a",), object, np.arange(3)])
 @pytest.mark.parametrize("pattern", ["gpt2", r"\s?\w+|\W"])
-def test_what_is_no_text_is_an_error_that_shows_it(pattern: str, bad: Any) -> None:
+def test_a_value_of_another_type_is_an_error_that_shows_it(pattern: str, bad: Any) -> None:
     tokenizer = Tokenizer.train(SAMPLES, 300, pattern)
     calls: list[Callable[[Any], Any]] = [
         tokenizer.encode,
@@ -126,7 +126,7 @@ def test_what_is_no_text_is_an_error_that_shows_it(pattern: str, bad: Any) -> No
             batch(["a", bad])
 
 
-def test_what_is_no_batch_is_an_error(small: Tokenizer) -> None:
+def test_one_string_or_no_iterable_is_an_error(small: Tokenizer) -> None:
     for texts in ("text", b"text", bytearray(b"text")):
         with pytest.raises(ConfigError, match="texts is one string"):
             small.encode_flat(texts)
@@ -144,7 +144,7 @@ def test_threads_are_one_or_more(small: Tokenizer, threads: Any) -> None:
 # Padding and truncation
 
 
-def test_a_batch_is_filled_up_to_its_longest_text(gpt2: Tokenizer) -> None:
+def test_a_batch_is_padded_to_its_longest_text(gpt2: Tokenizer) -> None:
     """'Hello' is one token, 'Hello big world' three; GPT-2 pads with <|endoftext|>, 50256."""
     ids, mask = gpt2.encode_padded(["Hello", "Hello big world"])
     assert (ids.dtype, mask.dtype) == (np.uint16, np.uint8)
@@ -228,6 +228,6 @@ def test_any_special_token_may_pad() -> None:
         ({"pad_token": "<pad>"}, "there is no special token '<pad>'"),
     ],
 )
-def test_what_is_no_shape_is_an_error(gpt2: Tokenizer, options: dict[str, Any], message: str) -> None:
+def test_bad_padding_options_are_errors(gpt2: Tokenizer, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         gpt2.encode_padded(["a"], **options)

@@ -1,4 +1,4 @@
-"""The tokenizer's bench: figures, ratios and the table from made-up runs; then one real row, small."""
+"""The tokenizer's benchmark: figures, ratios and the table from made-up runs, and one small real row."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MODULES = ("tokenizer_texts", "tokenizer_rows", "tokenizer_table", "tokenizer_pe
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The bench's modules; they import each other as scripts in one folder do."""
+    """Return the benchmark's modules, which import each other like scripts in one folder."""
     monkeypatch.syspath_prepend(str(FOLDER))
     return {name: importlib.import_module(name) for name in MODULES}
 
 
 def run(*cpu: float, **more: Any) -> dict[str, Any]:
-    """A run over two million bytes whose passes took these CPU seconds; wall time is twice that."""
+    """Return a run over two million bytes whose passes took these CPU seconds; wall time is twice that."""
     passes = [{"cpu": seconds, "wall": 2 * seconds} for seconds in cpu]
     return {"n_bytes": 2_000_000, "passes": passes, "loaded_bytes": 0, "peak_bytes": 0, "right": True} | more
 

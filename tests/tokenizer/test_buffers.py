@@ -1,4 +1,4 @@
-"""Texts that lie in one buffer, into the caller's array."""
+"""Encoding texts that are stored in one buffer, into the caller's array."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_texts_need_not_fill_the_buffer(small: Tokenizer) -> None:
         ([0.0, 3.0], "offsets are float64"),
         ([False, True], "offsets are bool"),
         (["0", "3"], "offsets are <U1"),
-        ([0, [3]], "offsets are no array"),
+        ([0, [3]], "offsets are not an array"),
         (None, "offsets have the shape ()"),
     ],
 )
@@ -93,7 +93,7 @@ def test_offsets_outside_the_buffer_are_an_error_with_their_place(small: Tokeniz
         (memoryview(b"xyzxyz")[::2], "data has items of 1 bytes in 1 dimensions with gaps"),
     ],
 )
-def test_what_is_no_row_of_bytes_is_an_error(small: Tokenizer, data: Any, message: str) -> None:
+def test_data_other_than_a_row_of_bytes_is_an_error(small: Tokenizer, data: Any, message: str) -> None:
     with pytest.raises(InputError, match="^" + re.escape(message)):
         small.encode_buffer(data, [0, 3])
 
@@ -126,7 +126,7 @@ def test_an_array_that_cannot_be_written_to_is_an_error(small: Tokenizer, out: A
 
 @given(st.integers(0, 30), st.sampled_from([np.uint16, np.uint32]), st.integers(1, 3))
 def test_nothing_is_written_outside_the_array(small: Tokenizer, room: int, type_: Any, threads: int) -> None:
-    """Ids that do not fit are an error that leaves the array as it was; room for 13 bytes' ids and 8 more is written directly."""
+    """If ids don't fit, the array stays unchanged. With room for 13 bytes' ids and 8 more, ids are written directly."""
     around = np.full(60, 9999, type_)
     out = around[10 : 10 + room]
     expected = [id_ for text in ("the", " dog xyz", " q") for id_ in small.encode(text)]
@@ -141,7 +141,7 @@ def test_nothing_is_written_outside_the_array(small: Tokenizer, room: int, type_
     assert (around[10 + room :] == 9999).all()
 
 
-def test_an_array_that_overlaps_what_is_read_is_refused(small: Tokenizer) -> None:
+def test_an_array_that_overlaps_the_inputs_is_refused(small: Tokenizer) -> None:
     memory = np.zeros(64, np.uint8)
     with pytest.raises(ConfigError, match="out shares memory with data or offsets"):
         small.encode_buffer(memory[:10], [0, 10], out=memory.view(np.uint16))

@@ -60,7 +60,7 @@ def test_counts_of_many_files_train_one_tokenizer(
 
 @pytest.mark.parametrize("verb", ["train", "count"])
 def test_an_interrupted_run_leaves_nothing(tmp_path: Path, verb: str) -> None:
-    """Ctrl-C in the fourth block of fifteen, spilling all the time: exit code 130, and no file but the input."""
+    """Ctrl-C in the fourth of fifteen blocks, with much spilling: exit code 130, and no file except the input."""
     random_ = random.Random(0)
     text = " ".join("".join(random_.choices("abcdefgh", k=9)) for _ in range(300_000))
     (tmp_path / "text.txt").write_text(text * 20)
@@ -70,13 +70,13 @@ import signal, sys
 from webtext.tokenizer import corpus
 from webtext.app.main import run
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-tell, blocks = corpus._Speed.__call__, []
-def told(self, n_bytes):
-    tell(self, n_bytes)
+original, blocks = corpus._Speed.__call__, []
+def called(self, n_bytes):
+    original(self, n_bytes)
     blocks.append(n_bytes)
     if len(blocks) == 3:
         signal.setitimer(signal.ITIMER_REAL, 0.001)
-corpus._Speed.__call__ = told
+corpus._Speed.__call__ = called
 sys.exit(run(["tokenizer", sys.argv[1], "text.txt", "--out", "new/x" + sys.argv[2], "--set", sys.argv[3]]))
 """
     arguments = {"train": [".json", "tokenizer.memory_mb=1"], "count": [".counts", "tokenizer.count.memory_mb=1"]}[verb]
@@ -139,8 +139,8 @@ def test_convert_writes_other_formats_and_says_what_they_leave_out(
     assert captured.out.startswith(f"276 tokens in '{ranks}' (")
     assert captured.out.endswith("), pattern gpt2, Unicode 16.0.0\n")
     assert captured.err.splitlines() == [
-        "note: a rank file names no pattern: read it with pattern='gpt2'",
-        "note: nor special tokens: read it with special_tokens={'<|endoftext|>': 275}",
+        "note: a rank file doesn't store the pattern: read it with pattern='gpt2'",
+        "note: nor the special tokens: read it with special_tokens={'<|endoftext|>': 275}",
     ]
     for name in ("<|endoftext|>", "<|endoftext|>=275"):
         again = ["--pattern", "gpt2", "--special-token", name]
@@ -160,11 +160,11 @@ def test_convert_says_what_is_odd_about_the_source(
     Path(tokenizer).write_text(json.dumps(found))
     assert run(["tokenizer", "convert", tokenizer, str(tmp_path / "b.json"), "--json"]) == 0
     unreachable, processor = json.loads(capsys.readouterr().out)["remarks"]
-    assert unreachable == "1 token that no text gives: 276 b'zzz'"
-    assert processor.startswith("Hugging Face's libraries put special tokens around a text (RobertaProcessing)")
+    assert unreachable == "1 token that no text produces: 276 b'zzz'"
+    assert processor.startswith("Hugging Face's libraries add special tokens to a text (RobertaProcessing)")
     assert json.loads((tmp_path / "b.json").read_text())["post_processor"] == found["post_processor"]
     assert run(["tokenizer", "convert", tokenizer, str(tmp_path / "b.tiktoken")]) == 3
-    assert "by rank text would give b'zzz', which no merge gives" in capsys.readouterr().err
+    assert "by rank would produce b'zzz', which no merge produces" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["package.json", "notes.tiktoken", "folder"])
@@ -177,7 +177,7 @@ def test_convert_overwrites_tokenizers_only(
     precious = target / "vocab.json" if target.is_dir() else target
     precious.write_text('{"name": "precious"}')
     assert run(["tokenizer", "convert", tokenizer, str(target)]) == 2
-    assert f"'{target}' exists and is no tokenizer" in capsys.readouterr().err
+    assert f"'{target}' exists and is not a tokenizer" in capsys.readouterr().err
     assert precious.read_text() == '{"name": "precious"}'
     assert run(["tokenizer", "convert", tokenizer, tokenizer]) == 2
     assert "is both source and target" in capsys.readouterr().err
@@ -188,16 +188,16 @@ def test_convert_overwrites_tokenizers_only(
     [
         (["encode", "nothing.txt", "--tokenizer", "{tokenizer}"], 3, "no file"),
         (["encode", "{text}", "--tokenizer", "nothing.json"], 3, "no file"),
-        (["decode", "{text}", "--tokenizer", "{tokenizer}"], 3, "holds no token ids"),
+        (["decode", "{text}", "--tokenizer", "{tokenizer}"], 3, "not a token id"),
         (["train", "{text}"], 2, "no --out given"),
         (["count", "{text}", "--out", "x.json"], 2, "does not end in .counts"),
-        (["train", "{text}", "--out", "x.json", "--weight", "text=2"], 2, "the weight 'text=2' is for no input"),
+        (["train", "{text}", "--out", "x.json", "--weight", "text=2"], 2, "weight 'text=2' doesn't match any input"),
         (["train", "{text}", "--out", "x.json", "--memory-mb", "0"], 2, "tokenizer.memory_mb is 0"),
         (["train", "{text}", "--out", "x.json", "--vocab-size", "7"], 2, "tokenizer.vocab_size is 7"),
         (["encode", "{text}", "--tokenizer", "{tokenizer}", "--allowed-special", "<x>"], 2, "no special token '<x>'"),
         (["convert", "{tokenizer}", "x.json", "--special-token", "<a>", "--special-token", "<b>=300"], 2, "some --spe"),
         (["convert", "{tokenizer}", "x.json", "--pattern", "."], 2, "names its own pattern 'gpt2'"),
-        (["convert", "{tokenizer}", "x.txt"], 2, "names no format"),
+        (["convert", "{tokenizer}", "x.txt"], 2, "is not a known tokenizer format"),
     ],
 )
 def test_errors_are_short_and_have_their_exit_code(
@@ -217,7 +217,7 @@ def test_errors_are_short_and_have_their_exit_code(
 
 
 def test_importing_and_using_the_tokenizer_loads_nothing_heavy(tmp_path: Path) -> None:
-    """Neither what other stages need nor numpy and regex, which alone would take longer than everything else."""
+    """Neither other stages' packages nor numpy and regex, which would take longer than everything else."""
     heavy = ["torch", "pyarrow", "aiohttp", "fsspec", "click", "msgspec", "numpy", "regex"]
     code = (
         "import sys; from webtext.tokenizer import Tokenizer\n"
@@ -240,7 +240,7 @@ def test_the_verbs_on_text_files_need_the_core_packages_alone(tmp_path: Path) ->
     code = """
 import sys
 for name in ("pyarrow", "zstandard", "fsspec", "msgspec", "rich", "aiohttp", "torch"):
-    sys.modules[name] = None  # as if it were not installed
+    sys.modules[name] = None  # as if it weren't installed
 from webtext.app.main import run
 texts = ["text.txt", "text.jsonl.gz", "text.xz", "text.bz2"]
 assert run(["tokenizer", "count", *texts, "--out", "c.counts", "--quiet"]) == 0

@@ -1,4 +1,4 @@
-"""One tokenizer in many threads and processes: equal results, no lock that a fork could inherit, the GIL set free."""
+"""One tokenizer in many threads and processes: equal results, no lock that a fork could inherit, the GIL released."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_eight_threads_may_hammer_one_tokenizer(gpt2: Tokenizer, corpus_slice: C
 def test_other_python_threads_run_while_one_encodes(
     gpt2: Tokenizer, corpus_slice: Callable[[str], str], call: str
 ) -> None:
-    """This thread notes the time again and again; some of its times must lie in the middle of a call of the other's.
+    """This thread records the time repeatedly; some of its times must be in the middle of the other thread's calls.
 
-    With the GIL held they could lie but at either end, where Python changes threads; that three of the calls were put to
-    sleep by the machine just there is not to be expected.
+    If the calls kept the GIL, the times could only be near the start or the end of a call, where Python switches
+    threads. It is very unlikely that the system paused three of the calls just there.
     """
     data = corpus_slice("en").encode() * 2
     ids = gpt2.encode_numpy(data)
@@ -121,7 +121,7 @@ def test_a_forked_child_encodes_while_the_parent_was_encoding(small: Tokenizer) 
 
 
 def test_no_lock_is_held_over_any_of_many_forks(small: Tokenizer) -> None:
-    """Each child encodes with two threads of its own, and is killed by an alarm should it wait for ever."""
+    """Each child encodes with two threads; an alarm kills it if it waits forever."""
     expected = small.encode_batch(SAMPLES)
     stop = threading.Event()
     thread = threading.Thread(target=_keep_encoding, args=(small, stop))
@@ -149,8 +149,8 @@ def test_copies_and_pickles_keep_everything(small: Tokenizer) -> None:
         assert (again.hash, again.special_tokens, again.pattern) == (small.hash, small.special_tokens, small.pattern)
 
 
-def test_a_pickle_holds_the_vocabulary_and_no_table_made_from_it(gpt2: Tokenizer) -> None:
-    """50,257 tokens of 6.4 bytes on average and two ids a merge: 1.2 MB pickled; the tables have many times that."""
+def test_a_pickle_contains_the_vocabulary_and_no_table_made_from_it(gpt2: Tokenizer) -> None:
+    """50,257 tokens of 6.4 bytes on average and two ids per merge: 1.2 MB pickled; the tables are many times larger."""
     gpt2.encode_with_offsets("fill what is made when it is first used")
     assert len(pickle.dumps(gpt2)) < 1_500_000
 
@@ -209,7 +209,7 @@ for text in (b"lower and lower ", b"\\xf0\\xf0 \\xc3a", b"a lowera"):
 
 @pytest.mark.parametrize("call", ["decode", "encode", "out"])
 def test_an_array_that_another_thread_writes_crashes_no_call(call: str, tmp_path: Path) -> None:
-    """The call returns or raises, whatever it reads, and later calls are right; a crash would end the child by a signal."""
+    """The call returns or raises, whatever it reads, and later calls are right. A crash would kill the child."""
     words = ["lower and lower and the longest of all words in it, unquestionablynever ends"] * 3
     Tokenizer.train(words, vocab_size=330).save(tmp_path / "tokenizer.json")
     command = [sys.executable, "-c", RACES, call, str(tmp_path / "tokenizer.json")]

@@ -1,4 +1,4 @@
-"""Training on part sets and files: the train split only, skipped when nothing changed, never half a file."""
+"""Training on part sets and files: train split only, skipped if nothing changed, files written atomically."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def document(identifier: str, text: str, split: str = "train") -> dict[str, Any]
 
 
 def write_set(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]], kind: str = "corpus") -> str:
-    """A sealed part set with these documents."""
+    """Write a sealed part set with these documents."""
     made = []
     writer = SetWriter(str(folder), kind, Recipe(stage="test", code_version=1, settings={}))
     for index, rows in enumerate(parts):
@@ -71,7 +71,7 @@ def out(tmp_path: Path) -> str:
 
 
 def test_validation_text_never_reaches_the_merges(documents: str, out: str) -> None:
-    """The canary is the most frequent word of the set, in its validation document: not one pair of it may be merged."""
+    """The canary in the validation document is the most frequent word of the set; none of its pairs may be merged."""
     tokenizer = train_tokenizer([documents], out, SETTINGS, Run.quiet())
     assert len(tokenizer.encode(" dog")) == 1
     assert len(tokenizer.encode(CANARY)) == len(CANARY)
@@ -90,7 +90,7 @@ def test_manifest_names_recipe_parents_and_counts(documents: str, out: str) -> N
 
 
 def trained(inputs: Sequence[str], out: str, settings: TokenizerSettings, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether a run trained, and did not find its work done."""
+    """Return whether a run trained, instead of being skipped."""
     calls = []
     with monkeypatch.context() as patch:
         train = corpus.train_vocabulary
@@ -159,8 +159,8 @@ def test_a_dry_run_writes_nothing(documents: str, out: str) -> None:
     assert not Path(out).parent.exists()
 
 
-def test_text_files_are_learnt_whole(tmp_path: Path, out: str) -> None:
-    """Files are read in blocks of a megabyte; the blocks' pieces are those of the whole file."""
+def test_text_files_are_learned_completely(tmp_path: Path, out: str) -> None:
+    """Files are read in blocks of a megabyte; the blocks' pieces equal the pieces of the complete file."""
     text = "".join(f"line {number}、行{number}。\n\n  \n next\xa0\nword " for number in range(60_000))
     assert len(text.encode()) > 2 << 20
     file = tmp_path / "text.txt"
@@ -184,7 +184,7 @@ def json_lines(*records: object) -> bytes:
 
 
 def compressed(data: bytes, suffix: str) -> bytes:
-    """Two members or frames one after the other, which are one file."""
+    """Compress to two concatenated members or frames, which are one file."""
     pack = {
         "": bytes,
         ".gz": gzip.compress,
@@ -239,9 +239,9 @@ def test_lines_without_text_are_counted_by_reason(
     manifest = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())
     failed = {"no_json": 3, "no_text": 3, "line_too_long": 1}
     assert manifest["counts"] == {"records_in": 11, "kept": 3, "dropped": {"empty": 1}, "failed": failed}
-    assert "7 records hold no text to read: 1 line_too_long, 3 no_json, 3 no_text" in capsys.readouterr().err
+    assert "7 records without text: 1 line_too_long, 3 no_json, 3 no_text" in capsys.readouterr().err
     train_tokenizer([str(path), str(path)], out, SETTINGS, Run.quiet())
-    assert "14 records hold no text to read: 2 line_too_long, 6 no_json, 6 no_text" in capsys.readouterr().err
+    assert "14 records without text: 2 line_too_long, 6 no_json, 6 no_text" in capsys.readouterr().err
 
 
 def test_lone_surrogates_in_json_lines_are_replaced(tmp_path: Path, out: str) -> None:
@@ -262,7 +262,7 @@ def test_parquet_is_read_and_nulls_are_counted(tmp_path: Path, out: str, type_: 
         train_tokenizer([str(tmp_path / "texts.parquet")], out, SETTINGS, Run.quiet())
 
 
-def test_a_column_that_is_no_text_is_an_error(tmp_path: Path, out: str) -> None:
+def test_a_column_of_another_type_is_an_error(tmp_path: Path, out: str) -> None:
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "numbers.parquet")
     with pytest.raises(InputError, match="column 'text' of '.*' is of int64"):
         train_tokenizer([str(tmp_path / "numbers.parquet")], out, SETTINGS, Run.quiet())
@@ -270,7 +270,7 @@ def test_a_column_that_is_no_text_is_an_error(tmp_path: Path, out: str) -> None:
 
 @pytest.fixture
 def two(tmp_path: Path) -> list[str]:
-    """Two text files that want different merges."""
+    """Two text files that lead to different merges."""
     paths = [tmp_path / "one.txt", tmp_path / "two.txt"]
     paths[0].write_text("ab cd ab cd ab ef\n" * 3)
     paths[1].write_text("xy zw xy zw xy ab\n" * 4)
@@ -279,7 +279,7 @@ def two(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize(("weights", "times"), [(("2.5", "1"), (5, 2)), (("1/3", "2"), (1, 6)), (("3", "1"), (3, 1))])
 def test_weights_are_whole_repetitions(two: list[str], out: str, weights: Sequence[str], times: Sequence[int]) -> None:
-    """One text 2.5 times and the other once is five times and twice; `min_frequency` grows in the same proportion."""
+    """Weights 2.5 and 1 mean five and two repetitions; `min_frequency` is multiplied by the same factor."""
     weight = tuple(f"{url}={number}" for url, number in zip(two, weights, strict=True))
     repeated = [Path(url).read_text() for url, n in zip(two, times, strict=True) for _ in range(n)]
     scale = times[0] / float(Fraction(weights[0]))
@@ -294,16 +294,16 @@ def test_weights_are_whole_repetitions(two: list[str], out: str, weights: Sequen
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        ("one.txt", "is for no input"),
-        ("{}=0", "no number above 0"),
-        ("{}=-1", "no number above 0"),
-        ("{}=1/0", "no number above 0"),
-        ("{}=1e9", "no number above 0"),
-        ("{}=x", "no number above 0"),
-        ("{}=999999999", "do not fit 63 bits"),
+        ("one.txt", "doesn't match any input"),
+        ("{}=0", "is not a number above 0"),
+        ("{}=-1", "is not a number above 0"),
+        ("{}=1/0", "is not a number above 0"),
+        ("{}=1e9", "is not a number above 0"),
+        ("{}=x", "is not a number above 0"),
+        ("{}=999999999", "exceed 63 bits"),
     ],
 )
-def test_weights_that_make_no_sense_are_errors(two: list[str], out: str, weight: str, message: str) -> None:
+def test_invalid_weights_are_errors(two: list[str], out: str, weight: str, message: str) -> None:
     weights = (weight.format(two[0]), f"{two[1]}=1/999999937")
     with pytest.raises(ConfigError, match=message):
         train_tokenizer(two, out, TokenizerSettings(weight=weights), Run.quiet())
@@ -322,7 +322,7 @@ def test_training_on_counts_of_many_machines_equals_training_on_all_texts(
     manifest = json.loads((tmp_path / "0.counts.manifest.json").read_text())
     assert manifest["counts"] == {"records_in": 4, "kept": 2, "dropped": {"held_out": 1, "empty": 1}, "failed": {}}
     assert manifest["kind"] == "piece counts"
-    monkeypatch.setattr(corpus, "count_input", None)  # what is done is not done again
+    monkeypatch.setattr(corpus, "count_input", None)  # finished work isn't repeated
     count_corpus([two[0]], files[1], CountSettings(), Run.quiet())
 
 
@@ -346,9 +346,9 @@ def test_inputs_that_cannot_be_read_are_errors(documents: str, tmp_path: Path, o
     dropped = write_set(tmp_path / "tokens", [], kind="tokens")
     for source, message in {
         str(tmp_path / "nothing.txt"): "no file",
-        str(tmp_path / "folder"): "is no part set",
+        str(tmp_path / "folder"): "is not a part set",
         str(tmp_path / "table.parquet"): "is damaged",
-        dropped: "holds tokens, not corpus or documents",
+        dropped: "contains tokens, not corpus or documents",
     }.items():
         with pytest.raises(InputError, match=message):
             train_tokenizer([source], out, SETTINGS, Run.quiet())
@@ -369,7 +369,7 @@ def test_tokens_can_be_kept_short(documents: str, out: str) -> None:
 def test_a_tokenizer_is_extended_and_the_recipe_names_it(
     documents: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The base counts by what it holds, not by its path."""
+    """The recipe depends on the base's contents, not on its path."""
     base = Tokenizer.train(["another text altogether"] * 3, vocab_size=270, pattern="o200k")
     for name in ("base.json", "copy.json"):
         base.save(tmp_path / name)
@@ -404,7 +404,7 @@ def test_merging_shows_its_progress(documents: str, out: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut", "of another"])
-def test_a_table_of_pieces_beside_it_is_no_part_of_what_is_done(
+def test_a_changed_table_of_pieces_does_not_retrain(
     documents: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     expected = train_tokenizer([documents], out, SETTINGS, Run.quiet())
@@ -432,7 +432,7 @@ def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypat
 
 
 @pytest.mark.parametrize("bad", [{"vocab_size": 100}, {"max_token_length": 1}, {"min_frequency": 0}])
-def test_settings_that_make_no_sense_are_errors(bad: dict[str, int]) -> None:
+def test_invalid_settings_are_errors(bad: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=f"tokenizer.{next(iter(bad))} is"):
         TokenizerSettings(**bad)
 
@@ -440,7 +440,7 @@ def test_settings_that_make_no_sense_are_errors(bad: dict[str, int]) -> None:
 def test_a_tokenizer_that_is_kept_is_not_trained_again_on_other_texts(
     documents: str, out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its manifest still names the texts that it was trained on; other settings, or a damaged file, train it again."""
+    """Its manifest still names the texts that it was trained on. Other settings or a damaged file retrain it."""
     talkative = Run(Run.quiet().engine, Console("human"))
     first = train_tokenizer([documents], out, SETTINGS, talkative, keeps=True)
     manifest = Path(out).with_name("tokenizer.manifest.json").read_bytes()

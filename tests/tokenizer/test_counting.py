@@ -1,4 +1,4 @@
-"""Counts of pieces are exact: however texts are cut, shared out, spilled, saved and merged."""
+"""Counts of pieces are exact, however texts are cut, divided among threads, spilled, saved and merged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from webtext.base.errors import ConfigError, EnvironmentError_, InputError
+from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.counts import PieceCounts, whole_weights
 from webtext.tokenizer.patterns import cut
@@ -28,11 +28,11 @@ from .conftest import CORPORA
 TINY = 200_000  # bytes of memory for tables: a few thousand pieces
 TEXTS: list[Text] = [
     "low lower lowest, don't 1234 été\n\n x",
-    b"\xff\xfe bytes that are no text \x80\xe4\xb8",
+    b"\xff\xfe bytes that are not text \x80\xe4\xb8",
     "a lone \ud800 surrogate, a pair \ud83d\ude00",
     "",
     " " * 300 + "x" * 300 + "!" * 300,
-    "\0 a\0 a\0\0 a",  # pieces that differ in zeros at their end
+    "\0 a\0 a\0\0 a",  # pieces that differ in the zeros at their end
 ]
 
 
@@ -48,7 +48,7 @@ def counted(texts: Iterable[Text], **options: int) -> PieceCounts:
 
 @pytest.fixture(scope="module")
 def words() -> list[str]:
-    """Texts with many distinct pieces of all lengths, so that tables grow and spill."""
+    """Return texts with many distinct pieces of all lengths, so that tables grow and spill."""
     random_ = random.Random(0)
     letters = "abcdefghéж中" * 3
     return [
@@ -71,8 +71,8 @@ def test_counts_equal_the_reference(texts: list[str | bytes], threads: int) -> N
 
 
 @pytest.mark.parametrize("length", [*range(1, 34), 255, 256, 70_000])
-def test_pieces_of_every_length_are_told_apart(length: int) -> None:
-    """Up to 23 bytes lie in the table itself; the last 23 bytes of a text are read with care."""
+def test_pieces_of_every_length_are_distinguished(length: int) -> None:
+    """Up to 23 bytes are stored in the table itself; the last 23 bytes of a text take another path."""
     pieces = [b"a" * length, b"a" * (length - 1) + b"b", b"b" + b"a" * (length - 1)]
     text = b" ".join(pieces * 2)
     assert dict(counted([text]).items()) == reference([text])
@@ -85,7 +85,7 @@ def test_real_text_is_counted_right(corpus_slice: Callable[[str], str], name: st
 
 
 def test_any_number_of_threads_counts_the_same(words: list[str]) -> None:
-    """Sixty short texts, and one of megabytes, which threads share."""
+    """Sixty short texts, and one of several megabytes, which is divided among threads."""
     for texts in (words, [" ".join(words * 9)]):
         expected = sorted(counted(texts, threads=1).items())
         for threads in (2, 3):
@@ -102,7 +102,7 @@ def test_spilling_changes_no_count_and_no_merge(words: list[str], threads: int) 
     assert merges[0] == merges[1] == train_vocabulary(words, vocab_size=1000).merges
 
 
-def test_counting_goes_on_after_the_counts_were_read(words: list[str]) -> None:
+def test_counting_continues_after_the_counts_were_read(words: list[str]) -> None:
     counts = PieceCounts(max_memory=TINY)
     for part in (words[:20], words[20:40], words[40:]):
         counts.add(part)
@@ -111,7 +111,7 @@ def test_counting_goes_on_after_the_counts_were_read(words: list[str]) -> None:
 
 
 def test_memory_is_bounded_by_the_setting() -> None:
-    """A million distinct pieces need 100 MB of tables; with 8 MB to spend, the process grows by less than 40."""
+    """A million distinct pieces need 100 MB of tables; with a limit of 8 MB, the process grows by less than 40 MB."""
     code = """
 import random, sys
 from webtext.tokenizer.counts import PieceCounts
@@ -133,7 +133,7 @@ print(n, (peak() - before) // 1000)
 
 @given(st.lists(st.sampled_from([b"word", b" ", b"\n", b"!", b"\xff", b"\xe4\xb8\xad", b"12", b"'s"]), max_size=40))
 def test_a_stream_of_blocks_is_one_text(pieces: list[bytes]) -> None:
-    """Blocks that end anywhere: in a character, a piece, a run of blanks."""
+    """Blocks can end anywhere: in a character, a piece or a run of blanks."""
     text = b"".join(pieces)
     native = _trainer.PieceCounts()
     rest = bytearray()
@@ -147,7 +147,7 @@ def test_a_stream_of_blocks_is_one_text(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize("unit", ["line {}、行{}。\n\n  \n next\xa0\nword ", "!", "a", "中。", "\n", "!? "])
 def test_a_file_of_megabytes_is_one_text(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where there is no place to cut at for longer than a block."""
+    """Even if more than a block has no position to cut at."""
     monkeypatch.setattr("webtext.tokenizer.counts._BLOCK_BYTES", 1 << 12)
     text = "".join(unit.format(number, number) for number in range(9_000)).encode()
     counts = PieceCounts(threads=2)
@@ -155,7 +155,7 @@ def test_a_file_of_megabytes_is_one_text(unit: str, monkeypatch: pytest.MonkeyPa
     assert dict(counts.items()) == reference([text])
 
 
-def test_what_is_no_text_is_an_error() -> None:
+def test_a_value_of_another_type_is_an_error() -> None:
     counts = PieceCounts()
     counts.add([bytearray(b"ab")])  # type: ignore[list-item]
     with pytest.raises(InputError, match="text 1 is None\nexpected str or bytes"):
@@ -171,7 +171,7 @@ def test_another_pattern_is_counted_by_the_regex_module() -> None:
     assert dict(counts.items()) == {b"ab": 4, b" ": 2, b"cd": 3, b"!": 2}
 
 
-def test_a_fork_may_go_on_counting(words: list[str]) -> None:
+def test_a_fork_may_continue_counting(words: list[str]) -> None:
     counts = counted(words[:30], max_memory=TINY, threads=2)
     child = os.fork()
     if child == 0:
@@ -186,7 +186,7 @@ def test_a_fork_may_go_on_counting(words: list[str]) -> None:
 
 
 def test_weights_are_exact() -> None:
-    """a counts 2.5 times, b a third: over their common denominator of 6, 15 and 2."""
+    """Weights of 2.5 and 1/3 become 15 and 2, over their common denominator of 6."""
     weights, scale = whole_weights([Fraction("2.5"), Fraction(1, 3)])
     assert (weights, scale) == ([15, 2], 6)
     counts = PieceCounts()
@@ -195,7 +195,7 @@ def test_weights_are_exact() -> None:
     assert dict(counts.items()) == {b"ab": 15, b" ab": 15, b"cd": 2}
 
 
-def test_a_weighted_text_counts_as_if_it_came_so_often(words: list[str]) -> None:
+def test_a_weighted_text_counts_like_repetitions(words: list[str]) -> None:
     weighted = PieceCounts(threads=2, max_memory=TINY)
     weighted.add(words[:9], 3)
     weighted.add(words[9:20])
@@ -204,11 +204,11 @@ def test_a_weighted_text_counts_as_if_it_came_so_often(words: list[str]) -> None
 
 @pytest.mark.parametrize("add", ["texts", "stream", "file"])
 def test_counts_above_63_bits_are_an_error_and_never_wrong(add: str, tmp_path: Path) -> None:
-    """Four bytes of text, 2^61 times: one more than fits."""
+    """Four bytes of text, 2^61 times: one more than 63 bits can represent."""
     path = tmp_path / "one.counts"
     counted(["abcd"]).save(path)
     counts = PieceCounts()
-    with pytest.raises(ConfigError, match="do not fit 63 bits"):  # noqa: PT012
+    with pytest.raises(ConfigError, match="exceed 63 bits"):  # noqa: PT012
         if add == "texts":
             counts.add(["abcd"], 1 << 61)
         elif add == "stream":
@@ -240,7 +240,7 @@ def test_the_same_counts_make_the_same_bytes(words: list[str], tmp_path: Path) -
 
 
 def test_the_format_is_what_its_description_says(tmp_path: Path) -> None:
-    """`low` twice and `lower`: "low" whole, then what "lower" adds to it."""
+    """`low` twice and `lower`: the bytes of "low", then the bytes that "lower" adds."""
     counts = PieceCounts()
     counts._native.add_pieces([b"low", b"lower"], [2, 300])
     counts.save(tmp_path / "x.counts")
@@ -254,7 +254,7 @@ def test_the_format_is_what_its_description_says(tmp_path: Path) -> None:
 
 
 def test_merging_files_equals_counting_all_texts(words: list[str], tmp_path: Path) -> None:
-    """More files than are merged at once, one twice, and texts beside them."""
+    """More files than are merged at once, one of them twice, and texts."""
     merged = PieceCounts(max_memory=TINY)
     for index in range(70):
         counted(words[index % 50 : index % 50 + 1]).save(tmp_path / f"{index}.counts")
@@ -265,7 +265,7 @@ def test_merging_files_equals_counting_all_texts(words: list[str], tmp_path: Pat
     assert train_vocabulary(merged, vocab_size=600) == train_vocabulary(texts, vocab_size=600)
 
 
-def test_an_empty_file_of_counts_is_no_error(tmp_path: Path) -> None:
+def test_an_empty_file_of_counts_is_valid(tmp_path: Path) -> None:
     PieceCounts().save(tmp_path / "none.counts")
     counts = PieceCounts()
     counts.add_file(tmp_path / "none.counts")
@@ -288,7 +288,7 @@ def read(path: Path) -> dict[bytes, int]:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_refused(counts_file: Path, data: st.DataObject) -> None:
-    """A byte changed, bytes missing, bytes added: whatever it is, the checksum or a check before it finds it."""
+    """A changed byte, missing bytes, additional bytes: the checksum or an earlier check detects any damage."""
     good = counts_file.read_bytes()
     place = data.draw(st.integers(0, len(good) - 1))
     change = data.draw(st.sampled_from(["flip", "cut", "insert"]))
@@ -318,7 +318,7 @@ HUGE = b"\xff" * 8 + b"\x7f"
         (b"\0\3low\0", "count out of range"),
         (b"\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "more than 63 bits"),
         (b"\0\0" + bytes(24), "checksum"),
-        (b"\0\0" + b"\1" * 24, "other totals"),
+        (b"\0\0" + b"\1" * 24, "totals that differ"),
         (b"", "end is missing"),
     ],
 )
@@ -330,25 +330,25 @@ def test_hostile_files_are_refused_in_bounded_memory(tmp_path: Path, body: bytes
 
 
 @pytest.mark.parametrize("data", [b"", b"webtext", b"PK\3\4 something else altogether"])
-def test_other_files_are_no_counts(tmp_path: Path, data: bytes) -> None:
+def test_other_files_are_rejected(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x.counts"
     path.write_bytes(data)
-    with pytest.raises(InputError, match="is no file of piece counts"):
+    with pytest.raises(InputError, match="is not a file of piece counts"):
         read(path)
 
 
 def test_counts_of_another_pattern_or_unicode_version_are_refused(counts_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="counts pieces of 'gpt2' by Unicode 16.0.0\nexpected"):
+    with pytest.raises(InputError, match="has counts for the pattern 'gpt2' and Unicode 16.0.0\nexpected"):
         PieceCounts(r"\w+").add_file(counts_file)
     other = tmp_path / "other.counts"
     other.write_bytes(counts_file.read_bytes().replace(b"16.0.0", b"15.0.0"))
-    with pytest.raises(InputError, match="by Unicode 15"):
+    with pytest.raises(InputError, match="and Unicode 15"):
         PieceCounts().add_file(other)
-    with pytest.raises(ConfigError, match="the counts are of pieces of 'gpt2'"):
+    with pytest.raises(ConfigError, match="the counts are for the pattern 'gpt2'"):
         train_vocabulary(counted(["a"]), pattern=r"\w+")
 
 
-def test_a_missing_file_and_senseless_settings_are_errors(tmp_path: Path) -> None:
+def test_a_missing_file_and_bad_settings_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file"):
         PieceCounts().add_file(tmp_path / "nothing.counts")
     with pytest.raises(ConfigError, match="max_memory is 0"):
@@ -366,5 +366,5 @@ def test_spilled_files_have_no_name(words: list[str], tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_an_error(words: list[str], tmp_path: Path) -> None:
     counts = PieceCounts(max_memory=TINY, folder=tmp_path / "nowhere")
-    with pytest.raises(EnvironmentError_, match="counts cannot be read or written: No such file"):
+    with pytest.raises(MachineError, match="counts cannot be read or written: No such file"):
         counts.add(words)

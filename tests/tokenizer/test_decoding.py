@@ -1,4 +1,4 @@
-"""Ids to text: from sequences and arrays of integers of any kind; what is no id is named with its place."""
+"""Decoding ids: from sequences and arrays of any integer type; errors name a bad id and its position."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_incomplete_characters_decode_by_the_chosen_handler(small: Tokenizer) ->
 
 
 class Tensor:
-    """What another library's array looks like."""
+    """An array of another library."""
 
     def __init__(self, ids: Any, type_: Any = np.int64) -> None:
         self.ids = np.array(ids, type_)
@@ -81,7 +81,7 @@ def test_ids_may_come_from_any_iterable_and_any_library(small: Tokenizer) -> Non
         (np.array([1.5]), "ids are float64"),
         (np.array([True]), "ids are bool"),
         (np.array(["a"]), "ids are <U1"),
-        (np.array([[1, 2], [3, 4]]), "ids have the shape (2, 2)\ndecode one row at a time"),
+        (np.array([[1, 2], [3, 4]]), "ids have the shape (2, 2)\ndecode one row (one dimension) at a time"),
         (np.array(5), "ids have the shape ()"),
         (np.array([2**64 - 1], np.uint64), "unknown token id 9223372036854775807 at position 0"),
         ([2**70], "unknown token id"),
@@ -89,7 +89,7 @@ def test_ids_may_come_from_any_iterable_and_any_library(small: Tokenizer) -> Non
         (torch.tensor([1.0]), "ids are float32"),
     ],
 )
-def test_what_is_no_id_is_an_error_with_its_place(small: Tokenizer, bad: Any, message: str) -> None:
+def test_a_bad_id_is_an_error_with_its_position(small: Tokenizer, bad: Any, message: str) -> None:
     for decode in (small.decode, small.decode_bytes):
         if not hasattr(bad, "__next__") or decode == small.decode:
             with pytest.raises(InputError, match="^" + re.escape(message)):

@@ -1,6 +1,6 @@
 """Ids equal those of tiktoken 0.14 and HF tokenizers 0.23: every Unicode scalar, whole corpora, a million random texts.
 
-Peers read str only, so bytes that are no UTF-8 are held to the readable rule (`patterns.cut`) instead.
+Peers read only str, so bytes that aren't valid UTF-8 are compared with the readable rule (`patterns.cut`) instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .peers import (
 
 SCALARS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 CONTEXTS = ("{}", "a{}b", " {}", "1{}1", "!{} ", "\n{}'s")
-CONTRACTIONS = ("'{}", "a'{}e", "'l{}", "A{}'d")  # some patterns ignore case, and so match more than ASCII
+CONTRACTIONS = ("'{}", "a'{}e", "'l{}", "A{}'d")  # some patterns ignore case, so they match more than ASCII
 DOCUMENT_CHARACTERS = 4096
 HF_CHARACTERS = 300_000  # HF tokenizers would take a minute for all corpora
 
@@ -47,7 +47,7 @@ every_rule = pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in R
 
 @pytest.fixture(scope="module")
 def vocabulary(request: pytest.FixtureRequest, gpt2: Tokenizer) -> Vocabulary:
-    """GPT-2's, or the bytes and all pairs of bytes."""
+    """GPT-2's vocabulary, or all bytes and pairs of bytes."""
     if request.param == "gpt2":
         return gpt2._vocabulary
     return pairs_vocabulary(reverse=request.param == "pairs_reversed")
@@ -70,7 +70,7 @@ def test_every_unicode_scalar_in_six_contexts_equals_tiktoken_with_gpt2_rule(voc
 
 @every_rule
 def test_every_unicode_scalar_in_a_row_has_the_class_that_tiktoken_and_hf_tokenizers_give_it(rule: Rule) -> None:
-    """A wrong class would break or join a run."""
+    """A wrong class would split or join a run."""
     vocabulary = pairs_vocabulary(reverse=False)
     rows = ["".join(SCALARS[start : start + 4096]) for start in range(0, len(SCALARS), 4096)]
     assert_ids_equal_tiktoken(ours(vocabulary, rule), tiktoken_of(vocabulary, rule), rows)
@@ -82,8 +82,10 @@ def test_every_unicode_scalar_in_a_row_has_the_class_that_tiktoken_and_hf_tokeni
 @pytest.mark.slow
 @every_rule
 def test_scalars_that_a_rule_could_tell_apart_in_all_contexts_equal_tiktoken_and_hf_tokenizers(rule: Rule) -> None:
-    """The first 4,096, and elsewhere the first and last of every run of one general category; HF would take a minute for
-    all of them, and by the test above no other scalar has a class that none of these has."""
+    """The first 4,096 scalars, and the first and last of every later run of one general category.
+
+    HF tokenizers would take a minute for all; the test above shows that the others don't have other classes.
+    """
     vocabulary = pairs_vocabulary(reverse=False)
     category = list(map(unicodedata.category, SCALARS))
     borders = [place for place in range(4096, len(SCALARS)) if category[place - 1] != category[place]]
@@ -99,7 +101,7 @@ def test_scalars_that_a_rule_could_tell_apart_in_all_contexts_equal_tiktoken_and
 @pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", ["gpt2", "pairs", "pairs_reversed"], indirect=True)
 def test_a_million_random_texts_equal_tiktoken_with_gpt2_rule(vocabulary: Vocabulary) -> None:
-    """A million with GPT-2's vocabulary, 100,000 of them with each that shows the cuts."""
+    """A million with GPT-2's vocabulary, and 100,000 of them with each vocabulary that shows the cuts."""
     tokenizer, peer = ours(vocabulary, GPT2_RULE), tiktoken_of(vocabulary, GPT2_RULE)
     is_gpt2 = len(vocabulary.tokens) < 65_536
     for seed in range(10 if is_gpt2 else 1):
@@ -108,7 +110,7 @@ def test_a_million_random_texts_equal_tiktoken_with_gpt2_rule(vocabulary: Vocabu
 
 @every_rule
 def test_many_random_texts_equal_tiktoken_with_every_rule(rule: Rule) -> None:
-    """Half of them with each order of the pairs."""
+    """Half of the texts with each order of the pairs."""
     for reverse in (False, True):
         vocabulary = pairs_vocabulary(reverse=reverse)
         texts = random_texts(25_000, seed=20 + reverse)
@@ -129,8 +131,8 @@ def test_runs_that_end_at_the_edge_of_a_batch_equal_tiktoken(vocabulary: Vocabul
 
 
 @every_rule
-def test_bytes_that_are_no_utf8_are_cut_as_the_regular_expression_says(gpt2: Tokenizer, rule: Rule) -> None:
-    """Each such byte is one character that is no letter, number or blank; the ids are those of the pieces."""
+def test_invalid_utf8_is_cut_as_the_regular_expression_says(gpt2: Tokenizer, rule: Rule) -> None:
+    """An invalid byte is one character, neither letter nor number nor blank; the ids equal the ids of the pieces."""
     native = ours(gpt2._vocabulary, rule)._native
     for data in random_bytes(10_000 if rule is GPT2_RULE else 2000, seed=1):
         pieces = [bytes_of_piece(piece) for piece in cut(rule.name, readable(data))]
@@ -161,7 +163,7 @@ def test_slices_of_corpora_equal_hf_tokenizers_with_gpt2_vocabulary(
 def test_slices_of_corpora_equal_tiktoken_with_published_ranks(
     shared_data: Path, corpus_slice: Callable[[str], str], file: str, rule: Rule, name: str
 ) -> None:
-    """By path alone: the files are known, their patterns with them."""
+    """Only the path is given: the published files and their patterns are known."""
     tokenizer = published(shared_data / "gpt2" / f"{file}.tiktoken")
     peer = tiktoken_of(tokenizer._vocabulary, rule)
     assert tokenizer.pattern == rule.name
@@ -220,7 +222,7 @@ for text in texts:
 
 
 def test_nothing_outside_a_text_is_read_with_gpt2_vocabulary(shared_data: Path) -> None:
-    """Texts that begin or end where a page that must not be read ends or begins: one byte too far ends the process."""
+    """Texts next to an unreadable page: reading one byte too many kills the process."""
     done = subprocess.run(
         [sys.executable, "-c", READ_AT_THE_END_OF_A_PAGE, str(shared_data / "gpt2")], capture_output=True, text=True
     )
@@ -238,7 +240,7 @@ print(hashlib.sha256(tokens.tobytes() + offsets.tobytes()).hexdigest())
 
 
 def test_all_instruction_sets_give_equal_ids_with_gpt2_vocabulary(shared_data: Path) -> None:
-    """WEBTEXT_SIMD names the best that may be used; a machine that lacks it takes the next."""
+    """WEBTEXT_SIMD names the best allowed instruction set; a machine without it uses the next one."""
     texts = pickle.dumps([*random_texts(20_000, seed=3), *random_bytes(20_000, seed=4), *texts_at_batch_edges()])
     digests = {
         simd: subprocess.run(

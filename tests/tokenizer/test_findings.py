@@ -1,4 +1,4 @@
-"""What is odd about a vocabulary is found and said: unused ids, unreachable tokens, rules that only ranks know."""
+"""Oddities of a vocabulary are found and reported: unused ids, unreachable tokens, rules that only ranks express."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def test_a_token_that_its_own_merges_miss_is_unreachable() -> None:
     """'abc' (258) is merged from 'ab' and 'c', but 'bc' merges earlier: 'abc' ends as 'a', 'bc'."""
     odd = Vocabulary(tokens=[*BYTES, b"ab", b"bc", b"abc"], merges=[(B, C), (A, B), (256, C)])
     assert unmerged(odd) == unreachable(odd) == [258]
-    assert remarks(odd) == ["1 token that no text gives: 258 b'abc'"]
+    assert remarks(odd) == ["1 token that no text produces: 258 b'abc'"]
     assert Tokenizer(odd).encode("abc") == [A, 257]
 
 
 def test_a_whole_piece_reaches_what_merging_does_not() -> None:
-    """' ab' is one piece of GPT-2's pattern, 'a b' is two, so that no text gives it even as a whole piece."""
+    """' ab' is one piece of GPT-2's pattern, 'a b' is two, so no text produces it, even as a complete piece."""
     whole = Vocabulary(tokens=[*BYTES, b" ab", b"a b"], merges=[], whole_pieces=True)
     assert unmerged(whole) == [256, 257]
     assert unreachable(whole) == [257]
 
 
-def test_by_rank_a_token_may_merge_by_way_of_a_larger_one() -> None:
-    """'abc' (256) comes before 'ab' (257): by rank 'a','b','c' becomes 'ab','c', then 'abc'; no rising list does that."""
+def test_by_rank_a_token_may_merge_via_a_larger_one() -> None:
+    """'abc' (256) comes before 'ab' (257): by rank 'abc' merges to 'ab','c', then 'abc'; by a list in id order not."""
     backwards = Vocabulary(tokens=[*BYTES, b"abc", b"ab"], merges=None)
     assert Tokenizer(backwards).encode("abcabc") == [256, 256]
     assert backwards.merges_by_rank() == [(A, B)]
     assert larger_first(backwards) == [256]
     assert unreachable(backwards) == []
     (remark,) = remarks(backwards)
-    assert remark.startswith("1 token merged by way of larger ids: 256 b'abc'; libraries that go by a list of merges")
+    assert remark.startswith("1 token merged via larger ids: 256 b'abc'; libraries that use a list of merges")
 
 
 def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_a_folder(
@@ -48,21 +48,21 @@ def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_a_folder(
 ) -> None:
     backwards = Tokenizer(Vocabulary(tokens=[*BYTES, b"abc", b"ab"], merges=None))
     backwards.save(tmp_path / "tokenizer.json")
-    assert "libraries that go by a list of merges give other ids" in caplog.messages[0]
+    assert "libraries that use a list of merges return different ids" in caplog.messages[0]
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode("abcabc") == [256, 256]
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert theirs.encode("abcabc").ids == [257, C, 257, C]  # what the remark warns of
-    with pytest.raises(InputError, match=r"merges alone do not reach every token, not \['abc'\]"):
+    assert theirs.encode("abcabc").ids == [257, C, 257, C]  # what the remark warns about
+    with pytest.raises(InputError, match=r"merges alone don't produce every token: \['abc'\]"):
         backwards.save(tmp_path / "folder")
 
 
-def test_unused_ids_and_merges_that_stand_twice_are_told() -> None:
+def test_unused_ids_and_duplicate_merges_are_reported() -> None:
     tokens = [*BYTES, b"", b"ab", b"", b"", b"cd"]
     odd = Vocabulary(tokens=tokens, merges=[(A, B), (C, D), (A, B)], special_tokens={"<x>": 258, "<y>": 265})
     assert unused_ids(odd) == [256, 259, 261, 262, 263, 264]
     assert remarks(odd) == [
         "6 ids without a token: 256, 259, 261-264",
-        "merges that stand twice in the list, where the last place counts: 1",
+        "merges that occur twice in the list, where the last position counts: 1",
     ]
 
 
@@ -70,7 +70,7 @@ def test_a_sound_vocabulary_has_no_remarks(gpt2: Tokenizer, small: Tokenizer) ->
     assert gpt2.remarks == small.remarks == ()
 
 
-def test_cl100k_has_holes_only(shared_data: Path) -> None:
+def test_cl100k_has_only_unused_ids(shared_data: Path) -> None:
     """tiktoken_ext/openai_public.py: special tokens at 100257-100260 and 100276."""
     tokenizer = Tokenizer.load(shared_data / "gpt2" / "cl100k_base.tiktoken")
     assert tokenizer.remarks[0] == "16 ids without a token: 100256, 100261-100275"
@@ -84,7 +84,7 @@ vocabularies = st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max
 @settings(deadline=None, max_examples=200)
 @given(ranks=vocabularies, text=st.text("abc", max_size=30))
 def test_ranks_are_a_list_of_merges_unless_something_is_found(ranks: Vocabulary, text: str) -> None:
-    """The theorem of findings.py: where no token needs a larger one, both rules give the same ids for every text."""
+    """The theorem in findings.py: if no token needs a larger one, both rules return the same ids for every text."""
     listed = Vocabulary(tokens=ranks.tokens, merges=ranks.merges_by_rank())
     same = reference.encode(listed, text) == reference.encode(ranks, text)
     assert same or larger_first(ranks)
@@ -97,7 +97,7 @@ def test_ranks_are_a_list_of_merges_unless_something_is_found(ranks: Vocabulary,
     text=st.text("abc", max_size=30),
     whole=st.booleans(),
 )
-def test_no_text_gives_an_unreachable_token(
+def test_no_text_produces_an_unreachable_token(
     ranks: Vocabulary, pairs: list[tuple[int, int]], text: str, whole: bool
 ) -> None:
     """For lists of merges in any order, and by rank."""
@@ -113,14 +113,14 @@ def test_no_text_gives_an_unreachable_token(
 @pytest.mark.parametrize(
     ("merges", "message"),
     [
-        ([(B, C), (A, B), (256, C)], "a rank file cannot hold these merges"),
-        ([(A, B), (B, C)], "by rank text would give b'xyz', which no merge gives"),
+        ([(B, C), (A, B), (256, C)], "a rank file can't represent these merges"),
+        ([(A, B), (B, C)], "by rank would produce b'xyz', which no merge produces"),
     ],
 )
 def test_a_rank_file_is_refused_where_ranks_would_change_ids(
     tmp_path: Path, merges: list[tuple[int, int]], message: str
 ) -> None:
-    """The last: tiktoken takes a piece that is a token as it is, so 'xyz', which no merge gives, would appear."""
+    """In the last case, 'xyz' has no merge, but tiktoken would produce it, because it doesn't merge complete pieces."""
     tokens = [*BYTES, b"ab", b"bc", b"abc" if len(merges) == 3 else b"xyz"]
     with pytest.raises(InputError, match=message):
         Tokenizer(Vocabulary(tokens=tokens, merges=merges)).save(tmp_path / "r.tiktoken")

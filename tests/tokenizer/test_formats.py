@@ -1,4 +1,4 @@
-"""Every format holds the same tokenizer; Hugging Face's libraries read ours; damaged files are short errors."""
+"""Every format stores the same tokenizer; Hugging Face's libraries read ours; damaged files are short errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EOT = ["<|endoftext|>"]
 
 
 def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Tokenizer]:
-    """The tokenizer written and read again, by format."""
+    """Write the tokenizer in every format and read it again."""
     names = ["tokenizer.json", "ranks.tiktoken", "folder"]
     for name in names:
         tokenizer.save(folder / name)
@@ -32,7 +32,7 @@ def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Tokenizer]:
 
 
 def test_gpt2s_published_files_are_one_tokenizer(gpt2: Tokenizer, shared_data: Path) -> None:
-    """encoder.json with vocab.bpe, and r50k_base.tiktoken, known by its hash: pattern and special token come with it."""
+    """encoder.json with vocab.bpe, and r50k_base.tiktoken, whose hash implies its pattern and special token."""
     ranks = Tokenizer.load(shared_data / "gpt2" / "r50k_base.tiktoken")
     assert ranks.hash == gpt2.hash
     assert (ranks.pattern, ranks.special_tokens) == (gpt2.pattern, gpt2.special_tokens) == ("gpt2", {EOT[0]: 50256})
@@ -58,7 +58,7 @@ def test_a_rank_file_survives_every_other_format(shared_data: Path, tmp_path: Pa
 
 
 def test_vocab_bpe_is_written_as_openai_wrote_it(gpt2: Tokenizer, shared_data: Path, tmp_path: Path) -> None:
-    """From the rank file, which has no merges: they follow from the order of ids."""
+    """The rank file has no merges: they follow from the order of ids."""
     Tokenizer.load(shared_data / "gpt2" / "r50k_base.tiktoken").save(tmp_path / "out")
     assert (tmp_path / "out" / "merges.txt").read_bytes() == (shared_data / "gpt2" / "vocab.bpe").read_bytes()
     assert json.loads((tmp_path / "out" / "vocab.json").read_text()) == json.loads(
@@ -105,7 +105,7 @@ def test_hugging_face_reads_another_pattern(tmp_path: Path) -> None:
 
 
 def test_we_read_what_hugging_face_writes(small: Tokenizer, tmp_path: Path) -> None:
-    """Their own spelling of the file: merges as lists, no field of ours."""
+    """Their own variant of the file: merges as lists, without our field."""
     small.save(tmp_path / "ours.json")
     tokenizers.Tokenizer.from_file(str(tmp_path / "ours.json")).save(str(tmp_path / "theirs.json"))
     assert "webtext" not in json.loads((tmp_path / "theirs.json").read_text())["model"]
@@ -117,8 +117,8 @@ def test_a_folder_with_tokenizer_json_is_read_from_it(small: Tokenizer, tmp_path
     assert Tokenizer.load(tmp_path / "model").hash == small.hash
 
 
-def test_merges_that_no_rank_implies_stay_in_the_hash_and_out_of_rank_files(tmp_path: Path) -> None:
-    """'abc' from 'a' and 'bc', though the order of ids ('ab' before 'bc') implies 'ab' and 'c'."""
+def test_merges_that_ranks_do_not_imply_are_hashed_and_not_saved_as_ranks(tmp_path: Path) -> None:
+    """'abc' from 'a' and 'bc', although the order of ids ('ab' before 'bc') implies 'ab' and 'c'."""
     from webtext.tokenizer import Vocabulary
 
     tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"bc", b"abc"]
@@ -126,22 +126,22 @@ def test_merges_that_no_rank_implies_stay_in_the_hash_and_out_of_rank_files(tmp_
     plain = Vocabulary(tokens=tokens, merges=None)
     assert Tokenizer(odd).encode("abc") == Tokenizer(plain).encode("abc") == [258]
     assert Tokenizer(odd).hash != Tokenizer(plain).hash
-    with pytest.raises(InputError, match="a rank file cannot hold these merges\nsave as tokenizer.json"):
+    with pytest.raises(InputError, match="a rank file can't represent these merges\nsave as tokenizer.json"):
         Tokenizer(odd).save(tmp_path / "odd.tiktoken")
     Tokenizer(odd).save(tmp_path / "odd.json")
     assert Tokenizer.load(tmp_path / "odd.json").hash == Tokenizer(odd).hash
 
 
-def test_a_folder_cannot_hold_another_pattern(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="names no pattern and no Unicode version\nsave as tokenizer.json"):
+def test_a_folder_cannot_store_another_pattern(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="can't store the pattern and the Unicode version\nsave as tokenizer.json"):
         Tokenizer.train([], pattern=r"\w+").save(tmp_path / "folder")
 
 
 @pytest.mark.parametrize("other", ["tokenizer.json", "encoder.json", "vocab.bpe"])
 def test_a_folder_never_mixes_two_tokenizers(small: Tokenizer, tmp_path: Path, other: str) -> None:
-    """What lies there would be read instead, or together with what we write."""
+    """Existing files would be read instead of ours, or together with ours."""
     (tmp_path / other).write_bytes(b"{}")
-    with pytest.raises(ConfigError, match=f"{other}' is of another tokenizer\nname another folder"):
+    with pytest.raises(ConfigError, match=f"{other}' belongs to another tokenizer\nname another folder"):
         small.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [other]
 
@@ -149,15 +149,15 @@ def test_a_folder_never_mixes_two_tokenizers(small: Tokenizer, tmp_path: Path, o
 def test_a_folder_with_two_vocabularies_is_not_guessed_at(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path)
     (tmp_path / "encoder.json").write_bytes(b"{}")
-    with pytest.raises(InputError, match="holds both vocab.json and encoder.json"):
+    with pytest.raises(InputError, match="contains both vocab.json and encoder.json"):
         Tokenizer.load(tmp_path)
 
 
 def test_merges_that_others_skip_are_not_written_to_a_folder(tmp_path: Path) -> None:
-    """A line that begins with '#version' is a header for tokenizers' BPE.read_file, wherever it stands."""
+    """tokenizers' BPE.read_file treats any line that begins with '#version' as a header."""
     text = "#version!" * 9
     tokenizer = Tokenizer.train([text], pattern="gpt2", vocab_size=300)
-    assert b"#version" not in tokenizer._vocabulary.tokens  # GPT-2's pattern parts the letters from the sign
+    assert b"#version" not in tokenizer._vocabulary.tokens  # GPT-2's pattern separates the letters from the sign
     from webtext.tokenizer import Vocabulary
 
     tokens = [bytes([byte]) for byte in range(256)]
@@ -171,15 +171,15 @@ def test_merges_that_others_skip_are_not_written_to_a_folder(tmp_path: Path) -> 
 
 def test_a_special_token_in_a_folder_must_look_like_one(small: Tokenizer, tmp_path: Path) -> None:
     named = Tokenizer.train(SAMPLES, vocab_size=300, special_tokens=["PAD"])
-    with pytest.raises(InputError, match="nothing in a folder tells that 'PAD' is a special token"):
+    with pytest.raises(InputError, match="can't mark 'PAD' as a special token"):
         named.save(tmp_path / "folder")
     small.save(tmp_path)
     with pytest.raises(InputError, match=r"'<\|endoftext\|>' has the id 399 in the file, not 5"):
         Tokenizer.load(tmp_path, special_tokens={"<|endoftext|>": 5})
 
 
-def test_a_name_of_no_format_is_an_error(small: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="names no format"):
+def test_an_unknown_format_is_an_error(small: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a known tokenizer format"):
         small.save(tmp_path / "tokenizer.txt")
 
 
@@ -188,7 +188,7 @@ def test_a_name_of_no_format_is_an_error(small: Tokenizer, tmp_path: Path) -> No
 
 def test_an_unknown_rank_file_needs_a_pattern(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path / "own.tiktoken")
-    with pytest.raises(InputError, match="a rank file names no pattern"):
+    with pytest.raises(InputError, match="a rank file doesn't name its pattern"):
         Tokenizer.load(tmp_path / "own.tiktoken")
     bare = Tokenizer.load(tmp_path / "own.tiktoken", pattern="gpt2")
     assert (bare.special_tokens, bare.eot_id, bare.vocab_size) == ({}, None, 399)
@@ -204,7 +204,7 @@ def test_a_damaged_line_of_a_rank_file_is_named(tmp_path: Path, line: bytes) -> 
         Tokenizer.load(tmp_path / "bad.tiktoken", pattern="gpt2")
 
 
-def test_what_is_known_of_a_published_rank_file_is_kept(shared_data: Path) -> None:
+def test_the_known_pattern_of_a_published_rank_file_is_kept(shared_data: Path) -> None:
     path = shared_data / "gpt2" / "cl100k_base.tiktoken"
     more = Tokenizer.load(path, special_tokens=["<|endoftext|>", "<|pad|>"]).special_tokens
     assert (more["<|endoftext|>"], more["<|endofprompt|>"], more["<|pad|>"]) == (100257, 100276, 100277)
@@ -213,14 +213,14 @@ def test_what_is_known_of_a_published_rank_file_is_kept(shared_data: Path) -> No
 
 
 def test_a_rank_file_with_a_token_twice_is_an_error(tmp_path: Path) -> None:
-    """tiktoken's reader keeps the last rank and leaves a hole at the first."""
+    """tiktoken's reader keeps the last rank and leaves the first one unused."""
     good = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
     (tmp_path / "twice.tiktoken").write_bytes(good + b"YQ== 256\n")
-    with pytest.raises(InputError, match="gives b'a' two ranks"):
+    with pytest.raises(InputError, match="has b'a' with two ranks"):
         Tokenizer.load(tmp_path / "twice.tiktoken", pattern="gpt2")
 
 
-def test_ids_of_a_rank_file_may_stand_in_any_order_and_leave_holes(tmp_path: Path) -> None:
+def test_ids_of_a_rank_file_may_be_in_any_order_and_have_gaps(tmp_path: Path) -> None:
     lines = [base64.b64encode(bytes([byte])) + b" %d\n" % (3 * byte) for byte in range(256)]
     (tmp_path / "own.tiktoken").write_bytes(b"".join(reversed([*lines, b"YWI= 900\n"])))
     tokenizer = Tokenizer.load(tmp_path / "own.tiktoken", pattern="gpt2", special_tokens=["<s>"])
@@ -232,7 +232,7 @@ def test_ids_of_a_rank_file_may_stand_in_any_order_and_leave_holes(tmp_path: Pat
 def test_a_truncated_rank_file_is_an_error(shared_data: Path, tmp_path: Path) -> None:
     data = (shared_data / "gpt2" / "r50k_base.tiktoken").read_bytes()
     (tmp_path / "r50k_base.tiktoken").write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputError, match="none of OpenAI's published rank files"):
+    with pytest.raises(InputError, match="not one of OpenAI's published rank files"):
         Tokenizer.load(tmp_path / "r50k_base.tiktoken")
 
 
@@ -241,7 +241,7 @@ def test_a_truncated_rank_file_is_an_error(shared_data: Path, tmp_path: Path) ->
 
 @pytest.fixture
 def json_of(small: Tokenizer, tmp_path: Path) -> Callable[..., Path]:
-    """A tokenizer.json with one thing changed by a function."""
+    """Return a function that writes a tokenizer.json with one change."""
     small.save(tmp_path / "good.json")
 
     def write(change: Callable[[dict[str, Any]], Any]) -> Path:
@@ -255,28 +255,28 @@ def json_of(small: Tokenizer, tmp_path: Path) -> Callable[..., Path]:
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no model": (lambda d: d.pop("model"), "it has no model"),
-    "WordPiece": (lambda d: d["model"].update(type="WordPiece"), "holds a WordPiece model"),
+    "WordPiece": (lambda d: d["model"].update(type="WordPiece"), "has a WordPiece model"),
     "dropout": (lambda d: d["model"].update(dropout=0.1), "has dropout 0.1"),
     "byte fallback": (lambda d: d["model"].update(byte_fallback=True), "has byte_fallback True"),
     "normalizer": (lambda d: d.update(normalizer={"type": "NFKC"}), "has the normalizer NFKC"),
     "prefix space": (lambda d: d["pre_tokenizer"].update(add_prefix_space=True), "has a pre-tokenizer"),
     "no pre-tokenizer": (lambda d: d.update(pre_tokenizer=None), "has a pre-tokenizer"),
     "vocabulary of strings": (lambda d: d["model"]["vocab"].update(a="1"), "the id of 'a' is '1'"),
-    "vocabulary list": (lambda d: d["model"].update(vocab=[]), "holds no vocabulary"),
+    "vocabulary list": (lambda d: d["model"].update(vocab=[]), "has no vocabulary"),
     "huge id": (lambda d: d["model"]["vocab"].update(a=2**40), "the id of 'a' is 1099511627776"),
     "negative id": (lambda d: d["model"]["vocab"].update(a=-1), "the id of 'a' is -1"),
     "one id twice": (lambda d: d["model"]["vocab"].update(a=d["model"]["vocab"]["b"]), "of another token"),
     "no byte a": (lambda d: (d["model"]["vocab"].pop("z"), d["model"].update(merges=[])), "no token for the byte 122"),
-    "strange token": (lambda d: d["model"]["vocab"].update({"▁a": 999}), "only byte-level BPE can be read"),
-    "latin token": (lambda d: d["model"]["vocab"].update({"\xad": 999}), "only byte-level BPE can be read"),
+    "strange token": (lambda d: d["model"]["vocab"].update({"▁a": 999}), "only byte-level BPE is supported"),
+    "latin token": (lambda d: d["model"]["vocab"].update({"\xad": 999}), "only byte-level BPE is supported"),
     "merge of three": (lambda d: d["model"]["merges"].insert(7, "a b c"), "merge 7 is 'a b c'"),
     "merge of numbers": (lambda d: d["model"]["merges"].insert(7, [1, 2]), r"merge 7 is '\[1, 2\]'"),
     "merge of nothing": (lambda d: d["model"]["merges"].insert(7, None), "merge 7 is 'None'"),
-    "unknown merge": (lambda d: d["model"]["merges"].insert(7, "zz zz"), "a merge names 'zz', which is no token"),
-    "unknown result": (lambda d: d["model"]["merges"].insert(7, "z q"), "merge 7 gives bytes that are no token"),
-    "merges object": (lambda d: d["model"].update(merges={}), "holds no merges"),
+    "unknown merge": (lambda d: d["model"]["merges"].insert(7, "zz zz"), "a merge names 'zz', which is not a token"),
+    "unknown result": (lambda d: d["model"]["merges"].insert(7, "z q"), "merge 7 produces bytes that are not a token"),
+    "merges object": (lambda d: d["model"].update(merges={}), "has no merges"),
     "added tokens": (lambda d: d.update(added_tokens=[{"id": 1}]), "has damaged added_tokens"),
-    "later Unicode": (lambda d: d["model"]["webtext"].update(unicode_version="18.0.0"), "cuts text by Unicode 18.0.0"),
+    "later Unicode": (lambda d: d["model"]["webtext"].update(unicode_version="18.0.0"), "uses Unicode 18.0.0"),
     "later format": (lambda d: d["model"]["webtext"].update(format=2), "written by another version of webtext"),
 }
 
@@ -308,14 +308,14 @@ def test_damaged_files_are_short_errors(small: Tokenizer, tmp_path: Path, name: 
 
 def test_a_deeply_nested_json_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"a":' + "[" * 10**6)
-    with pytest.raises(InputError, match="is no JSON"):
+    with pytest.raises(InputError, match="is not valid JSON"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
-def test_a_path_that_is_no_tokenizer_is_an_error(tmp_path: Path) -> None:
+def test_a_path_without_a_tokenizer_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no tokenizer"):
         Tokenizer.load(tmp_path / "nothing")
-    with pytest.raises(InputError, match="is no tokenizer\nexpected tokenizer.json"):
+    with pytest.raises(InputError, match="is not a tokenizer\nexpected tokenizer.json"):
         Tokenizer.load(tmp_path)
 
 
@@ -331,7 +331,7 @@ def test_more_special_tokens_can_be_named_when_loading(small: Tokenizer, tmp_pat
     assert more.special_tokens == {"<|endoftext|>": 399, "<|pad|>": 400}
 
 
-def test_files_appear_whole_or_not_at_all(small: Tokenizer, tmp_path: Path) -> None:
+def test_files_are_written_atomically(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path / "tokenizer.json")
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
     shutil.copy(tmp_path / "tokenizer.json", tmp_path / "copy.json")
@@ -340,7 +340,7 @@ def test_files_appear_whole_or_not_at_all(small: Tokenizer, tmp_path: Path) -> N
 
 
 def test_byte_characters_are_gpt2s() -> None:
-    """The blank is 'Ġ', the line end 'Ċ', in the released encoder.json."""
+    """In the released encoder.json the space is 'Ġ' and the newline 'Ċ'."""
     table, characters = byte_characters()
     assert (characters[ord(" ")], characters[ord("\n")], characters[ord("a")]) == ("Ġ", "Ċ", "a")
     assert len(table) == 256

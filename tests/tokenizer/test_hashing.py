@@ -1,4 +1,4 @@
-"""Hash tables are seeded: text cannot be made to collide in them, and nothing that comes out depends on the seed."""
+"""Hash tables are seeded: nobody can construct text that collides in them, and no result depends on the seed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from webtext.tokenizer.counts import PieceCounts
 from webtext.tokenizer.vocabulary import BYTE_ORDER, Vocabulary
 
 FIXED = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
-"""The keys that every process used before they were drawn at random; files still use them."""
+"""The keys that every process used before random ones; files still use them."""
 
 
 def fixed_hash_of_23_bytes(words: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """The hash that placed short pieces before it was seeded: [n, 23] bytes to [n]."""
+    """Compute the unseeded hash that was used for short pieces earlier: [n, 23] bytes to [n]."""
     padded = np.concatenate([words, np.full((len(words), 1), 23, np.uint8)], axis=1)
     first, second, third = np.ascontiguousarray(padded).view("<u8").T
     return mixed(first ^ third * np.uint64(0x9FB21C651E98DF25), second ^ third)
 
 
 def mixed(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The halves of (left ^ key) * (right ^ key) in 128 bits, folded."""
+    """Compute (left ^ key) * (right ^ key) in 128 bits, with the halves folded."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     left, right = left ^ np.uint64(FIXED[0]), right ^ np.uint64(FIXED[1])
@@ -36,7 +36,7 @@ def mixed(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uin
 
 
 def colliding_words(n: int) -> list[bytes]:
-    """Words of a blank and 22 letters that the old table put into a sixteenth of its slots."""
+    """Return words of a blank and 22 letters that the old table put into a sixteenth of its slots."""
     random = np.random.default_rng(0)
     found: list[NDArray[np.uint8]] = []
     while sum(map(len, found)) < n:
@@ -49,7 +49,7 @@ def colliding_words(n: int) -> list[bytes]:
 
 @pytest.mark.usefixtures("linear_time")
 def test_words_chosen_to_collide_are_counted_as_fast_as_others() -> None:
-    """600,000 words where a table of 2**20 slots had 2**16 places took 1.6 * 10**11 probes: minutes; now a second."""
+    """600,000 words for 2**16 of a table's 2**20 slots took 1.6 * 10**11 probes (minutes); now they take a second."""
     words = colliding_words(600_000)
     counts = PieceCounts(threads=1)
     counts.add([b"".join(words)])
@@ -90,7 +90,7 @@ for file in sorted(folder.iterdir()):
 
 
 def test_no_result_depends_on_the_seed(tmp_path: Path) -> None:
-    """Three processes, each with keys of its own: equal counts, merges, ids and files."""
+    """Three processes with different keys have equal counts, merges, ids and files."""
     sources = sorted(Path(__file__).parent.glob("test_f*.py"))
     results = set()
     for run in "abc":

@@ -1,4 +1,4 @@
-"""A piece of any length gives the tokens of merging it whole."""
+"""A piece of any length has the tokens of merging it at once."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ LETTERS = "ab"
 
 
 def trained(seed: int, vocab_size: int = 290) -> Tokenizer:
-    """A tokenizer of words of two letters: many merges overlap, and tokens get long."""
+    """Return a tokenizer trained on words of two letters: many merges overlap, and tokens get long."""
     rng = random.Random(seed)
     words = ["".join(rng.choices(LETTERS, k=rng.randint(1, 12))) for _ in range(60)]
     return Tokenizer.train([" ".join(words)] * 2, vocab_size=vocab_size, special_tokens=[])
 
 
 def ranked(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokens, merged by rank as a rank file is."""
+    """Return a tokenizer with the same tokens, merged by rank like a rank file."""
     return Tokenizer(Vocabulary(tokens=tokenizer._vocabulary.tokens, merges=None, whole_pieces=True))
 
 
 @settings(max_examples=8)
 @given(st.integers(0, 30), st.text(LETTERS, min_size=60, max_size=110), st.integers(10, 12))
-def test_windows_give_what_merging_the_whole_piece_gives(seed: int, text: str, times: int) -> None:
-    """Windows are for pieces of more than 1,024 bytes."""
+def test_windows_equal_merging_the_complete_piece(seed: int, text: str, times: int) -> None:
+    """Windows are used for pieces of more than 1,024 bytes."""
     tokenizer = trained(seed)
     rng = random.Random(text)
     text = "".join("".join(rng.sample(text, len(text))) for _ in range(times))
@@ -41,7 +41,7 @@ def test_windows_give_what_merging_the_whole_piece_gives(seed: int, text: str, t
 
 @settings(max_examples=8)
 @given(st.integers(0, 10), st.text(LETTERS, min_size=3, max_size=9), st.integers(8, 180))
-def test_what_repeats_over_and_over_does_too(seed: int, text: str, times: int) -> None:
+def test_windows_equal_it_for_repetitive_pieces(seed: int, text: str, times: int) -> None:
     tokenizer = trained(seed)
     assert tokenizer.encode(text * times) == reference.encode(tokenizer._vocabulary, text * times)
 
@@ -58,14 +58,14 @@ def test_tokens_longer_than_any_window_are_found() -> None:
 
 @settings(max_examples=6)
 @given(st.permutations(range(12)), st.text(LETTERS, min_size=130, max_size=150))
-def test_merges_in_an_order_that_no_training_gives_are_followed_to_the_letter(order: list[int], text: str) -> None:
+def test_merges_in_an_untrained_order_are_applied_exactly(order: list[int], text: str) -> None:
     base = trained(1, 268)
     merges = [list(base._vocabulary.merges or [])[place] for place in order]
     odd = Tokenizer(Vocabulary(tokens=base._vocabulary.tokens, merges=merges))
     assert odd.encode(text * 8) == reference.encode(odd._vocabulary, text * 8)
 
 
-def test_a_rank_vocabulary_takes_windows_too_and_gives_the_same_ids() -> None:
+def test_a_rank_vocabulary_uses_windows_and_has_the_same_ids() -> None:
     tokenizer = trained(3)
     text = "".join(random.Random(3).choices(LETTERS, k=20_000))
     assert ranked(tokenizer).encode(text) == tokenizer.encode(text)

@@ -1,4 +1,4 @@
-"""`tokenizer score`: every figure worked out by hand, on real text equal to a slow count, the same over threads."""
+"""`tokenizer score`: every figure computed by hand, compared with a slow count on real text, and over threads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_renyi_entropy_is_the_logarithm_for_equal_shares_and_0_for_one() -> None
 
 
 def test_use_of_the_vocabulary_leaves_special_and_unused_ids_out() -> None:
-    """258 ids are tokens of text (256 bytes, ab, ' ab'); 256 is a hole, 300 special; 'ab' occurs 3 times, 'c' once."""
+    """258 ids are tokens of text (256 bytes, ab, ' ab'); 256 is unused, 300 special; 'ab' occurs 3 times, 'c' once."""
     (found,) = score([TOY], [(None, "ab"), (None, "ab"), (None, "ab"), (None, "c")])
     use = found.vocabulary(seldom=3)
     assert (use["n_ids"], use["used_ratio"], use["seldom"]) == (258, 2 / 258, [ord("c")])
@@ -74,7 +74,10 @@ def test_use_of_the_vocabulary_leaves_special_and_unused_ids_out() -> None:
 
 
 def test_parity_is_tokens_per_character_and_byte_against_the_reference() -> None:
-    """en: 'abab' 2 tokens, 4 characters; el: 'αβ' 4 tokens, 2 characters, 4 bytes: (4/2) / (2/4) = 4, (4/4) / (2/4) = 2."""
+    """en: 'abab', 2 tokens, 4 characters; el: 'αβ', 4 tokens, 2 characters, 4 bytes.
+
+    Per character (4/2) / (2/4) = 4, per byte (4/4) / (2/4) = 2.
+    """
     (found,) = score([TOY], [("en", "ab"), ("el", "αβ"), ("en", "ab"), (None, "zzz")])
     assert found.parity("en") == {
         "en": {"per_character": 1.0, "per_byte": 1.0},
@@ -84,7 +87,7 @@ def test_parity_is_tokens_per_character_and_byte_against_the_reference() -> None
 
 
 def test_words_end_with_their_text_and_a_token_over_two_words_breaks_none() -> None:
-    """'a' and 'b' of two texts are two words; the token 'a b' leaves both whole."""
+    """'a' and 'b' of two texts are two words; the token 'a b' doesn't split either of them."""
     super_ = Tokenizer(
         Vocabulary(
             tokens=[*(bytes([byte]) for byte in range(256)), b"a ", b"a b"],
@@ -98,7 +101,7 @@ def test_words_end_with_their_text_and_a_token_over_two_words_breaks_none() -> N
 
 
 @pytest.mark.parametrize("texts", [[], [""], [b""], ["", " \n", ""]])
-def test_no_words_give_no_ratio(texts: list[str]) -> None:
+def test_without_words_there_is_no_ratio(texts: list[str]) -> None:
     (found,) = score([TOY], [(None, text) for text in texts])
     assert found.all.to_json()["whole_word_ratio"] is None
     assert found.all.n_words == 0
@@ -109,7 +112,7 @@ NEAR_BLANKS = "\x1c\x1f\u180e\u200b\u2007\u2010\u2020\u3001\ufeffÂâã\u0080é�
 
 
 @given(st.lists(st.text(BLANKS + NEAR_BLANKS + "ab", max_size=20), max_size=4))
-def test_words_are_what_lies_between_unicodes_white_space(texts: list[str]) -> None:
+def test_words_are_separated_by_unicodes_white_space(texts: list[str]) -> None:
     data = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, data)], dtype=np.int64)
     whole = b"".join(data)
@@ -119,7 +122,7 @@ def test_words_are_what_lies_between_unicodes_white_space(texts: list[str]) -> N
 
 
 def slow_score(tokenizer: Tokenizer, text: str) -> tuple[int, int, int]:
-    """Words, words that stay whole, tokens: by spans of characters."""
+    """Count words, words in one token, and tokens, using spans of characters."""
     ids = tokenizer.encode(text)
     ends = set(itertools.accumulate(len(tokenizer.decode_bytes([id_])) for id_ in ids))
     byte_at = [0, *itertools.accumulate(len(character.encode()) for character in text)]
@@ -179,12 +182,12 @@ def test_score_answers_in_json(files: dict[str, str], capsys: pytest.CaptureFixt
 def test_score_shows_tokenizers_side_by_side(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokenizer", "score", files["toy.json"], files["bytes"], "--on", files["en.txt"]]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "60 bytes, 60 characters, 20 words (parted by white space)"
+    assert lines[0] == "60 bytes, 60 characters, 20 words (split at white space)"
     assert lines[1].split() == ["toy.json", "bytes"]
     rows = {line[:24].strip(): line[24:].split() for line in lines[2:]}
     assert rows["bytes per token"] == ["2.000", "1.000"]
-    assert rows["words that stay whole"] == ["100.0%", "0.0%"]
-    assert lines[-1].startswith("bytes: longest that never occur ")
+    assert rows["words in one token"] == ["100.0%", "0.0%"]
+    assert lines[-1].startswith("bytes: longest that never occur: ")
 
 
 def test_score_reads_the_languages_of_a_part_set(
@@ -202,7 +205,7 @@ def test_score_reads_the_languages_of_a_part_set(
     }
 
 
-def test_score_reads_json_lines_and_tells_what_holds_no_text(
+def test_score_reads_json_lines_and_reports_records_without_text(
     files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "x.jsonl").write_text('{"body": "ab ab"}\n{"body": 1}\n{\n{"body": "ab"}\n')
@@ -211,7 +214,7 @@ def test_score_reads_json_lines_and_tells_what_holds_no_text(
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
     assert (answer["n_words"], answer["failed"]) == (3, {"no_text": 1, "no_json": 1})
-    assert captured.err == "warning: records that hold no text: 1 no_json, 1 no_text\n"
+    assert captured.err == "warning: records without text: 1 no_json, 1 no_text\n"
 
 
 def test_score_errors_are_short(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +224,7 @@ def test_score_errors_are_short(files: dict[str, str], tmp_path: Path, capsys: p
         (
             [files["toy.json"], "--on", files["en.txt"], "--reference", "fr"],
             2,
-            "reference language 'fr'\n  give LANG=FILE",
+            "reference language 'fr'\n  name inputs as LANG=FILE",
         ),
         ([files["toy.json"], "--on", f"en={files['en.txt']}", "--reference", "e"], 2, "did you mean 'en'?"),
         ([files["toy.json"], "--on", str(tmp_path / "none.txt")], 3, "no file"),

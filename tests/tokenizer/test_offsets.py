@@ -1,4 +1,4 @@
-"""Where tokens stand in their text: as HF tokenizers says, in characters or bytes, also in text that is not well-formed."""
+"""Offsets of tokens in their text, in characters or bytes, equal HF tokenizers', also for ill-formed text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ broken = st.text(alphabet=st.sampled_from("\ud83d\ude00😀é a"), max_size=20)
 
 
 def test_a_worked_example(gpt2: Tokenizer) -> None:
-    """'é' is one token of two bytes; '😀' two tokens of one character, which both have its offsets."""
+    """'é' is one token of two bytes; '😀' is two tokens of one character, which both have its offsets."""
     text = "é 😀!"
     ids, offsets = gpt2.encode_with_offsets(text)
     assert [gpt2.decode_bytes([id_]) for id_ in ids] == [b"\xc3\xa9", b" \xf0\x9f\x98", b"\x80", b"!"]
@@ -36,7 +36,7 @@ def test_offsets_cover_each_tokens_bytes(small: Tokenizer, text: str) -> None:
 
 
 @given(texts.map(str.encode) | st.binary(max_size=60))
-def test_offsets_of_bytes_are_their_places_and_those_of_their_characters(small: Tokenizer, data: bytes) -> None:
+def test_offsets_of_bytes_are_byte_and_character_positions(small: Tokenizer, data: bytes) -> None:
     ids, in_bytes = small.encode_with_offsets(data, unit="bytes")
     assert [data[start:end] for start, end in in_bytes] == [small.decode_bytes([id_]) for id_ in ids]
     characters = data.decode("utf-8", "surrogateescape")
@@ -49,7 +49,7 @@ def test_offsets_of_bytes_are_their_places_and_those_of_their_characters(small: 
 
 @given(broken)
 def test_offsets_are_those_of_the_text_that_was_given_also_with_lone_surrogates(small: Tokenizer, text: str) -> None:
-    """A pair of surrogates is one character to the tokenizer and two places of the str; a lone one is U+FFFD."""
+    """A surrogate pair is one character to the tokenizer and two positions in the str; a lone one is U+FFFD."""
     ids, offsets = small.encode_with_offsets(text)
     assert ids == small.encode(text)
     assert sorted({place for start, end in offsets for place in range(start, end)}) == list(range(len(text)))

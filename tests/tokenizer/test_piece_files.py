@@ -1,4 +1,4 @@
-"""A table of pieces beside a tokenizer makes the first text fast and changes no id, whatever lies in the file."""
+"""A table of pieces next to a tokenizer makes the first text fast and changes no ids, whatever the file contains."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def trained() -> Tokenizer:
     return Tokenizer.train([*TEXTS, LONG_WORD], vocab_size=320)
 
 
-def test_the_table_lies_beside_the_tokenizer_and_is_found_when_that_is_loaded(
-    trained: Tokenizer, tmp_path: Path
-) -> None:
+def test_the_table_is_next_to_the_tokenizer_and_found_on_loading(trained: Tokenizer, tmp_path: Path) -> None:
     trained.save(tmp_path / "tokenizer.json", pieces=[b" lower", LONG_WORD.encode()])
     assert (tmp_path / "tokenizer.pieces").exists()
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
@@ -37,7 +35,7 @@ def test_the_table_lies_beside_the_tokenizer_and_is_found_when_that_is_loaded(
         assert loaded.encode(text) == trained.encode(text)
 
 
-def test_without_pieces_the_table_of_the_tokenizer_that_lay_there_goes_away(trained: Tokenizer, tmp_path: Path) -> None:
+def test_without_pieces_the_table_of_the_overwritten_tokenizer_is_removed(trained: Tokenizer, tmp_path: Path) -> None:
     trained.save(tmp_path / "tokenizer.json", pieces=True)
     trained.save(tmp_path / "tokenizer.json")
     assert not (tmp_path / "tokenizer.pieces").exists()
@@ -52,21 +50,21 @@ def test_every_format_has_its_table(trained: Tokenizer, tmp_path: Path, name: st
     assert loaded.encode(TEXTS[0]) == trained.encode(TEXTS[0])
 
 
-def test_what_the_table_says_is_used(trained: Tokenizer) -> None:
-    """A table with other tokens of the same bytes shows through."""
+def test_the_table_is_used(trained: Tokenizer) -> None:
+    """A table with other tokens of the same bytes changes the ids."""
     native = trained._vocabulary.native()
     letters = [native.encode(bytes([byte]))[0] for byte in b"low"]
     assert native.encode(b"low") != letters
     table = bytearray(native.piece_file("", [b"low"]))
     at = table.index(b"low", HEADER)
     table[at + 16 : at + 32] = np.array([*letters, 0, 0, 0, 0, 3], np.uint16).tobytes()
-    fresh = trained._vocabulary.native()  # one that has not met the piece
+    fresh = trained._vocabulary.native()  # an encoder that doesn't know the piece yet
     fresh.use_piece_file(_summed(table), "")
     assert fresh.encode(b"low") == letters
 
 
 @given(st.text(max_size=80), st.lists(st.binary(min_size=1, max_size=40), max_size=20))
-def test_ids_are_the_same_whatever_pieces_it_holds(text: str, pieces: list[bytes]) -> None:
+def test_ids_are_the_same_whatever_pieces_it_contains(text: str, pieces: list[bytes]) -> None:
     plain = Tokenizer.train(TEXTS, vocab_size=300)
     native = plain._vocabulary.native()
     native.use_piece_file(np.frombuffer(native.piece_file("", pieces), np.uint8), "")
@@ -88,7 +86,7 @@ def test_a_table_of_another_tokenizer_is_not_used_and_a_warning_says_so(
 
 @pytest.mark.parametrize(
     ("place", "message"),
-    [(0, "no table of pieces"), (24, "damaged"), (40, "damaged"), (HEADER, "damaged"), (-1, "damaged"), (None, "cut")],
+    [(0, "not a table of"), (24, "damaged"), (40, "damaged"), (HEADER, "damaged"), (-1, "damaged"), (None, "cut")],
 )
 def test_a_damaged_table_is_not_used(
     trained: Tokenizer, tmp_path: Path, place: int | None, message: str, caplog: pytest.LogCaptureFixture
@@ -105,8 +103,8 @@ def test_a_damaged_table_is_not_used(
     assert message in caplog.text
 
 
-def test_a_table_that_lies_never_changes_the_text_nor_reads_outside_of_itself(trained: Tokenizer) -> None:
-    """With a checksum that fits: entries that name other tokens, or places far outside, are refused."""
+def test_a_forged_table_never_changes_the_text_nor_reads_outside_itself(trained: Tokenizer) -> None:
+    """With a valid checksum: entries with other tokens, or with positions far outside, are rejected."""
     for seed in range(200):
         native = trained._vocabulary.native()
         rng = np.random.default_rng(seed)
@@ -121,14 +119,14 @@ def test_a_table_that_lies_never_changes_the_text_nor_reads_outside_of_itself(tr
 
 
 def _summed(table: bytearray) -> object:
-    """The table with the checksum it should have."""
+    """Return the table with a valid checksum."""
     from webtext.tokenizer import _bpe
 
     table[24:32] = _bpe.piece_file_checksum(bytes(table)).to_bytes(8, "little")
     return np.frombuffer(bytes(table), np.uint8)
 
 
-def test_a_long_text_takes_all_pieces_of_the_table(tmp_path: Path) -> None:
+def test_a_long_text_adopts_all_pieces_of_the_table(tmp_path: Path) -> None:
     words = [
         f" {first}{second}{third}x"
         for first in "abcdefghijklmnopqrstuv"
@@ -143,19 +141,19 @@ def test_a_long_text_takes_all_pieces_of_the_table(tmp_path: Path) -> None:
     assert loaded.encode(text) == tokenizer.encode(text)
 
 
-def test_the_empty_file_is_as_good_as_none(trained: Tokenizer, tmp_path: Path) -> None:
+def test_an_empty_file_is_ignored(trained: Tokenizer, tmp_path: Path) -> None:
     trained.save(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.pieces").write_bytes(b"")
     assert Tokenizer.load(tmp_path / "tokenizer.json")._piece_file == ""
 
 
-def test_a_folder_where_the_table_would_lie_is_no_error(trained: Tokenizer, tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_table_is_not_an_error(trained: Tokenizer, tmp_path: Path) -> None:
     trained.save(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.pieces").mkdir()
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode(TEXTS[0]) == trained.encode(TEXTS[0])
 
 
-def test_tables_lie_and_are_found_at_urls_too(trained: Tokenizer, tmp_path: Path) -> None:
+def test_tables_are_written_and_found_at_urls(trained: Tokenizer, tmp_path: Path) -> None:
     for url in ("memory://bucket/tokenizer.json", f"file://{tmp_path}/tokenizer.json"):
         trained.save(url, pieces=[b" lower", LONG_WORD.encode()])
         loaded = Tokenizer.load(url)

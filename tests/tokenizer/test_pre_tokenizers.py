@@ -1,4 +1,4 @@
-r"""Patterns as Hugging Face's pre-tokenizers: their libraries cut as we do, whichever of us wrote the expression."""
+r"""Patterns as Hugging Face's pre-tokenizers: their libraries cut as we do, whoever wrote the expression."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CL100K_OF_TIKTOKEN = (
 
 
 def theirs(pre_tokenizer: dict[str, Any], text: str) -> list[str]:
-    """The pieces that `tokenizers` cuts a text into."""
+    """Return the pieces that `tokenizers` cuts a text into."""
     whole = {"version": "1.0", "pre_tokenizer": pre_tokenizer, "model": {"type": "BPE", "vocab": {}, "merges": []}}
     cutter = tokenizers.Tokenizer.from_str(json.dumps(whole)).pre_tokenizer
     table = byte_characters()[0]
@@ -47,12 +47,12 @@ def foreign(expression: str) -> dict[str, Any]:
         (r"a{1,3}+{2}", r"(?>a{1,3}){2}"),
     ],
 )
-def test_what_is_written_alike_and_read_differently_is_translated(pattern: str, oniguruma: str) -> None:
+def test_syntax_with_another_meaning_is_translated(pattern: str, oniguruma: str) -> None:
     assert pre_tokenizer_of(pattern)["pretokenizers"][0]["pattern"]["Regex"] == oniguruma
 
 
 def test_a_foreign_possessive_interval_is_a_repeated_one() -> None:
-    """A tokenizer.json with tiktoken's cl100k expression does not cut as tiktoken does, and we cut as it does."""
+    """A tokenizer.json with tiktoken's cl100k expression cuts differently from tiktoken; we cut like the former."""
     text = "1234567 ab\n\n  x \n"
     assert theirs(foreign(CL100K_OF_TIKTOKEN), text)[0] == "1234567"
     pattern = pattern_of(foreign(CL100K_OF_TIKTOKEN), "x")
@@ -61,7 +61,7 @@ def test_a_foreign_possessive_interval_is_a_repeated_one() -> None:
     assert theirs(pre_tokenizer_of(CL100K_OF_TIKTOKEN), text) == list(cut(CL100K_OF_TIKTOKEN, text))
 
 
-def test_an_expression_that_spells_the_name_of_a_pattern_is_no_name() -> None:
+def test_an_expression_equal_to_a_patterns_name_is_an_expression() -> None:
     assert pattern_of(foreign("gpt2"), "x") == "(?:gpt2)"
 
 
@@ -84,7 +84,7 @@ texts = st.lists(st.text("ab1 \n", max_size=12), min_size=1, max_size=6)
 
 
 def matches_nothing(expression: str) -> bool:
-    """An empty match is a matter of its own: engines differ in where the next one may begin."""
+    """Return whether the expression can match nothing: engines continue differently after an empty match."""
     return any(
         regex.compile(expression).match(text, place) is not None and not regex.compile(expression).match(text, place)[0]
         for text in ("", "a\n", "b1 \n", "\n\na")
@@ -93,7 +93,7 @@ def matches_nothing(expression: str) -> bool:
 
 
 def is_accepted(check: Callable[[], object]) -> bool:
-    """Whether an expression is not rejected for what it could cost (test_pattern_limits.py)."""
+    """Return whether an expression isn't rejected for its possible cost (test_pattern_limits.py)."""
     try:
         check()
     except WebtextError:
@@ -103,7 +103,7 @@ def is_accepted(check: Callable[[], object]) -> bool:
 
 @settings(deadline=None, max_examples=150)
 @given(expression=expressions, texts=texts)
-def test_tokenizers_cuts_by_what_we_write_as_we_do(expression: str, texts: list[str]) -> None:
+def test_tokenizers_cuts_like_us_with_our_expressions(expression: str, texts: list[str]) -> None:
     assume(is_accepted(lambda: check_pattern(expression)))
     assume(not matches_nothing(expression))
     pre_tokenizer = pre_tokenizer_of(expression)
@@ -113,7 +113,7 @@ def test_tokenizers_cuts_by_what_we_write_as_we_do(expression: str, texts: list[
 
 @settings(deadline=None, max_examples=150)
 @given(expression=expressions, texts=texts)
-def test_we_cut_by_what_others_wrote_as_tokenizers_does(expression: str, texts: list[str]) -> None:
+def test_we_cut_like_tokenizers_with_others_expressions(expression: str, texts: list[str]) -> None:
     assume(is_accepted(lambda: pattern_of(foreign(expression), "x")))
     pattern = pattern_of(foreign(expression), "x")
     assume(not matches_nothing(pattern))

@@ -1,4 +1,4 @@
-"""A text may be cut at a safe place: the pieces of its two parts are the pieces of the whole, whatever the pattern."""
+"""A text can be cut at a safe position: its two parts have the pieces of the complete text, whatever the pattern."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def safe_places(text: bytes) -> list[int]:
         ("中。\n中。\n", [7]),
         ("! ?", []),
         ("a", []),
-        ("ab!\n\ncd", []),  # GPT-2's pattern cuts "\n" and "\n" where "cd" follows, and joins them where nothing does
+        ("ab!\n\ncd", []),  # GPT-2's pattern separates the two "\n" if "cd" follows, and joins them at the end
         ("", []),
     ],
 )
@@ -39,7 +39,7 @@ def test_safe_places_are_those_of_the_rule(text: str, places: list[int]) -> None
 @given(text=NASTY)
 @example(text="it's 'S \n's")
 @example(text="a/\n/b\n!c \n d")
-def test_both_parts_give_the_pieces_of_the_whole(pattern: str, text: str) -> None:
+def test_both_parts_have_the_pieces_of_the_complete_text(pattern: str, text: str) -> None:
     data = text.encode()
     whole = _bpe.split(data, pattern)
     for place in safe_places(data):
@@ -54,8 +54,8 @@ def test_invalid_bytes_are_cut_safely_too(text: list[bytes]) -> None:
         assert [*cut(GPT2, readable(data[:place])), *cut(GPT2, readable(data[place:]))] == whole
 
 
-def test_the_next_place_is_the_first_at_or_after() -> None:
+def test_the_next_safe_position_is_the_first_at_or_after() -> None:
     text = b"one two three"
     assert [_trainer.safe_cut(text, at) for at in (0, 3, 4, 7, 8)] == [3, 3, 7, 7, 13]
-    with pytest.raises(ValueError, match="no place in the text"):
+    with pytest.raises(ValueError, match="after the end of the text"):
         _trainer.safe_cut(text, 14)

@@ -1,4 +1,4 @@
-"""Special tokens in text: text unless they are allowed, in str and bytes, in every way to encode."""
+"""Special tokens in text are plain text unless they are allowed, in str and bytes, for every encoding method."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_any_number_of_sets_may_be_allowed_one_after_the_other() -> None:
     assert tokenizer.encode("<7>", tokenizer.special_tokens) == [263]
 
 
-def test_names_of_special_tokens_are_no_expressions() -> None:
+def test_names_of_special_tokens_are_not_expressions() -> None:
     tokenizer = Tokenizer.train([], special_tokens=["<.*>", "(", "\n"])
     assert tokenizer.encode("<.*>(\n", "all") == [256, 257, 258]
     assert tokenizer.count("<ab>", "all") == 4
@@ -86,14 +86,14 @@ def test_names_of_special_tokens_are_no_expressions() -> None:
     ("allowed", "message"),
     [
         ({"<|endoftxt|>"}, "no special token '<|endoftxt|>'\ndid you mean '<|endoftext|>'"),
-        ("<|endoftext|>", "allowed_special is the string '<|endoftext|>'\ngive a list of names"),
+        ("<|endoftext|>", "allowed_special is the string '<|endoftext|>'\nexpected a list of names"),
         ([1], "allowed_special is [1] (list)"),
         (5, "allowed_special is 5"),
         (iter(["<|endoftext|>"]), "allowed_special is <list_iterator"),
         (["<|endoftext|>", "x"], "no special token 'x'"),
     ],
 )
-def test_what_names_no_special_token_is_an_error(small: Tokenizer, allowed: object, message: str) -> None:
+def test_an_unknown_special_token_is_an_error(small: Tokenizer, allowed: object, message: str) -> None:
     for encode in (small.encode, small.count, small.encode_numpy, small.encode_with_offsets):
         with pytest.raises(ConfigError, match=re.escape(message)):
             encode("x", allowed_special=allowed)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Texts of at most n tokens each that joined are the text again, and encode to at most n when they stand alone."""
+"""Splitting a text into parts that have at most n tokens each when they are encoded on their own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_parts_of_bytes_cut_no_character(tokenizer: Tokenizer, data: bytes, n: i
 
 
 @given(texts.filter(lambda text: text.isascii()), st.integers(1, 3))
-def test_any_n_will_do_where_characters_have_one_byte(tokenizer: Tokenizer, text: str, n: int) -> None:
+def test_any_n_works_if_characters_have_one_byte(tokenizer: Tokenizer, text: str, n: int) -> None:
     parts = tokenizer.split(text, n)
     assert "".join(parts) == text
     assert all(tokenizer.count(part) <= n for part in parts)
@@ -57,7 +57,7 @@ def test_any_n_will_do_where_characters_have_one_byte(tokenizer: Tokenizer, text
 @pytest.mark.parametrize("name", CORPORA)
 @pytest.mark.parametrize("n", [16, 512])
 def test_real_text_fills_its_parts(gpt2: Tokenizer, corpus_slice: Callable[[str], str], name: str, n: int) -> None:
-    """Cuts stand at the ends of pieces, unless a piece has more than n tokens; the parts are nearly full all the same."""
+    """Cuts are at the ends of pieces, unless a piece has more than n tokens; the parts are nearly full anyway."""
     text = corpus_slice(name)[:100_000]
     parts = gpt2.split(text, n)
     counts = gpt2.count_batch(parts)
@@ -80,7 +80,7 @@ def test_one_long_piece_is_cut_inside(gpt2: Tokenizer) -> None:
 
 
 def test_a_part_that_has_more_tokens_alone_is_cut_shorter() -> None:
-    """'ab' merges before a blank, which the lookahead asks for; alone at the end 'a' and 'b' are pieces of their own."""
+    """'ab' is a piece before a blank, which the lookahead requires; at the end of a text 'a' and 'b' are separate."""
     tokens = [bytes([byte]) for byte in range(256)] + [b"ab"]
     tokenizer = Tokenizer(Vocabulary(tokens=tokens, merges=None, pattern=r"ab(?= )|\S|\s"))
     assert [tokenizer.encode("ab"), tokenizer.encode("ab ")] == [[97, 98], [256, 32]]

@@ -1,4 +1,4 @@
-"""Encoding text and decoding ids as they come: joined, the same as for all at once, however the input is cut."""
+"""Streaming: the joined results equal encoding or decoding at once, however the input is cut."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 def chunks(text: Sequence[str] | bytes, cuts: list[int]) -> list[str | bytes]:
-    """The text cut at places, of any order, modulo its length."""
+    """Cut the text at positions in any order, modulo its length."""
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     return [text[a:b] for a, b in zip(places, places[1:], strict=False)]  # type: ignore[misc]
 
@@ -44,7 +44,7 @@ def streamed(tokenizer: Tokenizer, parts: Sequence[str | bytes], allowed: str | 
 
 
 @given(texts, st.lists(st.integers(0, 300), max_size=6), st.sampled_from([[], ["<a>"], "all"]))
-def test_chunks_of_str_give_the_ids_of_the_whole(
+def test_chunks_of_str_have_the_ids_of_the_complete_text(
     tokenizer: Tokenizer, text: str, cuts: list[int], allowed: str | list[str]
 ) -> None:
     assert streamed(tokenizer, chunks(text, cuts), allowed) == tokenizer.encode(text, allowed)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_one_character_at_a_time(tokenizer: Tokenizer) -> None:
 def test_real_text_streams_in_little_memory(
     gpt2: Tokenizer, corpus_slice: Callable[[str], str], name: str, step: int
 ) -> None:
-    """The most text that ever waits, measured: 6 KB beside the chunk, for tables of code and prose in Chinese."""
+    """The most text held back in a measurement was 6 KB besides the chunk, for tables of code and Chinese prose."""
     text = corpus_slice(name)[: 30_000 * (1 if step == 7 else 10)]
     stream = gpt2.encode_stream()
     ids: list[int] = []
@@ -112,7 +112,7 @@ def test_a_special_token_over_many_chunks_is_one_id(gpt2: Tokenizer) -> None:
 
 
 def test_a_million_letters_in_small_chunks_take_linear_time(gpt2: Tokenizer) -> None:
-    """Each push looks at what is new, not at all that waits: quadratic would be 2.5e9 bytes here."""
+    """Each push scans only the new text, not all that is held back; quadratic time would be 2.5e9 bytes here."""
     assert streamed(gpt2, ["a" * 200] * 5_000, "all") == gpt2.encode("a" * 1_000_000)
 
 
@@ -161,7 +161,7 @@ def test_decoding_one_id_at_a_time_waits_for_the_character(gpt2: Tokenizer) -> N
     assert stream.push(gpt2.encode_numpy("b")[0]) + stream.push(gpt2.encode_numpy("cd")) == "bcd"
 
 
-def test_strict_decoding_says_so_and_begins_anew(gpt2: Tokenizer) -> None:
+def test_strict_decoding_raises_and_starts_again(gpt2: Tokenizer) -> None:
     stream = gpt2.decode_stream("strict")
     stream.push(gpt2.encode("😀")[:1])
     with pytest.raises(UnicodeDecodeError):

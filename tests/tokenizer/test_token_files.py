@@ -25,7 +25,7 @@ texts = st.lists(st.text(alphabet="the dog's 12\né東", max_size=30), max_size=
 
 
 def encoded(tokenizer: Tokenizer, data: bytes, lines: bool, kind: str) -> tuple[io.BytesIO, io.BytesIO]:
-    """The file of ids of a text, and that of the offsets."""
+    """Return the file of ids of a text, and the file of offsets."""
     file, offsets = io.BytesIO(), io.BytesIO()
     batches = encode_file(tokenizer, io.BytesIO(data), "text", lines=lines, allowed=(), threads=2)
     if kind == "npy":
@@ -39,7 +39,7 @@ def encoded(tokenizer: Tokenizer, data: bytes, lines: bool, kind: str) -> tuple[
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_files, "BLOCK_BYTES", 1 << 12)  # every boundary that a large file has
+    monkeypatch.setattr(token_files, "BLOCK_BYTES", 1 << 12)  # as many block boundaries as in a large file
 
 
 @given(texts | st.text(max_size=40), st.sampled_from(["npy", "txt"]), st.integers(1, 90))
@@ -74,7 +74,7 @@ def test_every_line_is_a_document(small: Tokenizer, text: str, kind: str, end: b
 
 
 class Endless(io.RawIOBase):
-    """A file of many equal blocks, made as they are read."""
+    """A file of many equal blocks, generated while it is read."""
 
     def __init__(self, block: bytes, n_blocks: int) -> None:
         self._block, self._n_left = block, n_blocks
@@ -88,7 +88,7 @@ class Endless(io.RawIOBase):
 def test_memory_does_not_grow_with_the_file(
     gpt2: Tokenizer, corpus_slice: Callable[[str], str], tmp_path: Path, lines: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """16 MB of text and its 4 million ids pass through 6 MB; what Python and numpy have allocated is counted."""
+    """16 MB of text and its 4 million ids need at most 6 MB, counting all allocations of Python and numpy."""
     monkeypatch.setattr(token_files, "BLOCK_BYTES", 1 << 18)
     block = corpus_slice("en").encode()[: 1 << 18]
     gpt2.encode_flat([block])
@@ -161,28 +161,28 @@ def npy(array: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"1 2 dog 3", "'ids' holds no token ids: word 3 is 'dog'\n"),
+        (b"1 2 dog 3", "'ids': word 3 is 'dog', not a token id\n"),
         (b"1 2.5", "word 2 is '2.5'"),
         (b"9" * 9000, "word 1 is '99999999999999999999'"),
         (b"\xff\xfe", r"word 1 is '\xff\xfe'"),
-        (b"1 99999", "'ids' holds the unknown token id 99999 at position 1\nthe vocabulary has 400 ids"),
+        (b"1 99999", "'ids' has the unknown token id 99999 at position 1\nthe vocabulary has 400 ids"),
         (b"1 -1", "unknown token id -1 at position 1"),
-        (npy([1, 2, 3])[:-1], "'ids' is no whole .npy file: 3 items are missing"),
-        (npy([1, 2, 3])[:20], "'ids' is no whole .npy file"),
-        (npy([[1, 2]]), "'ids' holds int64 of shape (1, 2)"),
-        (npy([1.5]), "'ids' holds float64 of shape (1,)"),
-        (npy([True]), "'ids' holds bool"),
-        (npy(["a"]), "'ids' holds <U1"),
-        (npy(1), "'ids' holds int64 of shape ()"),
-        (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 4000, "'ids' is no whole .npy file"),
-        (b"\x93NUMPY\x09\x00v\x00" + b" " * 118, "'ids' is no whole .npy file"),
-        (npy(np.array([None], object)), "'ids' holds object"),
-        (npy([1]).replace(b"(1,), }", b"(2**9,)}"), "'ids' is no whole .npy file"),
-        (npy([1]).replace(b"(1,), }", b"(-1,), }"), "'ids' is no whole .npy file"),
-        (npy([1]).replace(b"(1,), }       ", b"(999999999,), }"), "'ids' is no whole .npy file: 999,999,999 items"),
+        (npy([1, 2, 3])[:-1], "'ids' is cut short: 3 items are missing"),
+        (npy([1, 2, 3])[:20], "'ids' is not a valid .npy file"),
+        (npy([[1, 2]]), "'ids' has int64 of shape (1, 2)"),
+        (npy([1.5]), "'ids' has float64 of shape (1,)"),
+        (npy([True]), "'ids' has bool"),
+        (npy(["a"]), "'ids' has <U1"),
+        (npy(1), "'ids' has int64 of shape ()"),
+        (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 4000, "'ids' is not a valid .npy file"),
+        (b"\x93NUMPY\x09\x00v\x00" + b" " * 118, "'ids' is not a valid .npy file"),
+        (npy(np.array([None], object)), "'ids' has object"),
+        (npy([1]).replace(b"(1,), }", b"(2**9,)}"), "'ids' is not a valid .npy file"),
+        (npy([1]).replace(b"(1,), }", b"(-1,), }"), "'ids' is not a valid .npy file"),
+        (npy([1]).replace(b"(1,), }       ", b"(999999999,), }"), "'ids' is cut short: 999,999,999 items"),
     ],
 )
-def test_what_holds_no_ids_is_an_error(small: Tokenizer, data: bytes, message: str) -> None:
+def test_a_file_without_valid_ids_is_an_error(small: Tokenizer, data: bytes, message: str) -> None:
     with pytest.raises(InputError) as caught:
         list(decode_file(small, io.BytesIO(data), "ids", None, lines=False))
     assert message in str(caught.value)
@@ -193,10 +193,10 @@ def test_what_holds_no_ids_is_an_error(small: Tokenizer, data: bytes, message: s
     [
         ([1, 2], "the offsets of ids begin with 1"),
         (np.array([], int), "begin with -1"),
-        ([0, 3, 2], "do not rise to the number of its ids"),
-        ([0, 4], "do not rise to the number of its ids"),
-        ([0, -1], "do not rise to the number of its ids"),
-        ([0.5], "'offsets of ids' holds float64"),
+        ([0, 3, 2], "fall, or exceed the number of ids"),
+        ([0, 4], "fall, or exceed the number of ids"),
+        ([0, -1], "fall, or exceed the number of ids"),
+        ([0.5], "'offsets of ids' has float64"),
     ],
 )
 def test_offsets_that_do_not_fit_are_an_error(small: Tokenizer, offsets: Any, message: str) -> None:
@@ -204,16 +204,16 @@ def test_offsets_that_do_not_fit_are_an_error(small: Tokenizer, offsets: Any, me
         list(decode_file(small, io.BytesIO(npy([1, 2, 3])), "ids", io.BytesIO(npy(offsets)), lines=True))
 
 
-def test_an_array_without_offsets_has_no_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_array_without_offsets_cannot_be_decoded_to_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("encode", "text.txt", "--out", "ids.npy", "--quiet") == 0
     assert call("decode", "ids.npy", "--lines") == 3
-    assert "'ids.npy' names no documents" in capsys.readouterr().err
+    assert "'ids.npy' has no offsets file beside it" in capsys.readouterr().err
 
 
 def test_a_line_that_is_too_long_is_an_error(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_files, "LONGEST_LINE", 1 << 20)
     source: Any = Endless(b"a" * 1000, 2000)
-    with pytest.raises(InputError, match="line 1 of 'text' has more than 1 MiB"):
+    with pytest.raises(InputError, match="line 1 of 'text' is longer than 1 MiB"):
         list(encode_file(small, source, "text", lines=True, allowed=(), threads=1))
 
 

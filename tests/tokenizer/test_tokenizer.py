@@ -1,4 +1,4 @@
-"""Encoding and decoding: equal to tiktoken and HF tokenizers with GPT-2's vocabulary, and to the Python reference always."""
+"""Encoding and decoding equal tiktoken and HF tokenizers with GPT-2's vocabulary, and always the Python reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
 
 
 def test_gpt2_ids_of_known_texts(gpt2: Tokenizer) -> None:
-    """'Hello world' as in tiktoken's README; the special token by its id in the paper's released vocabulary."""
+    """'hello world' from tiktoken's README; the special token's id from the paper's released vocabulary."""
     assert gpt2.encode("hello world") == [31373, 995]
     assert gpt2.decode([31373, 995]) == "hello world"
     assert gpt2.encode("hello <|endoftext|>", allowed_special={"<|endoftext|>"}) == [31373, 220, 50256]
@@ -81,7 +81,7 @@ def test_any_bytes_encode_and_come_back(small: Tokenizer, data: bytes) -> None:
 
 @given(st.text(alphabet="ab ", min_size=1, max_size=300))
 def test_long_pieces_equal_the_reference(text: str) -> None:
-    """Pieces of 64 bytes and more take the heap, shorter ones the scan; both against the reference."""
+    """Pieces of 64 bytes and more are merged with lists, shorter ones by scanning; both equal the reference."""
     tokenizer = Tokenizer.train(["abababbaaabbbab" * 9, "aaaa bbbb ab" * 9], vocab_size=290)
     piece = text.replace(" ", "")
     for each in (text, piece):
@@ -90,7 +90,7 @@ def test_long_pieces_equal_the_reference(text: str) -> None:
 
 @given(texts)
 def test_ranks_alone_merge_as_the_reference_says(text: str) -> None:
-    """Without merges any two tokens merge whose joined bytes are a token: here 'abc' also from 'a' and 'bc'."""
+    """Without a list, any two tokens whose joined bytes are a token merge: here 'abc' also from 'a' and 'bc'."""
     tokens = [bytes([byte]) for byte in range(256)] + [
         b"ab",
         b"bc",
@@ -139,10 +139,10 @@ PATHOLOGICAL = {
 
 @pytest.mark.usefixtures("linear_time")
 @pytest.mark.parametrize("name", PATHOLOGICAL)
-def test_a_million_characters_without_a_cut_take_no_time(
+def test_a_million_characters_without_a_cut_are_fast(
     gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding, name: str
 ) -> None:
-    """Quadratic merging would take hours; measured: at most 0.4 s."""
+    """Quadratic merging would take hours; the measured time was at most 0.4 s."""
     text = PATHOLOGICAL[name]
     ids = gpt2.encode_numpy(text)
     assert ids.tolist() == tiktoken_gpt2.encode_ordinary(text)
@@ -153,7 +153,7 @@ def test_nul_and_controls_survive(small: Tokenizer) -> None:
     assert small.decode(small.encode(text)) == text
 
 
-# What it is
+# Properties
 
 
 def test_hash_names_vocabulary_pattern_and_special_tokens() -> None:
@@ -176,8 +176,8 @@ def test_a_vocabulary_without_some_byte_is_an_error() -> None:
     ("extra", "merges", "message"),
     [
         ([b"a"], [], "token 97 and token 256 have the same bytes"),
-        ([b"ab"], [(97, 999)], "merge 0 names no token"),
-        ([b"ab"], [(98, 97)], "merge 0 gives bytes that are no token"),
+        ([b"ab"], [(97, 999)], "merge 0 names an unused id"),
+        ([b"ab"], [(98, 97)], "merge 0 produces bytes that are not a token"),
     ],
 )
 def test_damaged_vocabularies_are_errors(extra: list[bytes], merges: list[tuple[int, int]], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Training gives HF tokenizers' merges, pair by pair."""
+"""Training learns HF tokenizers' merges, pair by pair."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_merges_equal_those_of_hf_tokenizers(shared_data: Path, name: str, n_byt
 
 @pytest.mark.parametrize("max_token_length", [2, 3, 4, 5, 7, 16])
 def test_tokens_are_as_long_as_in_hf_tokenizers(corpus_slice: Callable[[str], str], max_token_length: int) -> None:
-    """They are shorter than max_token_length bytes, unless two bytes make them."""
+    """Tokens are shorter than max_token_length bytes, except tokens of two bytes."""
     texts = documents(corpus_slice("multi")[:100_000])
     for min_frequency in (1, 3):
         expected = hf_merges(texts, 3_000, min_frequency, max_token_length)
@@ -104,7 +104,7 @@ def test_tokens_are_as_long_as_in_hf_tokenizers(corpus_slice: Callable[[str], st
 
 @st.composite
 def tiny_texts(draw: st.DrawFn) -> list[str]:
-    """Texts of few letters: runs that overlap themselves, ties everywhere."""
+    """Draw texts of few letters: runs that overlap themselves, many ties."""
     letters = draw(st.sampled_from(["a", "ab", "abc", "ab'", "aé", "ab 1"]))
     return draw(st.lists(st.text(letters, max_size=40), max_size=8))
 
@@ -121,7 +121,7 @@ def test_reference_and_hf_learn_the_same_from_ties(
 
 @pytest.mark.parametrize("seed", range(2))
 def test_merges_equal_hf_on_runs_and_ties(seed: int) -> None:
-    """Two or three letters at random: overlapping pairs, ties everywhere, tokens that two merges give."""
+    """Two or three letters at random: overlapping pairs, many ties, tokens with two possible merges."""
     random_ = random.Random(seed)
     for _ in range(100):
         letters = random_.choice(["a", "ab", "abc", "ab'", "aé"])
@@ -156,14 +156,14 @@ def test_another_pattern_learns_what_the_reference_learns() -> None:
 
 
 def test_counts_do_not_overflow_32_bits() -> None:
-    """`ab` occurs 3 * 2^31 times, more than 32 bits hold, `cd` twice as often."""
+    """`ab` occurs 3 * 2^31 times, which doesn't fit in 32 bits, `cd` twice as often."""
     counts = counts_of({b"ab": 3 << 31, b"cd": 6 << 31})
     order = _bpe.byte_order()
     assert _trainer.train(counts, 258, 1) == [tuple(map(order.index, b"cd")), tuple(map(order.index, b"ab"))]
 
 
 def test_counts_near_2_to_the_62_are_exact() -> None:
-    """Their sums decide by one: `ab` occurs 2^60 + 1 times, of which 2^59 in `abc`; `cd` 2^60 times."""
+    """Sums differ by one: `ab` occurs 2^60 + 1 times, of which 2^59 in `abc`; `cd` occurs 2^60 times."""
     pieces = {b"ab": (1 << 59) + 1, b"abc": 1 << 59, b"cd": 1 << 60, b"xy": (1 << 60) - 1}
     a, b, c, d, x, y = (_bpe.byte_order().index(byte) for byte in b"abcdxy")
     assert _trainer.train(counts_of(pieces), 260) == [(a, b), (c, d), (x, y), (256, c)]
@@ -185,9 +185,9 @@ def test_a_piece_of_a_megabyte_is_learned_in_linear_time(letters: bytes) -> None
 
 
 def test_a_signal_stops_training_at_once_and_breaks_nothing() -> None:
-    """Both while pieces are read and while pairs merge; the counts are as good as before.
+    """Both while pieces are read and while pairs merge; the counts can be used afterwards.
 
-    "At once" is long before the end: within a quarter of the CPU time that all of training takes on this machine.
+    "At once" means long before the end: within a quarter of the CPU time of the complete training on this machine.
     """
     piece = bytes(random.Random(0).choices(b"abcdefgh", k=2_000_000))
     counts = counts_of({piece: 1, b"xy": 2})
@@ -214,7 +214,7 @@ def test_a_signal_stops_training_at_once_and_breaks_nothing() -> None:
         assert _trainer.train(counts, 300) == expected
 
 
-def test_progress_is_told_and_may_end_training() -> None:
+def test_progress_is_reported_and_may_end_training() -> None:
     piece = bytes(random.Random(0).choices(b"abcdefgh", k=1_000_000))
     told: list[int] = []
     merges = _trainer.train(counts_of({piece: 1}), 5_000, progress=told.append)
@@ -229,7 +229,7 @@ def test_progress_is_told_and_may_end_training() -> None:
         _trainer.train(counts_of({piece: 1}), 5_000, progress=stop)
 
 
-def test_extending_keeps_all_ids_and_learns_on() -> None:
+def test_extending_keeps_all_ids_and_learns_more() -> None:
     """All pairs of `newer` occur three times: `e r` is the smallest, then `e w`, then `n ew`."""
     base = Tokenizer.train(["low lower lowest"] * 2, vocab_size=259)
     extended = Tokenizer.train(["newer"] * 3, vocab_size=262, base=base)
@@ -262,8 +262,8 @@ def test_extending_equals_the_reference(
 
 
 @given(tiny_texts(), st.integers(0, 30), st.integers(0, 30))
-def test_extending_with_the_same_texts_is_training_on(texts: list[str], n_first: int, n_more: int) -> None:
-    """What a longer training would have learned next."""
+def test_extending_with_the_same_texts_equals_longer_training(texts: list[str], n_first: int, n_more: int) -> None:
+    """Extending learns what a longer training would have learned next."""
     base = train_vocabulary(texts, vocab_size=256 + n_first, special_tokens=[])
     whole = train_vocabulary(texts, vocab_size=base.size + n_more, special_tokens=[])
     assert our_merges(texts, base.size + n_more, base=base) == whole.merges
@@ -315,7 +315,7 @@ def test_special_tokens_in_training_text_are_text() -> None:
     assert tokenizer.eot_id not in tokenizer.encode("<|endoftext|>")
 
 
-def test_no_text_gives_the_bytes_alone() -> None:
+def test_without_text_there_are_only_bytes() -> None:
     tokenizer = Tokenizer.train([], vocab_size=1000)
     assert tokenizer.vocab_size == 257
     assert tokenizer.decode(tokenizer.encode("abc")) == "abc"
@@ -337,7 +337,7 @@ def test_texts_may_be_a_generator_of_str_and_bytes_with_lone_surrogates() -> Non
         ({"pattern": "("}, "neither a name nor a regular expression"),
     ],
 )
-def test_settings_that_make_no_sense_are_errors(arguments: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_errors(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Tokenizer.train(["text"], **arguments)  # type: ignore[arg-type]
 
@@ -345,7 +345,7 @@ def test_settings_that_make_no_sense_are_errors(arguments: dict[str, object], me
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocab_size": 258}, "vocab_size is 258\nexpected 259 or more: the ids of the base"),
+        ({"vocab_size": 258}, "vocab_size is 258\nexpected 259 or more \\(the ids of the base"),
         ({"pattern": r"\w+"}, "base has the pattern 'gpt2'"),
         ({"special_tokens": ["<|pad|>"]}, r"base has no special token '<\|pad\|>'"),
     ],

@@ -1,4 +1,4 @@
-"""What an editor and a type checker know: the stubs of the native modules, and a user's program."""
+"""Types for editors and type checkers: the stubs of the native modules, and a user's program."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_stubs_name_every_public_function_and_class(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", NATIVE)
-def test_stubs_say_types_that_mean_something_and_what_each_function_does(module: str) -> None:
+def test_stubs_have_specific_types_and_docstrings(module: str) -> None:
     tree = stub(module)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     assert functions
@@ -89,17 +89,17 @@ def test_stubs_say_types_that_mean_something_and_what_each_function_does(module:
         types = [argument.annotation for argument in arguments if argument.arg != "self"] + [function.returns]
         for type_ in types:
             assert type_ is not None, f"{function.name} has an argument without type"
-            said = ast.unparse(type_).replace("NDArray[Any]", "NDArray")  # of any integers
-            said = re.sub(r"Callable\[\[.*?\], object\]", "", said)  # whatever a caller's function returns
+            said = ast.unparse(type_).replace("NDArray[Any]", "NDArray")  # an array of any integers
+            said = re.sub(r"Callable\[\[.*?\], object\]", "", said)  # a caller's function may return anything
             assert not re.search(r"\b(object|Any)\b", said), f"{function.name}: {said}"
             assert {node.id for node in ast.walk(type_) if isinstance(node, ast.Name)} <= known, ast.unparse(type_)
         is_overload = any("overload" in ast.unparse(decorator) for decorator in function.decorator_list)
         is_special = function.name.startswith("__")
-        assert ast.get_docstring(function) or is_overload or is_special, f"{function.name} says nothing"
+        assert ast.get_docstring(function) or is_overload or is_special, f"{function.name} has no docstring"
 
 
 def test_a_users_program_has_the_types_it_expects(tmp_path: Path) -> None:
-    """mypy reads the package through links, for it does not follow an editable install. Lines with `# E:` are errors."""
+    """mypy reads the package through links, since it doesn't follow editable installs. `# E:` marks expected errors."""
     package = tmp_path / "packages" / "webtext"
     package.mkdir(parents=True)
     for name in ("base", "tokenizer"):

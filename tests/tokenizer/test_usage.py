@@ -1,4 +1,4 @@
-"""What README and docstrings show is what happens."""
+"""Examples in the README and docstrings run as shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webtext.tokenizer import Tokenizer
 README = Path(__file__).resolve().parents[2] / "tokenizer" / "README.md"
 
 
-def test_the_examples_of_the_readme_hold(gpt2: Tokenizer) -> None:
+def test_the_examples_of_the_readme_run(gpt2: Tokenizer) -> None:
     results = doctest.testfile(str(README), module_relative=False, globs={"tok": gpt2, "np": np}, verbose=False)
     assert results.attempted > 15
     assert results.failed == 0

@@ -1,4 +1,4 @@
-"""Tokens to look at: every byte can be told from every other, and no text steers a terminal or becomes markup."""
+"""Views of tokens: different bytes look different, and no text controls a terminal or becomes markup."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _SHORT = {r"\\": "\\", "␣": " ", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
 
 
 @given(st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_what_is_shown_is_printable_and_can_be_told_apart(data: bytes) -> None:
-    r"""No control, no bidi or zero-width character, no blank is left; undoing the escapes gives the bytes again."""
+def test_shown_bytes_are_printable_and_distinguishable(data: bytes) -> None:
+    r"""No control, bidi or zero-width character and no blank is left; reversing the escapes restores the bytes."""
     shown = shown_bytes(data)
     assert all(unicodedata.category(character)[0] not in "CZ" for character in shown)
 
@@ -69,7 +69,7 @@ def test_what_is_shown_is_printable_and_can_be_told_apart(data: bytes) -> None:
     assert text.encode("utf-8", "surrogateescape") == data
 
 
-def test_a_terminal_gets_colours_and_nothing_else_that_steers_it(tokenizer: Tokenizer) -> None:
+def test_a_terminal_gets_colours_and_no_other_controls(tokenizer: Tokenizer) -> None:
     view = tokenizer.view(HOSTILE + "the dog\nthe<|endoftext|>", "all")
     coloured = view.coloured()
     plain = re.sub(r"\x1b\[(1;)?30;48;5;\d+m|\x1b\[0m", "", coloured)
@@ -104,7 +104,7 @@ class _Tags(HTMLParser):
             self.spans[-1] += data
 
 
-def test_html_holds_every_token_as_text_and_no_tag_of_its_own(tokenizer: Tokenizer) -> None:
+def test_html_contains_every_token_as_text_and_no_other_tags(tokenizer: Tokenizer) -> None:
     view = tokenizer.view(HOSTILE)
     for html in (view._repr_html_(), page(view, tokenizer)):
         parsed = _Tags(html)
@@ -121,13 +121,13 @@ def test_html_holds_every_token_as_text_and_no_tag_of_its_own(tokenizer: Tokeniz
 def test_a_long_view_is_cut_in_a_notebook_and_says_so(tokenizer: Tokenizer) -> None:
     view = tokenizer.view("=1" * MAX_IN_NOTEBOOK)
     assert len(_Tags(view._repr_html_()).spans) == MAX_IN_NOTEBOOK
-    assert f"… and {len(view) - MAX_IN_NOTEBOOK:,} tokens more" in view._repr_html_()
+    assert f"… and {len(view) - MAX_IN_NOTEBOOK:,} more tokens" in view._repr_html_()
 
 
 NASTY = "<|\x1b[2J</td><script>\u202e|>"
 
 
-def test_a_tokenizer_shows_what_it_is() -> None:
+def test_a_tokenizer_shows_its_properties() -> None:
     tokenizer = Tokenizer.train(["x"], vocab_size=257, special_tokens=[NASTY])
     line, html = repr(tokenizer), tokenizer._repr_html_()
     assert line == (
@@ -141,7 +141,7 @@ def test_a_tokenizer_shows_what_it_is() -> None:
     assert safe("a \\p{L}") == "a \\p{L}"
 
 
-def test_the_overview_names_what_is_odd() -> None:
+def test_the_overview_names_oddities() -> None:
     """'abc' (258) is unreachable: 'bc' merges first."""
     tokens = [*(bytes([byte]) for byte in range(256)), b"bc", b"", b"abc"]
     odd = Tokenizer(Vocabulary(tokens=tokens, merges=[(98, 99)], special_tokens={"<x>": 300}))
@@ -149,7 +149,7 @@ def test_the_overview_names_what_is_odd() -> None:
     assert (found["vocab_size"], found["n_text_tokens"], found["n_unused_ids"]) == (301, 258, 42)
     assert (found["rules"], found["n_merges"], found["unreachable"]) == ("merges", 1, [258])
     assert found["longest"][0] == {"id": 258, "bytes": "616263", "text": "abc"}
-    assert found["remarks"][1] == "1 token that no text gives: 258 b'abc'"
+    assert found["remarks"][1] == "1 token that no text produces: 258 b'abc'"
 
 
 # The verb
@@ -161,7 +161,7 @@ def path(tokenizer: Tokenizer, tmp_path: Path) -> str:
     return str(tmp_path / "tokenizer.json")
 
 
-def test_inspect_without_a_text_tells_what_the_tokenizer_is(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_without_a_text_shows_the_tokenizers_properties(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokenizer", "inspect", "--tokenizer", path]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("size        320 ids: 319 tokens of text, 1 special")
@@ -172,9 +172,9 @@ def test_inspect_without_a_text_tells_what_the_tokenizer_is(path: str, capsys: p
 
 
 @pytest.mark.parametrize("option", [["--ids"], ["--out", "x.html"]])
-def test_inspect_options_for_a_text_want_one(path: str, option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_options_for_a_text_need_one(path: str, option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokenizer", "inspect", "--tokenizer", path, *option]) == 2
-    assert "show a TEXT, and none is given" in capsys.readouterr().err
+    assert "--ids and --out need a TEXT" in capsys.readouterr().err
 
 
 class _Terminal(io.StringIO):
@@ -185,7 +185,7 @@ class _Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("variable", "value"), [("", ""), ("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_colours_are_for_terminals_that_want_them(
+def test_colours_are_only_for_terminals_that_want_them(
     path: str, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -215,7 +215,7 @@ def browser() -> Iterator[Any]:
 def test_a_browser_draws_the_page_and_runs_nothing(
     browser: Any, path: str, tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each box shows its own text, ids appear on the switch, hostile text is drawn, and nothing is asked for."""
+    """Each box shows its own text, the switch shows ids, hostile text is drawn, and nothing is requested."""
     text = HOSTILE + "שלום\nthe dog " * 40
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("utf-8", "surrogatepass"))))
     assert run(["tokenizer", "inspect", "-", "--tokenizer", path, "--out", str(tmp_path / "page.html"), "--quiet"]) == 0

@@ -42,8 +42,8 @@ template <class Item>
 using Out = nb::ndarray<Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
-// The Python ints of ids. Each is made once and shared by all lists: made in order, so that those of frequent tokens
-// lie close together, and called for ahead, since counting a reference writes to it.
+// The Python ints of ids. Each is created once and shared by all lists. They are created in order, so those of frequent
+// tokens are close together in memory, and prefetched, because counting a reference writes to them.
 class Ints {
  public:
   nb::list to_list(const std::uint32_t* tokens, std::size_t n_tokens) {
@@ -81,7 +81,7 @@ nb::list to_list(const std::uint32_t* tokens, std::size_t n_tokens) {
   return ints.to_list(tokens, n_tokens);
 }
 
-// Runs without the GIL when that is worth giving it away.
+// Runs `work`, without the GIL if there are enough bytes for releasing it to pay off.
 template <class Work>
 void without_gil(std::size_t n_bytes, const Work& work) {
   constexpr std::size_t kShort = 512;
@@ -140,7 +140,7 @@ nb::list encode_lists(const Bpe& bpe, const std::vector<std::string_view>& texts
   return lists;
 }
 
-// Into `out`, directly when it has room for whatever there may be. Nothing is written when the tokens do not fit.
+// Encodes into `out`: directly if it has room for the most tokens possible. If the tokens don't fit, writes nothing.
 template <class Token>
 nb::object encode_into(const Bpe& bpe, const std::vector<std::string_view>& texts, Token* out, std::size_t n_out,
                        unsigned n_threads) {
@@ -189,11 +189,11 @@ nb::bytes decode_sequence(const Bpe& bpe, nb::handle sequence) {
   std::vector<std::int64_t> ids;
   ids.reserve(items.size());
   for (nb::handle item : items) {
-    if (PyBool_Check(item.ptr())) throw nb::type_error("a bool is no id");
+    if (PyBool_Check(item.ptr())) throw nb::type_error("a bool is not an id");
     const auto number = nb::steal(PyNumber_Index(item.ptr()));
     if (!number.is_valid()) throw nb::python_error();
     int overflow = 0;
-    ids.push_back(PyLong_AsLongLongAndOverflow(number.ptr(), &overflow));  // -1, an unknown id, when it does not fit
+    ids.push_back(PyLong_AsLongLongAndOverflow(number.ptr(), &overflow));  // -1, an unknown id, if it doesn't fit
   }
   return decode_ids(bpe, ids.data(), ids.size());
 }
@@ -252,13 +252,13 @@ NB_MODULE(_bpe, m) {
         return ranges;
       },
       "category"_a, "unicode_version"_a = webtext::kUnicodeVersion,
-      "First and last code points of all characters of a category: 'L', 'Lu', 'Ll', 'Lt', 'Lm', 'Lo', 'M', 'N', 'Nd', "
-      "'P',\n"
-      "'S' or 'space'.");
+      "Return the first and last code points of each range of a category: 'L', 'Lu', 'Ll', 'Lt', 'Lm', 'Lo', 'M', "
+      "'N',\n"
+      "'Nd', 'P', 'S' or 'space'.");
 
   m.def(
       "byte_order", [] { return nb::bytes(webtext::byte_order().data(), 256); },
-      "The 256 bytes in the order of GPT-2's first 256 tokens.");
+      "Return the 256 bytes in the order of GPT-2's first 256 tokens.");
 
   m.def(
       "split",
@@ -273,7 +273,7 @@ NB_MODULE(_bpe, m) {
       "text"_a, "pattern"_a = "gpt2", "unicode_version"_a = webtext::kUnicodeVersion,
       nb::sig(
           "def split(text: str | bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> list[bytes]"),
-      "The pieces that a pattern, told by name, cuts a text into.");
+      "Return the pieces of a text, cut by a named pattern.");
 
   m.def(
       "piece_file_checksum",
@@ -281,7 +281,7 @@ NB_MODULE(_bpe, m) {
         if (file.size() < sizeof(webtext::PieceFileHead)) throw std::invalid_argument("it is cut short");
         return webtext::piece_file_checksum(reinterpret_cast<const Byte*>(file.c_str()), file.size());
       },
-      "file"_a, "The checksum that a table of pieces should have.");
+      "file"_a, "Compute the checksum of a table of pieces.");
 
   m.def(
       "last_safe_cut",
@@ -294,15 +294,15 @@ NB_MODULE(_bpe, m) {
                bytes;
       },
       "data"_a, "begin"_a, "at"_a, "end"_a, "unicode_version"_a = webtext::kUnicodeVersion,
-      "The last place of data[at:end] where every pattern that has a scanner cuts, in a text that begins at\n"
-      "`begin` and may go on after `end`; `begin` when there is none.");
+      "Return the last position in data[at:end] where every pattern with a scanner cuts, or `begin` if there is none.\n"
+      "The text begins at `begin` and may continue after `end`.");
 
   nb::class_<Bpe>(m, "Bpe", "Byte-level BPE with a fixed vocabulary. Safe to use from many threads.")
       .def(nb::new_(&make_bpe), "tokens"_a, "merges"_a.none(), "whole_pieces"_a, "special_tokens"_a,
            "pattern"_a = "gpt2", "unicode_version"_a = webtext::kUnicodeVersion,
-           "tokens[id] are a token's bytes, b'' where text gives none; merges None: the smallest id merges first.")
+           "tokens[id] is a token's bytes, b'' if text never produces it; merges None: the smallest id merges first.")
       .def("encode", &encode, "text"_a, nb::sig("def encode(self, text: str | bytes) -> list[int]"),
-           "Token ids of a text.")
+           "Return the token ids of a text.")
       .def(
           "encode_array",
           [](const Bpe& bpe, nb::handle text, bool wide) {
@@ -311,7 +311,7 @@ NB_MODULE(_bpe, m) {
           "text"_a, "wide"_a,
           nb::sig("def encode_array(self, text: str | bytes, wide: bool) -> numpy.typing.NDArray[numpy.uint16] | "
                   "numpy.typing.NDArray[numpy.uint32]"),
-          "The same as an array (uint32 if wide, else uint16).")
+          "Return the token ids of a text as an array (uint32 if wide, else uint16).")
       .def(
           "count",
           [](const Bpe& bpe, nb::handle text) {
@@ -319,7 +319,7 @@ NB_MODULE(_bpe, m) {
             nb::gil_scoped_release release;
             return bpe.count(begin_of(bytes), end_of(bytes));
           },
-          "text"_a, nb::sig("def count(self, text: str | bytes) -> int"), "Number of tokens of a text.")
+          "text"_a, nb::sig("def count(self, text: str | bytes) -> int"), "Return the number of tokens of a text.")
       .def(
           "encode_pieces",
           [](const Bpe& bpe, nb::handle text, const std::vector<std::int64_t>& ends) {
@@ -340,7 +340,7 @@ NB_MODULE(_bpe, m) {
             return to_list(room.get(), n_tokens);
           },
           "text"_a, "ends"_a, nb::sig("def encode_pieces(self, text: str | bytes, ends: Sequence[int]) -> list[int]"),
-          "Token ids of a text that was cut elsewhere: piece i ends at byte ends[i].")
+          "Return the token ids of a text that is already cut into pieces: piece i ends at byte ends[i].")
       .def(
           "encode_many",
           [](const Bpe& bpe, nb::handle texts, bool wide, unsigned threads) {
@@ -352,7 +352,7 @@ NB_MODULE(_bpe, m) {
           nb::sig("def encode_many(self, texts: collections.abc.Iterable[str | bytes], wide: bool, threads: int) -> "
                   "tuple[numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32], "
                   "numpy.typing.NDArray[numpy.int64]]"),
-          "Tokens of all texts in one array (uint32 if wide, else uint16) and the int64 offset where each begins.")
+          "Return the tokens of all texts in one array (uint32 if wide, else uint16), and the texts' int64 offsets.")
       .def(
           "encode_lists",
           [](const Bpe& bpe, nb::handle texts, unsigned threads) {
@@ -361,7 +361,7 @@ NB_MODULE(_bpe, m) {
           },
           "texts"_a, "threads"_a,
           nb::sig("def encode_lists(self, texts: Sequence[str | bytes], threads: int) -> list[list[int]]"),
-          "Token ids of each text.")
+          "Return a list of token ids for each text.")
       .def(
           "encode_slices",
           [](const Bpe& bpe, const Array<Byte>& data, const Array<std::int64_t>& offsets, bool wide, unsigned threads) {
@@ -374,7 +374,7 @@ NB_MODULE(_bpe, m) {
                   "numpy.typing.NDArray[numpy.int64], wide: bool, threads: int) -> "
                   "tuple[numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32], "
                   "numpy.typing.NDArray[numpy.int64]]"),
-          "The same for texts that lie in one buffer.")
+          "Encode the texts data[offsets[i]:offsets[i + 1]]; return the same as `encode_many`.")
       .def(
           "encode_into",
           [](const Bpe& bpe, const Array<Byte>& data, const Array<std::int64_t>& offsets, nb::handle out,
@@ -392,14 +392,13 @@ NB_MODULE(_bpe, m) {
           nb::sig("def encode_into(self, data: numpy.typing.NDArray[numpy.uint8], offsets: "
                   "numpy.typing.NDArray[numpy.int64], out: numpy.typing.NDArray[numpy.uint16] | "
                   "numpy.typing.NDArray[numpy.uint32], threads: int) -> numpy.typing.NDArray[numpy.int64]"),
-          "The same into the start of a caller's array; returns the offsets alone. Where `out` is too short for the "
-          "last of\n"
-          "them, nothing is written to it. As many tokens as the texts have bytes, and 8 more, go to it directly.")
+          "Encode like `encode_slices` into the start of `out` and return the offsets. If `out` is shorter than the "
+          "last\n"
+          "offset, nothing is written. If it has room for 8 more tokens than the texts have bytes, nothing is copied.")
       .def("decode", &decode, "ids"_a,
            nb::sig("def decode(self, ids: collections.abc.Sequence[int] | numpy.typing.NDArray[typing.Any]) -> bytes"),
-           "The bytes of tokens, special ones included; ids are integers in a sequence, or an array (uint16, uint32 "
-           "and\n"
-           "int64 at full speed). IndexError names the first unknown id and its position.")
+           "Return the bytes of tokens, including special ones. `ids` is a sequence of integers or an array (uint16,\n"
+           "uint32 and int64 are fastest). IndexError names the first unknown id and its position.")
       .def(
           "piece_file",
           [](const Bpe& bpe, const std::string& salt, nb::handle pieces) {
@@ -413,13 +412,13 @@ NB_MODULE(_bpe, m) {
           },
           "salt"_a, "pieces"_a.none() = nb::none(),
           nb::sig("def piece_file(self, salt: str, pieces: Sequence[bytes] | None = None) -> bytes"),
-          "A table of pieces with their tokens, for `use_piece_file`: those given, the first most welcome, or the "
-          "tokens that\n"
-          "are pieces. `salt` names what else decides.")
+          "Return a table of pieces and their tokens for `use_piece_file`: of `pieces`, most important first, or of "
+          "the\n"
+          "tokens that are pieces. `salt` represents everything else that affects the tokens.")
       .def(
           "use_piece_file",
           [](Bpe& bpe, const Array<Byte>& file, const std::string& salt) {
-            // The file's memory lives as long as the encoder, which may be freed without the GIL.
+            // The file's memory lives as long as the encoder, which may be freed by a thread that doesn't have the GIL.
             auto* kept = new Array<Byte>(file);
             std::shared_ptr<void> owner(kept, [](void* array) {
               nb::gil_scoped_acquire acquire;
@@ -430,9 +429,8 @@ NB_MODULE(_bpe, m) {
           "file"_a, "salt"_a,
           nb::sig("def use_piece_file(self, file: bytes | mmap.mmap | numpy.typing.NDArray[numpy.uint8], salt: str) -> "
                   "None"),
-          "Look new pieces up in the table of such a file, read-only and mapped, before merging them. ValueError when "
-          "it is\n"
-          "damaged or was made for another tokenizer.")
+          "Look up new pieces in the table of a piece file (read-only, may be mapped) before merging them. Raises\n"
+          "ValueError if it is damaged or was made for another tokenizer.")
       .def(
           "merges_by_rank",
           [](const Bpe& bpe) {
@@ -440,6 +438,6 @@ NB_MODULE(_bpe, m) {
             for (auto [left, right] : bpe.merges_by_rank()) pairs.emplace_back(left, right);
             return pairs;
           },
-          "Per token of two bytes or more, in order of id, the two tokens that smaller ids leave of its bytes.");
+          "Return, in order of id, the last merge of each token of two or more bytes, using only smaller ids.");
   webtext::bind_offsets(m);
 }

@@ -1,4 +1,4 @@
-// Bindings of counting.
+// Bindings of the counts of pieces.
 #include "bind_counts.hpp"
 
 #include <nanobind/stl/pair.h>
@@ -23,7 +23,7 @@ std::vector<TextShare> shares_of(const Texts& texts) {
   return all;
 }
 
-// The memory of a bytearray or the like, held for as long as this lives.
+// The memory of an object with the buffer protocol, locked for the lifetime of this object.
 class Buffer {
  public:
   explicit Buffer(nb::handle object) {
@@ -80,13 +80,13 @@ nb::list items(LockedCounts& counts) {
   return found;
 }
 
-// The pieces with the largest counts, the largest first, the smallest bytes first among equals.
+// The pieces with the largest counts, the largest first; on ties, the smallest bytes first.
 nb::list most_common(LockedCounts& counts, std::size_t n) {
   using Counted = std::pair<std::int64_t, std::string>;
   const auto before = [](const Counted& left, const Counted& right) {
     return left.first != right.first ? left.first > right.first : left.second < right.second;
   };
-  std::vector<Counted> best;  // a heap, the last of them on top
+  std::vector<Counted> best;  // a heap with the last one on top
   counts.with([&](PieceCounts& all, const auto&) {
     all.settle();
     all.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
@@ -105,7 +105,7 @@ nb::list most_common(LockedCounts& counts, std::size_t n) {
   return pieces;
 }
 
-// System errors as OSError, with the number that says which.
+// Translates system errors to OSError with their errno.
 void translate(const std::exception_ptr& exception, void*) {
   try {
     std::rethrow_exception(exception);
@@ -121,10 +121,10 @@ void bind_counts(nb::module_& m) {
   nb::register_exception_translator(translate);
   nb::exception<CountFileError>(m, "CountFileError", PyExc_ValueError);
 
-  nb::class_<LockedCounts>(m, "PieceCounts", "How often each distinct piece occurs; what training needs of a corpus.")
+  nb::class_<LockedCounts>(m, "PieceCounts", "Counts of distinct pieces: all that training needs of a corpus.")
       .def(nb::init<std::string, std::string, std::size_t, std::string>(), "pattern"_a = "gpt2",
            "unicode_version"_a = kUnicodeVersion, "max_memory"_a = PieceCounts::kDefaultMemory, "folder"_a = "/tmp",
-           "Tables take at most `max_memory` bytes; what is above is spilled to nameless files in `folder`.")
+           "Tables take at most `max_memory` bytes; counts above that are spilled to nameless files in `folder`.")
       .def("__len__",
            [](LockedCounts& counts) {
              return counts.with([](PieceCounts& all, const auto&) {
@@ -143,15 +143,15 @@ void bind_counts(nb::module_& m) {
           },
           "texts"_a, "weight"_a = 1, "threads"_a = 1,
           nb::sig("def add_texts(self, texts: Sequence[str | bytes], weight: int = 1, threads: int = 1) -> None"),
-          "Cut texts and count their pieces, `weight` times each. OverflowError when a count could leave 63 bits.")
+          "Cut texts and count their pieces, `weight` times each. OverflowError if counts could exceed 63 bits.")
       .def("add_block", &add_block, "block"_a, "is_last"_a, "weight"_a = 1, "threads"_a = 1,
            nb::sig("def add_block(self, block: bytearray | memoryview, is_last: bool, weight: int = 1, "
                    "threads: int = 1) -> int"),
-           "Count a block of a text that goes on unless it `is_last`; returns how many bytes are done with. The rest\n"
-           "belongs before the next block.")
+           "Count a block of a text, which continues unless `is_last`; return how many bytes were counted. Put the\n"
+           "remaining bytes before the next block.")
       .def("add_pieces", &add_pieces, "pieces"_a, "counts"_a,
            nb::sig("def add_pieces(self, pieces: Sequence[str | bytes], counts: Sequence[int]) -> None"),
-           "Add pieces that were cut and counted elsewhere.")
+           "Add the counts of pieces that are already cut.")
       .def(
           "add_file",
           [](LockedCounts& counts, const std::string& path, std::int64_t weight) {
@@ -164,8 +164,8 @@ void bind_counts(nb::module_& m) {
             return nb::make_tuple(nb::bytes(pattern.data(), pattern.size()), nb::bytes(version.data(), version.size()));
           },
           "path"_a, "weight"_a = 1, nb::sig("def add_file(self, path: str, weight: int = 1) -> tuple[bytes, bytes]"),
-          "Add a file of counts, `weight` times; returns its pattern and Unicode version. The file is read, and\n"
-          "CountFileError raised when it is damaged, when the counts are next used.")
+          "Add a file of counts, `weight` times; return its pattern and Unicode version. The file is read when the\n"
+          "counts are next used, which raises CountFileError if it is damaged.")
       .def(
           "save",
           [](LockedCounts& counts, const std::string& path) {
@@ -173,10 +173,10 @@ void bind_counts(nb::module_& m) {
                 counts.with([&](PieceCounts& all, const auto&) { return all.save(OpenFile::writing(path)); });
             return std::make_pair(totals.n_pieces, totals.n_bytes);
           },
-          "path"_a, "Write a file of counts; returns how many pieces it has and how many bytes of text they were.")
+          "path"_a, "Write a file of counts; return its number of pieces and the bytes of text that they cover.")
       .def("most_common", &most_common, "n"_a, nb::sig("def most_common(self, n: int) -> list[bytes]"),
-           "The n pieces with the largest counts, in order; among equals the smallest bytes first.")
-      .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Every piece with its count.");
+           "Return the n pieces with the largest counts, largest first; on ties, the smallest bytes first.")
+      .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Return all pieces and counts.");
 }
 
 }  // namespace webtext

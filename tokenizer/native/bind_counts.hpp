@@ -1,4 +1,4 @@
-// Counts as Python holds them, for the bindings only.
+// The Python object for counts; for the bindings only.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,15 +14,15 @@ namespace webtext {
 // Adds the class PieceCounts to the module.
 void bind_counts(nanobind::module_& m);
 
-// Counts behind a lock, so that Python threads can share them while none holds the GIL.
+// Counts with a lock, so that Python threads can share them without the GIL.
 class LockedCounts {
  public:
   LockedCounts(std::string pattern, std::string unicode_version, std::size_t max_memory, std::string folder)
       : counts_(std::move(pattern), std::move(unicode_version), max_memory, std::move(folder)) {}
   LockedCounts(const LockedCounts&) = delete;
 
-  // What use(counts, keep_going) returns, called without the GIL by one thread at a time. `keep_going` says no when a
-  // signal (Ctrl-C) has come; what its handler raised is then raised here.
+  // Returns use(counts, keep_going), called without the GIL and by one thread at a time. `keep_going` returns false
+  // after a signal (Ctrl-C); the exception of its handler is then raised here.
   template <class Use>
   auto with(const Use& use) {
     bool interrupted = false;

@@ -1,5 +1,5 @@
-// Places in a text as Python wants them: where pieces end as an array, where tokens stand as a list of pairs, which
-// zip() of two lists makes at half the speed.
+// Positions in a text for Python: the ends of pieces as an array, and the offsets of tokens as a list of pairs (zip()
+// of two lists takes twice as long).
 #include "bind_offsets.hpp"
 
 #include <nanobind/ndarray.h>
@@ -26,7 +26,7 @@ nb::object to_int(std::int64_t place) {
   return number;
 }
 
-// Mostly a token starts where the one before ends: then both share one int.
+// Most tokens start where the previous one ends; both then share one int.
 nb::list offset_pairs(const Places& starts, const Places& ends) {
   if (starts.size() != ends.size()) throw std::invalid_argument("as many starts as ends are needed");
   auto list = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(starts.size())));
@@ -63,11 +63,11 @@ void bind_offsets(nb::module_& module) {
   module.def("offset_pairs", &offset_pairs, "starts"_a, "ends"_a,
              nb::sig("def offset_pairs(starts: numpy.typing.NDArray[numpy.int64], ends: "
                      "numpy.typing.NDArray[numpy.int64]) -> list[tuple[int, int]]"),
-             "The pairs (starts[i], ends[i]).");
+             "Return the pairs (starts[i], ends[i]).");
   module.def("piece_ends", &piece_ends, "text"_a, "pattern"_a = "gpt2", "unicode_version"_a = kUnicodeVersion,
              nb::sig("def piece_ends(text: bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> "
                      "numpy.typing.NDArray[numpy.int64]"),
-             "Where each piece ends that a pattern, told by name, cuts a text into.");
+             "Return the byte offset of the end of each piece, cut by a named pattern.");
 }
 
 }  // namespace webtext

@@ -1,4 +1,4 @@
-// Binds the making of offset pairs to the module _bpe.
+// Adds the functions for positions in a text to the module _bpe.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -35,10 +35,10 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
-// The tokens of a vocabulary to extend, its merges (none when ranks decide), and whether whole pieces are taken first.
+// The tokens of a vocabulary to extend, its merges (none for a rank vocabulary), and its `whole_pieces`.
 using Base = std::tuple<std::vector<nb::bytes>, std::optional<Pairs>, bool>;
 
-// What training starts from: tokens, and how a piece becomes some of them.
+// The start of training: the initial tokens, and the function that encodes a piece with them.
 struct Start {
   webtext::TokenTable tokens;
   webtext::EncodePiece encode;
@@ -99,13 +99,13 @@ NB_MODULE(_trainer, m) {
       "safe_cut",
       [](nb::bytes text, std::size_t at, const std::string& unicode_version) {
         const std::string_view bytes(text.c_str(), text.size());
-        if (at > bytes.size()) throw std::invalid_argument("no place in the text");
+        if (at > bytes.size()) throw std::invalid_argument("`at` is after the end of the text");
         const Scanner scanner("gpt2", unicode_version);
         const Byte* begin = begin_of(bytes);
         return webtext::safe_cut(scanner.classes(), begin, begin + at, end_of(bytes)) - begin;
       },
       "text"_a, "at"_a, "unicode_version"_a = webtext::kUnicodeVersion,
-      "The first place at or after `at` where every pattern with a scanner cuts, else the length of the text.");
+      "Return the first position at or after `at` where every pattern with a scanner cuts, else the text's length.");
 
   m.def(
       "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a = 1, "max_token_length"_a = nb::none(),
@@ -114,10 +114,10 @@ NB_MODULE(_trainer, m) {
               "None, base: tuple[collections.abc.Sequence[bytes], collections.abc.Sequence[tuple[int, int]] | None, "
               "bool] | None = None, "
               "progress: collections.abc.Callable[[int], object] | None = None) -> list[tuple[int, int]]"),
-      "Byte-pair merges in order, each as two token ids; bytes are tokens 0 to 255 in `byte_order`, every other token\n"
-      "is new with its merge. Equal to HF tokenizers' merges, also in that\n"
-      "tokens are shorter than `max_token_length` bytes (two bytes may always merge). With `base`, the tokens, merges\n"
-      "and whole_pieces of a Vocabulary, pieces are encoded by it first, and new tokens follow its own; tokens that\n"
-      "together are one of it already are left apart. `progress` gets the number of\n"
-      "merges about a hundred times a second; a signal or an exception ends training.");
+      "Learn byte-pair merges and return them in order, each as two token ids. Bytes are tokens 0 to 255 in\n"
+      "`byte_order`; every merge creates the next token. The merges equal HF tokenizers': tokens are shorter than\n"
+      "`max_token_length` bytes, except that two bytes may always merge. `base` is a Vocabulary's tokens, merges and\n"
+      "whole_pieces: pieces are then encoded with it first, new tokens follow its own, and two tokens whose joined\n"
+      "bytes are a token already don't merge. `progress` is called with the number of merges about a hundred times\n"
+      "per second. A signal, or an exception from `progress`, ends training.");
 }

@@ -38,7 +38,7 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
     bytes_ += token;
     starts_.push_back(bytes_.size());
   }
-  bytes_.append(16, '\0');  // decoding copies 16 bytes of any token
+  bytes_.append(16, '\0');  // decoding copies 16 bytes, whatever the token's length
   merges ? rules_from_merges(*merges) : rules_from_ranks();
   rules_.finish(byte_tokens_);
   if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
@@ -47,7 +47,7 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
 }
 
 void Bpe::build_index(const std::vector<std::string>& tokens) {
-  // `find` reads token bytes through bytes_ and starts_, so the text tokens are laid out before special ones join.
+  // `find` reads token bytes through bytes_ and starts_, so text tokens are stored before special tokens are added.
   std::size_t size = 1024;
   while (size < 2 * tokens.size()) size *= 2;
   index_.assign(size, {kNone, 0});
@@ -81,10 +81,10 @@ void Bpe::rules_from_merges(const std::vector<Merge>& merges) {
   for (std::uint32_t rank = 0; rank < merges.size(); ++rank) {
     const auto [left, right] = merges[rank];
     const std::string place = "merge " + std::to_string(rank);
-    if (bytes_of(left).empty() || bytes_of(right).empty()) throw std::invalid_argument(place + " names no token");
+    if (bytes_of(left).empty() || bytes_of(right).empty()) throw std::invalid_argument(place + " names an unused id");
     joined.assign(bytes_of(left)).append(bytes_of(right));
     const std::uint32_t token = find(reinterpret_cast<const Byte*>(joined.data()), joined.size());
-    if (token == kNone) throw std::invalid_argument(place + " gives bytes that are no token");
+    if (token == kNone) throw std::invalid_argument(place + " produces bytes that are not a token");
     rules_.add(left, right, {rank, token});
   }
 }
@@ -102,8 +102,8 @@ void Bpe::rules_from_ranks() {
   }
 }
 
-// Whether every token has one merge that gives it, later than those that give its parts, as training leaves them. By
-// rank: whether smaller ids alone lead to every token, which comes to the same.
+// Whether exactly one merge produces each token, and comes after the merges that produce its parts, as in a trained
+// vocabulary. For ranks, the equivalent condition: every token can be built using only smaller ids.
 bool Bpe::find_orderly() const {
   if (by_rank_) return smaller_lead_to_all();
   std::vector<std::uint32_t> ranks(n_text_tokens_, Rule::kNever);
@@ -119,12 +119,11 @@ bool Bpe::find_orderly() const {
   return is_orderly;
 }
 
-// A rank is an id here: a token is reached through smaller ones if merging its bytes ends with it, and with no rank
-// above.
+// Ranks are ids here. A token can be built from smaller ids if merging its bytes ends with it and uses no higher rank.
 bool Bpe::smaller_lead_to_all() const {
   std::vector<std::uint32_t> short_ids;
   std::vector<ShortPiece> pieces;
-  std::uint16_t tokens[kShortPiece + ShortPiece::kSlack];  // only their number counts
+  std::uint16_t tokens[kShortPiece + ShortPiece::kSlack];  // only their number is used
   for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
     const std::string_view token = text_bytes_of(id);
     if (token.size() < 2) continue;
@@ -132,7 +131,7 @@ bool Bpe::smaller_lead_to_all() const {
       if (!merge_by_rank(id)) return false;
       continue;
     }
-    const auto* bytes = reinterpret_cast<const Byte*>(token.data());  // behind the last token, 16 more can be read
+    const auto* bytes = reinterpret_cast<const Byte*>(token.data());  // bytes_ has 16 bytes after the last token
     short_ids.push_back(id);
     pieces.push_back({bytes, bytes, token.size(), tokens, 0});
   }
@@ -144,7 +143,7 @@ bool Bpe::smaller_lead_to_all() const {
 }
 
 bool Bpe::is_orderly() const {
-  if (is_orderly_ < 0) is_orderly_ = find_orderly();  // threads that ask together find the same
+  if (is_orderly_ < 0) is_orderly_ = find_orderly();  // concurrent threads compute the same value
   return is_orderly_ > 0;
 }
 
@@ -187,14 +186,14 @@ namespace {
 
 }  // namespace
 
-// Calls use(bytes, n_bytes) for every id, which is read once: a second reading could find another.
+// Calls use(bytes, n_bytes) for every id. Each id is read only once, because another thread could change it.
 template <class Id, class Use>
 [[gnu::always_inline]] inline void Bpe::each_token(const Id* ids, std::size_t n_ids, const Use& use) const {
-  const char* const bytes = bytes_.data();  // in registers: whatever is written could be a part of *this
+  const char* const bytes = bytes_.data();  // in registers: the compiler must assume that writes can change *this
   const std::uint64_t *const starts = starts_.data(), n_tokens = starts_.size() - 1;
   for (std::size_t place = 0; place < n_ids; ++place) {
     const auto id = static_cast<std::uint64_t>(__atomic_load_n(ids + place, __ATOMIC_RELAXED));
-    if (id >= n_tokens) throw_unknown(id, place);  // a negative one is too large
+    if (id >= n_tokens) throw_unknown(id, place);  // a negative id is too large as well
     const std::uint64_t start = starts[id], n_bytes = starts[id + 1] - start;
     if (n_bytes == 0) throw_unknown(id, place);
     use(bytes + start, n_bytes);
@@ -210,7 +209,7 @@ std::size_t Bpe::decoded_size(const Id* ids, std::size_t n_ids) const {
 
 template <class Id>
 void Bpe::decode(const Id* ids, std::size_t n_ids, char* out, std::size_t n_out) const {
-  constexpr std::size_t kCopied = 16;  // whatever a token's length, where there is room for so many
+  constexpr std::size_t kCopied = 16;  // for any token up to this length, if there is room
   each_token(ids, n_ids, [&](const char* bytes, std::size_t n_bytes) {
     if (n_bytes <= kCopied && kCopied <= n_out) [[likely]] {
       std::memcpy(out, bytes, kCopied);

@@ -18,7 +18,7 @@
 
 namespace webtext {
 
-// What one thread needs while it encodes: scratch memory and the pieces it met before.
+// What a thread needs while it encodes: scratch memory and the known pieces.
 class Worker;
 
 struct Merge {
@@ -27,62 +27,63 @@ struct Merge {
 
 class Bpe {
  public:
-  // Tokens that encoding may write behind the last one: the room for n bytes is n + kSlack tokens.
+  // Encoding may write this many tokens after the last one: n bytes need room for n + kSlack tokens.
   static constexpr std::size_t kSlack = 8;
 
-  // tokens[id] are the bytes of a token, empty where text never gives that id; special tokens have an id and bytes,
-  // and only decoding knows them. `merges` are in order of rank; without them any two tokens merge whose joined bytes
-  // are a token, the smallest id first. With `whole_pieces` a piece that is a token is not merged but taken as it is.
-  // Throws std::invalid_argument when this is no byte-level vocabulary.
+  // tokens[id] is a token's bytes, empty if text never produces that id. Special tokens have an id and bytes and are
+  // used only by decoding. `merges` are in order of rank; without them any two tokens whose joined bytes are a token
+  // merge, the smallest id first. With `whole_pieces`, a piece that is a token becomes that token without merging.
+  // Throws std::invalid_argument if this isn't a byte-level vocabulary.
   Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges,
       bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens);
   ~Bpe();
 
-  // Writes the tokens of a text, cut by the scanner, and returns their number. `Token` is uint32_t, or uint16_t when
-  // is_narrow(). Throws std::length_error for a piece of 4 GiB.
+  // Cuts a text with the scanner, writes its tokens and returns their number. `Token` is uint32_t, or uint16_t if
+  // is_narrow(). Throws std::length_error for a piece of 4 GiB or more.
   template <class Token>
   std::size_t encode(const Byte* begin, const Byte* end, Token* out) const;
 
-  // Their number alone.
+  // Returns the number of tokens of a text.
   std::size_t count(const Byte* begin, const Byte* end) const;
 
-  // The same as `encode` for a text that was cut elsewhere: piece i ends at piece_ends[i].
+  // Like `encode`, for a text that is already cut: piece i ends at piece_ends[i].
   std::size_t encode_pieces(const Byte* begin, const std::int64_t* piece_ends, std::size_t n_pieces,
                             std::uint32_t* out) const;
 
-  // The tokens of many texts one after the other, and where each begins (n + 1 offsets). Threads share long texts too.
-  // Texts that others may write meanwhile are copied, a share at a time: each look at a byte has to find the same.
+  // Writes the tokens of many texts, and n + 1 offsets where each text's tokens begin. Threads also divide long texts.
+  // With `may_change`, another thread may write to the texts. They are then copied in shares, because every read of a
+  // byte must return the same value.
   template <class Token>
   void encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out, std::int64_t* offsets,
                    bool may_change = false) const;
 
-  // A file of known pieces (piece_file.hpp), the first of them most welcome, for this vocabulary and what `salt` names.
+  // Returns a file of known pieces (piece_file.hpp), most important first. It is valid for this vocabulary and `salt`.
   std::string piece_file(const std::vector<std::string_view>& pieces, std::string_view salt) const;
-  // The vocabulary's own pieces: its tokens that the scanner leaves whole, smallest id first.
+  // Returns the vocabulary's own pieces: its tokens that the scanner doesn't cut, smallest id first.
   std::vector<std::string_view> own_pieces() const;
-  // Uses such a file, which `owner` keeps where it is. Not while another thread encodes. std::invalid_argument when it
-  // is damaged or another tokenizer's.
+  // Uses a file of known pieces; `owner` keeps its memory alive. Not thread-safe: no thread may be encoding. Throws
+  // std::invalid_argument if the file is damaged or belongs to another tokenizer.
   void use_piece_file(const Byte* file, std::size_t n_bytes, std::string_view salt, std::shared_ptr<void> owner);
 
   // Whether every token of a text fits in 16 bits.
   bool is_narrow() const { return is_narrow_; }
 
-  // The bytes of a token; empty for an id that has none.
+  // The bytes of a token; empty for an id without a token.
   std::string_view bytes_of(std::uint64_t id) const {
     return id < starts_.size() - 1 ? std::string_view(bytes_.data() + starts_[id], starts_[id + 1] - starts_[id])
                                    : std::string_view();
   }
 
-  // The number of bytes of ids[0..n), and the bytes one after the other. Both throw std::out_of_range for an id without
-  // bytes, naming it and its place. Another thread may write the ids meanwhile: where they no longer have `n_bytes`
-  // bytes `decode` throws std::invalid_argument.
+  // Return the number of bytes of ids[0..n), and write these bytes. Both throw std::out_of_range for an id without
+  // bytes, with the id and its position. Another thread may change the ids in between: if they no longer have `n_out`
+  // bytes, `decode` throws std::invalid_argument.
   template <class Id>
   std::size_t decoded_size(const Id* ids, std::size_t n_ids) const;
   template <class Id>
   void decode(const Id* ids, std::size_t n_ids, char* out, std::size_t n_out) const;
 
-  // Per token the two tokens it is merged from when only smaller ids may merge: the merges that a rank file leaves out.
-  // Tokens that merging cannot reach are skipped.
+  // Returns for each token the two tokens that it is merged from if only smaller ids may merge: the merges that a rank
+  // file implies. Tokens that merging can't produce are skipped.
   std::vector<Merge> merges_by_rank() const;
 
  private:
@@ -102,7 +103,7 @@ class Bpe {
   bool smaller_lead_to_all() const;
   std::optional<Merge> merge_by_rank(std::uint32_t id) const;
   std::uint64_t fingerprint(std::string_view salt) const;
-  // The bytes of a token that text can give; empty for any other id.
+  // The bytes of a token that text can produce; empty for any other id.
   std::string_view text_bytes_of(std::uint32_t id) const {
     return id < n_text_tokens_ && is_text_[id] ? bytes_of(id) : std::string_view();
   }
@@ -125,27 +126,27 @@ class Bpe {
 
   static constexpr std::size_t kIdleWorkers = 64;
 
-  std::string bytes_;  // of all tokens, one after the other
+  std::string bytes_;  // of all tokens, concatenated
   std::vector<std::uint64_t> starts_;
   std::uint32_t n_text_tokens_ = 0;
-  std::vector<bool> is_text_;  // by id below that
+  std::vector<bool> is_text_;  // by id below n_text_tokens_
   struct Indexed {
-    std::uint32_t token, tag;  // the upper half of its hash
+    std::uint32_t token, tag;  // `tag`: the upper half of the hash
   };
   std::vector<Indexed> index_;  // open addressing: token by the hash of its bytes
   std::array<std::uint32_t, 256> byte_tokens_;
   MergeRules rules_;
   NarrowRules narrow_rules_;
-  MergeShort merge_short_ = nullptr;  // with those
+  MergeShort merge_short_ = nullptr;  // uses narrow_rules_
   bool whole_pieces_ = false;
   bool by_rank_ = false;
-  mutable std::atomic<std::int8_t> is_orderly_{-1};  // -1: nobody has asked yet
+  mutable std::atomic<std::int8_t> is_orderly_{-1};  // -1: not computed yet
   bool is_narrow_ = true;
   Scanner scanner_;
-  std::shared_ptr<void> file_;  // where these lie: one of them, or none
+  std::shared_ptr<void> file_;  // owns the memory of the next two; at most one of them is set
   std::optional<KnownPiecesView<std::uint16_t>> narrow_pieces_;
   std::optional<KnownPiecesView<std::uint32_t>> wide_pieces_;
-  mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork cannot inherit a held lock
+  mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork can't inherit a locked mutex
 };
 
 }  // namespace webtext

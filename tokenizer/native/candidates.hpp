@@ -1,8 +1,8 @@
 // The queue of pairs to merge: the most frequent first, then the smallest (left, right).
 //
-// A pair keeps the count it was queued with. It may have become rarer since; then it is queued anew when its turn
-// comes. Nearly all counts are small, and for each small count there is a list of the pairs with it, so that queueing
-// is two stores. Only the list whose turn it is, and what is queued above it, is ordered, by a heap.
+// A pair is queued with its current count. If it is less frequent when its turn comes, it is queued again. Nearly all
+// counts are small, and each small count has a list of its pairs, so queueing takes two stores. A heap orders only the
+// current list and the pairs queued with higher counts.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Candidates {
     first_[count] = pair;
   }
 
-  // The first pair with the count that it has now, off the queue; 0 when none occurs at all.
+  // Removes and returns the first pair by its current count; 0 if no pair occurs any more.
   std::uint32_t pop(const Growing<Pair>& pairs) {
     while (true) {
       if (heap_.empty() && !refill(pairs)) return 0;
@@ -49,13 +49,13 @@ class Candidates {
     Pair queued;
     std::uint32_t pair;
 
-    bool operator<(const Candidate& other) const {  // true when `other` comes first
+    bool operator<(const Candidate& other) const {  // true if `other` comes first
       if (queued.count != other.queued.count) return queued.count < other.queued.count;
       return queued.left != other.queued.left ? queued.left > other.queued.left : queued.right > other.queued.right;
     }
   };
 
-  // Orders the highest list; false when only pairs are left that no longer occur.
+  // Moves the highest list to the heap; false if only pairs with a count of 0 are left.
   bool refill(const Growing<Pair>& pairs) {
     while (heap_.empty() && lowest_ > 1) {
       --lowest_;
@@ -71,8 +71,8 @@ class Candidates {
 
   std::int64_t lowest_ = kLists;  // pairs queued with this count or a higher one are in the heap
   std::vector<Candidate> heap_;
-  std::vector<std::uint32_t> first_ = std::vector<std::uint32_t>(kLists);  // by count: a pair
-  Growing<std::uint32_t> next_;                                            // by pair: the next with its count
+  std::vector<std::uint32_t> first_ = std::vector<std::uint32_t>(kLists);  // by count: the first pair of its list
+  Growing<std::uint32_t> next_;                                            // by pair: the next one in its list
 };
 
 }  // namespace webtext

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMainVersion = 3;
 static_assert(kUnicodeVersions[kMainVersion] == kUnicodeVersion);
 
-// Writes a run of the tables and returns where it ends.
+// Writes a run of the tables and returns its end.
 std::uint32_t write_run(std::vector<Category>& all, std::uint32_t first, std::uint32_t run) {
   constexpr std::uint32_t kAlternating = kCategoryNames.size();
   const std::uint32_t end = first + run / 16, category = run % 16;
@@ -44,7 +44,7 @@ std::vector<Category> categories(std::size_t version) {
   const auto apply = [&](const auto& differences) {
     for (const auto& [first, run] : differences) write_run(all, first, run);
   };
-  if (version < 3) apply(kDifferences15_1_0);  // each against the version after it
+  if (version < 3) apply(kDifferences15_1_0);  // each table has the differences from the next version
   if (version < 2) apply(kDifferences15_0_0);
   if (version < 1) apply(kDifferences14_0_0);
   if (version > 3) apply(kDifferences17_0_0);
@@ -70,12 +70,12 @@ const ClassTable& ClassTable::of(std::string_view unicode_version) {
 
 ClassTable::ClassTable(std::size_t version) {
   std::vector<Category> all = categories(version);
-  all.resize(block_of_.size() << kShift);  // kNoCode is of no category
+  all.resize(block_of_.size() << kShift);  // kNoCode has no category
   for (std::size_t index = 0; index < block_of_.size(); ++index) {
     std::array<CasedClass, kBlock> block;
     std::transform(&all[index << kShift], &all[index << kShift] + kBlock, block.begin(), cased_class);
     const auto known = std::find(blocks_.begin(), blocks_.end(), block);
-    block_of_[index] = static_cast<Byte>(known - blocks_.begin());  // fewer than 200 different blocks
+    block_of_[index] = static_cast<Byte>(known - blocks_.begin());  // there are fewer than 200 different blocks
     if (known == blocks_.end()) blocks_.push_back(block);
   }
 }

@@ -1,5 +1,5 @@
-// Characters of UTF-8 text and their class, in one of several Unicode versions: letter, number, white space, or
-// anything else; and of letters the case.
+// Characters of UTF-8 text and their class in one of several Unicode versions: letter (with its case), number, white
+// space, or anything else.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@ namespace webtext {
 
 using Byte = std::uint8_t;
 
-// The version that tiktoken 0.14 and HF tokenizers 0.23 know.
+// The version that tiktoken 0.14 and HF tokenizers 0.23 use.
 inline constexpr char kUnicodeVersion[] = "16.0.0";
 inline constexpr std::array<std::string_view, 5> kUnicodeVersions = {"14.0.0", "15.0.0", "15.1.0", "16.0.0", "17.0.0"};
 
-// General categories, as far as patterns ask for them: kMark is M, kNumber is Nl and No, kSpace is White_Space.
+// The general categories that patterns use: kMark is M, kNumber is Nl and No, kSpace is White_Space.
 enum class Category : Byte {
   kRest,
   kUpper,
@@ -39,13 +39,13 @@ inline constexpr std::uint32_t kCodes = 0x110000;
 // The category of every code point; `version` is an index of kUnicodeVersions.
 std::vector<Category> categories(std::size_t version);
 
-// The index of a version in kUnicodeVersions; throws std::invalid_argument where there is none.
+// Returns the index of a version in kUnicodeVersions; throws std::invalid_argument if it is unknown.
 std::size_t unicode_version_index(std::string_view name);
 
 enum class CharClass : Byte { kOther = 0, kLetter = 1, kNumber = 2, kSpace = 3 };
 
-// A class told finer: marks from other characters, and letters by case (title case is upper). The lowest two bits are
-// the CharClass.
+// A finer class that separates marks from other characters, and letters by case (title case is upper). The lowest two
+// bits are the CharClass.
 enum class CasedClass : Byte { kOther = 0, kUncased = 1, kNumber = 2, kSpace = 3, kMark = 4, kUpper = 5, kLower = 9 };
 
 struct Character {
@@ -56,7 +56,7 @@ struct Character {
 // Class of every code point: blocks of 128 code points, equal blocks stored once (about 30 KB).
 class ClassTable {
  public:
-  // The table of a Unicode version, made when it is first asked for. Needs no lock, so a fork at any time does no harm.
+  // Returns the table of a Unicode version, created on first use. Lock-free, so a fork is safe at any time.
   static const ClassTable& of(std::string_view unicode_version);
 
   CharClass ascii(Byte byte) const { return to_class(blocks_[0][byte]); }
@@ -69,7 +69,7 @@ class ClassTable {
   explicit ClassTable(std::size_t version);
   static CharClass to_class(CasedClass cased) { return static_cast<CharClass>(static_cast<Byte>(cased) & 3); }
 
-  std::array<Byte, (kCodes >> kShift) + 1> block_of_;  // one more, for kNoCode
+  std::array<Byte, (kCodes >> kShift) + 1> block_of_;  // one extra block, for kNoCode
   std::vector<std::array<CasedClass, kBlock>> blocks_;
 };
 
@@ -77,10 +77,10 @@ class ClassTable {
 struct CodePoint {
   std::uint32_t code, n_bytes;
 };
-inline constexpr std::uint32_t kNoCode = kCodes;  // of a byte that starts no valid UTF-8 sequence; its class is kOther
+inline constexpr std::uint32_t kNoCode = kCodes;  // for a byte that starts an invalid UTF-8 sequence; of class kOther
 
-// The character at `at` (< end). A byte that starts no valid UTF-8 sequence is one character, so any bytes can be
-// encoded; surrogates and overlong forms count as invalid, as in Python's decoder.
+// The character at `at` (< end). A byte that doesn't start a valid UTF-8 sequence counts as one character, so any bytes
+// can be encoded. Surrogates and overlong forms are invalid, as in Python's decoder.
 inline CodePoint code_at(const Byte* at, const Byte* end) {
   const std::uint32_t first = *at;
   if (first < 0x80) return {first, 1};
@@ -100,7 +100,7 @@ inline CodePoint code_at(const Byte* at, const Byte* end) {
   return {kNoCode, 1};
 }
 
-// The same with its class.
+// The class and the length of the character at `at` (< end).
 inline Character character_at(const ClassTable& classes, const Byte* at, const Byte* end) {
   const CodePoint point = code_at(at, end);
   return {classes[point.code], point.n_bytes};

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kMagic = "webtext counts 1\n";
 constexpr std::size_t kBuffer = std::size_t{1} << 17;
-constexpr std::size_t kMostShared = 255;  // bounds what a small file can grow to
+constexpr std::size_t kMostShared = 255;  // bounds the expansion of a small file
 constexpr std::size_t kLongestName = std::size_t{1} << 16;
 constexpr std::uint64_t kFnvBasis = 0xCBF29CE484222325u, kFnvPrime = 0x100000001B3u;
 
@@ -143,7 +143,7 @@ CountReader::CountReader(std::shared_ptr<OpenFile> file) : file_(std::move(file)
   std::string magic;
   const bool is_whole = fill() && buffer_.size() >= kMagic.size();
   if (!is_whole || buffer_.compare(0, kMagic.size(), kMagic) != 0) {
-    throw CountFileError("'" + file_->name() + "' is no file of piece counts");
+    throw CountFileError("'" + file_->name() + "' is not a file of piece counts");
   }
   at_ = kMagic.size();
   for (std::string* name : {&pattern_, &unicode_version_}) {
@@ -161,7 +161,7 @@ bool CountReader::next() {
     hashed_ = at_;
     const std::uint64_t expected = checksum_;
     if (n_pieces != totals_.n_pieces || n_bytes != static_cast<std::uint64_t>(totals_.n_bytes)) {
-      fail("other totals than the pieces give");
+      fail("totals that differ from the pieces");
     }
     if (get_fixed() != expected) fail("a wrong checksum");
     if (at_ < buffer_.size() || fill()) fail("bytes after its end");
@@ -215,7 +215,7 @@ std::uint64_t CountReader::get_fixed() {
 }
 
 void CountReader::get_text(std::string& into, std::uint64_t n_bytes) {
-  into.clear();  // grows with what the file holds, not with what it claims
+  into.clear();  // grows with the bytes in the file, not with the length that it states
   while (into.size() < n_bytes) {
     if (at_ == buffer_.size() && !fill()) fail("its end is missing");
     const std::size_t n = std::min<std::uint64_t>(n_bytes - into.size(), buffer_.size() - at_);
@@ -227,7 +227,7 @@ void CountReader::get_text(std::string& into, std::uint64_t n_bytes) {
 void merge_counts(const std::vector<WeightedCounts>& files,
                   const std::function<void(std::string_view piece, std::int64_t count)>& use) {
   std::vector<CountReader> readers;
-  std::vector<std::size_t> heap;  // of readers, the one with the smallest piece on top
+  std::vector<std::size_t> heap;  // of reader indices, with the smallest piece on top
   const auto is_later = [&](std::size_t left, std::size_t right) {
     return readers[left].piece() > readers[right].piece();
   };

@@ -1,14 +1,14 @@
-// Counts of pieces on disk, sorted: a file that machines exchange, and what counting spills when memory is short.
+// Sorted counts of pieces on disk: the format of files that machines exchange, and of counts spilled from memory.
 //
 //   "webtext counts 1\n"
-//   pattern and Unicode version: each its length, then its bytes
-//   for every piece, in the order of their bytes, none twice: how many of its first bytes (255 at most) it takes from
-//     the piece before, how many of its own follow, these, then its count (1 or more)
-//   0, 0: no more pieces
-//   how many pieces there were, how many bytes of text (lengths times counts), the 64-bit FNV-1a of all before: 8 bytes
-//     each, little-endian; here the file ends
+//   pattern and Unicode version: each as its length, then its bytes
+//   for each distinct piece, in byte order: the length of the prefix shared with the previous piece (at most 255), the
+//     number of remaining bytes, these bytes, and the count (1 or more)
+//   0, 0: end of the pieces
+//   number of pieces, bytes of text (sum of lengths times counts), 64-bit FNV-1a of everything before: 8 bytes each,
+//     little-endian; end of the file
 //
-// Numbers without a stated size are LEB128: seven bits a byte, the low ones first, the eighth bit set when more follow.
+// Numbers without a stated size are LEB128: seven bits per byte, low bits first, the eighth bit set if more follow.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,24 @@
 
 namespace webtext {
 
-// A file that breaks the format; the text says where and how.
+// A file that breaks the format; the message says where and how.
 struct CountFileError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// An open file; closed when the last owner goes.
+// An open file, closed with its last owner.
 class OpenFile {
  public:
   static std::shared_ptr<OpenFile> reading(const std::string& path);
   static std::shared_ptr<OpenFile> writing(const std::string& path);
-  // A file in the folder that has no name, so that it is gone with the process, however that ends.
+  // Creates a file without a name in the folder; it disappears with the process, however that ends.
   static std::shared_ptr<OpenFile> temporary(const std::string& folder);
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
   ~OpenFile();
 
-  // Both work at a place and share none: a fork of the process may use the file too. They throw std::system_error.
-  std::size_t read(std::uint64_t place, char* into, std::size_t n_bytes) const;  // fewer only at the end
+  // Both take an absolute position and keep none, so a forked process may use the file, too. Throw std::system_error.
+  std::size_t read(std::uint64_t place, char* into, std::size_t n_bytes) const;  // fewer only at the end of the file
   void write(std::uint64_t place, const char* bytes, std::size_t n_bytes) const;
   const std::string& name() const { return name_; }
 
@@ -52,7 +52,7 @@ struct CountTotals {
   std::uint64_t n_pieces = 0;
   std::int64_t n_bytes = 0;  // of text: lengths times counts
 
-  // Throws std::overflow_error when the bytes do not fit 64 bits: no count, nor any sum of counts, then overflows.
+  // Throws std::overflow_error if the bytes exceed 63 bits. This guarantees that no sum of counts overflows.
   void add(std::size_t piece_bytes, std::int64_t count);
 };
 
@@ -80,8 +80,8 @@ class CountReader {
   const std::string& pattern() const { return pattern_; }
   const std::string& unicode_version() const { return unicode_version_; }
 
-  // Goes on to the next piece, the first at first; false at the end, when the checksum was right. Throws
-  // CountFileError. Takes no more memory than the longest piece and a buffer.
+  // Reads the next piece; returns false at the end of the file if its checksum is right. Throws CountFileError. Takes
+  // only the memory of the longest piece and a buffer.
   bool next();
   std::string_view piece() const { return piece_; }
   std::int64_t count() const { return count_; }
@@ -104,18 +104,18 @@ class CountReader {
   CountTotals totals_;
 };
 
-// Sorted counts with the number that each count is taken times.
+// Sorted counts, each to be multiplied by a weight.
 struct WeightedCounts {
   std::shared_ptr<OpenFile> file;
   std::int64_t weight = 1;
 };
 
-// Calls use(piece, count) for every distinct piece of all files, in order, with the sum of its counts: a k-way merge
-// that holds one piece of each file. Throws CountFileError, and std::overflow_error when a sum does not fit 64 bits.
+// Calls use(piece, count) for each distinct piece of all files, in order, with the sum of its counts: a k-way merge
+// that keeps one piece of each file in memory. Throws CountFileError, and std::overflow_error if a sum exceeds 63 bits.
 void merge_counts(const std::vector<WeightedCounts>& files,
                   const std::function<void(std::string_view piece, std::int64_t count)>& use);
 
-// `count` times `weight`; throws std::overflow_error.
+// Returns `count` times `weight`; throws std::overflow_error.
 std::int64_t times(std::int64_t count, std::int64_t weight);
 
 }  // namespace webtext

@@ -1,4 +1,4 @@
-// The tokens of many texts, in threads that share them out and put their tokens in one place, in order.
+// Encoding many texts with threads that divide them and write their tokens to one array, in order.
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -11,15 +11,14 @@
 namespace webtext {
 namespace {
 
-// A part of a text, or all of it, for one thread to encode.
+// A text or a part of it, for one thread to encode.
 struct Share {
   const Byte *begin, *end;
   std::size_t text;
   bool ends_text;
 };
 
-// Shares in the order of the text, a long text cut where every pattern cuts, and where each job of about kJobBytes
-// begins.
+// Shares in the order of the texts (long texts are cut where every pattern cuts), grouped into jobs of about kJobBytes.
 struct Jobs {
   Jobs(const std::vector<std::string_view>& texts, const Scanner& scanner) {
     std::ptrdiff_t n_bytes = kJobBytes;
@@ -49,10 +48,11 @@ struct Jobs {
   std::vector<std::size_t> firsts;
 };
 
-// Hands out places in the output in the order of jobs: a job that is done waits for those before it.
+// Assigns output positions in the order of jobs: a finished job waits for the jobs before it.
 class Turns {
  public:
-  // The tokens before those of a job; false when it is not its turn and it does not `wait`, or another thread failed.
+  // Sets `before` to the number of tokens before a job's. Returns false if another thread failed, or if it isn't the
+  // job's turn and `wait` is false.
   bool take(std::size_t job, std::size_t n_tokens, bool wait, std::size_t& before) {
     std::unique_lock lock(mutex_);
     if (wait) turn_.wait(lock, [&] { return job_ == job || failed_; });
@@ -103,7 +103,7 @@ void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_thr
   const Jobs jobs(texts, scanner_);
   std::atomic<std::size_t> next{0};
   Turns turns;
-  // A job that is done before its turn has come waits in one buffer while the next is done in the other.
+  // A job that is finished before its turn waits in one buffer while the next one is encoded into the other.
   struct Done {
     std::unique_ptr<Token[]> tokens;
     std::size_t n_room = 0, n_tokens = 0, job = 0;

@@ -1,5 +1,5 @@
-// An array of plain values that grows by realloc: for the arrays that training's memory consists of, since growing a
-// large one moves pages where it would copy a std::vector beside itself.
+// An array of trivially copyable values that grows by realloc. Most of training's memory is in such arrays: growing a
+// large one remaps pages, while a std::vector would be copied and exist twice.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class Growing {
     data_[size_++] = value;
   }
 
-  // What is new is not set.
+  // New values are not initialised.
   void resize(std::size_t size) {
     if (size > capacity_) reserve(size);
     size_ = size;

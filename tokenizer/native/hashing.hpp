@@ -1,4 +1,4 @@
-// Fast hashes of short byte strings and of pairs of numbers, each by two keys.
+// Fast hashes of short byte strings and of pairs of numbers, each with two keys.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace webtext {
 
-// Up to 8 bytes as one little number, without reading past the last byte.
+// Loads up to 8 bytes as one little-endian number, without reading past the last byte.
 inline std::uint64_t load_short(const std::uint8_t* at, std::size_t n_bytes) {
-  if (n_bytes >= 4) {  // two loads that overlap, instead of a loop
+  if (n_bytes >= 4) {  // two overlapping loads instead of a loop
     std::uint32_t first, last;
     std::memcpy(&first, at, 4);
     std::memcpy(&last, at + n_bytes - 4, 4);
@@ -21,8 +21,8 @@ inline std::uint64_t load_short(const std::uint8_t* at, std::size_t n_bytes) {
   return word;
 }
 
-// Multiplies to 128 bits and folds the halves. Both factors have a key: a factor that somebody can make 0 would forget
-// the other one.
+// Multiplies to 128 bits and folds the halves. Both factors have a key: if an input could make one factor 0, the hash
+// wouldn't depend on the other one.
 struct Hash {
   std::uint64_t left_key, right_key;
 
@@ -42,11 +42,11 @@ struct Hash {
   }
 };
 
-// For what is stored in files (piece_file.hpp).
+// For hashes stored in files (piece_file.hpp).
 inline constexpr Hash kStoredHash{0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u};
 
-// For tables in memory: the keys are secret and differ in every process, so that no text and no file can be made to
-// collide in a table. Nothing that is returned or written may depend on them, nor on the order of such a table.
+// For tables in memory. The keys are secret and differ between processes, so nobody can construct a text or a file that
+// collides in a table. No result may depend on them or on the order of such a table.
 inline const Hash kTableHash = [] {
   std::random_device random;
   const auto key = [&] { return std::uint64_t{random()} << 32 | random(); };

@@ -1,5 +1,5 @@
-// A zero-filled array for tables that are read all over: on huge pages where the system has them, so that a look-up
-// misses the cache once and not twice.
+// A zero-filled array for randomly accessed tables. It uses huge pages where available, so that a look-up costs one
+// cache miss instead of two.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 
 namespace webtext {
 
-// Memory straight from the system: zero until touched, and given back at once. For plain data only.
+// Memory mapped from the system: zero at first, unmapped at once when freed. For plain data only.
 template <class T>
 class HugeArray {
  public:
@@ -22,7 +22,7 @@ class HugeArray {
   explicit HugeArray(std::size_t size, bool on_huge = true) : mapped_(size * sizeof(T)), size_(size) {
     constexpr std::size_t kHugePage = std::size_t{1} << 21;
     const bool is_huge = mapped_ >= kHugePage;
-    if (is_huge) mapped_ += kHugePage;  // to begin where a huge page does; what is not touched takes no memory
+    if (is_huge) mapped_ += kHugePage;  // to align to a huge page; untouched memory costs nothing
     mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping_ == MAP_FAILED) throw std::bad_alloc();
     auto begin = reinterpret_cast<std::uintptr_t>(mapping_);

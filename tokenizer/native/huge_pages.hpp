@@ -1,4 +1,4 @@
-// Large memory on huge pages where the system has them: fewer page faults, fewer misses of the page table.
+// Huge pages for large memory, where available: fewer page faults and fewer TLB misses.
 #pragma once
 
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 
 namespace webtext {
 
-// A hint, to be given before the memory is touched. Small memory is left as it is.
+// Asks for huge pages (a hint); call it before the memory is touched. Has no effect on small memory.
 inline void on_huge_pages(void* memory, std::size_t n_bytes) {
 #ifdef MADV_HUGEPAGE
   constexpr std::uintptr_t kHugePage = std::uintptr_t{1} << 21;

@@ -5,9 +5,9 @@
     done
     python tokenizer/native/make_unicode_tables.py build/unicode      # needs tiktoken and tokenizers
 
-Run by hand, the result is committed. The main version is the one that tiktoken 0.14 and tokenizers 0.23 know: both are
-asked about every scalar and must agree with its table. It is written whole, as lengths of runs; of every other version
-only what differs from its neighbour.
+Run it by hand and commit the result. The main version is the one that tiktoken 0.14 and tokenizers 0.23 use: both are
+tested with every scalar and must agree with its table. The main version is written completely, as lengths of runs;
+every other version is written as its differences from its neighbour.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ MAIN_VERSION = "16.0.0"
 VERSIONS = ("14.0.0", "15.0.0", "15.1.0", "16.0.0", "17.0.0")
 N_CODES = 0x110000
 
-# In the order of `Category` in characters.hpp. A letter's number is its place; "-" is what no pattern asks about.
+# In the order of `Category` in characters.hpp; the index is a category's number. "-" is everything that no pattern
+# uses.
 CATEGORIES = ("-", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "Nd", "N", "P", "S", "space")
 ALTERNATING = len(CATEGORIES)  # Lu, Ll, Lu, Ll ...: a third of all runs
 ASKED = {r"\s": {"space"}, r"\p{L}": {"Lu", "Ll", "Lt", "Lm", "Lo"}, r"\p{N}": {"Nd", "N"}} | {
@@ -41,21 +42,21 @@ print(data.unidata_version, *map(data.category, map(chr, range(0x110000))))
 
 
 def categories(version: str, folder: Path) -> list[int]:
-    """The number of every code point's category, from the `unicodedata` or `unicodedata2` of that version."""
+    """Return the category number of every code point, from the `unicodedata` or `unicodedata2` of that version."""
     command = [sys.executable, "-c", PRINT_CATEGORIES]
     env = {"PYTHONPATH": str(folder / version)}
     found, *names = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
     if found != version:
-        raise SystemExit(f"'{folder / version}' knows Unicode {found}")
+        raise SystemExit(f"'{folder / version}' has Unicode {found}")
     numbers = {name: number for number, name in enumerate(CATEGORIES)}
     codes = [numbers.get(name, numbers.get(name[0], 0)) for name in names]
-    for code in SPACES:  # the same in all versions
+    for code in SPACES:  # equal in all versions
         codes[code] = numbers["space"]
     return codes
 
 
 def check_main_version(codes: list[int]) -> None:
-    """Ask both libraries about every scalar."""
+    """Compare the categories with both libraries, for every scalar."""
     one_byte_tokens = {bytes([byte]): byte for byte in range(256)}
     scalars = [code for code in range(N_CODES) if not 0xD800 <= code < 0xE000]
     for pattern, names in ASKED.items():
@@ -73,7 +74,7 @@ def check_main_version(codes: list[int]) -> None:
 
 
 def runs(codes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Lengths and categories of runs; a run of alternating Lu and Ll is one."""
+    """Yield lengths and categories of runs; alternating Lu and Ll count as one run."""
     upper, lower = CATEGORIES.index("Lu"), CATEGORIES.index("Ll")
     plain = [(len(list(group)), category) for category, group in itertools.groupby(codes)]
     place = 0
@@ -90,7 +91,7 @@ def runs(codes: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def differences(of: list[int], against: list[int]) -> Iterator[tuple[int, int]]:
-    """Where `of` is not `against`: first code points and packed runs."""
+    """Yield where `of` differs from `against`: first code points and packed runs."""
     places = [code for code in range(N_CODES) if of[code] != against[code]]
     for _, group in itertools.groupby(enumerate(places), lambda item: item[1] - item[0]):
         stretch = [code for _, code in group]
@@ -101,12 +102,12 @@ def differences(of: list[int], against: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def packed(length: int, category: int) -> int:
-    """A run as one number."""
+    """Return a run as one number."""
     return length * 16 + category
 
 
 def lines(entries: Iterable[str], width: int = 116) -> Iterator[str]:
-    """Entries joined to lines."""
+    """Join entries to lines."""
     line = "   "
     for entry in entries:
         if len(line) + len(entry) + 2 > width:
@@ -117,7 +118,7 @@ def lines(entries: Iterable[str], width: int = 116) -> Iterator[str]:
 
 
 def main(folder: Path) -> None:
-    """Write the header beside this file."""
+    """Write the header next to this file."""
     tables = {version: categories(version, folder) for version in VERSIONS}
     check_main_version(tables[MAIN_VERSION])
     out = [
@@ -145,7 +146,7 @@ def main(folder: Path) -> None:
             continue
         neighbour = VERSIONS[place + (1 if place < main_place else -1)]
         out += [
-            f"// What Unicode {version} has otherwise than {neighbour}.",
+            f"// Differences of Unicode {version} from {neighbour}.",
             f"inline constexpr Difference kDifferences{version.replace('.', '_')}[] = {{",
             *lines(f"{{{first}, {run}}}" for first, run in differences(tables[version], tables[neighbour])),
             "};",

@@ -1,4 +1,4 @@
-// Which two neighbouring tokens merge, how early, and into what.
+// The merge rules: from a pair of tokens to the rank of their merge and the new token.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ class MergeRules {
     token_of_rank_[rule.rank] = rule.token;
   }
 
-  // To be called once, after the last rule: the ranks of pairs of bytes go into a table of their own, since every piece
-  // starts with them.
+  // Must be called once, after the last rule. Copies the ranks of pairs of bytes to a separate table, because every
+  // piece starts with them.
   void finish(const std::array<std::uint32_t, 256>& byte_tokens) {
     byte_ranks_.resize(1 << 16);
     for (std::uint32_t left = 0; left < 256; ++left) {
@@ -37,8 +37,8 @@ class MergeRules {
     }
   }
 
-  // Most pairs have no rule. A filter of one bit per hash, small enough for the second-level cache, says so without
-  // touching the table: texts in many scripts encode a fifth faster.
+  // Most pairs have no rule. A filter with one bit per hash, small enough for the second-level cache, detects them
+  // without accessing the table: texts in many scripts encode a fifth faster.
   Rule operator()(std::uint32_t left, std::uint32_t right) const {
     const std::uint64_t pair = key(left, right), hash = kTableHash.mix(pair, 0);
     if (!(filter_[(hash >> 32 & filter_mask_) >> 6] >> (hash >> 32 & 63) & 1)) return {};
@@ -61,7 +61,7 @@ class MergeRules {
   }
 
  private:
-  static constexpr std::size_t kSlots = 1 << 10, kFilterBits = 8;  // at first; bits per slot
+  static constexpr std::size_t kSlots = 1 << 10, kFilterBits = 8;  // initial slots; filter bits per slot
 
   struct Slot {
     std::uint64_t pair = 0;

@@ -5,7 +5,7 @@
 namespace webtext {
 namespace {
 
-constexpr std::size_t kLong = 64;  // bytes: below, looking at every pair for the lowest rank is faster than lists
+constexpr std::size_t kLong = 64;  // bytes; below, scanning all pairs for the lowest rank is faster than lists
 
 }  // namespace
 
@@ -20,7 +20,7 @@ const std::vector<std::uint32_t>& Merger::operator()(const MergeRules& rules,
   return tokens_;
 }
 
-// Quadratic in the piece's length, without bookkeeping.
+// Takes quadratic time in the piece's length, but needs no lists.
 void Merger::merge_by_scanning(const MergeRules& rules) {
   std::uint32_t *tokens = tokens_.data(), *ranks = ranks_.data();
   std::size_t n_tokens = tokens_.size();
@@ -35,7 +35,7 @@ void Merger::merge_by_scanning(const MergeRules& rules) {
     tokens[best] = rules.token(ranks[best]);
     for (std::size_t at = best + 1; at < n_tokens; ++at) {
       tokens[at] = tokens[at + 1];
-      ranks[at] = ranks[at + 1];  // the last one is never read
+      ranks[at] = ranks[at + 1];  // the last rank is never read
     }
     if (best + 1 < n_tokens) ranks[best] = rules.rank(tokens[best], tokens[best + 1]);
     if (best > 0) ranks[best - 1] = rules.rank(tokens[best - 1], tokens[best]);
@@ -43,9 +43,9 @@ void Merger::merge_by_scanning(const MergeRules& rules) {
   tokens_.resize(n_tokens);
 }
 
-// Linear in the piece's length: all places of the lowest rank at once, from left to right, then the next rank. Merging
-// them gives new pairs of other ranks only, since a pair with the new token joins more bytes; in a vocabulary where one
-// of those is lower, it comes before the places that are left.
+// Takes linear time in the piece's length: merges all positions of the lowest rank, from left to right, then the next
+// rank. This creates pairs of other ranks only, because a pair with the new token has more bytes. If one of those ranks
+// is lower (in some vocabularies), it is merged before the remaining positions.
 void Merger::merge_by_rank(const MergeRules& rules) {
   const auto n_tokens = static_cast<std::uint32_t>(tokens_.size());
   if (lists_.size() != rules.n_ranks()) {
@@ -57,7 +57,7 @@ void Merger::merge_by_rank(const MergeRules& rules) {
   after_.resize(n_tokens);
   entries_.clear();
   ranks_[n_tokens - 1] = Rule::kNever;
-  for (std::uint32_t at = n_tokens; at-- > 0;) {  // backwards, so that lists begin with the leftmost place
+  for (std::uint32_t at = n_tokens; at-- > 0;) {  // backwards, so that lists begin with the leftmost position
     before_[at] = at - 1;
     after_[at] = at + 1;
     put(at);
@@ -114,7 +114,7 @@ std::uint32_t Merger::lowest_rank() const {
   return kNone;
 }
 
-// Moves a rank's list into places_, from left to right.
+// Moves a rank's list to places_, in order from left to right.
 void Merger::take(std::uint32_t rank) {
   places_.clear();
   for (std::uint32_t entry = lists_[rank]; entry != kNone; entry = entries_[entry].next) {
@@ -124,7 +124,7 @@ void Merger::take(std::uint32_t rank) {
   filled_[rank >> 6] &= ~(std::uint64_t{1} << (rank & 63));
   if (!filled_[rank >> 6]) summary_[rank >> 12] &= ~(std::uint64_t{1} << (rank >> 6 & 63));
   if (std::is_sorted(places_.begin(), places_.end())) return;
-  std::reverse(places_.begin(), places_.end());  // what merging listed from left to right
+  std::reverse(places_.begin(), places_.end());  // positions listed by merging, in reverse order
   if (!std::is_sorted(places_.begin(), places_.end())) std::sort(places_.begin(), places_.end());
 }
 

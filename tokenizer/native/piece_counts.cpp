@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::ptrdiff_t kShareBytes = 1 << 20;
 constexpr std::size_t kWindow = 1024;      // pieces cut at once
-constexpr std::size_t kSharesAtOnce = 16;  // short texts are taken so many at a time
+constexpr std::size_t kSharesAtOnce = 16;  // shares that a thread takes at once, because texts can be short
 
-// The texts, long ones cut into shares of about a megabyte.
+// Cuts long texts into shares of about a megabyte.
 std::vector<TextShare> shares_of(const std::vector<TextShare>& texts, const Scanner& scanner) {
   std::vector<TextShare> shares;
   for (const TextShare& text : texts) {
@@ -28,10 +28,11 @@ std::vector<TextShare> shares_of(const std::vector<TextShare>& texts, const Scan
   return shares;
 }
 
-// Where the pieces before are what they are whatever follows, and are found again when the text ends there: all but the
-// last three, and after one that ends with no white space (which the end of a text would join to a longer run).
+// Returns a position such that the pieces before it don't depend on what follows, and don't change if the text ends
+// there: before the last three pieces, and after one that doesn't end with white space (which the end of a text would
+// join to a longer run).
 const Byte* decided_end(const Scanner& scanner, TextShare text) {
-  const Byte* ends[4] = {text.begin, text.begin, text.begin, text.begin};  // ends[0]: the last but three of those
+  const Byte* ends[4] = {text.begin, text.begin, text.begin, text.begin};  // ends[0]: the fourth from the end
   scanner.each_piece(text.begin, text.end, [&](const Byte* piece, std::size_t n_bytes) {
     std::copy(ends + 1, ends + 4, ends);
     const Byte* end = piece + n_bytes;

@@ -35,7 +35,7 @@ std::vector<std::string_view> Bpe::own_pieces() const {
   return pieces;
 }
 
-// Whether the tokens of every piece have its bytes: then whatever else a file says, decoding gives a text back.
+// Checks that the tokens of every piece have its bytes: then decoding restores the text, whatever the file contains.
 template <class Id>
 KnownPiecesView<Id> Bpe::checked(const KnownPiecesView<Id>& pieces) const {
   using Entry = KnownPiece<Id>;
@@ -68,7 +68,7 @@ void Bpe::use_piece_file(const Byte* file, std::size_t n_bytes, std::string_view
   file_ = std::move(owner);
 }
 
-// Of all that decides what the tokens of a piece are.
+// A hash of everything that affects the tokens of a piece.
 std::uint64_t Bpe::fingerprint(std::string_view salt) const {
   std::uint64_t hash = kStoredHash.bytes(reinterpret_cast<const Byte*>(salt.data()), salt.size());
   hash = kStoredHash.mix(hash, whole_pieces_);
@@ -76,7 +76,7 @@ std::uint64_t Bpe::fingerprint(std::string_view salt) const {
     const std::string_view token = text_bytes_of(id);
     hash = kStoredHash.mix(hash, kStoredHash.bytes(reinterpret_cast<const Byte*>(token.data()), token.size()));
   }
-  std::uint64_t rules = 0;  // a sum: in whatever order they are stored
+  std::uint64_t rules = 0;  // a sum, so that the order of the rules doesn't matter
   rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) {
     rules += kStoredHash.mix(static_cast<std::uint64_t>(left) << 32 | right,
                              static_cast<std::uint64_t>(rule.rank) << 32 | rule.token);

@@ -1,10 +1,10 @@
-// A table of known pieces in a file: made once, mapped by every process, so that a text is encoded the first time
-// nearly as fast as the second.
+// A table of known pieces in a file: written once and mapped by every process, so that the first text is encoded nearly
+// as fast as later ones.
 //
-//   0  "webtext pieces 1"   16  fingerprint of the tokenizer, checksum of all that follows      uint64 each, little
-//   endian
-//  32  bytes per id (2 or 4), buckets, words of the arena, 0                                    uint64 each
-//  64  entries, two to a bucket, then the arena: as they are in memory
+//   0  "webtext pieces 1"
+//  16  fingerprint of the tokenizer, checksum of everything after it: two uint64, little-endian
+//  32  bytes per id (2 or 4), buckets, words of the arena, 0: four uint64, little-endian
+//  64  entries, two per bucket, then the arena: as they are in memory
 #pragma once
 
 #include <cstring>
@@ -25,7 +25,7 @@ struct PieceFileHead {
 static_assert(sizeof(PieceFileHead) == 64);
 
 inline std::uint64_t checksum(const Byte* bytes, std::size_t n_bytes) {
-  std::uint64_t sums[4] = {n_bytes, 1, 2, 3};  // four chains at once
+  std::uint64_t sums[4] = {n_bytes, 1, 2, 3};  // four independent chains
   std::uint64_t words[4];
   for (; n_bytes >= sizeof words; bytes += sizeof words, n_bytes -= sizeof words) {
     std::memcpy(words, bytes, sizeof words);
@@ -35,7 +35,7 @@ inline std::uint64_t checksum(const Byte* bytes, std::size_t n_bytes) {
                          kStoredHash.mix(sums[2], sums[3]));
 }
 
-// Of a whole file, its own place left out.
+// The checksum of a complete file, without the header up to the checksum itself.
 inline std::uint64_t piece_file_checksum(const Byte* file, std::size_t n_bytes) {
   constexpr std::size_t kSummed = offsetof(PieceFileHead, id_size);
   return checksum(file + kSummed, n_bytes - kSummed);
@@ -55,15 +55,15 @@ std::string piece_file(const KnownPieces<Id>& pieces, std::uint64_t fingerprint)
   return file;
 }
 
-// The table in a file's bytes, which must stay where they are and be aligned as memory is. std::invalid_argument when
-// it is damaged, or was made for another tokenizer.
+// Returns a view of the table in a file's bytes, which must be aligned like allocated memory and must outlive the view.
+// Throws std::invalid_argument if the file is damaged or was made for another tokenizer.
 template <class Id>
 KnownPiecesView<Id> pieces_in(const Byte* file, std::size_t n_bytes, std::uint64_t fingerprint) {
   PieceFileHead head;
   if (n_bytes < sizeof head) throw std::invalid_argument("it is cut short");
   std::memcpy(&head, file, sizeof head);
   if (std::memcmp(head.magic, PieceFileHead::kMagic, sizeof head.magic))
-    throw std::invalid_argument("it is no table of pieces");
+    throw std::invalid_argument("it is not a table of pieces");
   if (head.fingerprint != fingerprint || head.id_size != sizeof(Id)) {
     throw std::invalid_argument("it was made for another tokenizer");
   }

@@ -1,8 +1,8 @@
-// Distinct pieces with their counts in memory: two open-addressing tables.
+// Distinct pieces and their counts in memory: two open-addressing tables.
 //
-// Pieces of up to 23 bytes (99.8 % of those of English, 98 % of other scripts) lie in the table itself, as three words
-// beside the count; their table is fed a window of pieces at a time, so that all its memory is asked for before any is
-// waited for. Longer pieces have their bytes in an arena.
+// Pieces of up to 23 bytes (99.8 % of English pieces, 98 % in other scripts) are stored in the table itself, as three
+// words next to the count. This table is updated a window of pieces at a time, so that all memory is prefetched before
+// any of it is used. The bytes of longer pieces are in an arena.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace webtext {
 
 class PieceTable {
  public:
-  // Adds `count` for each of the pieces that `Scanner::cut` found in [begin, end). Needs `reserve` before.
+  // Adds `count` for each piece that `Scanner::cut` found in [begin, end). Call `reserve` first.
   void add_window(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces,
                   std::int64_t count) {
     for (std::uint32_t start = 0; n_pieces > 0;) {
@@ -44,8 +44,8 @@ class PieceTable {
     add_short(slots_.begin(), slots_.size() - 1, probe, count);
   }
 
-  // Makes room for so many more pieces of so many bytes together; false, and no change, when that would take the table
-  // over `max_memory` bytes and emptying it would help.
+  // Makes room for `n_pieces` more pieces of `n_bytes` in total. Returns false, without a change, if the table would
+  // exceed `max_memory` bytes and emptying it would help.
   bool reserve(std::size_t n_pieces, std::size_t n_bytes, std::size_t max_memory) {
     const std::size_t n_longs = std::min(n_pieces, n_bytes / (kMaxShort + 1));
     const std::size_t n_slots = slots_for(n_short_ + n_pieces, slots_.size());
@@ -79,8 +79,8 @@ class PieceTable {
     }
   }
 
-  // Calls use(bytes, n_bytes, count) for every piece in the order of their bytes; then the table is empty, and keeps
-  // its memory. Sorts in place: needs no memory of its own.
+  // Calls use(bytes, n_bytes, count) for every piece in byte order, and empties the table, which keeps its memory.
+  // Sorts in place, without extra memory.
   template <class Use>
   void drain_sorted(const Use& use) {
     Slot* end = compact(slots_);
@@ -101,21 +101,21 @@ class PieceTable {
     clear();
   }
 
-  // Gives all memory back.
+  // Frees all memory.
   void release() { *this = PieceTable(); }
 
  private:
-  static constexpr std::size_t kBatch = 128;  // as many as the first-level cache holds with their slots
+  static constexpr std::size_t kBatch = 128;  // as many as fit in the first-level cache with their slots
 
   static constexpr std::ptrdiff_t kKeyBytes = 24;
   static constexpr std::size_t kMaxShort = 23;
   static constexpr std::size_t kFirstSlots = std::size_t{1} << 11;
 
-  // The bytes, zeros, and in the last byte how many they are: equal keys are equal pieces, and their order, read as
-  // big-endian numbers, is that of the pieces. (Little-endian machines only, as all we build for are.)
+  // The bytes, zero-padded, with their number in the last byte. Equal keys are equal pieces, and read as big-endian
+  // numbers, keys have the order of the pieces. (For little-endian machines only, like all that we build for.)
   struct Slot {
     std::uint64_t words[3];
-    std::int64_t count;  // 0 where the slot is empty; 64 bits: 32 overflow on tens of gigabytes of text
+    std::int64_t count;  // 0 if the slot is empty; 32 bits would overflow on tens of gigabytes of text
 
     const Byte* bytes() const { return reinterpret_cast<const Byte*>(words); }
     std::size_t n_bytes() const { return words[2] >> 56; }
@@ -131,7 +131,7 @@ class PieceTable {
 
   struct Long {
     std::uint64_t hash, start, n_bytes;
-    std::int64_t count;  // 0 where the slot is empty
+    std::int64_t count;  // 0 if the slot is empty
   };
 
   struct LongProbe {
@@ -140,7 +140,7 @@ class PieceTable {
     std::size_t n_bytes, at;
   };
 
-  // Slots for so many pieces, five eighths full at most.
+  // The number of slots for `n_pieces`, so that at most five eighths are full.
   static std::size_t slots_for(std::size_t n_pieces, std::size_t n_slots) {
     n_slots = std::max(n_slots, kFirstSlots);
     while (n_pieces > n_slots / 8 * 5) n_slots *= 2;
@@ -151,7 +151,7 @@ class PieceTable {
     return kTableHash.mix(kTableHash.mix(first, second), third);
   }
 
-  // Loads 24 bytes and drops those that are not the piece's.
+  // Loads 24 bytes and masks those after the piece.
   static void set_probe(Probe& probe, const Byte* piece, std::size_t n_bytes) {
     struct Masks {
       std::uint64_t words[kKeyBytes][4];
@@ -172,7 +172,7 @@ class PieceTable {
     probe.hash = hash_of(first, second, third);
   }
 
-  // The same near the end of a text, where 24 bytes may not be read.
+  // Like `set_probe`, near the end of a text where 24 bytes can't be read.
   static void set_probe_at_end(Probe& probe, const Byte* piece, std::size_t n_bytes) {
     Byte padded[kKeyBytes] = {};
     std::memcpy(padded, piece, n_bytes);
@@ -185,15 +185,15 @@ class PieceTable {
     return word;
   }
 
-  // Asks for the memory of all pieces' slots, then looks at them.
+  // Prefetches the slots of all pieces, then updates them.
   void add_batch(const Byte* begin, std::uint32_t start, const Byte* end, const std::uint32_t* ends,
                  std::size_t n_pieces, std::int64_t count) {
-    Slot* const slots = slots_.begin();  // neither moves here: room was made
+    Slot* const slots = slots_.begin();  // neither changes here, because room was reserved
     const std::size_t mask = slots_.size() - 1;
     Probe probes[kBatch];
     LongProbe longs[kBatch];
     std::size_t n_probes = 0, n_longs = 0;
-    const Byte* last = end - begin < kKeyBytes ? begin - 1 : end - kKeyBytes;  // from here 24 bytes may be loaded
+    const Byte* last = end - begin < kKeyBytes ? begin - 1 : end - kKeyBytes;  // up to here, 24 bytes can be loaded
     for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
       const Byte* piece = begin + start;
       const std::size_t n_bytes = ends[index] - start;
@@ -234,7 +234,7 @@ class PieceTable {
     }
   }
 
-  // The first slot that is empty or may hold the piece.
+  // The first slot that is empty or may contain the piece.
   std::size_t long_place(const LongProbe& probe) const {
     std::size_t at = probe.hash & (long_.size() - 1);
     while (long_[at].count && (long_[at].hash != probe.hash || long_[at].n_bytes != probe.n_bytes)) {
@@ -243,7 +243,7 @@ class PieceTable {
     return at;
   }
 
-  // From `probe.at` on; the table may have changed there since.
+  // Searches from `probe.at` on; that slot may have changed since.
   void add_long(const LongProbe& probe, std::int64_t count) {
     for (std::size_t at = probe.at;; at = (at + 1) & (long_.size() - 1)) {
       Long& piece = long_[at];
@@ -276,7 +276,7 @@ class PieceTable {
     grown.swap(entries);
   }
 
-  // Moves the entries to the front, and returns the end of them.
+  // Moves the entries to the front and returns their end.
   template <class Entry>
   static Entry* compact(HugeArray<Entry>& entries) {
     return std::remove_if(entries.begin(), entries.end(), [](const Entry& entry) { return entry.count == 0; });

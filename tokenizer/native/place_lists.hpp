@@ -1,5 +1,6 @@
-// Per pair of the queue the places (slots of Words) where its pair was seen, ascending. Lists are made by one step of
-// training for all its pairs, taken when the pair's turn comes, and lie in one array that is tidied now and then.
+// For each queued pair, the places (slots of Words) where it was seen, in ascending order. A training step creates the
+// lists of all its pairs; a list is removed when its pair is merged. All lists are in one array, which is compacted
+// when it is a quarter larger than it ever was after a compaction.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +16,9 @@ namespace webtext {
 
 class PlaceLists {
  public:
-  PlaceLists() { arena_.push_back(0); }  // so that no list begins at 0
+  PlaceLists() { arena_.push_back(0); }  // so that no list begins at position 0
 
-  // Begins lists for the pairs from `first` on, with room for n_places[i] places each; none where that is 0.
+  // Begins lists for the pairs from `first` on, with room for n_places[i] places each; no list if that is 0.
   void begin(std::uint32_t first, const std::vector<std::uint32_t>& n_places, const Words& words) {
     if (arena_.size() >= tidy_at_) tidy(words);
     first_ = first;
@@ -38,13 +39,13 @@ class PlaceLists {
     }
   }
 
-  // Adds the next place of an pair for which there is room. A single place is kept without a list.
+  // Adds the next place of a pair that has room. A single place is stored without a list.
   void add(std::uint32_t pair, std::uint32_t at) {
     std::uint32_t& next = next_[pair - first_];
     (next ? arena_[next++] : list_[pair]) = at;
   }
 
-  // Appends the places of a pair, which it has no more.
+  // Appends a pair's places to `places` and removes its list.
   void take(std::uint32_t pair, std::vector<std::uint32_t>& places) {
     const std::uint32_t list = std::exchange(list_[pair], 0);
     if (!(list & kInArena)) return places.push_back(list);
@@ -54,9 +55,10 @@ class PlaceLists {
 
  private:
   static constexpr std::uint32_t kInArena = 1u << 31;
-  static constexpr std::size_t kHead = 2;  // before the places: the pair, how many they are
+  static constexpr std::size_t kHead = 2;  // before the places: the pair, and their number
 
-  // Moves the lists that are not yet taken together, without the places where other pairs are by now.
+  // Compacts the remaining lists, without places that belong to other pairs by now. Compacting whenever the array had
+  // grown by a quarter since the last time was a third slower.
   void tidy(const Words& words) {
     std::size_t end = 1;
     for (std::size_t at = 1, after; at < arena_.size(); at = after) {
@@ -77,7 +79,7 @@ class PlaceLists {
   }
 
   Growing<std::uint32_t> arena_, list_;
-  std::vector<std::uint32_t> next_;  // by pair of this step: where its next place goes
+  std::vector<std::uint32_t> next_;  // by pair of this step: position for its next place
   std::uint32_t first_ = 0;
   std::size_t tidy_at_ = std::size_t{1} << 16;
 };

@@ -1,5 +1,5 @@
-// Memory for tokens whose number is not known yet: room for the most there can be, of which only what is written costs
-// anything; then a numpy array of what was needed. For the bindings only.
+// Memory for a number of tokens that isn't known yet: room for the maximum, of which only written pages cost anything,
+// and then a numpy array of the actual size. For the bindings only.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -28,12 +28,12 @@ class Room {
 
   Token* get() const { return tokens_; }
 
-  // The first n tokens; leaves nothing behind. A few are copied: numpy makes a small array faster than it takes one
-  // over.
+  // Returns the first n tokens as an array, and gives up the memory. A small array is copied, because numpy creates one
+  // faster than it wraps existing memory.
   nb::object to_array(std::size_t n) {
     if (n * sizeof(Token) <= kCopied) return copied(n);
     Token* kept = static_cast<Token*>(std::realloc(tokens_, n ? n * sizeof(Token) : 1));
-    if (kept) tokens_ = kept;  // else it stays as long as it was
+    if (kept) tokens_ = kept;  // else it keeps its size
     nb::capsule owner(tokens_, [](void* memory) noexcept { std::free(memory); });
     return nb::cast(nb::ndarray<nb::numpy, Token, nb::ndim<1>>(std::exchange(tokens_, nullptr), {n}, owner));
   }
@@ -42,7 +42,7 @@ class Room {
   static constexpr std::size_t kCopied = 1 << 16;  // bytes
 
   nb::object copied(std::size_t n) const {
-    static const Empty empty;  // numpy.empty and the dtype live as long as the process
+    static const Empty empty;  // numpy.empty and the dtype; never freed
     nb::object array = empty.function(n, empty.dtype);
     Py_buffer buffer;
     if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_WRITABLE)) throw nb::python_error();

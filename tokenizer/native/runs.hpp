@@ -1,5 +1,5 @@
-// What the patterns after GPT-2's share: runs of characters, blanks, contractions in any case. ASCII letters are read
-// eight at a time, so that the length of a word is no branch to mispredict.
+// Parts shared by the patterns other than GPT-2's: runs of characters, blanks, contractions in any case. ASCII letters
+// are read eight at a time, so that word lengths don't cause mispredicted branches.
 #pragma once
 
 #include <bit>
@@ -9,8 +9,8 @@
 
 namespace webtext {
 
-// Skips ASCII letters ('a' to 'z', and with `any_case` 'A' to 'Z'), eight bytes at a time. May stop early, at less than
-// eight bytes before `end`.
+// Skips ASCII letters ('a' to 'z', and with `any_case` 'A' to 'Z'), eight bytes at a time. May stop early if fewer than
+// eight bytes are left.
 template <bool any_case>
 inline const Byte* skip_ascii_letters(const Byte* at, const Byte* end) {
   if constexpr (std::endian::native == std::endian::little) {
@@ -39,7 +39,7 @@ inline const Byte* letters_end(const ClassTable& classes, const Byte* at, const 
   return at;
 }
 
-// The end of at most `max` numbers.
+// The end of a run of at most `max` numbers.
 inline const Byte* numbers_end(const ClassTable& classes, const Byte* at, const Byte* end, int max) {
   for (; max > 0 && at < end; --max) {
     const Character character = character_at(classes, at, end);
@@ -49,7 +49,7 @@ inline const Byte* numbers_end(const ClassTable& classes, const Byte* at, const 
   return at;
 }
 
-// The end of a run of characters that are no letter, number or white space; they may be marks.
+// The end of a run of characters other than letters, numbers and white space; they may be marks.
 inline const Byte* others_end(const ClassTable& classes, const Byte* at, const Byte* end) {
   while (at < end) {
     const Character character = character_at(classes, at, end);
@@ -59,9 +59,9 @@ inline const Byte* others_end(const ClassTable& classes, const Byte* at, const B
   return at;
 }
 
-// The end of the piece that starts at a white-space character which joins nothing after it:
-//   \s*[\r\n]+|\s+(?!\S)|\s+          white space up to the last line end, else all but the last character, which is
-//                                     left to what follows
+// The end of a piece of white space, which begins at `begin`:
+//   \s*[\r\n]+|\s+(?!\S)|\s+          up to the last line end, else all but the last character, which is left for the
+//                                     next piece
 //   \s++$|\s*[\r\n]|\s+(?!\S)|\s      the same, but white space at the end of the text is one piece (`joins_last`)
 template <bool joins_last>
 inline const Byte* blanks_end(const ClassTable& classes, const Byte* begin, const Byte* end) {
@@ -78,7 +78,7 @@ inline const Byte* blanks_end(const ClassTable& classes, const Byte* begin, cons
   return at == end || last == begin ? at : last;
 }
 
-// The length of (?i:'s|'t|'re|'ve|'m|'ll|'d) at `at`, 0 where there is none. U+017F, the long s, is an s here.
+// The length of (?i:'s|'t|'re|'ve|'m|'ll|'d) at `at`, or 0. U+017F, the long s, matches s.
 inline int contraction(const Byte* at, const Byte* end) {
   if (end - at < 2 || *at != '\'') return 0;
   const auto lower = [](Byte byte) { return byte | 0x20; };

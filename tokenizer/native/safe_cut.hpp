@@ -1,22 +1,22 @@
-// Where a long text may be cut into texts of their own: blocks of a file, or shares of threads.
+// Positions where a long text can be cut into independent texts: blocks of a file, or shares for threads.
 //
-// A place is safe where every pattern that has a scanner here ends a piece, and where the pieces on either side are the
-// same whether or not the other side is there:
+// A position is safe if every pattern with a scanner ends a piece there, and the pieces on each side don't depend on
+// the other side:
 //
-//   (1) between a letter or number and white space: no piece of any of these patterns goes on with white space after
-//       one, and none looks back;
-//   (2) after a "\n" that stands between a character that is no white space and a letter or number: "\n" is a piece, or
-//       ends the piece of the punctuation before it, and never begins a piece with a letter or number in it.
+//   (1) between a letter or number and white space: no piece of these patterns continues from one to the other, and
+//       none looks back;
+//   (2) after a "\n" between a character other than white space and a letter or number: the "\n" is a piece, or ends
+//       the piece of the punctuation before it, and never begins a piece with a letter or number in it.
 //
-// (2) is for scripts that put no blanks between words. White space other than ASCII's is not looked for.
+// (2) is for scripts that don't separate words by blanks. Only ASCII white space is searched for.
 #pragma once
 
 #include "characters.hpp"
 
 namespace webtext {
 
-// The character that ends at `at` (> begin). As UTF-8 can be read backwards, it is the one that reading from `begin`
-// finds there, also among invalid bytes.
+// The character that ends at `at` (> begin). Because UTF-8 can be read backwards, this is the character that reading
+// from `begin` finds there, even among invalid bytes.
 inline Character character_before(const ClassTable& classes, const Byte* begin, const Byte* at) {
   for (std::ptrdiff_t n_bytes = 1; n_bytes <= 4 && n_bytes <= at - begin; ++n_bytes) {
     const Byte first = at[-n_bytes];
@@ -28,10 +28,10 @@ inline Character character_before(const ClassTable& classes, const Byte* begin, 
   return {CharClass::kOther, 1};
 }
 
-// The first safe place at or after `at` in the text [begin, end), else `end`. Never `begin`.
+// The first safe position at or after `at` in the text [begin, end), else `end`. Never `begin`.
 inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end) {
   const auto is_word = [](CharClass kind) { return kind == CharClass::kLetter || kind == CharClass::kNumber; };
-  // Starts one byte early: a "\n" just before `at` may be what makes `at` safe.
+  // Starts one byte early: a "\n" just before `at` can make `at` safe.
   for (const Byte* blank = at > begin ? at - 1 : at; blank < end; ++blank) {
     if (*blank != ' ' && (*blank < '\t' || *blank > '\r')) continue;
     if (blank == begin) continue;
@@ -45,8 +45,8 @@ inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const 
   return end;
 }
 
-// The last safe place found by looking further and further back from the end, else `begin`: what a reader of a file
-// may hand on before it knows what follows.
+// A safe position near the end, searched for further and further back, else `begin`. A reader of a file can process the
+// text before it without knowing what follows.
 inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* end) {
   for (std::ptrdiff_t reach = 1 << 12;; reach *= 4) {
     const Byte* from = reach < end - begin ? end - reach : begin;
@@ -56,7 +56,7 @@ inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, c
   }
 }
 
-// `end`, or where the character begins of which the text has only the first bytes.
+// The start of an incomplete character at the end of the text, else `end`.
 inline const Byte* end_of_whole_characters(const Byte* begin, const Byte* end) {
   for (std::ptrdiff_t n_bytes = 1; n_bytes <= 3 && n_bytes <= end - begin; ++n_bytes) {
     const Byte first = end[-n_bytes];
@@ -68,8 +68,8 @@ inline const Byte* end_of_whole_characters(const Byte* begin, const Byte* end) {
   return end;
 }
 
-// The last safe place of [at, end) in the text [begin, end), else `begin`: what may be handed on of a text that goes on
-// after `end`, anywhere in a character, where no place before `at` is safe.
+// The last safe position of [at, end) in the text [begin, end), else `begin`. The text may continue after `end`, which
+// may be inside a character; positions before `at` are known not to be safe.
 inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end) {
   end = std::max(at, end_of_whole_characters(at, end));
   for (std::ptrdiff_t reach = 1 << 8;; reach *= 4) {

@@ -1,8 +1,8 @@
 //   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*
 //   |\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// This is Llama 3's; Qwen 2's has \p{N} instead of \p{N}{1,3}; cl100k as tiktoken has it ends with
-// \s++$|\s*[\r\n]|\s+(?!\S)|\s, so white space at the end of a text is one piece there, whatever its line ends.
+// This is Llama 3's pattern. Qwen 2's has \p{N} instead of \p{N}{1,3}. tiktoken's cl100k ends with
+// \s++$|\s*[\r\n]|\s+(?!\S)|\s, so that white space at the end of a text is one piece, even with line ends in it.
 #include "scan_cl100k.hpp"
 
 #include "runs.hpp"

@@ -1,4 +1,4 @@
-// The split of text into pieces by the pattern of OpenAI's cl100k_base and its kin, by hand.
+// Hand-written scanners for the pattern of OpenAI's cl100k_base and its variants.
 #pragma once
 
 #include "scanner.hpp"

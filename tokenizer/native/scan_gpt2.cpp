@@ -55,7 +55,8 @@ const Byte* Gpt2Pieces::run_end(const Byte* at, const Byte* end, CharClass kind)
   return at;
 }
 
-// The end of a run of at least two blanks whose second is at `last`: the run gives its last blank to what follows.
+// The end of a run of at least two blanks, the second of which is at `last`. The run's last blank belongs to the next
+// piece.
 const Byte* Gpt2Pieces::blank_end(const Byte* last, std::uint32_t n_bytes, const Byte* end) const {
   for (const Byte* after = last + n_bytes; after < end;) {
     const Character character = character_at(classes_, after, end);

@@ -1,19 +1,19 @@
-// GPT-2's split of text into pieces, by hand instead of by regular expression:
+// Hand-written scanners for GPT-2's pattern:
 //
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
-// Alternatives are tried in this order at each place; no piece crosses a character class, except over one leading
-// space. One scanner goes character by character; on x86-64 another looks at 64 bytes at once (scan_gpt2_blocks.hpp).
+// At each position the alternatives are tried in this order. No piece crosses a character class, except over one
+// leading space. One scanner reads single characters; on x86-64 another reads 64 bytes at once (scan_gpt2_blocks.hpp).
 #pragma once
 
 #include "scanner.hpp"
 
 namespace webtext {
 
-// Scanner::cut for the pattern "gpt2", as fast as this machine can.
+// Returns the fastest Scanner::cut for the pattern "gpt2" on this machine.
 Scanner::Cut gpt2_cut();
 
-// One piece after the other.
+// Finds pieces one by one.
 class Gpt2Pieces {
  public:
   explicit Gpt2Pieces(const ClassTable& classes) : classes_(classes) {}
@@ -21,7 +21,7 @@ class Gpt2Pieces {
   // One past the last byte of the piece that starts at `begin` (< end).
   const Byte* operator()(const Byte* begin, const Byte* end) const;
 
-  // The bytes of the contraction that the apostrophe at `begin` starts: 2, 3, or 0 where there is none.
+  // The length of the contraction that the apostrophe at `begin` starts: 2 or 3, or 0 if it starts none.
   static int contraction(const Byte* begin, const Byte* end);
 
  private:
@@ -31,30 +31,30 @@ class Gpt2Pieces {
   const ClassTable& classes_;
 };
 
-// The instruction sets that the block scanner is compiled for. Each lies in a file of its own, compiled with its flags.
+// The block scanner for each instruction set, in separate files that are compiled with its flags.
 std::size_t cut_gpt2_avx512(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends,
                             std::size_t max);
 std::size_t cut_gpt2_avx2(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
 
-// What the block scanner leaves to code without special flags.
+// Functions of the block scanner that are compiled without special flags.
 
-// Classes of the bytes of one block that are part of characters beyond ASCII, bit i for byte i.
+// Classes of the bytes of a block that belong to non-ASCII characters, bit i for byte i.
 struct HighBytes {
   std::uint64_t letter = 0, number = 0, space = 0;
   std::uint64_t space_ends_2 = 0, space_ends_3 = 0;  // last bytes of white space of two and of three bytes
-  std::uint32_t n_over = 0;                          // bytes of the last character that lie in the next block
+  std::uint32_t n_over = 0;                          // bytes of the last character that are in the next block
   CharClass over = CharClass::kOther;                // its class
 };
 
-// `high` tells the bytes >= 0x80 of the block at `block`, of which the first n_skipped belong to the block before.
+// `high` marks the bytes >= 0x80 of the block; its first n_skipped bytes belong to a character of the previous block.
 HighBytes classify_high(const ClassTable& classes, const Byte* block, const Byte* end, std::uint64_t high,
                         std::uint32_t n_skipped);
 
-// Whether white space is at `at` (< end).
+// Whether the character at `at` (< end) is white space.
 bool space_at(const ClassTable& classes, const Byte* at, const Byte* end);
 
-// Cuts piece by piece from begin + first, where a piece begins, until one ends at begin + beyond or later, or the text
-// ends, or `max` ends are written; returns how many were.
+// Cuts piece by piece from begin + first, where a piece begins. Stops when a piece ends at begin + beyond or later, at
+// the end of the text, or after `max` ends. Returns the number of ends written.
 std::size_t cut_gpt2_across(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t first,
                             std::uint32_t beyond, std::uint32_t* ends, std::size_t max);
 

@@ -24,7 +24,7 @@ struct Avx2 {
   static std::size_t write_ends(std::uint64_t bits, std::uint32_t base, std::uint32_t* ends) {
     const auto n_ends = static_cast<std::size_t>(__builtin_popcountll(bits));
     for (std::size_t written = 0; written < n_ends;
-         written += 8) {  // eight at once: how many there are is seldom guessed
+         written += 8) {  // eight at once: the number is rarely predicted right
       for (std::size_t index = 0; index < 8; ++index, bits &= bits - 1) {
         ends[written + index] = base + static_cast<std::uint32_t>(_tzcnt_u64(bits));
       }

@@ -1,14 +1,15 @@
-// GPT-2's split 64 bytes at a time: a bit per byte for each class, and where pieces begin by shifts of those bits
-// (after simdjson, Langdale and Lemire 2019, arXiv:1902.08318). Included by one file per instruction set; everything is
-// local to it, so that no code with special instructions is shared with the rest of the program.
+// GPT-2's pattern, 64 bytes at a time: each class is a bit mask with one bit per byte, and shifts of these masks find
+// the starts of pieces (after simdjson, Langdale and Lemire 2019, arXiv:1902.08318). Included by one file per
+// instruction set. Everything here is local to that file, so that no code with special instructions is shared with the
+// rest of the program.
 //
-// A byte begins a piece
-//   - when it is no white space, its class is not that of the byte before, and the byte before is no ' ';
-//   - when it is white space and the byte before is not;
-//   - when it is the last white space before something else: a run gives its last one away;
-//   - after a contraction, whose own letters begin none.
-// Bytes of one character have its class, so only its first can begin a piece. White space of several bytes moves the
-// third rule to its first byte.
+// A byte begins a piece if one of these is true:
+//   - it isn't white space, its class differs from the previous byte's, and the previous byte isn't ' ';
+//   - it is white space and the previous byte isn't;
+//   - it is the last white space before something else, because a run leaves its last one to the next piece;
+//   - it follows a contraction. The letters of a contraction don't begin a piece.
+// All bytes of a character have its class, so only the first can begin a piece. For white space of several bytes, the
+// third rule applies to its first byte.
 #pragma once
 
 #include <cstring>
@@ -20,27 +21,27 @@ namespace {
 
 constexpr std::uint32_t kBlock = 64;
 
-// Classes of the ASCII bytes of a block, bit i for byte i; `high` are the bytes that are none.
+// Classes of the ASCII bytes of a block, bit i for byte i; `high` are the non-ASCII bytes.
 struct BlockClasses {
   std::uint64_t letter, number, space, blank, apostrophe, high;
 };
 
-// What a block must know of the bytes before it.
+// The state that a block needs from the previous one. The first five are the class of its last byte.
 struct Before {
   bool letter = false, number = false, other = false, space = false, blank = false;
-  std::uint32_t n_over = 0;             // bytes at its start that end a character of the block before
-  CharClass over = CharClass::kOther;   // and the class of that
-  std::uint64_t joined = 0, begun = 0;  // bytes after an apostrophe: those that begin no piece, those that do
+  std::uint32_t n_over = 0;             // bytes at the block's start that belong to the previous block's last character
+  CharClass over = CharClass::kOther;   // and that character's class
+  std::uint64_t joined = 0, begun = 0;  // bytes after an apostrophe: those that don't begin a piece, those that do
 };
 
-// `Simd::classify(bytes)` gives BlockClasses of 64 bytes; `Simd::write_ends(bits, base, ends)` writes base + i for
-// every bit i, in ascending order, perhaps with rubbish behind it (room for 64), and returns how many there are.
+// `Simd::classify(bytes)` returns the BlockClasses of 64 bytes. `Simd::write_ends(bits, base, ends)` writes base + i
+// for every bit i in ascending order, possibly followed by garbage (it needs room for 64), and returns their number.
 template <class Simd>
 std::size_t cut_by_blocks(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t* ends,
                           std::size_t max) {
   const auto n_bytes = static_cast<std::size_t>(end - begin);
   std::size_t n_ends = 0;
-  std::size_t at = 0, fresh = 0;  // this block; the one that nothing is known of what is before
+  std::size_t at = 0, fresh = 0;  // this block; a block before which nothing is known
   Before before;
   while (at < n_bytes) {
     if (max - n_ends <= kBlock || at + kBlock > static_cast<std::size_t>(kFarthestEnd)) {
@@ -72,12 +73,12 @@ std::size_t cut_by_blocks(const ClassTable& classes, const Byte* begin, const By
       n_over = high.n_over;
       over = high.over;
       if (over == CharClass::kSpace &&
-          n_over) {  // white space across the block's edge: go on behind it, piece by piece
+          n_over) {  // white space across the block's edge: cut single pieces until after it
         const std::uint32_t last = n_ends ? ends[n_ends - 1] : 0;
         const std::size_t n_more = cut_gpt2_across(classes, begin, end, last, static_cast<std::uint32_t>(at + kBlock),
                                                    ends + n_ends, max - n_ends);
         n_ends += n_more;
-        if (n_more == 0) return n_ends;  // the next piece is farther than an end can tell
+        if (n_more == 0) return n_ends;  // the next piece ends beyond kFarthestEnd
         at = fresh = ends[n_ends - 1];
         before = Before{};
         if (at == n_bytes) return n_ends;
@@ -90,7 +91,7 @@ std::size_t cut_by_blocks(const ClassTable& classes, const Byte* begin, const By
                                (other & shifted(other, before.other));
     std::uint64_t starts = valid & ~space & ~same & ~shifted(ascii.blank, before.blank);
     starts |= space & ~shifted(space, before.space);
-    // A run of white space that the text ends keeps its last one.
+    // A run of white space at the end of the text keeps its last character.
     const bool space_follows = left <= kBlock || (space >> 63 && space_at(classes, block + kBlock, end));
     std::uint64_t last = space & ~(space >> 1 | static_cast<std::uint64_t>(space_follows) << 63);
     if (left < kBlock) last &= valid >> 1;
@@ -116,7 +117,7 @@ std::size_t cut_by_blocks(const ClassTable& classes, const Byte* begin, const By
       }
     }
     starts = ((starts & ~before.joined) | before.begun) & valid;
-    if (at == fresh) starts &= ~std::uint64_t{1};  // this end is known already, or none
+    if (at == fresh) starts &= ~std::uint64_t{1};  // already written, or the start of the text
     n_ends += Simd::write_ends(starts, static_cast<std::uint32_t>(at), ends + n_ends);
     before = {letter >> 63 != 0,
               number >> 63 != 0,

@@ -2,8 +2,8 @@
 //   |[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?
 //   |\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// A word is upper case, then lower case. Letters without case and marks are both; a mark is also one of the characters
-// that may come before a word, which is tried first.
+// A word is upper case followed by lower case. Letters without case and marks count as both. A mark can also be the
+// optional character before a word, which is tried first.
 #include "scan_o200k.hpp"
 
 #include "runs.hpp"
@@ -25,7 +25,7 @@ class O200kPieces {
     const bool is_line_end = *begin == '\n' || *begin == '\r';
     if (!is_line_end) {
       const Word word = word_end(next, end);
-      // Upper case alone is the second alternative: before it the first is tried with the mark as the word.
+      // Upper case only is the second alternative; before it, the first is tried with the mark as the word.
       if (first == CasedClass::kMark && (word.at == next || word.is_upper)) return with_contraction(next, end);
       if (word.at > next) return with_contraction(word.at, end);
       if (*begin == ' ') {
@@ -39,8 +39,8 @@ class O200kPieces {
 
  private:
   struct Word {
-    const Byte* at;  // its end; where it was looked for if there is none
-    bool is_upper;   // upper case alone, no letter without case and no mark
+    const Byte* at;  // its end; the start of the search if there is no word
+    bool is_upper;   // upper case only: no letter without case and no mark
   };
 
   static bool is_letter(CasedClass cased) {
@@ -52,7 +52,7 @@ class O200kPieces {
 
   // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+, else [\p{Lu}\p{Lt}]*
   Word word_end(const Byte* at, const Byte* end) const {
-    const Byte* after_both = nullptr;  // the last character that can be lower case, where no lower case follows
+    const Byte* after_both = nullptr;  // end of the last character that counts as both cases
     while (at < end) {
       const CodePoint point = code_at(at, end);
       const CasedClass cased = classes_.cased(point.code);

@@ -1,4 +1,4 @@
-// The split of text into pieces by the pattern of OpenAI's o200k_base, by hand.
+// Hand-written scanner for the pattern of OpenAI's o200k_base.
 #pragma once
 
 #include "scanner.hpp"

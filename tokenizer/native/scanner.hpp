@@ -1,5 +1,4 @@
-// How text is cut into pieces before any merge: a pattern, told by name, over the character classes of one Unicode
-// version.
+// Cutting text into pieces before any merge, by a named pattern and the character classes of one Unicode version.
 #pragma once
 
 #include <stdexcept>
@@ -11,13 +10,13 @@ namespace webtext {
 
 class Scanner {
  public:
-  // The scanner of a pattern ("gpt2") by the tables of a Unicode version ("16.0.0"); throws std::invalid_argument where
-  // there is none by hand, or no such table.
+  // The scanner of a pattern ("gpt2") with the tables of a Unicode version ("16.0.0"). Throws std::invalid_argument if
+  // there is no such scanner or table.
   Scanner(std::string_view pattern, std::string_view unicode_version);
 
-  // Cuts the text [begin, end), whose first byte begins a piece: writes where pieces end, as distances from `begin`,
-  // until the text ends or `max` of them are written, and returns how many. What comes after the last end can be cut by
-  // another call, since no piece depends on what stands before it. Throws std::length_error for a piece of 4 GiB.
+  // Cuts the text [begin, end), whose first byte begins a piece: writes the ends of pieces, relative to `begin`, until
+  // the text ends or `max` are written, and returns their number. The text after the last end can be cut by another
+  // call, because no piece depends on what precedes it. Throws std::length_error for a piece of 4 GiB or more.
   std::size_t cut(const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max) const {
     return cut_(classes_, begin, end, ends, max);
   }
@@ -48,7 +47,7 @@ class Scanner {
 
 inline constexpr std::ptrdiff_t kFarthestEnd = ~std::uint32_t{0};
 
-// One piece after the other: `piece_end(classes, begin, end)` is one past the last byte of the piece at `begin`.
+// Cuts piece by piece: `piece_end(begin, end)` returns one past the last byte of the piece at `begin`.
 template <class PieceEnd>
 std::size_t cut_by_pieces(const PieceEnd& piece_end, const Byte* begin, const Byte* end, std::uint32_t* ends,
                           std::size_t max) {

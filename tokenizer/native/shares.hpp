@@ -1,4 +1,4 @@
-// How long texts are shared out.
+// Dividing long texts into shares.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace webtext {
 
 inline constexpr std::ptrdiff_t kJobBytes = 1 << 18;
 
-// Where a share of a text ends: the whole of it, or about kJobBytes, cut where the pattern cuts.
+// The end of the first share: the complete text, or about kJobBytes of it, cut where every pattern cuts.
 inline const Byte* share_end(const Scanner& scanner, const Byte* begin, const Byte* end) {
   if (end - begin <= 2 * kJobBytes) return end;
   return safe_cut(scanner.classes(), begin, begin + kJobBytes, end);

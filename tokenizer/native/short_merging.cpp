@@ -31,7 +31,7 @@ bool NarrowRules::assign(const MergeRules& rules, const std::array<std::uint32_t
     is_dense_ = is_dense_ && static_cast<std::uint16_t>(rule.rank + first_token_) == rule.token;
   });
   if (!fits) return false;
-  while (std::size_t{4} << (32 - shift_) < 5 * ranked_pairs.size()) --shift_;  // a fifth stays free at least
+  while (std::size_t{4} << (32 - shift_) < 5 * ranked_pairs.size()) --shift_;  // at least a fifth stays free
   while (!displace(ranked_pairs)) {
     if (--shift_ < 8) return false;
   }
@@ -45,7 +45,7 @@ bool NarrowRules::assign(const MergeRules& rules, const std::array<std::uint32_t
   return true;
 }
 
-// Gives every bucket, the fullest first, a seed with which its pairs fall on free slots.
+// Finds a seed for every bucket, fullest first, with which all its pairs get free slots.
 bool NarrowRules::displace(const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranked_pairs) {
   const std::size_t n_slots = std::size_t{1} << (32 - shift_), n_buckets = n_slots / 4;
   slots_.assign(n_slots, {});

@@ -8,9 +8,9 @@
 namespace webtext {
 namespace {
 
-// One piece of at most 8 * Vectors bytes while it is merged. Tokens stay at the place of their first byte; `alive` has
-// a bit for each that is left. A rank is that of the token there and the next one. There is hardly a branch: a wrong
-// guess costs more than all that a step does.
+// The state of one piece of at most 8 * Vectors bytes during merging. A token stays at the position of its first byte;
+// `alive_` has a bit for each remaining token. ranks_[i] is the rank of the token at i and the next one. There are
+// hardly any branches, because a misprediction costs more than all other work of a step.
 template <int Vectors>
 class Lane {
  public:
@@ -31,7 +31,7 @@ class Lane {
     for (std::size_t at = 0; at < kPlaces; ++at) tokens_[at] = rules.byte_token(bytes[at]);
     ranks_[kPlaces - 1] = NarrowRules::kNever;
     for (std::size_t at = 0; at + 1 < kPlaces; ++at) ranks_[at] = rules.byte_rank(bytes[at], bytes[at + 1]);
-    // Behind the last pair nothing merges.
+    // After the last pair nothing merges.
     const __m128i last = _mm_set1_epi16(static_cast<short>(n_bytes - 1));
     for (int index = 0; index < Vectors; ++index) {
       const __m128i places =
@@ -41,13 +41,13 @@ class Lane {
     }
     alive_ = ~std::uint64_t{0} >> (64 - n_bytes);
     highest_ = 0;
-    // Answers that change nothing, for a first step without a question.
+    // Initial slots for the first `take_answers`, which then changes nothing.
     at_ = left_ = right_ = kPlaces - 1;
     no_left_ = no_right_ = NarrowRules::kNever;
     left_slot_ = right_slot_ = rules.slot_of(0, 0);
   }
 
-  // The ranks that the last step called for.
+  // Stores the ranks that the last step prefetched.
   void take_answers() {
     const std::uint32_t right = NarrowRules::rank_at(right_slot_, tokens_[at_], tokens_[right_]);
     const std::uint32_t left = NarrowRules::rank_at(left_slot_, tokens_[left_], tokens_[at_]);
@@ -55,7 +55,7 @@ class Lane {
     ranks_[left_] = static_cast<std::uint16_t>(left | no_left_);
   }
 
-  // Merges the pair of lowest rank and calls for the rules of its two neighbours; false when there is none.
+  // Merges the pair of lowest rank and prefetches the rules of its two neighbours; returns false if no pair is left.
   bool step(const NarrowRules& rules) {
     __m128i low = _mm_min_epu16(load(0), load(1));
     for (int index = 2; index < Vectors; ++index) low = _mm_min_epu16(low, load(index));
@@ -76,7 +76,7 @@ class Lane {
     alive_ &= rest | ~behind;
     tokens_[at_] = rules.token(static_cast<std::uint16_t>(lowest));
     ranks_[gone] = NarrowRules::kNever;
-    // A neighbour that is not there gives no rank, at any place where there is none.
+    // For a missing neighbour, kNever is written to a position that has no rank anyway.
     right_ = static_cast<std::uint32_t>(_tzcnt_u64(rest | std::uint64_t{1} << 63)) % kPlaces;
     left_ = static_cast<std::uint32_t>(before ? 63 - _lzcnt_u64(before) : gone);
     no_right_ = 0 - static_cast<std::uint32_t>(rest == 0);
@@ -110,11 +110,11 @@ class Lane {
   std::uint64_t alive_;
   ShortPiece* piece_;
   std::uint32_t at_, left_, right_, highest_;
-  std::uint32_t no_left_, no_right_;  // kNever where there is no such neighbour, else 0
+  std::uint32_t no_left_, no_right_;  // kNever if the neighbour is missing, else 0
   const NarrowRules::Slot *left_slot_, *right_slot_;
 };
 
-// Some pieces at once, a step of each in turn, so that the memory answers one while the others go on.
+// Merges several pieces at once, a step of each in turn, so that memory accesses overlap with work on other pieces.
 template <int Vectors>
 void merge(const NarrowRules& rules, ShortPiece* const* pieces, std::size_t n) {
   constexpr std::size_t kLanes = 8;
@@ -126,7 +126,7 @@ void merge(const NarrowRules& rules, ShortPiece* const* pieces, std::size_t n) {
     active[n_active]->start(rules, pieces[next++]);
   }
   while (n_active > 0) {
-    // Apart from the steps, so that what they write has reached the cache when it is read as a vector.
+    // Separate from the steps, so that written ranks have reached the cache when they are read as vectors.
     for (std::size_t index = 0; index < n_active; ++index) active[index]->take_answers();
     for (std::size_t index = 0; index < n_active;) {
       Lane<Vectors>& lane = *active[index];
@@ -147,7 +147,7 @@ void merge(const NarrowRules& rules, ShortPiece* const* pieces, std::size_t n) {
 
 }  // namespace
 
-// By length, so that all lanes do the same.
+// Sorts pieces by length, so that all lanes take the same number of vectors.
 void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t n) {
   constexpr std::size_t kAtOnce = 64;
   for (std::size_t first = 0; first < n; first += kAtOnce) {

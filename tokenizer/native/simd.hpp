@@ -1,5 +1,4 @@
-// Which vector instructions this machine has and the user allows: WEBTEXT_SIMD=avx2 or =scalar switches the better ones
-// off.
+// The vector instructions that this machine has and the user allows: WEBTEXT_SIMD=avx2 or =scalar disables better ones.
 #pragma once
 
 #include <cstdlib>

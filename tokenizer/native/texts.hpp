@@ -1,4 +1,4 @@
-// Python texts as the C++ cores see them; for the bindings only.
+// Views of Python texts for the C++ cores; for the bindings only.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Work shared out over threads that live for one call only, so that there is nothing for a fork to inherit.
+// Runs work in threads that live for one call only, so that a fork has nothing to inherit.
 #pragma once
 
 #include <exception>
@@ -9,8 +9,8 @@
 
 namespace webtext {
 
-// Calls work(0) ... work(n - 1), each on its own thread, the first on this one; where no more threads are to be had
-// this one does the rest. The first exception is thrown again when all have ended.
+// Calls work(0) ... work(n - 1), each on its own thread, the first on the calling thread. If no more threads can be
+// started, the calling thread does the rest. After all have ended, the first exception is rethrown.
 template <class Work>
 void in_threads(std::size_t n, const Work& work) {
   std::exception_ptr first;

@@ -1,4 +1,4 @@
-// A vector as a numpy array that owns it; for the bindings only.
+// Converts a vector to a numpy array that owns it; for the bindings only.
 #pragma once
 
 #include <nanobind/nanobind.h>

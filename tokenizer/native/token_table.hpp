@@ -1,4 +1,4 @@
-// The tokens of a vocabulary that is being learned: their bytes, and the token with given bytes.
+// The tokens of a vocabulary during training: bytes by token, and token by bytes.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class TokenTable {
     return static_cast<std::uint32_t>(starts_[token + 1] - starts_[token]);
   }
 
-  // Appends a token; one without bytes is an id that text never gives.
+  // Appends a token; one without bytes is an id that text never produces.
   void add(std::string_view bytes) {
     append(bytes.data(), bytes.size());
     if (!bytes.empty()) note(size() - 1);
   }
 
-  // Adds the token of two others' bytes; nothing where those bytes are a token already.
+  // Adds a token with the joined bytes of two others; adds and returns nothing if these bytes are a token already.
   std::optional<std::uint32_t> join(std::uint32_t left, std::uint32_t right) {
     const std::size_t n_left = n_bytes(left), n_right = n_bytes(right), end = bytes_.size();
     bytes_.resize(end + n_left + n_right);
@@ -64,7 +64,7 @@ class TokenTable {
     slots_[find(token)] = token;
   }
 
-  // The slot of the token with the same bytes, or the free one for it.
+  // The slot of the token with the same bytes, or a free slot for it.
   std::size_t find(std::uint32_t token) const {
     const std::size_t size = n_bytes(token);
     const std::uint8_t* bytes = &bytes_[starts_[token]];

@@ -18,27 +18,27 @@ struct TrainedMerge {
 };
 
 struct Goal {
-  std::size_t n_tokens;            // no more merges when there are so many tokens, bytes and ids without bytes included
-  std::int64_t min_frequency = 1;  // nor when no pair occurs so often
+  std::size_t n_tokens;            // training ends at this number of tokens, including bytes and ids without bytes,
+  std::int64_t min_frequency = 1;  // or when no pair occurs this often
   std::size_t max_token_length = std::numeric_limits<std::size_t>::max();  // HF's rule: see `train_merges`
 };
 
 // Appends the tokens of a piece.
 using EncodePiece = std::function<void(const Byte* bytes, std::size_t n_bytes, std::vector<std::uint32_t>& tokens)>;
 
-// Gets the number of merges so far, every ten milliseconds or so, while pieces are read as well; ends training by
-// throwing.
+// Called about every ten milliseconds with the number of merges so far, also while pieces are read. An exception ends
+// training.
 using Progress = std::function<void(std::size_t n_merges)>;
 
-// GPT-2's 256 bytes, which training starts from when there is no vocabulary to extend.
+// GPT-2's 256 bytes: the initial tokens if there is no vocabulary to extend.
 TokenTable byte_tokens();
 EncodePiece encode_bytes();
 
-// The merges in order, learned from pieces that `encode` gives as tokens of `tokens`; new tokens follow those.
-// The most frequent pair is merged next; among equals the one with the smallest (left, right). Two tokens merge when
-// both are bytes or their bytes together are fewer than `max_token_length`. Every merge gives a new token: two whose
-// bytes together are a token already stay apart, which cannot happen to a vocabulary that was learned so from the
-// start. Throws std::length_error for 2 GiB of distinct pieces, or 2^31 places of pairs.
+// Returns the merges in order. `encode` converts pieces to ids of `tokens`; new tokens follow those. The most frequent
+// pair is merged next; on ties, the one with the smallest (left, right). Two tokens may merge if both are bytes or if
+// they have fewer than `max_token_length` bytes together. Every merge creates a new token: two tokens whose joined
+// bytes are a token already don't merge, which happens only with a `tokens` that wasn't learned this way. Throws
+// std::length_error for 2 GiB of distinct pieces, or 2^31 places of pairs.
 std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
                                        const Goal& goal, const Progress& progress);
 

@@ -119,7 +119,7 @@ struct Difference {
   std::uint32_t first, run;
 };
 
-// What Unicode 14.0.0 has otherwise than 15.0.0.
+// Differences of Unicode 14.0.0 from 15.0.0.
 inline constexpr Difference kDifferences14_0_0[] = {
     {3315, 16}, {3790, 16}, {69373, 48}, {70207, 48}, {72448, 160}, {73472, 272}, {73490, 656}, {73534, 448},
     {78895, 16}, {78912, 352}, {110898, 16}, {110933, 16}, {119488, 320}, {122661, 96}, {122928, 992}, {123023, 16},
@@ -128,12 +128,12 @@ inline constexpr Difference kDifferences14_0_0[] = {
     {201552, 67072},
 };
 
-// What Unicode 15.0.0 has otherwise than 15.1.0.
+// Differences of Unicode 15.0.0 from 15.1.0.
 inline constexpr Difference kDifferences15_0_0[] = {
     {12284, 64}, {12783, 16}, {191472, 9952},
 };
 
-// What Unicode 15.1.0 has otherwise than 16.0.0.
+// Differences of Unicode 15.1.0 from 16.0.0.
 inline constexpr Difference kDifferences15_1_0[] = {
     {2199, 16}, {6990, 32}, {7039, 16}, {7305, 32}, {9255, 48}, {12772, 32}, {42955, 48}, {42970, 48}, {67008, 832},
     {68928, 608}, {68969, 464}, {69006, 32}, {69314, 48}, {69372, 16}, {70528, 160}, {70539, 16}, {70542, 16},
@@ -143,7 +143,7 @@ inline constexpr Difference kDifferences15_1_0[] = {
     {129679, 16}, {129726, 16}, {129734, 16}, {129756, 16}, {129759, 16}, {129769, 16}, {129995, 592},
 };
 
-// What Unicode 17.0.0 has otherwise than 16.0.0.
+// Differences of Unicode 17.0.0 from 16.0.0.
 inline constexpr Difference kDifferences17_0_0[] = {
     {661, 21}, {2191, 21}, {3164, 21}, {3292, 21}, {6863, 246}, {6880, 198}, {8385, 26}, {11158, 26}, {42958, 44},
     {42962, 17}, {42964, 17}, {42993, 20}, {64451, 266}, {64912, 42}, {64968, 122}, {67904, 421}, {69317, 20},
