@@ -1,7 +1,7 @@
-"""The checksums of a token file's blocks, compared when a block is first read: opening costs the same for any size.
+"""Checksums of a token file's blocks. Each is compared when its block is first read, so opening takes constant time.
 
-Then its ids are looked at too: one past the vocabulary is named here, and not by whatever a model makes of it.
-A run that reads a block again takes it as whole: the next process compares it anew, `verify` always does.
+At the same time the block's ids are compared with the vocabulary, so that a wrong id is reported here instead of
+failing inside a model. A process checks each block once; the next process checks it again, and `verify` always does.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from webtext.base.errors import ShardCorrupt
 from webtext.shards.format import HEADER_BYTES, ShardHeader, corrupt
 
-MEND = "copy the file from where it is whole, or pack the corpus again; then the same command goes on"
+MEND = "restore the file from an intact copy, or pack the corpus again; then rerun the same command to resume"
 
 
 class BlockChecks:
-    """Which blocks of one file were found whole. Threads may ask at once: at worst a block is compared twice.
+    """Keeps track of which blocks of one file were checked. Thread-safe: at worst a block is compared twice.
 
-    `data` is the whole file, `written` its table of checksums.
+    `data` is the entire file (u8), `written` its table of checksums (u32, one per block).
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class BlockChecks:
         self._unchecked = np.ones(header.n_blocks, np.bool_)
 
     def check(self, start: int, stop: int) -> None:
-        """Compare the blocks that bytes start … stop-1 lie in, where nobody did; ShardCorrupt names the first altered one."""
+        """Check the unchecked blocks of bytes start … stop-1; raise ShardCorrupt for the first altered one."""
         if not self.n_unchecked or stop <= start:
             return
         size = self._header.block_bytes
@@ -46,7 +46,7 @@ class BlockChecks:
         self.n_unchecked = int(np.count_nonzero(self._unchecked))
 
     def are_due(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Of each range of bytes starts[i] … stops[i]-1: whether a block of it has yet to be compared."""
+        """Return for each i whether bytes starts[i] … stops[i]-1 overlap an unchecked block."""
         size = self._header.block_bytes
         before = np.concatenate([[0], np.cumsum(self._unchecked)])
         first, last = (starts - HEADER_BYTES) // size, (stops - 1 - HEADER_BYTES) // size
@@ -54,11 +54,11 @@ class BlockChecks:
 
 
 def compare_table(location: str, header: ShardHeader, table: bytes) -> None:
-    """ShardCorrupt unless the checksums of a file's blocks are those that its header names."""
+    """Raise ShardCorrupt unless a file's table of checksums has the SHA-256 in the file's header."""
     found = hashlib.sha256(table).hexdigest()
     if found != header.checksums_hash:
         raise ShardCorrupt(
-            f"'{location}': SHA-256 of its checksums is {found[:12]}…",
+            f"'{location}': the SHA-256 of its checksums is {found[:12]}…",
             f"the file was altered: its header says {header.checksums_hash[:12]}…",
             MEND,
         )
@@ -67,7 +67,7 @@ def compare_table(location: str, header: ShardHeader, table: bytes) -> None:
 def compare_block(
     location: str, header: ShardHeader, block: int, data: Any, written: npt.NDArray[np.uint32], fault: str = ""
 ) -> None:
-    """ShardCorrupt unless `data`, the bytes of a file's block, has the checksum that was `written` and ids of the vocabulary."""
+    """Raise ShardCorrupt unless `data`, the bytes of a block, matches the `written` checksum and has only valid ids."""
     found = zlib.crc32(data)
     if found != written[block]:
         at = HEADER_BYTES + block * header.block_bytes
@@ -81,7 +81,7 @@ def compare_block(
 
 
 def _compare_ids(location: str, header: ShardHeader, start: int, data: Any) -> None:
-    """The ids among the bytes from `start` on, counted from the first token's."""
+    """Raise ShardCorrupt for an invalid id in `data`, which begins `start` bytes after the first token."""
     size = header.dtype.itemsize
     first = -(-start // size)
     n = min((start + len(data)) // size, header.n_tokens) - first

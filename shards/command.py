@@ -1,4 +1,4 @@
-"""`webtext shards`: pack a corpus into token shards, and look into them."""
+"""`webtext shards`: pack a corpus into token shards, inspect and convert them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPLIT = click.option("--split", type=click.Choice(["train", "validation"]), def
 
 @click.group(name="shards", no_args_is_help=True)
 def group() -> None:
-    """Pack a corpus into token shards; look into them."""
+    """Pack a corpus into token shards; inspect and convert them."""
 
 
 PACK_EXAMPLES = """\b
@@ -28,10 +28,8 @@ Writes: DIR, a part set of tokens: .tok files, and a row for every document
 
 @verb(group, "pack", settings=PackSettings, section="shards", epilog=PACK_EXAMPLES)
 @click.argument("documents", metavar="DOCUMENTS")
-@click.option(
-    "--tokenizer", required=True, metavar="FILE", help="The tokenizer: tokenizer.json, or another known form."
-)
-@click.option("--out", metavar="DIR", help="Folder of the token set.")
+@click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer: tokenizer.json, or another known format.")
+@click.option("--out", metavar="DIR", help="Folder for the token set.")
 def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: str | None) -> None:
     """Write documents as token shards.
 
@@ -53,7 +51,7 @@ Examples:
   webtext shards info build/tokens
 
 \b
-Reads:  a part set of tokens: headers only
+Reads:  a part set of tokens: manifests only
 Writes: nothing
 """
 
@@ -61,7 +59,7 @@ Writes: nothing
 @verb(group, "info", epilog=INFO_EXAMPLES)
 @click.argument("folder", metavar="DIR")
 def info(run: Run, folder: str) -> None:
-    """Say what a token set holds, by its headers, and whether its corpus has changed since."""
+    """Print what a token set contains, and whether its corpus has changed since it was packed."""
     from webtext.shards.info import describe, describe_text
 
     found = describe(folder)
@@ -81,16 +79,16 @@ Writes: nothing
 @verb(group, "verify", epilog=VERIFY_EXAMPLES)
 @click.argument("folder", metavar="DIR")
 def verify(run: Run, folder: str) -> None:
-    """Read every byte of a token set.
+    """Check every byte of a token set.
 
-    Checks checksums, ids below the vocabulary, counts, the document index, and the hashes of the manifest.
+    Checks the checksums, the ids, the counts, the document index, and the hashes in the manifest.
     """
     from webtext.shards.info import verify_set
 
     found = verify_set(folder)
     n_tokens = sum(split["tokens"] for split in found["splits"].values())
     n_shards = sum(split["shards"] for split in found["splits"].values())
-    text = f"{folder} is whole: {n_tokens:,} tokens, {n_shards:,} token files"
+    text = f"{folder} is intact: {n_tokens:,} tokens, {n_shards:,} token files"
     run.console.result(found | {"verified": True}, "\n".join([text, *found["stale"]]))
 
 
@@ -107,16 +105,16 @@ Writes: nothing
 
 @verb(group, "sample", epilog=SAMPLE_EXAMPLES)
 @click.argument("folder", metavar="DIR")
-@click.option("--tokenizer", required=True, metavar="FILE", help="The tokenizer that packed DIR.")
+@click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer that DIR was packed with.")
 @_SPLIT
 @click.option("-n", "n", type=click.IntRange(1), default=1, show_default=True, help="Number of windows.")
-@click.option("--context", type=click.IntRange(1), default=256, show_default=True, help="Tokens of a window.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Show what training with this seed sees first.")
-@click.option("--at", metavar="SHARD:OFFSET", help="Show this place instead, e.g. train-00000.tok:4096.")
+@click.option("--context", type=click.IntRange(1), default=256, show_default=True, help="Tokens per window.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training order to show.")
+@click.option("--at", metavar="SHARD:OFFSET", help="Position to show instead, e.g. train-00000.tok:4096.")
 def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: int, seed: int, at: str | None) -> None:
-    """Decode windows of a token set.
+    """Decode windows of a token set, in the order in which training sees them.
 
-    Each comes with the document and the corpus row it starts in.
+    Prints the document and the corpus row in which each window starts.
     """
     from webtext.base.errors import ConfigError
     from webtext.shards.format import shard_place
@@ -154,11 +152,11 @@ _FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove", "parquet"])
 
 @verb(group, "convert", settings=PackSettings, section="shards", epilog=CONVERT_EXAMPLES)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("--from", "source_format", type=_FORMAT, help="Make a token set of files in this format.")
+@click.option("--from", "source_format", type=_FORMAT, help="Make a token set from files in this format.")
 @click.option("--to", "target_format", type=_FORMAT, help="Write a token set in this format.")
-@click.option("--tokenizer", metavar="FILE", help="With --from: the tokenizer that made the ids.")
+@click.option("--tokenizer", metavar="FILE", help="With --from: tokenizer that made the ids.")
 @click.option(
-    "--split", type=click.Choice(["train", "validation"]), help="With --from: the split, whatever the names say."
+    "--split", type=click.Choice(["train", "validation"]), help="With --from: split of all files, despite their names."
 )
 @click.option("--out", metavar="DIR", help="Folder to write to.")
 def convert(
@@ -171,9 +169,9 @@ def convert(
     split: str | None,
     out: str | None,
 ) -> None:
-    """Convert token shards from or to the files of nanoGPT, llm.c, Megatron, datatrove, or Parquet.
+    """Convert token shards from or to the file formats of nanoGPT, llm.c, Megatron, datatrove, or Parquet.
 
-    SOURCE is files, folders or globs with --from, a part set of tokens with --to.
+    With --from, SOURCE is files, folders or globs; with --to, it is a part set of tokens.
     """
     from webtext.base.errors import ConfigError
     from webtext.shards.convert import convert_from, convert_to
@@ -190,7 +188,7 @@ def convert(
         run.console.result({"files": names}, "\n".join(f"{out}/{name}" for name in names))
         return
     if tokenizer is None:
-        raise ConfigError("--from needs --tokenizer", "name the tokenizer that made the ids: no such file says it")
+        raise ConfigError("--from needs --tokenizer", "name the tokenizer that made the ids: the files don't state it")
     assert source_format is not None
     tokens = convert_from(list(sources), source_format, tokenizer, need_out(out), settings, run, split)
     found = describe(tokens.folder.url)

@@ -1,8 +1,8 @@
-"""Token sets from and to the files of other trainers.
+"""Conversion of token sets from and to the file formats of other trainers.
 
-Converting from a format makes a token set like any other: one part for each file, resumed like packing. What it needs
-besides is the tokenizer that made the ids, since none of these formats knows it. Converting to a format writes files
-that the trainer reads as they are: tokens and where documents end, and the documents' ids where the format has room.
+Converting from a format makes an ordinary token set, with one part for each file, and resumes like packing. It needs
+the tokenizer that made the ids, because none of these formats stores it. Converting to a format writes files that the
+trainer can read directly: tokens, document ends, and document ids if the format has a place for them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Document = tuple[str | None, Tokens]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: the suffixes of its files, what reads one of them, and what writes a split."""
+    """One format: the suffixes of its files, the function that reads a file, and the one that writes a split."""
 
     suffixes: tuple[str, ...]
     read: Callable[[Path, int, int], Iterator[Document]]
     write: Callable[[TokenShards, Folder], list[str]]
     beside: str = ""
-    """Suffix of the file with the tokens, where it is another one."""
+    """Suffix of the file with the tokens, if that is a separate file."""
 
 
 FORMATS = {
@@ -61,7 +61,7 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What of the tokenizer goes into a shard."""
+    """The tokenizer's properties that a shard stores."""
 
     vocab_size: int
     eot_id: int
@@ -81,9 +81,9 @@ class _Payload:
 def convert_from(
     sources: list[str], form: str, tokenizer: str, out: str, settings: PackSettings, run: Run, split: str | None = None
 ) -> PartSet:
-    """Make a token set of files in a format of FORMATS (files, folders, globs); returns it sealed.
+    """Make a token set from files in a format of FORMATS (files, folders, globs) and return it, sealed.
 
-    Without `split` a file is held out when "val", "valid" or "validation" stands in its name or its folder's.
+    Without `split`, a file is held out if its name or its folder's contains "val", "valid" or "validation".
     """
     vocabulary = _facts(load_tokenizer(tokenizer), tokenizer)
     recipe = Recipe(
@@ -117,11 +117,11 @@ def convert_from(
 
 
 def convert_to(tokens: str, form: str, out: str, run: Run) -> list[str]:
-    """Write both splits of a token set in a format of FORMATS; returns the names of the files, each published whole."""
+    """Write both splits of a token set in a format of FORMATS and return the file names; each file appears complete."""
     splits = [TokenShards(tokens, split) for split in SPLITS]
     folder = Folder(out)
     if folder.exists("manifest.json"):
-        raise InputError(f"'{out}' holds a part set", "choose another --out")
+        raise InputError(f"'{out}' contains a part set", "choose another --out")
     if run.dry_run:
         n_tokens = sum(shards.n_tokens for shards in splits)
         run.console.say(f"would write {n_tokens:,} tokens in the format {form}")
@@ -131,7 +131,7 @@ def convert_to(tokens: str, form: str, out: str, run: Run) -> list[str]:
 
 
 def split_of(path: Path) -> str:
-    """The split that a file's name or its folder's stands for.
+    """Return the split according to the name of a file or its folder.
 
     >>> split_of(Path("data/fineweb_val_000000.bin")), split_of(Path("validated/train.bin"))
     ('validation', 'train')
@@ -152,7 +152,7 @@ def _files(sources: list[str], form: Format) -> list[Path]:
         else:
             of_source = [path] if path.is_file() else [Path(each) for each in sorted(glob.glob(source))]
         if not of_source:
-            raise InputError(f"'{source}' has no file", f"expected files that end in {' or '.join(form.suffixes)}")
+            raise InputError(f"no file in '{source}'", f"expected files that end in {' or '.join(form.suffixes)}")
         found += [
             each.with_suffix(".idx") if form.beside and each.suffix == form.beside else each for each in of_source
         ]
@@ -160,7 +160,7 @@ def _files(sources: list[str], form: Format) -> list[Path]:
 
 
 def _names(paths: list[Path]) -> list[str]:
-    """What the files are called: by name, with as many of their folders as it takes to tell them apart."""
+    """Return unique names for the files: the file name, preceded by as many of its folders as needed."""
     for n_parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
         names = ["/".join(path.parts[-n_parts:]) for path in paths]
         if len(set(names)) == len(names):
@@ -169,12 +169,12 @@ def _names(paths: list[Path]) -> list[str]:
 
 
 def _belonging(path: Path, form: Format) -> list[Path]:
-    """The file and those beside it that say how it is to be read."""
+    """Return the file and the files beside it that are needed to read it."""
     beside = [path.with_suffix(form.beside)] if form.beside else []
     more = [path.with_name(path.name + suffix) for suffix in (".index", ".metadata")]
     for each in (path, *beside):
         if not each.is_file():
-            raise InputError(f"no file '{each}'", f"it belongs to '{path.name}'")
+            raise InputError(f"no file '{each}'", f"it is needed to read '{path.name}'")
     return [path, *beside, *(each for each in more if each.is_file())]
 
 
@@ -223,5 +223,5 @@ def _check_ids(payload: _Payload, tokens: Tokens, position: int) -> None:
         at = int(wrong.argmax())
         raise InputError(
             f"token {position + at:,} of '{payload.path}' is {int(tokens[at])}; the vocabulary has {size:,} tokens",
-            "name the tokenizer that made the file, and its format",
+            "check that --tokenizer made the file, and that --from is its format",
         )

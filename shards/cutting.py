@@ -1,4 +1,4 @@
-"""Documents out of a stream of tokens, by its ends-of-text and by its own index; and end-of-text moved to their ends."""
+"""Splits a stream of tokens into documents, by end-of-text and by an index; moves end-of-text to document ends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from webtext.base.errors import InputError
 from webtext.shards.format import Tokens
 
 PIECE = 1 << 24
-"""Tokens looked at in one go."""
+"""Tokens searched per step, which bounds memory."""
 NO_ENDS = np.zeros(0, np.int64)
 
 
 def cut(tokens: Tokens, eot_id: int, ends: npt.NDArray[np.int64] = NO_ENDS, *, opens: bool = False) -> Iterator[Tokens]:
-    """The documents, each with its end-of-text where it has one: it closes them, or `opens` them. `ends` does not fall.
+    """Yield the documents, each with its end-of-text if it has one, which closes it or, with `opens`, opens it.
 
-    A document has no tokens where `ends` repeats a place.
+    `ends` are further document ends, in ascending order; a repeated end makes a document without tokens.
 
     >>> [document.tolist() for document in cut(np.array([1, 9, 2, 3, 4]), 9, np.array([3, 3, 5]))]
     [[1, 9], [2], [], [3, 4]]
@@ -43,19 +43,19 @@ def cut(tokens: Tokens, eot_id: int, ends: npt.NDArray[np.int64] = NO_ENDS, *, o
 
 
 def write_closed(tokens: Tokens, file: BinaryIO) -> None:
-    """Write a shard's tokens with the end-of-text after each document instead of before it; its document index still holds."""
+    """Write a shard's tokens with end-of-text after each document instead of before it; its index remains valid."""
     file.write(tokens[1:].data)
     file.write(tokens[:1].data)
 
 
 def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> Tokens:
-    """All values of a file from a byte offset on, memory-mapped. InputError when they are not whole values."""
+    """Return a file's values from a byte offset on, memory-mapped; raise InputError if the last value is incomplete."""
     kind: np.dtype[Any] = np.dtype(dtype)
     n_bytes = path.stat().st_size - offset
     if n_bytes < 0 or n_bytes % kind.itemsize:
         raise InputError(
             f"'{path}' has {n_bytes + offset:,} bytes",
-            f"expected {offset:,} and a multiple of {kind.itemsize}: it is cut off, or of another format",
+            f"expected {offset:,} plus a multiple of {kind.itemsize}: it is truncated, or of another format",
         )
     if not n_bytes:
         return np.zeros(0, kind)

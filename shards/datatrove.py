@@ -1,10 +1,10 @@
-"""datatrove's token files: `.ds` with nothing but tokens, `.ds.index` with document ends, `.ds.metadata` with their size.
+"""datatrove's token files: `.ds` with the tokens, `.ds.index` with document ends, `.ds.metadata` with the token size.
 
     .ds            u16 or u32 little-endian
     .ds.index      u64 for each document: the number of tokens up to its end
-    .ds.metadata   three lines: tokenizer|bytes of a token, number of tokens, the same for people
+    .ds.metadata   three lines: tokenizer|bytes per token, number of tokens, the same number for people
 
-As its public class `TokenizedFile` writes them; loss masks (`.ds.loss`) are not read.
+The layout follows datatrove's public class `TokenizedFile`. Loss masks (`.ds.loss`) are not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from webtext.shards.reader import TokenShards
 
 
 def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Iterator[tuple[str | None, Tokens]]:
-    """Documents of a .ds file, by its index where it has one."""
+    """Yield (None, tokens) for each document of a .ds file; uses its index if it has one."""
     token_bytes = _token_bytes(path) or token_dtype(vocab_size).itemsize
     tokens = mapped(path, f"<u{token_bytes}")
     index = path.with_name(path.name + ".index")
@@ -31,14 +31,14 @@ def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Iterator[tuple[s
         stored = mapped(index, "<u8")
         rises = bool((stored[1:] >= stored[:-1]).all())
         if not rises or int(stored[-1] if len(stored) else 0) != len(tokens):
-            raise InputError(f"'{index}' does not describe '{path.name}': {len(tokens):,} tokens", "make both again")
+            raise InputError(f"'{index}' doesn't match '{path.name}': {len(tokens):,} tokens", "make both again")
         ends = stored.astype(np.int64)
     for document in cut(tokens, eot_id, ends):
         yield None, document
 
 
 def write_datatrove(shards: TokenShards, folder: Folder) -> list[str]:
-    """train/00000_tokens.ds, … and what belongs to each; validation in a folder of its own."""
+    """Write train/00000_tokens.ds, … (or validation/…), each with its index and metadata; return the names."""
     target, names = folder.child(shards.split), []
     for i in range(len(shards)):
         name, tokens = f"{i:05d}_tokens.ds", shards.tokens(i)
@@ -59,6 +59,6 @@ def _token_bytes(path: Path) -> int | None:
         size = file.read(1 << 16).split(b"\n", 1)[0].rpartition(b"|")[2].strip()
     if size not in (b"2", b"4"):
         raise InputError(
-            f"'{metadata}' says {size!r} bytes a token", "expected 2 or 4 after the tokenizer's name and |"
+            f"'{metadata}' says {size!r} bytes per token", "expected 2 or 4 after the tokenizer's name and |"
         )
     return int(size)

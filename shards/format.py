@@ -1,13 +1,14 @@
 """The token file `.tok`: one shard of tokens with its own header, document index and checksums.
 
-    header      256 bytes, little-endian; `ShardHeader` (byte by byte in README.md)
+    header      256 bytes, little-endian; `ShardHeader` (byte by byte in docs/reference/shards.md)
     tokens      n_tokens of 2 or 4 bytes each, every document after its end-of-text; then zeros up to a multiple of 8
     index       n_documents + 1 positions of 8 bytes: where each document starts, then n_tokens
-    checksums   one CRC-32 (zlib) of 4 bytes for every block_bytes of what lies between the header and here
+    checksums   one CRC-32 (zlib) of 4 bytes for each block of block_bytes between the header and here
 
-The dtype follows from the vocabulary: 2 bytes when it has at most 65,536 tokens, else 4. The file's size follows from the
-header's counts, so a truncated or padded file is refused before a token is read. The header names the checksums by their
-SHA-256, and the set's manifest repeats the header: another shard in a shard's place is known by its first 256 bytes.
+The dtype follows from the vocabulary: 2 bytes if it has at most 65,536 tokens, otherwise 4. The file's size follows
+from the header's counts, so a truncated or padded file is rejected before a token is read. The header contains the
+SHA-256 of the checksums, and the set's manifest repeats the header, so the first 256 bytes reveal a file from another
+set.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Tokens = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardHeader:
-    """What a shard says of itself; the layout of the file follows from it."""
+    """The header of a shard, which determines the layout of its file."""
 
     vocab_size: int
     eot_id: int
@@ -54,40 +55,40 @@ class ShardHeader:
     n_tokens: int
     n_documents: int
     block_bytes: int
-    checksums_hash: str  # SHA-256 in hex of the table of checksums: it names what the file holds
+    checksums_hash: str  # SHA-256 in hex of the table of checksums, which identifies the file's content
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of a token on disk."""
+        """Dtype of a token on disk."""
         return token_dtype(self.vocab_size)
 
     @property
     def tokens_bytes(self) -> int:
-        """Bytes of the tokens with their padding to a multiple of 8."""
+        """Bytes of the tokens, including their padding to a multiple of 8."""
         return -(-self.n_tokens * self.dtype.itemsize // INDEX_BYTES) * INDEX_BYTES
 
     @property
     def index_offset(self) -> int:
-        """Where the document index starts."""
+        """Offset of the document index."""
         return HEADER_BYTES + self.tokens_bytes
 
     @property
     def checksums_offset(self) -> int:
-        """Where the checksums start; what lies between the header and here is what they cover."""
+        """Offset of the checksums, which cover everything between the header and here."""
         return self.index_offset + (self.n_documents + 1) * INDEX_BYTES
 
     @property
     def n_blocks(self) -> int:
-        """Number of checksummed blocks; the last may be short."""
+        """Number of checksummed blocks; the last may be shorter."""
         return -(-(self.checksums_offset - HEADER_BYTES) // self.block_bytes)
 
     @property
     def file_bytes(self) -> int:
-        """The size that a file with this header has."""
+        """Size of a file with this header."""
         return self.checksums_offset + self.n_blocks * CHECKSUM_BYTES
 
     def to_bytes(self) -> bytes:
-        """The 256 bytes at the start of the file."""
+        """Return the 256 bytes at the start of the file."""
         fields = _FIELDS.pack(
             MAGIC,
             FORMAT_VERSION,
@@ -104,9 +105,9 @@ class ShardHeader:
 
     @classmethod
     def from_bytes(cls, data: bytes, location: str, file_bytes: int) -> ShardHeader:
-        """Read and check a header; nothing in it is believed before it agrees with the rest and with the file's size.
+        """Parse a header and check that its fields agree with each other and with the file's size.
 
-        Raises ShardCorrupt naming the file, the field and its value.
+        Raises ShardCorrupt with the file, the field and its value.
         """
         if len(data) < HEADER_BYTES:
             corrupt(
@@ -118,12 +119,12 @@ class ShardHeader:
         if magic != MAGIC:
             corrupt(location, "magic", repr(magic), f"this is not a token file: it does not start with {MAGIC!r}")
         if version != FORMAT_VERSION:
-            why = "; version 2 has the end-of-text after each document" if version == 2 else ""
+            why = "; version 2 has end-of-text after each document" if version == 2 else ""
             corrupt(location, "version", version, f"this version of webtext reads version {FORMAT_VERSION}{why}")
         (checksum,) = _HEADER_CHECKSUM.unpack_from(data, _CHECKSUM_AT)
         if checksum != zlib.crc32(data[:_CHECKSUM_AT]):
             corrupt(
-                location, "header checksum", f"{checksum:08x}", f"its bytes give {zlib.crc32(data[:_CHECKSUM_AT]):08x}"
+                location, "header checksum", f"{checksum:08x}", f"its bytes have {zlib.crc32(data[:_CHECKSUM_AT]):08x}"
             )
         if any(data[_FIELDS.size : _CHECKSUM_AT]):
             corrupt(location, "reserved bytes", "not zero", "they must be zero in this version")
@@ -140,16 +141,16 @@ class ShardHeader:
         return header
 
     def in_manifest(self) -> dict[str, Any]:
-        """What the manifest of the shard's set says of it, beside what the set's recipe says of all its shards."""
+        """Return the fields that the set's manifest stores for this shard; the recipe has the common ones."""
         return {name: getattr(self, name) for name in _IN_MANIFEST}
 
     @classmethod
     def from_manifest(
         cls, about: Mapping[str, Any], settings: Mapping[str, Any], location: str, file_bytes: int
     ) -> ShardHeader:
-        """The header that the shard at `location` was written with: of `in_manifest`, the recipe's settings and its size.
+        """Rebuild a shard's header from the manifest (`in_manifest`), the recipe's settings and the file's size.
 
-        InputError when they do not say it, ShardCorrupt when they contradict each other.
+        Raises InputError if a field is missing, ShardCorrupt if the fields contradict each other.
         """
         try:
             header = cls(
@@ -163,7 +164,7 @@ class ShardHeader:
             )
         except (KeyError, TypeError, ValueError):
             raise InputError(
-                f"the manifest does not say what '{location}' holds",
+                f"the manifest doesn't describe '{location}'",
                 "another version of webtext wrote it: pack or convert again",
             ) from None
         header._check(
@@ -172,11 +173,11 @@ class ShardHeader:
         return header
 
     def check_is(self, expected: ShardHeader, location: str) -> None:
-        """ShardCorrupt, naming what differs, unless this is the header of the very shard that the set was made with."""
+        """Raise ShardCorrupt, with the field that differs, unless this header equals the one in the manifest."""
         for field in fields(self):
             found, said = getattr(self, field.name), getattr(expected, field.name)
             if found != said:
-                corrupt(location, field.name, found, f"the manifest says {said}: it is not the shard of this set")
+                corrupt(location, field.name, found, f"the manifest says {said}: the file is not this set's shard")
 
     def _check(self, location: str, token_bytes: int, file_bytes: int) -> None:
         if not 1 <= self.vocab_size <= 1 << 32:
@@ -191,11 +192,11 @@ class ShardHeader:
             corrupt(location, "n_documents", self.n_documents, f"there are only {self.n_tokens:,} tokens")
         if self.file_bytes != file_bytes:
             counts = f"n_tokens {self.n_tokens:,} and n_documents {self.n_documents:,}"
-            corrupt(location, "file size", f"{file_bytes:,} bytes", f"{counts} make {self.file_bytes:,} bytes")
+            corrupt(location, "file size", f"{file_bytes:,} bytes", f"{counts} need {self.file_bytes:,} bytes")
 
 
 def check_index(index: npt.NDArray[np.uint64], header: ShardHeader, location: str) -> None:
-    """ShardCorrupt, naming the document, unless the index goes from the first token to the last with a token in each."""
+    """Raise ShardCorrupt unless the index (u64) rises from 0 to n_tokens, so that every document has a token."""
     check_index_ends(index, header, location)
     lengths = np.diff(index.astype(np.int64))
     if (lengths < 1).any():
@@ -204,14 +205,14 @@ def check_index(index: npt.NDArray[np.uint64], header: ShardHeader, location: st
 
 
 def check_index_ends(index: npt.NDArray[np.uint64], header: ShardHeader, location: str) -> None:
-    """The same of its ends alone, which costs as much for any number of documents."""
+    """Raise ShardCorrupt unless the index starts with 0 and ends with n_tokens; takes the same time for any length."""
     if index[0] != 0 or index[-1] != header.n_tokens:
         bounds = f"{index[0]} to {index[-1]}"
         corrupt(location, "range of the document index", bounds, f"expected 0 to {header.n_tokens}")
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """u16 for a vocabulary of at most 65,536 tokens, else u32; little-endian.
+    """Return u16 for a vocabulary of at most 65,536 tokens, otherwise u32; little-endian.
 
     >>> token_dtype(65_536).name, token_dtype(65_537).name
     ('uint16', 'uint32')
@@ -220,12 +221,12 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 def corrupt(location: str, field: str, value: object, why: str) -> NoReturn:
-    """Raise the error of a shard whose `field` has a `value` that cannot be."""
+    """Raise ShardCorrupt for a shard whose `field` has an invalid `value`."""
     raise ShardCorrupt(f"'{location}': {field} is {value}", why, "make the token set again with 'webtext shards pack'")
 
 
 def shard_name(split: str, part: int, number: int = 0) -> str:
-    """Name of the number-th shard that holds documents of one corpus part and split.
+    """Return the name of shard `number` of one corpus part and split.
 
     >>> shard_name("train", 7), shard_name("train", 7, 1)
     ('train-00007.tok', 'train-00007-1.tok')
@@ -234,7 +235,7 @@ def shard_name(split: str, part: int, number: int = 0) -> str:
 
 
 def shard_place(name: str) -> tuple[str, int, int] | None:
-    """The inverse of `shard_name`: (split, part, number); None for any other name. It sorts shards in corpus order.
+    """Invert `shard_name`: return (split, part, number), which sorts shards in corpus order; None for any other name.
 
     >>> shard_place("train-00007-1.tok"), shard_place("part-00007.parquet")
     (('train', 7, 1), None)

@@ -1,6 +1,6 @@
-"""Tables with a row of ids for each document: Parquet files, and the Arrow files that `datasets` saves.
+"""Tables with one row of ids per document: Parquet files, and the Arrow files that `datasets` saves.
 
-The ids are a list column, `input_ids` as trainers of Hugging Face's call it; a column `id` of strings names documents.
+The ids are a list column, called `input_ids` by Hugging Face's trainers; the string column `id` has the document's id.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ from webtext.shards.format import Tokens
 from webtext.shards.reader import TokenShards
 
 COLUMNS = ("input_ids", "tokens", "ids")
-"""Names of the column of ids, the first that is there."""
+"""Possible names of the column with the ids; the first one that exists is used."""
 BATCH_ROWS = 256
 
 
 def read_table(path: Path, vocab_size: int, eot_id: int) -> Iterator[tuple[str | None, Tokens]]:
-    """Documents of a Parquet or Arrow file, row by row."""
+    """Yield (id or None, tokens) for each document of a Parquet or Arrow file, row by row."""
     with contextlib.ExitStack() as stack:
         try:
             for batch in _batches(path, stack):
                 yield from _documents(path, batch, eot_id)
         except (pa.ArrowException, OSError) as error:
             raise InputError(
-                f"'{path}' is no Parquet or Arrow file, or a damaged one: {error!s:.200}", "check it"
+                f"'{path}' is not a valid Parquet or Arrow file: {error!s:.200}", "check whether it is damaged"
             ) from None
 
 
 def write_table(shards: TokenShards, folder: Folder) -> list[str]:
-    """A Parquet file for each shard, columns id and input_ids (i32, u32 above 2^31): each document with an end-of-text last."""
+    """Write a Parquet file for each shard, with columns id and input_ids (i32, or u32 above 2^31); return the names.
+
+    Each document ends with end-of-text.
+    """
     kind = pa.int32() if shards.vocab_size <= 1 << 31 else pa.uint32()
     schema = pa.schema([pa.field("id", pa.string()), pa.field("input_ids", pa.list_(kind))])
     names = []
@@ -72,7 +75,7 @@ def _documents(path: Path, batch: Any, eot_id: int) -> Iterator[tuple[str | None
     lists = batch.column(column)
     of_lists = pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
     if not of_lists or not pa.types.is_integer(lists.type.value_type) or lists.flatten().null_count:
-        raise InputError(f"column {column} of '{path}' is {lists.type}", "expected lists of integers, none missing")
+        raise InputError(f"column {column} of '{path}' is {lists.type}", "expected lists of integers without nulls")
     ids = batch.column("id").to_pylist() if "id" in names else [None] * batch.num_rows
     for identifier, row in zip(ids, lists, strict=True):
         tokens = row.values.to_numpy(zero_copy_only=False) if row.is_valid else np.zeros(0, np.int64)

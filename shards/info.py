@@ -1,4 +1,4 @@
-"""What a token set holds, and what a model sees of it: the figures and windows that the command line shows."""
+"""Figures about a token set and decoded windows of it, for the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webtext.shards.trace import trace
 
 
 class Decoder(Protocol):
-    """What showing a window asks of a tokenizer."""
+    """The interface of a tokenizer that decoding a window needs."""
 
     @property
     def hash(self) -> str: ...
@@ -22,9 +22,9 @@ class Decoder(Protocol):
 
 
 def describe(folder: str) -> dict[str, Any]:
-    """Tokenizer, sizes and counts of both splits, and whether the corpus is still the one that was packed; as plain values.
+    """Return the tokenizer, sizes and counts of both splits, and whether the set is stale, as plain JSON values.
 
-    Reads headers and manifests only.
+    Reads only manifests.
     """
     splits = {split: TokenShards(folder, split) for split in SPLITS}
     train = splits["train"]
@@ -48,11 +48,11 @@ def describe(folder: str) -> dict[str, Any]:
 
 
 def describe_text(folder: str, found: dict[str, Any]) -> str:
-    """`describe` as a small table."""
+    """Format what `describe` returns as a small table."""
     bytes_per_token = 2 if found["vocab_size"] <= 1 << 16 else 4
     lines = [
         f"{folder}: tokenizer {found['tokenizer_hash'][:12]}…, vocabulary {found['vocab_size']:,}, "
-        f"{bytes_per_token} bytes a token",
+        f"{bytes_per_token} bytes per token",
         f"{'':12}{'shards':>8}{'documents':>14}{'tokens':>18}{'bytes':>18}",
     ]
     for split, n in found["splits"].items():
@@ -61,16 +61,16 @@ def describe_text(folder: str, found: dict[str, Any]) -> str:
 
 
 def verify_set(folder: str) -> dict[str, Any]:
-    """Read every byte of both splits; `describe` when all is as it should be, else ShardCorrupt or InputError."""
+    """Check every byte of both splits and return `describe`; raise ShardCorrupt or InputError if something is wrong."""
     for split in SPLITS:
         TokenShards(folder, split).verify()
     return describe(folder)
 
 
 def sample_windows(shards: TokenShards, tokenizer: Decoder, *, n: int, context: int, seed: int) -> list[dict[str, Any]]:
-    """The first n windows that training with this context and seed sees, decoded, each with where it starts.
+    """Return the first n windows that training with this context and seed sees, decoded, each with its origin.
 
-    InputError when another tokenizer made the tokens.
+    Raises InputError if another tokenizer made the tokens.
     """
     shards.check_tokenizer(tokenizer)
     stream = Sampler(shards, context=context, seed=seed).streams[0]
@@ -79,7 +79,7 @@ def sample_windows(shards: TokenShards, tokenizer: Decoder, *, n: int, context: 
 
 
 def window_at(shards: TokenShards, tokenizer: Decoder, shard: str, offset: int, context: int) -> dict[str, Any]:
-    """The window that starts at `offset` of a shard, decoded; it ends where the shard does."""
+    """Return the window that starts at `offset` of a shard, decoded; it ends at the end of the shard at the latest."""
     shards.check_tokenizer(tokenizer)
     origin = trace(shards, shard, offset)
     i = shards.names.index(origin.shard)

@@ -1,12 +1,12 @@
-"""The order of an epoch's windows: blocks are permuted, then windows inside groups of blocks, by keyed permutations.
+"""The order of an epoch's windows: keyed permutations of the blocks, and of the windows within groups of blocks.
 
-    blocks of W consecutive windows     0 1 2 3 4 5 6 7 8           each permuted once an epoch
-    in the epoch's order                6 2 0 | 8 4 7 | 1 5 3       cut into groups of G blocks
+    blocks of W consecutive windows     0 1 2 3 4 5 6 7 8           permuted once per epoch
+    in the epoch's order                6 2 0 | 8 4 7 | 1 5 3       split into groups of G blocks
     windows                             all windows of 6, 2 and 0 permuted together, then all of 8, 4 and 7, …
 
-So whoever reads has to hold G blocks at a time, reads each block once an epoch and in one piece, and windows that stand
-beside each other in an epoch come from G different places of the corpus. With G as large as the number of blocks it is a
-full shuffle. No list of places is kept: what stands at place k is computed from k, wherever a run begins.
+So a reader keeps G blocks at a time and reads each block once per epoch, in one piece; neighbouring windows of an epoch
+come from G different places of the corpus. If G is the number of blocks, this is a full shuffle. No list is stored: the
+window at place k is computed from k, so a run can start anywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class EpochOrder:
-    """The permutation of windows 0 … n-1 that `key` names; a group has `group_blocks` blocks (None: all of them).
+    """The permutation of windows 0 … n-1 determined by `key`; a group has `group_blocks` blocks (None: all blocks).
 
     >>> order = EpochOrder(7, block_windows=2, group_blocks=2, key=b"seed 0")
     >>> sorted(np.concatenate([order.windows(group, 0, order.group_size(group)) for group in range(order.n_groups)]).tolist())
@@ -35,31 +35,31 @@ class EpochOrder:
         self.n_groups = -(-self.n_blocks // self.group_blocks)
         self._key = key
         self._blocks = Permutation(self.n_blocks, key + b" blocks")
-        # The last block may be short; the group that has it is shorter by as much.
+        # The last block may be shorter, and so is the group that contains it.
         self._lacking = self.n_blocks * block_windows - n_windows
         self._short_group = self._blocks.place(self.n_blocks - 1) // self.group_blocks
         self._group: tuple[int, Permutation, Indices] | None = None
 
     def group_start(self, group: int) -> int:
-        """The place of a group's first window; for the group after the last, the number of windows."""
+        """Return the place of a group's first window; for the group after the last one, the number of windows."""
         if group >= self.n_groups:
             return self.n_windows
         lacking = self._lacking if group > self._short_group else 0
         return group * self.group_blocks * self.block_windows - lacking
 
     def group_size(self, group: int) -> int:
-        """Windows of a group."""
+        """Return the number of windows in a group."""
         return self.group_start(group + 1) - self.group_start(group)
 
     def group_of(self, place: int) -> int:
-        """The group that place k of the epoch is in."""
+        """Return the group that contains a place of the epoch."""
         size = self.group_blocks * self.block_windows
         if place >= self.group_start(self._short_group + 1):
             return (place + self._lacking) // size
         return place // size
 
     def blocks(self, group: int) -> Indices:
-        """The blocks of a group, the short one last, in the order in which they are to be read."""
+        """Return the blocks of a group in the order in which they are read; a short block is last."""
         first = group * self.group_blocks
         blocks = self._blocks(np.arange(first, min(first + self.group_blocks, self.n_blocks)))
         if group == self._short_group:
@@ -68,7 +68,7 @@ class EpochOrder:
         return blocks
 
     def windows(self, group: int, start: int, stop: int) -> Indices:
-        """The windows at places start … stop-1 of a group."""
+        """Return the windows at places start … stop-1 of a group (int64)."""
         if self._group is None or self._group[0] != group:
             inside = Permutation(self.group_size(group), self._key + f" group {group}".encode())
             self._group = (group, inside, self.blocks(group))

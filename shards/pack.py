@@ -1,9 +1,9 @@
-"""Documents and a tokenizer in, token shards out: for every document one `<|endoftext|>`, then its tokens.
+"""Packing: encodes documents into token shards, for each document one `<|endoftext|>` and then its tokens.
 
-One part of the corpus makes one part of the token set: the rows of the document index, and beside them
-`train-00000.tok` and `validation-00000.tok` (a split without documents writes no file). Each part depends on its own
-documents only, so the bytes are the same for any number of workers. Text is text: `<|endoftext|>` inside a document is
-encoded as the characters it is written with, and the token stands for nothing but the start of a document.
+Each part of the corpus becomes one part of the token set: the rows of the document index, with `train-00000.tok` and
+`validation-00000.tok` beside them (a split without documents writes no file). A part depends only on its own documents,
+so the bytes are the same for any number of workers. `<|endoftext|>` inside a document's text is encoded as plain
+characters, so the token only ever means the start of a document.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BATCH_ROWS = 256
 
 
 class Encoder(Vocabulary, Protocol):
-    """What packing asks of a tokenizer (`webtext.tokenizer.Tokenizer` has it)."""
+    """The interface of a tokenizer that packing needs; `webtext.tokenizer.Tokenizer` implements it."""
 
     def encode_numpy(self, text: str) -> Tokens: ...
 
@@ -48,9 +48,9 @@ class _Payload:
 
 
 def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings, run: Run) -> PartSet:
-    """Pack a part set of documents (or corpus) with the tokenizer at a path; returns the sealed set of kind "tokens".
+    """Pack a part set of documents or corpus with the tokenizer at a path; return the sealed set of kind "tokens".
 
-    Resumes and redoes as every stage does. InputError when the tokenizer has no `<|endoftext|>`.
+    Resumes like every stage. Raises InputError if the tokenizer has no `<|endoftext|>`.
     """
     corpus = PartSet.open(documents, ("corpus", "documents"))
     _loaded.cache_clear()
@@ -78,25 +78,25 @@ def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Any:
-    """The tokenizer at `path`; imported here so that reading shards loads no native code."""
+    """Load the tokenizer at `path`; imported here so that reading shards doesn't load native code."""
     from webtext.tokenizer import Tokenizer
 
     return Tokenizer.load(path)
 
 
 def need_eot_id(encoder: Vocabulary, path: str) -> int:
-    """The id of end-of-text; InputError when the tokenizer at `path` has none."""
+    """Return the id of end-of-text; raises InputError if the tokenizer at `path` has none."""
     if encoder.eot_id is None:
         raise InputError(
             f"the tokenizer '{path}' has no {END_OF_TEXT} token to put between documents",
-            f"train it with {END_OF_TEXT} among its special tokens, or name special_tokens when it is loaded",
+            f"train it with {END_OF_TEXT} among its special tokens, or pass special_tokens when you load it",
         )
     return encoder.eot_id
 
 
 @functools.lru_cache(maxsize=1)
 def _loaded(path: str) -> Any:
-    """One load a process and run, not one a part."""
+    """Load the tokenizer once per process and run, not once per part."""
     return load_tokenizer(path)
 
 
@@ -104,7 +104,7 @@ def _pack_part(context: PartContext, task: PartTask) -> None:
     payload: _Payload = task.payload
     encoder: Encoder = _loaded(payload.tokenizer)
     if encoder.hash != payload.tokenizer_hash:
-        raise InputError(f"the tokenizer '{payload.tokenizer}' changed during the run", "give the same command again")
+        raise InputError(f"the tokenizer '{payload.tokenizer}' changed during the run", "rerun the same command")
     writer = context.output("tokens")
     corpus = payload.documents.open()
     part = corpus.part(payload.part)

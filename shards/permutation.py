@@ -1,8 +1,9 @@
-"""A keyed permutation of 0 … n-1 that is computed place by place, so that a shuffle of any size needs no memory.
+"""A keyed permutation of 0 … n-1, computed place by place, so that a shuffle of any size needs no memory.
 
-A balanced Feistel network permutes the numbers of 2b bits, where 2^(2b) is the least such power that is at least n; a
-number that falls past n goes through again until it lies below (cycle walking: Black and Rogaway, "Ciphers with arbitrary
-finite domains", CT-RSA 2002). The domain is less than 4n, so that takes less than four rounds on average.
+A balanced Feistel network permutes the numbers of 2b bits, where 2^(2b) is the smallest such power that is at least n.
+A result of n or more is fed through the network again until it is below n (cycle walking: Black and Rogaway, "Ciphers
+with arbitrary finite domains", CT-RSA 2002). The domain is smaller than 4n, so this takes fewer than four passes on
+average.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class Permutation:
-    """The permutation of 0 … n-1 that `key` names. The same key gives the same order on any machine.
+    """The permutation of 0 … n-1 determined by `key`. The same key gives the same order on every machine.
 
     >>> sorted(Permutation(5, b"seed 0")(np.arange(5)).tolist())
     [0, 1, 2, 3, 4]
@@ -35,7 +36,7 @@ class Permutation:
         self._round_keys = np.frombuffer(digest, "<u8")
 
     def __call__(self, places: Indices) -> Indices:
-        """The element at each place; places lie in 0 … n-1."""
+        """Return the element at each place (int64); places must be in 0 … n-1."""
         elements = self._network(places.astype(np.uint64))
         outside = np.flatnonzero(elements >= self.n)
         while len(outside):
@@ -44,7 +45,7 @@ class Permutation:
         return elements.astype(np.int64)
 
     def place(self, element: int) -> int:
-        """Where an element stands: the inverse of the call."""
+        """Return the place of an element, the inverse of calling the permutation."""
         value = np.array([element], np.uint64)
         while True:
             left, right = value >> self._half_bits, value & self._mask
@@ -62,7 +63,7 @@ class Permutation:
 
 
 def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64's finaliser: every bit of the result depends on every bit of the value."""
+    """Apply SplitMix64's finaliser: every bit of the result depends on every bit of the value."""
     values = (values ^ (values >> _SHIFTS[0])) * _MULTIPLIERS[0]
     values = (values ^ (values >> _SHIFTS[1])) * _MULTIPLIERS[1]
     return values ^ (values >> _SHIFTS[2])

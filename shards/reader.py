@@ -1,4 +1,4 @@
-"""Token shards of one split, read where they lie, in corpus order: memory-mapped here, by ranges of bytes at a URL."""
+"""Reader for the token shards of one split, in corpus order: memory-mapped on disk, by ranges of bytes at a URL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webtext.shards.verify import verify_shard
 
 
 class KnowsItsHash(Protocol):
-    """What of a tokenizer is needed to recognise it."""
+    """A tokenizer that can be identified by its hash."""
 
     @property
     def hash(self) -> str: ...
@@ -31,7 +31,7 @@ class KnowsItsHash(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenDocument:
-    """One document as tokens (the end-of-text that opens it included), and where it came from."""
+    """One document as tokens, including the end-of-text that opens it, and its origin."""
 
     tokens: Tokens
     id: str
@@ -42,13 +42,12 @@ class TokenDocument:
 
 
 class TokenShards:
-    """The shards of one split of a token set ("train" or "validation").
+    """The shards of one split of a token set ("train" or "validation"), in the order of the corpus' parts.
 
-    Opening reads the manifest alone, and locally the names in the folder: it costs the same for any number of shards. A
-    shard is held to the manifest when it is first read, its blocks to their checksums when they are, and `verify` reads
-    every byte. A split without documents opens with `len(shards) == 0`. Shards follow each other as the parts of the
-    corpus did. Of a set at a URL, `read` and a sampler fetch the ranges they need; `tokens` and `file` fetch whole shards
-    and keep them in memory.
+    Opening reads only the manifest and, on disk, lists the folder, so it takes the same time for any number of shards.
+    A shard is compared with the manifest when it is first read, and each block with its checksum; `verify` reads every
+    byte. A split without documents has `len(shards) == 0`. For a set at a URL, `read` and samplers fetch the ranges
+    that they need; `tokens` and `file` fetch complete shards and keep them in memory.
     """
 
     def __init__(self, folder: str | os.PathLike[str], split: str = "train") -> None:
@@ -65,7 +64,7 @@ class TokenShards:
             self.eot_id = int(settings["eot_id"])
             self.tokenizer_hash = str(settings["tokenizer_hash"])
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"'{folder}' does not say which tokenizer made it", "pack the corpus again") from None
+            raise InputError(f"'{folder}' doesn't say which tokenizer made it", "pack the corpus again") from None
         self.headers = [
             ShardHeader.from_manifest(each.about, settings, self.set.folder.location(each.name), each.bytes)
             for each in attachments
@@ -80,7 +79,7 @@ class TokenShards:
         self._rows: tuple[int, pa.Table] | None = None
 
     def __reduce__(self) -> tuple[type[TokenShards], tuple[str, str]]:
-        """Data-loader processes open the shards anew: no token is copied to them."""
+        """Pickle only the location: data-loader processes open the shards themselves, and no token is copied."""
         return type(self), (self.set.folder.url, self.split)
 
     def __len__(self) -> int:
@@ -91,25 +90,28 @@ class TokenShards:
 
     @property
     def token_dtype(self) -> np.dtype[Any]:
-        """Type of a token: u16 or u32."""
+        """Dtype of a token: u16 or u32."""
         return token_dtype(self.vocab_size)
 
     @cached_property
     def n_tokens(self) -> int:
-        """Tokens in all shards of the split, end-of-text included."""
+        """Number of tokens in all shards of the split, including end-of-text."""
         return sum(header.n_tokens for header in self.headers)
 
     @cached_property
     def n_documents(self) -> int:
-        """Documents in all shards of the split."""
+        """Number of documents in all shards of the split."""
         return sum(header.n_documents for header in self.headers)
 
     def tokens(self, i: int) -> Tokens:
-        """The i-th shard of the split without its header: u16 or u32, memory-mapped, read-only; not checked, unlike `read`."""
+        """Return the i-th shard's tokens, without header: u16 or u32 [n_tokens], memory-mapped, read-only.
+
+        Unlike `read`, this doesn't check them.
+        """
         return self.file(i).tokens
 
     def streams(self) -> list[ShardTokens]:
-        """Each shard as a sequence of tokens that are read as they are sliced: memory stays bounded, at a URL as well."""
+        """Return each shard as a sequence that reads its tokens when it is sliced, in bounded memory, also at a URL."""
         read: Read = self.read
         if self.remote is not None:
             read = keeping_blocks(self.read, self.n_tokens, self.token_dtype.itemsize)
@@ -117,13 +119,13 @@ class TokenShards:
         return [ShardTokens(read, start, header.n_tokens) for start, header in zip(starts, self.headers, strict=False)]
 
     def file(self, i: int) -> ShardFile:
-        """The i-th shard with its header and document index."""
+        """Return the i-th shard with its header and document index."""
         if i not in self._opened:
-            self._opened.setdefault(i, self._open(i))  # of two threads that ask at once, both get the first one's
+            self._opened.setdefault(i, self._open(i))  # if two threads open it at once, both get the first one's object
         return self._opened[i]
 
     def index(self, i: int) -> npt.NDArray[np.uint64]:
-        """Where the documents of the i-th shard start in it, then its number of tokens; read and checked once."""
+        """Return the i-th shard's document starts, then its number of tokens: u64 [n_documents + 1]; checked once."""
         if i not in self._indexes:
             index = self._read_index(i)
             check_index(index, self.headers[i], self.set.folder.location(self.names[i]))
@@ -132,22 +134,22 @@ class TokenShards:
 
     @cached_property
     def document_bounds(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Positions in the whole split where its documents start, then the number of tokens."""
+        """Document starts as positions in the entire split, then the number of tokens: int64 [n_documents + 1]."""
         starts = [self.index(i)[:-1].astype(np.int64) + self.shard_starts[i] for i in range(len(self))]
         return np.concatenate([*starts, [self.n_tokens]])
 
     @cached_property
     def shard_starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Positions in the whole split where its shards start, then the number of tokens."""
+        """Shard starts as positions in the entire split, then the number of tokens: int64 [shards + 1]."""
         return np.cumsum([0, *(header.n_tokens for header in self.headers)], dtype=np.int64)
 
     def place(self, position: int) -> tuple[int, int]:
-        """The shard and the offset in it of a position in the whole split."""
+        """Convert a position in the entire split to a shard's number and the offset in it."""
         i = int(np.searchsorted(self.shard_starts, position, side="right")) - 1
         return i, position - int(self.shard_starts[i])
 
     def pieces(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """The (shard, start, stop) that make up a range of the whole split; past its end it goes on at its start."""
+        """Yield the (shard, start, stop) that make up a range of the split; past the end it continues at the start."""
         shard, at = self.place(start % self.n_tokens)
         while length:
             n = min(length, self.headers[shard].n_tokens - at)
@@ -157,9 +159,10 @@ class TokenShards:
             shard, at = (shard + 1) % len(self), 0
 
     def read(self, start: int, length: int) -> Tokens:
-        """Tokens start … start+length of the whole split, as if its shards were one; past the end it goes on at the start.
+        """Return tokens start … start+length-1 of the split as if it were one ring: the start follows the end.
 
-        A view of the map when they lie in one shard of a local set, else a copy; of blocks that are whole, else ShardCorrupt.
+        The result is u16 or u32 [length], a view of the memory map if the range is inside one shard on disk, otherwise
+        a copy. Raises ShardCorrupt if a block doesn't match its checksum.
         """
         if self.remote is not None:
             found = [self.remote.tokens(*piece) for piece in self.pieces(start, length)]
@@ -170,7 +173,7 @@ class TokenShards:
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def document(self, i: int) -> TokenDocument:
-        """The i-th document of the split."""
+        """Return the i-th document of the split."""
         if not 0 <= i < self.n_documents:
             raise InputError(
                 f"'{self.set.folder.url}' has no {self.split} document {i}", f"it has {self.n_documents:,}"
@@ -180,34 +183,34 @@ class TokenShards:
         return self.document_of(shard, within)
 
     def document_of(self, shard: int, i: int) -> TokenDocument:
-        """The i-th document of a shard."""
+        """Return the i-th document of a shard."""
         start, stop = self.index(shard)[i : i + 2].tolist()
         tokens = self.read(int(self.shard_starts[shard]) + start, stop - start)
         row = self._index_rows(shard).slice(i, 1).to_pylist()[0]
         return TokenDocument(tokens, row["id"], self.names[shard], row["start"], row["source_part"], row["row"])
 
     def documents(self) -> Iterator[TokenDocument]:
-        """All documents of the split, in order."""
+        """Yield all documents of the split, in order."""
         for shard, header in enumerate(self.headers):
             for i in range(header.n_documents):
                 yield self.document_of(shard, i)
 
     def document_ids(self, shard: int) -> pa.Array:
-        """The ids of a shard's documents, in order."""
+        """Return the ids of a shard's documents, in order (strings)."""
         return self._index_rows(shard).column("id").combine_chunks()
 
     def check_tokenizer(self, tokenizer: KnowsItsHash) -> None:
-        """InputError unless this is the tokenizer that the set was packed with."""
+        """Raise InputError unless the set was packed with this tokenizer."""
         if tokenizer.hash != self.tokenizer_hash:
             raise InputError(
                 f"'{self.set.folder.url}' was packed with tokenizer {self.tokenizer_hash[:12]}…, not {tokenizer.hash[:12]}…",
-                "name the tokenizer that packed it, or pack the corpus again with this one",
+                "use the tokenizer that packed it, or pack the corpus again with this one",
             )
 
     def verify(self) -> None:
-        """Read every byte: checksums, ids below the vocabulary, counts, the document index, the manifest's hashes.
+        """Check every byte: checksums, ids, counts, the document index and the manifest's hashes.
 
-        ShardCorrupt or InputError names the first file and place that is wrong.
+        Raises ShardCorrupt or InputError with the first file and place that is wrong.
         """
         for i in range(len(self)):
             file = self._opened.get(i) or self._open(i)
@@ -215,9 +218,7 @@ class TokenShards:
             rows = self._index_rows(i)
             starts, lengths = (rows.column(name).to_numpy() for name in ("start", "length"))
             if not (np.array_equal(starts, file.index[:-1]) and np.array_equal(starts + lengths, file.index[1:])):
-                corrupt(
-                    file.location, "document index", "not that of the set", "the rows of the set's part say otherwise"
-                )
+                corrupt(file.location, "document index", "not the set's", "the rows of the set's part say otherwise")
         self.set.verify()
 
     @cached_property
@@ -237,7 +238,7 @@ class TokenShards:
         return ShardFile(self.set.folder.local_path(self.names[i]), self.headers[i])
 
     def _index_rows(self, shard: int) -> pa.Table:
-        """The rows of the set's document index that describe one shard; the last one asked for is kept."""
+        """Return the rows of the set's document index for one shard; the last result is cached."""
         if self._rows is None or self._rows[0] != shard:
             name = self.names[shard]
             place = shard_place(name)
@@ -248,6 +249,6 @@ class TokenShards:
 
 
 def _shards_of(tokens: PartSet, split: str) -> list[Attachment]:
-    """The split's token files, in the corpus' order."""
+    """Return the split's token files, in the corpus' order."""
     found = {shard_place(each.name): each for part in tokens.parts for each in part.attachments}
     return [found[place] for place in sorted(place for place in found if place is not None and place[0] == split)]

@@ -1,10 +1,10 @@
-"""Token shards that lie at a URL: any range of tokens, read by ranges of bytes, each checked against its checksums.
+"""Reader for token shards at a URL: reads ranges of bytes and checks each against its checksums.
 
-A range is widened to the checksummed blocks it touches, so nothing that was altered on its way is ever trained on. What
-was opened in one process is opened anew in a forked one: network clients do not survive a fork.
+A range is widened to the checksummed blocks that it overlaps, so that data altered in transit is never trained on. A
+forked process opens the folder again, because network clients don't survive a fork.
 
-Nothing is asked for before it is needed: what opening needs stands in the manifest, and a file's header and checksums are
-read, and compared with it, when the first of its blocks is.
+Nothing is requested before it is needed: the manifest has everything that opening requires, and a file's header and
+checksums are read and compared with it when one of its blocks is first read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST_WAIT_SECONDS = 0.5
 
 
 class RemoteShards:
-    """The token files `names` of a folder at a URL, which have these headers. Threads may ask at once."""
+    """The token files `names` of a folder at a URL, with the headers from its manifest. Thread-safe."""
 
     def __init__(self, url: str, names: Sequence[str], headers: Sequence[ShardHeader]) -> None:
         self._url = url
@@ -40,22 +40,22 @@ class RemoteShards:
         self._checksums: dict[int, npt.NDArray[np.uint32]] = {}
 
     def whole(self, shard: int) -> bytes:
-        """All bytes of a token file, unchecked."""
+        """Return all bytes of a token file, unchecked."""
         return self._read(shard, 0, self.headers[shard].file_bytes)
 
     def tokens(self, shard: int, start: int, stop: int) -> Tokens:
-        """Tokens start … stop-1 of a shard; ShardCorrupt when a block they lie in was altered."""
+        """Return tokens start … stop-1 of a shard (u16 or u32); raise ShardCorrupt if a block of them was altered."""
         dtype = self.headers[shard].dtype
         data = self._checked(shard, HEADER_BYTES + start * dtype.itemsize, HEADER_BYTES + stop * dtype.itemsize)
         return np.frombuffer(data, dtype)
 
     def index(self, shard: int) -> npt.NDArray[np.uint64]:
-        """Where a shard's documents start, then its number of tokens. ShardCorrupt as above."""
+        """Return a shard's document starts, then its number of tokens (u64); raises ShardCorrupt like `tokens`."""
         header = self.headers[shard]
         return np.frombuffer(self._checked(shard, header.index_offset, header.checksums_offset), "<u8")
 
     def _checked(self, shard: int, start: int, stop: int) -> memoryview:
-        """Bytes start … stop-1 of a file, after its header and before its checksums, of blocks that are whole."""
+        """Return bytes start … stop-1 of a file, which must be between header and checksums, after checking them."""
         header, location = self.headers[shard], self._folder.location(self.names[shard])
         checksums = self._checksums_of(shard)
         size = header.block_bytes
@@ -64,12 +64,12 @@ class RemoteShards:
         data = memoryview(self._read(shard, begin, min(HEADER_BYTES + (last + 1) * size, header.checksums_offset)))
         for block in range(first, last + 1):
             at = (block - first) * size
-            fault = "it was altered there or on its way"
+            fault = "it was altered in the store or in transit"
             compare_block(location, header, block, data[at : at + size], checksums, fault)
         return data[start - begin : stop - begin]
 
     def _checksums_of(self, shard: int) -> npt.NDArray[np.uint32]:
-        """The checksums of a file that is the set's own by size, header and their SHA-256; two threads may both read them."""
+        """Return a file's checksums (u32) after checking size, header and SHA-256; two threads may both read them."""
         if shard not in self._checksums:
             name, header = self.names[shard], self.headers[shard]
             location = self._folder.location(name)
@@ -92,7 +92,7 @@ class RemoteShards:
 
 
 def _patiently(ask: Callable[[], T]) -> T:
-    """What a server that may falter answers in the end."""
+    """Return the result of `ask`, which is retried after a NetworkError, with growing pauses."""
     for attempt in range(ATTEMPTS - 1):
         try:
             return ask()

@@ -1,7 +1,7 @@
-"""Ranges of tokens fetched ahead of their use, by threads that end with their process.
+"""Prefetching of token ranges by daemon threads.
 
-The sampler says which ranges it reads now and which it reads next; they are fetched in that order, each once, and
-forgotten when it has gone on. On local disks fetching means reading the range into the kernel's page cache in one sweep.
+The sampler passes the ranges that it reads now and next. They are fetched in this order, each once, and released when
+the sampler no longer needs them. For local disks, fetching means reading the range into the kernel's page cache.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 LOOKS = 64
-"""Places of a range that are looked at to see whether it lies in the page cache."""
+"""Number of places in a range that are tested to find out whether it is in the page cache."""
 SWEEP_BYTES = 1 << 20
 
 Range = tuple[int, int]
-"""Start and number of tokens, in the whole split."""
+"""Start and number of tokens, in the entire split."""
 
 
 class _Slot(Generic[T]):
@@ -30,7 +30,7 @@ class _Slot(Generic[T]):
 
 
 class Resident(Generic[T]):
-    """Keeps `fetch(range)` of the ranges in use, and of those to come, with `n_threads` fetching at a time."""
+    """Keeps the results of `fetch(range)` for the current and next ranges; `n_threads` threads fetch them."""
 
     def __init__(self, fetch: Callable[[Range], T], n_threads: int) -> None:
         self._fetch = fetch
@@ -40,7 +40,7 @@ class Resident(Generic[T]):
         self._forget_all()
 
     def hold(self, ranges: Sequence[Range]) -> None:
-        """From now on these ranges are held, fetched in this order, and no others."""
+        """Fetch these ranges in this order and keep them; release all others."""
         self._check_process()
         with self._changed:
             self._slots = {each: self._slots.get(each) or _Slot() for each in ranges}
@@ -53,12 +53,12 @@ class Resident(Generic[T]):
             thread.start()
 
     def get(self, wanted: Range) -> T:
-        """What was fetched of a range that is held: waits for it, raises what its fetching raised."""
+        """Return the result for a range that was passed to `hold`; waits for it, and raises what `fetch` raised."""
         self._check_process()
         slot = self._slots[wanted]
         if not slot.done.is_set():
             with self._changed:
-                if wanted in self._waiting:  # what is needed first is fetched first
+                if wanted in self._waiting:  # needed now, so fetch it first
                     self._waiting.remove(wanted)
                     self._waiting.appendleft(wanted)
             slot.done.wait()
@@ -67,7 +67,7 @@ class Resident(Generic[T]):
         return slot.value  # type: ignore[return-value]
 
     def close(self) -> None:
-        """End the threads, each after the range at hand."""
+        """Stop the threads, each after its current range."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -84,12 +84,12 @@ class Resident(Generic[T]):
                 slot = self._slots[wanted]
             try:
                 slot.value = self._fetch(wanted)
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            except BaseException as error:  # noqa: BLE001 - raised by `get`
                 slot.error = error
             slot.done.set()
 
     def _check_process(self) -> None:
-        if self._process != os.getpid():  # threads do not survive a fork
+        if self._process != os.getpid():  # threads don't survive a fork
             held = list(self._slots)
             self._forget_all()
             self.hold(held)
@@ -105,7 +105,7 @@ class Resident(Generic[T]):
 
 
 def read_ahead(path: str, offset: int, length: int) -> None:
-    """Bring a range of a local file into the page cache, in one sweep; where a few looks find it there, it is left alone."""
+    """Read a range of a local file into the page cache, unless a few samples show that it is already there."""
     file = os.open(path, os.O_RDONLY)
     try:
         looks = range(offset, offset + length, max(1, length // LOOKS))
@@ -122,7 +122,7 @@ def read_ahead(path: str, offset: int, length: int) -> None:
 
 
 def _is_cached(file: int, offset: int) -> bool:
-    """Whether a byte can be read without waiting for a disk; False where the system cannot tell."""
+    """Whether a byte can be read without waiting for a disk; False if the system can't tell."""
     if not hasattr(os, "RWF_NOWAIT"):
         return False
     try:
@@ -132,5 +132,5 @@ def _is_cached(file: int, offset: int) -> bool:
 
 
 def memory_bytes() -> int:
-    """Memory of this machine."""
+    """Return the size of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,10 +1,10 @@
-"""Which tokens a model sees when: an endless, shuffled order that is a function of (seed, epoch, k) and of nothing else.
+"""The order in which a model sees tokens: endless, shuffled, and a function of (seed, epoch, k) only.
 
-Sample g of a run comes from the source that the mixture gives it (`mixture.py`); there it is window k of an epoch, in an
-order that is computed place by place (`order.py`). So a restart at any g costs nothing, and how many processes share the
-work changes who reads a window, not which windows a step has.
+The mixture assigns sample g of a run to a source (`mixture.py`). There it is window k of an epoch, in an order that is
+computed place by place (`order.py`). So a restart at any g costs nothing, and the number of processes changes which
+process reads a window, but not which windows a step has.
 
-A window has context + 1 tokens: inputs are all but its last, targets all but its first (`windows.py`).
+A window has context + 1 tokens: all but the last are inputs, all but the first are targets (`windows.py`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ BLOCK_BYTES = 64 << 20
 GROUP_BLOCKS = 64
 
 Batch = npt.NDArray[np.int64]
-"""[batch_size, context + 1] token ids."""
+"""Token ids, int64 [batch_size, context + 1]."""
 
 
 class Sampler:
-    """An endless iterator of batches: arrays [batch_size, context + 1] of int64, shuffled anew each epoch.
+    """An endless iterator of batches, int64 [batch_size, context + 1], in a new order each epoch.
 
-    With several processes, each makes one with its `rank`; a step takes batch_size samples for every rank, rank 0 first.
-    `state_dict` counts the samples of all ranks, so a run may go on with another batch size or number of processes.
+    With several processes, each creates a Sampler with its `rank`. A step takes batch_size samples for every rank, rank
+    0 first. `state_dict` counts the samples of all ranks, so a run may resume with another batch size or number of
+    processes.
 
-    Several token sets of one tokenizer are mixed by `weights` (without them, by their numbers of windows). Windows that do
-    not cross documents are filled up with end-of-text (`document_numbers` tells what is what). A group of `group_blocks`
-    blocks of `block_bytes` is shuffled together, and must fit in memory twice when the set lies at a URL; None is a full
-    shuffle.
+    Several token sets of one tokenizer are mixed by `weights` (by default, by their numbers of windows). Windows that
+    don't cross documents are padded with end-of-text (see `document_numbers`). The windows of `group_blocks` blocks of
+    `block_bytes` are shuffled together; None is a full shuffle. For a set at a URL, two groups must fit in memory.
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class Sampler:
 
     @property
     def context(self) -> int:
-        """Targets of a window."""
+        """Number of targets per window."""
         return self.settings.context
 
     @property
     def n_windows(self) -> int:
-        """Samples of one epoch of every source."""
+        """Number of samples in one epoch of every source."""
         return sum(stream.n_windows for stream in self.streams)
 
     @property
     def epochs(self) -> list[int]:
-        """Number of whole epochs of each source that all ranks have consumed."""
+        """Number of complete epochs of each source that all ranks together have consumed."""
         counts = self.mixture.counts(np.array([self.samples_consumed]))[:, 0]
         return [int(n) // stream.n_windows for n, stream in zip(counts, self.streams, strict=True)]
 
@@ -100,7 +100,7 @@ class Sampler:
         return self.fill(np.empty((self.batch_size, self.context + 1), np.int64))
 
     def fill(self, out: Tokens) -> Tokens:
-        """Write the next batch into an array [batch_size, context + 1] of any type that holds the ids; returns it."""
+        """Write the next batch to `out`, [batch_size, context + 1] of any integer type that fits the ids; return it."""
         if out.shape != (self.batch_size, self.context + 1):
             raise ConfigError(
                 f"out has the shape {out.shape}", f"expected ({self.batch_size}, {self.context + 1}): a batch"
@@ -118,35 +118,35 @@ class Sampler:
         return out
 
     def skip(self, n_batches: int) -> None:
-        """Go on as if so many batches had been taken; costs nothing."""
+        """Skip batches; takes no time."""
         self.samples_consumed += n_batches * self.batch_size * self.world_size
 
     def source_of(self, sample: int) -> tuple[int, int]:
-        """The number of the source that gives a sample of the run, and which of its own samples that is."""
+        """Return the index of the source of a sample, and the sample's number within that source."""
         counts = self.mixture.counts(np.array([sample, sample + 1]))
         source = int(np.argmax(np.diff(counts, axis=1)[:, 0]))
         return source, int(counts[source, 0])
 
     def state_dict(self) -> dict[str, Any]:
-        """Samples consumed by all ranks, and what defines the order with its fingerprint; plain values."""
+        """Return the samples consumed by all ranks, what defines the order, and its fingerprint, as plain values."""
         order = self._defines_order()
         return {"samples_consumed": self.samples_consumed, "order": order, "fingerprint": sha256_json(order)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the state was taken. InputError, naming what differs, when it belongs to another order."""
+        """Resume where the state was taken; raises InputError, with what differs, if it belongs to another order."""
         mine = self._defines_order()
         try:
             theirs, samples, fingerprint = dict(state["order"]), int(state["samples_consumed"]), state["fingerprint"]
         except (KeyError, TypeError, ValueError):
-            raise InputError("this is no state of a sampler", "load what state_dict() returned") from None
+            raise InputError("this is not the state of a sampler", "load what state_dict() returned") from None
         if fingerprint != sha256_json(mine) or samples < 0:
             differing = [key for key in mine if theirs.get(key) != mine[key]] or ["fingerprint"]
             was = ", ".join(f"{key} {_shown(theirs.get(key))}" for key in differing)
             now = ", ".join(f"{key} {_shown(mine.get(key, sha256_json(mine)))}" for key in differing)
             raise InputError(
                 f"the saved position belongs to another order of samples: {was}",
-                f"here it is: {now}",
-                "go on with the tokens and settings of the first run, or start a new one",
+                f"this run has: {now}",
+                "resume with the tokens and settings of the first run, or start a new one",
             )
         self.samples_consumed = samples
 
@@ -173,7 +173,7 @@ def _check_sources(sources: Sequence[TokenShards], weights: Sequence[float] | No
         if other.tokenizer_hash != sources[0].tokenizer_hash:
             raise InputError(
                 f"'{other.set.folder.url}' was packed with another tokenizer than '{sources[0].set.folder.url}'",
-                f"{other.tokenizer_hash[:12]}… against {sources[0].tokenizer_hash[:12]}…",
+                f"{other.tokenizer_hash[:12]}… instead of {sources[0].tokenizer_hash[:12]}…",
                 "pack all sets of a mixture with one tokenizer",
             )
 

@@ -10,9 +10,9 @@ from webtext.base.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackSettings:
-    """How tokens are cut into files."""
+    """Settings of the token files."""
 
-    shard_tokens: int = setting(100_000_000, "begin another token file when a document would make this one longer")
+    shard_tokens: int = setting(100_000_000, "maximum tokens per token file; a document is never split")
 
     def __post_init__(self) -> None:
         if self.shard_tokens < 1:

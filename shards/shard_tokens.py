@@ -1,7 +1,7 @@
-"""A shard as a sequence of tokens that are read as they are sliced: what evaluation walks through, whatever its size.
+"""Shards as sequences that read tokens when they are sliced, so that evaluation can process shards of any size.
 
-Of a local set a slice is a view of the map. Of a set at a URL it is cut from blocks of a mebibyte, of which those used last
-are kept: a walk fetches each block once, and so does measuring the same spread windows again and again.
+On disk a slice is a view of the memory map. At a URL it is taken from blocks of a mebibyte. The last blocks are cached,
+so that a sequential pass fetches each block once, and repeated passes over the same few windows fetch nothing again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BLOCK_BYTES = 1 << 20
 KEPT_BLOCKS = 256
 
 Read = Callable[[int, int], Tokens]
-"""read(start, length) of a whole split."""
+"""read(start, length) of an entire split."""
 
 
 class ShardTokens:
-    """Tokens `start` … start+n_tokens-1 of a split, by `read`. Slices have no step; they raise what `read` raises."""
+    """Tokens `start` … start+n_tokens-1 of a split, read by `read`. A slice ignores its step and raises like `read`."""
 
     def __init__(self, read: Read, start: int, n_tokens: int) -> None:
         self._read = read
@@ -33,7 +33,7 @@ class ShardTokens:
         return self._n_tokens
 
     def __getitem__(self, place: int | slice) -> Any:
-        """One token, or the tokens of a slice as u16 or u32."""
+        """Return one token, or the tokens of a slice as u16 or u32."""
         if isinstance(place, slice):
             start, stop, _ = place.indices(self._n_tokens)
             return self._read(self._start + start, max(0, stop - start))
@@ -41,7 +41,7 @@ class ShardTokens:
 
 
 def keeping_blocks(read: Read, n_tokens: int, token_bytes: int) -> Read:
-    """`read` of a split of `n_tokens`, by whole blocks, the last KEPT_BLOCKS of them kept."""
+    """Wrap `read` of a split of `n_tokens` so that it reads complete blocks and caches the last KEPT_BLOCKS."""
     size = BLOCK_BYTES // token_bytes
 
     @functools.lru_cache(maxsize=KEPT_BLOCKS)

@@ -1,4 +1,4 @@
-"""One token file: written document by document, read memory-mapped. Its layout is in `format.py`."""
+"""One token file: writer, document by document, and memory-mapped reader. `format.py` has the layout."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from webtext.shards.format import (
 
 
 class ShardWriter:
-    """Writes one token file, document by document, in memory that does not grow with its tokens.
+    """Writer for one token file, document by document, in memory that doesn't grow with its tokens.
 
-    The header is written last: a file whose writing stopped starts with zeros and is no shard.
+    The header is written last: a file whose writing was interrupted starts with zeros and isn't a valid shard.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class ShardWriter:
         self._file.write(bytes(HEADER_BYTES))
 
     def append(self, tokens: Tokens) -> int:
-        """Append one document after an end-of-text token, which opens it; returns the position of that token.
+        """Append an end-of-text token and then one document; return the position of the end-of-text token.
 
-        InputError when an id lies past the vocabulary: nothing of the document is written then.
+        Raises InputError, and writes nothing of the document, if an id isn't in the vocabulary.
         """
         if len(tokens) and int(tokens.max()) >= self._vocab_size:
-            raise InputError(f"token id {int(tokens.max())} lies past the vocabulary of {self._vocab_size:,} tokens")
+            raise InputError(f"token id {int(tokens.max())} is not in the vocabulary of {self._vocab_size:,} tokens")
         start = self.n_tokens
         self._starts.append(start)
         self._write(self._eot + tokens.astype(self._dtype, copy=False).tobytes())
@@ -69,13 +69,13 @@ class ShardWriter:
         self.close(finish=kind is None)
 
     def close(self, *, finish: bool = True) -> None:
-        """Complete the file and close it; without `finish` it stays without a header and is no shard."""
+        """Complete the file and close it; without `finish` it has no header and isn't a valid shard."""
         with self._file:
             if finish:
                 self._finish()
 
     def in_manifest(self) -> dict[str, Any]:
-        """What the set's manifest is to say of the finished file (`PartWriter.describe`)."""
+        """Return what the set's manifest stores about the finished file (`PartWriter.describe`)."""
         assert self._header is not None
         return self._header.in_manifest()
 
@@ -115,9 +115,8 @@ class ShardWriter:
 class ShardFile:
     """One token file: memory-mapped read-only, or in memory.
 
-    Opening checks the header, by itself and against the one that is `expected`, and the table of checksums. `checks`
-    compares blocks with their checksums when they are first read; whoever takes `tokens` or `index` as they are asks it
-    first, or reads what may be altered.
+    Opening checks the header, also against the `expected` one, and the table of checksums. `read` checks blocks when
+    they are first read. `tokens` and `index` aren't checked: use `checks` before you read them directly.
     """
 
     def __init__(self, path: str | os.PathLike[str], expected: ShardHeader | None = None) -> None:
@@ -128,12 +127,12 @@ class ShardFile:
             raise InputError(f"no file '{path}'", "check the path") from None
         if expected is not None:
             header.check_is(expected, str(path))
-        # A plain view: slicing np.memmap itself costs nine times a slice of its array (1.1 against 0.12 us).
+        # A plain view, because slicing np.memmap itself takes nine times as long (1.1 instead of 0.12 us).
         self._open(str(path), header, np.memmap(path, np.uint8, "r").view(np.ndarray))
 
     @classmethod
     def from_bytes(cls, data: bytes, location: str, expected: ShardHeader) -> ShardFile:
-        """A token file whose bytes were read from `location`."""
+        """Open a token file in memory, whose bytes were read from `location`."""
         shard, header = cls.__new__(cls), ShardHeader.from_bytes(data, location, len(data))
         header.check_is(expected, location)
         shard._open(location, header, np.frombuffer(data, np.uint8))
@@ -153,24 +152,24 @@ class ShardFile:
         self.checks = BlockChecks(location, header, data, written)
 
     def read(self, start: int, stop: int) -> Tokens:
-        """Tokens start … stop-1, of blocks that are whole; a view."""
+        """Return a view of tokens start … stop-1 after checking their blocks; raises ShardCorrupt."""
         size = self.header.dtype.itemsize
         self.checks.check(HEADER_BYTES + start * size, HEADER_BYTES + stop * size)
         return self.tokens[start:stop]
 
     def are_due(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Whether tokens starts[i] … stops[i]-1 lie in a block that nobody compared with its checksum yet, for each i."""
+        """Return for each i whether tokens starts[i] … stops[i]-1 overlap a block that wasn't checked yet."""
         size = self.header.dtype.itemsize
         return self.checks.are_due(HEADER_BYTES + starts * size, HEADER_BYTES + stops * size)
 
     def document(self, i: int) -> Tokens:
-        """The tokens of the shard's i-th document, the end-of-text that opens it included."""
+        """Return the tokens of the shard's i-th document, including the end-of-text that opens it; not checked."""
         if not 0 <= i < self.header.n_documents:
             raise InputError(
-                f"'{self.location}' has no document {i}", f"it holds documents 0 to {self.header.n_documents - 1}"
+                f"'{self.location}' has no document {i}", f"it has documents 0 to {self.header.n_documents - 1}"
             )
         return self.tokens[int(self.index[i]) : int(self.index[i + 1])]
 
     def map(self, dtype: np.dtype[Any], offset: int, n: int) -> npt.NDArray[Any]:
-        """A read-only view of n values at a byte offset."""
+        """Return a read-only view of n values at a byte offset."""
         return self._bytes[offset : offset + n * dtype.itemsize].view(dtype)

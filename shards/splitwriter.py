@@ -1,4 +1,4 @@
-"""The token files that one part of a token set has for one split."""
+"""Writer for the token files of one split in one part of a token set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webtext.shards.shardfile import ShardWriter
 
 
 class Vocabulary(Protocol):
-    """What a token file says of its tokenizer."""
+    """What a token file stores about its tokenizer."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -22,7 +22,7 @@ class Vocabulary(Protocol):
 
 
 class SplitWriter:
-    """The token files of one split of one part: the first is opened by the first document, another when one is full."""
+    """Writes one split of one part: opens a token file for the first document, and another when a file is full."""
 
     def __init__(self, split: str, part: int, writer: PartWriter, vocabulary: Vocabulary, shard_tokens: int) -> None:
         self._split = split
@@ -35,7 +35,7 @@ class SplitWriter:
         self._n_shards = 0
 
     def append(self, tokens: Tokens) -> tuple[str, int]:
-        """Write one document; returns its shard's name and where it starts there."""
+        """Write one document; return its shard's name and its start in the shard."""
         shard = self._shard
         if shard is not None and shard.n_tokens + len(tokens) + 1 > self._shard_tokens:
             self._close(finish=True)

@@ -1,7 +1,7 @@
 """The endless stream of one split's windows: sample g is window k = g mod n of epoch ⌊g / n⌋, in that epoch's order.
 
-Where samples lie is computed a few thousand at a time; their tokens are copied from the memory map, or from blocks that
-were fetched ahead of use (`resident.py`).
+The positions of samples are computed a few thousand at a time. Their tokens are copied from the memory map, or from
+prefetched blocks (`resident.py`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from webtext.shards.shardfile import ShardFile
 from webtext.shards.windows import DocumentWindows, RingWindows, Windows
 
 ORDER_VERSION = 2
-"""Raised when the same seed gives another order."""
+"""Raised by hand when the same seed gives another order."""
 CHUNK = 8192
-"""Samples located in one go."""
+"""Samples whose positions are computed at once; for fewer, numpy's calls would cost more than the permutation."""
 REMOTE_THREADS = 8
-"""One stream from an object store gives some tens of MB/s; this many feed several GPUs."""
+"""One stream from an object store reads some tens of MB/s; this many are enough for several GPUs."""
 
 Rows = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSettings:
-    """What a window is, and how far it is shuffled. `group_blocks` None permutes all windows of an epoch together."""
+    """Size and shuffling of windows. With `group_blocks` None, all windows of an epoch are permuted together."""
 
     context: int
     seed: int
@@ -52,7 +52,7 @@ class WindowSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Consecutive samples of one group: their windows, where these start and how many tokens they have."""
+    """Consecutive samples of one group: their windows, with starts and lengths in tokens."""
 
     first: int
     epoch: int
@@ -86,10 +86,10 @@ class WindowStream:
         n_windows = min(self.block_windows * (settings.group_blocks or self.n_windows), self.n_windows)
         self._group_bytes = n_windows * settings.context * shards.token_dtype.itemsize
         self._order: tuple[int, EpochOrder] | None = None
-        self._held: tuple[int, int] | None = None  # epoch and group whose blocks are held
-        self._first = self._stop = 0  # samples whose places are known
-        self._places: list[Any] = []  # of each: an array, start and stop in it; or block, position and length
-        self._due: dict[int, tuple[ShardFile, int, int]] = {}  # samples whose checksums are to be compared first
+        self._held: tuple[int, int] | None = None  # epoch and group whose blocks are in memory
+        self._first = self._stop = 0  # range of samples in _places
+        self._places: list[Any] = []  # per sample: (array, start, stop), or (block, position, length)
+        self._due: dict[int, tuple[ShardFile, int, int]] = {}  # samples whose checksums must be compared first
         self._resident: Resident[Any]
         if shards.remote is None:
             self._resident = Resident(_PageCache(shards), n_threads=1)
@@ -98,7 +98,7 @@ class WindowStream:
         weakref.finalize(self, self._resident.close)
 
     def order(self, epoch: int) -> EpochOrder:
-        """The order of an epoch's windows."""
+        """Return the order of an epoch's windows."""
         if self._order is None or self._order[0] != epoch:
             key = f"{self._key} epoch {epoch}".encode()
             order = EpochOrder(
@@ -108,13 +108,13 @@ class WindowStream:
         return self._order[1]
 
     def place(self, sample: int) -> tuple[int, int]:
-        """Position in the split, and number of tokens, of one sample."""
+        """Return a sample's position in the split and its number of tokens."""
         chunk = self._locate(sample)
         at = sample - chunk.first
         return int(chunk.starts[at]), int(chunk.lengths[at])
 
     def copy(self, first: int, out: Tokens, rows: Rows) -> None:
-        """Write samples first, first+1, … to these rows of `out`; short ones are filled up with end-of-text."""
+        """Write samples first, first+1, … to the given rows of `out`; short samples are padded with end-of-text."""
         copy = self._copy_mapped if self.shards.remote is None else self._copy_held
         done = 0
         while done < len(rows):
@@ -141,9 +141,9 @@ class WindowStream:
         return _Chunk(sample - (within - first), epoch, group, windows, starts, lengths)
 
     def _enter(self, chunk: _Chunk) -> None:
-        """Go on to these samples: their blocks and those of the next group are held, all others forgotten.
+        """Move to a chunk's samples: keep the blocks of its group and of the next one, and release all others.
 
-        Local groups that would fill the memory are not read ahead: what is read would be gone before it is used.
+        Local groups that would fill the memory aren't read ahead: they would be evicted from the cache before use.
         """
         if self._held != (chunk.epoch, chunk.group):
             self._held = (chunk.epoch, chunk.group)
@@ -153,7 +153,7 @@ class WindowStream:
             if self.shards.remote is not None or self._group_bytes <= memory_bytes() // 4:
                 here, ahead = self._extents(*self._held), self._extents(*following)
                 self._resident.hold(here + ahead)
-                if self.shards.remote is None:  # else disks would be asked for windows, one by one
+                if self.shards.remote is None:  # wait; otherwise windows would be read from disk one by one
                     for extent in here:
                         self._resident.get(extent)
         self._first, self._stop = chunk.first, chunk.first + len(chunk.windows)
@@ -165,7 +165,7 @@ class WindowStream:
             self._places = list(zip(*(column.tolist() for column in columns), strict=True))
 
     def _not_compared(self, chunk: _Chunk) -> dict[int, tuple[ShardFile, int, int]]:
-        """The samples that lie in blocks which nobody compared yet: where groups are read ahead there are none."""
+        """Return the samples in blocks that weren't compared yet; empty if groups are read ahead."""
         shards = self.shards.shard_starts.searchsorted(chunk.starts, side="right") - 1
         due = {}
         for shard in np.unique(shards).tolist():
@@ -179,7 +179,7 @@ class WindowStream:
         return due
 
     def _mapped(self, chunk: _Chunk) -> list[tuple[Tokens, int, int]]:
-        """The samples' arrays, and where they lie in them: a shard's own, but for windows that lie in several shards."""
+        """Return (array, start, stop) for each sample; the array is its shard, or a copy if it spans several shards."""
         bounds = self.shards.shard_starts
         shards = bounds.searchsorted(chunk.starts, side="right") - 1
         stops = chunk.starts + chunk.lengths
@@ -219,7 +219,7 @@ class WindowStream:
 
 
 class _PageCache:
-    """Brings a range of mapped tokens into the page cache, and compares its checksums."""
+    """Reads a range of mapped tokens into the page cache and compares its checksums."""
 
     def __init__(self, shards: TokenShards) -> None:
         self._shards = shards

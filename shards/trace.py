@@ -1,6 +1,6 @@
-"""From a token back to its document: shard and offset → document → row of the corpus part it was packed from.
+"""Trace a token to its document: shard and offset → document → row of the corpus part that it was packed from.
 
-The rest of the way, from a document to its page, its links and their posts, is in the corpus row itself.
+The corpus row has the rest: the document's page, its links and their posts.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from webtext.shards.reader import TokenShards
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where one token came from."""
+    """The origin of one token."""
 
     shard: str
     offset: int
     id: str  # of the document
     token_in_document: int  # 0 is the end-of-text that opens the document
-    source_set: str  # what was packed or converted: "corpus", "documents", or the format of the source
+    source_set: str  # what was packed ("corpus" or "documents"), or the format of the converted files
     source_part: str
     row: int
 
 
 def trace(shards: TokenShards, shard: str | int, offset: int) -> Origin:
-    """The origin of the token at `offset` of a shard, named by its number in the split or by its file.
+    """Return the origin of the token at `offset` of a shard, given by its number in the split or its file name.
 
-    InputError when there is no such shard or token.
+    Raises InputError if the shard or the token doesn't exist.
     """
     i = _shard_number(shards, shard)
     n_tokens = shards.headers[i].n_tokens
     if not 0 <= offset < n_tokens:
-        raise InputError(f"'{shards.names[i]}' has no token {offset}", f"it holds tokens 0 to {n_tokens - 1}")
+        raise InputError(f"'{shards.names[i]}' has no token {offset}", f"it has tokens 0 to {n_tokens - 1}")
     document = shards.document_of(i, int(np.searchsorted(shards.index(i), np.uint64(offset), side="right")) - 1)
     return Origin(
         shard=document.shard,

@@ -1,4 +1,4 @@
-"""Reading every byte of token shards: do they hold what their headers, their index and their manifest say?"""
+"""Verification of token shards: compares every byte with the header, the checksums and the document index."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from webtext.shards.format import HEADER_BYTES, Tokens, check_index, corrupt
 from webtext.shards.shardfile import ShardFile
 
 PIECE = 1 << 20
-"""Tokens looked at in one go."""
+"""Tokens checked per step, which bounds memory."""
 
 
 def verify_shard(shard: ShardFile) -> None:
-    """Check the checksums, the index, that ids lie below the vocabulary, and end-of-text at each document's start only.
+    """Check the checksums, the index, the ids, and that end-of-text is at each document's start and nowhere else.
 
-    Raises ShardCorrupt naming the file and the first block, document or token that is wrong.
+    Raises ShardCorrupt with the file and the first block, document or token that is wrong.
     """
     _verify_blocks(shard)
     check_index(shard.index, shard.header, shard.location)

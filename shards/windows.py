@@ -1,7 +1,7 @@
-"""Where the windows of a split lie: cut from the ring of all its tokens, or inside its documents.
+"""Positions of a split's windows: cut from the ring of all its tokens, or inside its documents.
 
-Both number their windows along the corpus, so that W consecutive windows are one range of tokens: a block (`order.py`).
-Positions count the tokens of the whole split, as if its shards were one ring.
+Both kinds are numbered along the corpus, so that W consecutive windows are one range of tokens, a block (`order.py`).
+Positions count the tokens of the entire split, as if its shards were one ring.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class Windows(Protocol):
     n_windows: int
 
     def starts(self, epoch: int, windows: Indices) -> Indices:
-        """Position of the first token of each window, below the number of tokens."""
+        """Return the position of each window's first token (int64), less than the number of tokens."""
 
     def lengths(self, windows: Indices) -> Indices:
-        """Tokens of each window: context + 1, or fewer."""
+        """Return the number of tokens of each window (int64): context + 1, or fewer."""
 
     def extent(self, epoch: int, first: int, last: int) -> tuple[int, int]:
-        """Start and number of tokens of the range that windows first … last lie in."""
+        """Return start and number of tokens of the range that contains windows first … last."""
 
 
 class RingWindows:
-    """Windows of context + 1 tokens that cross documents, each a context's step from the last.
+    """Windows of context + 1 tokens that cross documents, at a distance of `context` tokens.
 
-    They are cut from an offset that the key gives each epoch, so that documents are not cut at the same places each time.
-    Neighbours share one token, so every token is a target once an epoch, but for the N mod context that an epoch leaves out.
+    Each epoch starts at an offset derived from the key, so that documents aren't cut at the same places each time.
+    Neighbours share one token, so every token is a target once per epoch, except N mod context tokens of each epoch.
     """
 
     def __init__(self, n_tokens: int, context: int, key: bytes) -> None:
@@ -44,50 +44,50 @@ class RingWindows:
         self._key = key
 
     def offset(self, epoch: int) -> int:
-        """Where the windows of an epoch begin to be cut: in 0 … context-1."""
+        """Return the position of an epoch's first window, in 0 … context-1."""
         digest = hashlib.blake2b(self._key + f" epoch {epoch} offset".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") % self._context
 
     def starts(self, epoch: int, windows: Indices) -> Indices:
-        """Position of each window's first token."""
+        """Return the position of each window's first token."""
         return (self.offset(epoch) + windows * self._context) % self._n_tokens
 
     def lengths(self, windows: Indices) -> Indices:
-        """All are context + 1."""
+        """Return context + 1 for each window."""
         return np.full(len(windows), self._context + 1, np.int64)
 
     def extent(self, epoch: int, first: int, last: int) -> tuple[int, int]:
-        """The range goes past the ring's end for the last windows of an epoch."""
+        """Return start and number of tokens; for the last windows of an epoch the range wraps around the ring."""
         return self.offset(epoch) + first * self._context, (last - first + 1) * self._context + 1
 
 
 class DocumentWindows:
-    """Windows of at most context + 1 tokens, each inside one document: by the shards' document indexes.
+    """Windows of at most context + 1 tokens, each inside one document, by the shards' document indexes.
 
-    A document of L tokens (with the end-of-text that opens it) has ⌈L / context⌉ of them. The last one is short by at least
-    a token, so an end-of-text fills it up: the target after the document's last token. So all of its tokens but the first are
-    targets once, and so is its end. Takes 16 bytes of memory per document.
+    A document of L tokens (with the end-of-text that opens it) has ⌈L / context⌉ windows. The last one lacks at least
+    one token, so it is padded with end-of-text, the target after the document's last token. So all of a document's
+    tokens except the first are targets once, and so is its end. Takes 16 bytes of memory per document.
     """
 
     def __init__(self, bounds: Indices, context: int) -> None:
-        """`bounds` are the positions where the documents start, then the number of tokens."""
+        """Take `bounds`, the positions of the documents' starts, then the number of tokens (int64)."""
         self._starts, self._ends = bounds[:-1], bounds[1:]
         self._firsts = np.concatenate([[0], np.cumsum(-(-(self._ends - self._starts) // context))]).astype(np.int64)
         self.n_windows = int(self._firsts[-1])
         self._context = context
 
     def starts(self, epoch: int, windows: Indices) -> Indices:
-        """Position of each window's first token; the same in all epochs."""
+        """Return the position of each window's first token; equal in all epochs."""
         documents = self._documents(windows)
         return self._starts[documents] + (windows - self._firsts[documents]) * self._context
 
     def lengths(self, windows: Indices) -> Indices:
-        """Up to the document's end."""
+        """Return each window's number of tokens, at most up to its document's end."""
         left: Indices = self._ends[self._documents(windows)] - self.starts(0, windows)
         return left.clip(max=self._context + 1)
 
     def extent(self, epoch: int, first: int, last: int) -> tuple[int, int]:
-        """From the first window's start to the last one's end."""
+        """Return start and number of tokens from the first window's start to the last one's end."""
         (start, end), (_, length) = self.starts(0, np.array([first, last])), self.lengths(np.array([first, last]))
         return int(start), int(end + length - start)
 
@@ -96,11 +96,11 @@ class DocumentWindows:
 
 
 def document_numbers(tokens: npt.NDArray[np.integer[npt.NBitBase]], eot_id: int) -> npt.NDArray[np.int32]:
-    """Which document of its window each token belongs to: 0 is that of the first token, an end-of-text begins the next one.
+    """Number the documents of each window: the first token's document is 0, each end-of-text begins the next one.
 
-    Attention stays inside documents where `numbers[:, :, None] == numbers[:, None, :]`. In windows that do not cross
-    documents the first target with number 1 is the document's end, and the rest is padding: targets count where
-    `numbers[:, :-1] == 0`.
+    Returns int32 of the shape of `tokens`. Attention stays inside documents where `numbers[:, :, None] ==
+    numbers[:, None, :]`. In windows that don't cross documents, the first target with number 1 is the document's end
+    and the rest is padding: targets count where `numbers[:, :-1] == 0`.
 
     >>> document_numbers(np.array([[5, 9, 7, 9, 9], [9, 5, 7, 9, 9]]), eot_id=9).tolist()
     [[0, 1, 1, 2, 3], [0, 0, 0, 1, 2]]

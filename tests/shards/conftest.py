@@ -1,4 +1,4 @@
-"""A corpus made on the spot, a tokenizer of single bytes, and an engine that runs parts in this process."""
+"""A generated corpus, a tokenizer of single bytes, and an engine that runs parts in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webtext.shards.reader import TokenShards
 
 
 class ByteTokenizer:
-    """Each byte is its own token; 256 ends a document. `vocab_size` may claim more, to cross the u16 boundary."""
+    """Each byte is its own token; 256 is end-of-text. `vocab_size` may be larger, to cross the u16 boundary."""
 
     def __init__(self, vocab_size: int = 257, name: str = "bytes") -> None:
         self.vocab_size = vocab_size
@@ -36,7 +36,7 @@ class ByteTokenizer:
 
 
 class InProcessEngine:
-    """Runs every part here, in order."""
+    """Runs every part in this process, in order."""
 
     workers = 1
 
@@ -58,7 +58,7 @@ def document(identifier: str, text: str, split: str = "train") -> dict[str, Any]
 
 
 def write_corpus(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    """A sealed part set of kind corpus with these documents."""
+    """Write a sealed part set of kind corpus with these documents."""
     corpus = SetWriter(str(folder), "corpus", Recipe(stage="test", code_version=1, settings={}))
     made = []
     for index, rows in enumerate(parts):
@@ -71,7 +71,7 @@ def write_corpus(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> 
 
 @pytest.fixture
 def byte_tokenizer(monkeypatch: pytest.MonkeyPatch) -> ByteTokenizer:
-    """`webtext shards pack` loads this tokenizer, whatever path it is given."""
+    """Make `webtext shards pack` load this tokenizer for every path."""
     tokenizer = ByteTokenizer()
     monkeypatch.setattr(pack, "load_tokenizer", lambda _: tokenizer)
     return tokenizer

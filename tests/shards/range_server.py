@@ -1,4 +1,4 @@
-"""A folder served over HTTP on loopback with ranges, every answered range recorded; it may be slow, or fail."""
+"""HTTP server on loopback that serves ranges of a folder's files and records them; it can be slow, or fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RangeServer(ThreadingHTTPServer):
         self.alter: Callable[[str, int, bytes], bytes] = lambda name, start, data: data
         self.serves_ranges = True
         self.refusals = 0
-        """So many of the next ranges are answered with 503."""
+        """Number of next range requests to answer with 503."""
 
     @property
     def url(self) -> str:
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(folder: Path, **options: float) -> Iterator[RangeServer]:
-    """A server for the time of a block."""
+    """Run a server during a `with` block."""
     with RangeServer(folder, **options) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()

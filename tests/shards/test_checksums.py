@@ -1,4 +1,4 @@
-"""Blocks are compared with their checksums when they are first read, each once; opening costs the same for any size."""
+"""Each block is compared with its checksum once, when it is first read; opening takes the same time for any size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Compared = Counter[tuple[str, int]]
 
 
 def make_set(folder: Path, n_shards: int, documents: int = 200, splits: Sequence[str] = ("train",)) -> str:
-    """Shards of 100 tokens a document, two bytes each."""
+    """Write shards with documents of 100 tokens, two bytes each."""
     tokens = SetWriter(str(folder), "tokens", Recipe(stage="test", code_version=1, settings=FACTS))
     parts, random = [], np.random.default_rng(0)
     for number in range(n_shards):
@@ -50,7 +50,7 @@ def make_set(folder: Path, n_shards: int, documents: int = 200, splits: Sequence
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> Compared:
-    """How often each block of each file is compared from now on."""
+    """Count how often each block of each file is compared from now on."""
     counts: Compared = Counter()
     compare = checksums.compare_block
 
@@ -64,7 +64,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Compared:
 
 @pytest.fixture
 def no_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups are larger than the memory that they may fill."""
+    """Make groups larger than the memory that they may fill."""
     monkeypatch.setattr(stream, "memory_bytes", lambda: 0)
 
 
@@ -74,7 +74,7 @@ def flip(location: str, token: int) -> None:
 
 
 def end_reading(sampler: Sampler) -> None:
-    """What is read ahead ends with the block at hand."""
+    """Stop reading ahead after the current block."""
     resident = sampler.streams[0]._resident
     resident.close()
     for thread in resident._threads:
@@ -90,7 +90,7 @@ def test_a_block_is_compared_when_it_is_first_read_and_no_more(tmp_path: Path, c
         assert compared == {("a.tok", 0): 1, ("a.tok", 1): 1}
     assert file.are_due(np.array([0, 63, 64]), np.array([64, 65, 65])).tolist() == [False, True, True]
     file.read(0, 96)
-    assert file.checks.n_unchecked == 1  # that of the last tokens and the document index
+    assert file.checks.n_unchecked == 1  # the block with the last tokens and the document index
     file.checks.check(file.header.index_offset, file.header.checksums_offset)
     assert (file.checks.n_unchecked, set(compared.values())) == (0, {1})
     assert file.are_due(np.array([0]), np.array([101])).tolist() == [False]
@@ -103,7 +103,7 @@ def test_the_altered_block_is_named_with_what_to_do_and_read_once_it_is_mended(t
     assert file.read(0, 64).tolist() == [256] + [1] * 63
     with pytest.raises(ShardCorrupt, match=r"a\.tok': checksum of block 2 \(bytes 384 to 447\)") as caught:
         file.read(60, 70)
-    assert "copy the file from where it is whole" in caught.value.lines[2]
+    assert "restore the file from an intact copy" in caught.value.lines[2]
     edit(path, 400, b"\x01")
     assert ShardFile(path).read(60, 70).tolist() == [1] * 10
 
@@ -133,7 +133,7 @@ def test_without_read_ahead_the_same_windows_come_and_each_block_is_compared_onc
     assert np.array_equal(next(sampler), [np.take(plain, range(at, at + 17), mode="wrap") for at in first])
     assert (
         len(compared) <= 8 + 6
-    )  # four windows, each in at most two blocks; three that lie in two shards, known before
+    )  # four windows, each in at most two blocks; three windows in two shards were located before
     for _ in range(2 * sampler.n_windows // 4):
         next(sampler)
     assert set(compared.values()) == {1}
@@ -177,7 +177,7 @@ def test_single_reads_and_document_indexes_are_compared_too(tmp_path: Path) -> N
 def test_opening_touches_as_many_files_whatever_the_number_of_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest is sized and opened, and the folder's names are listed; no shard is opened, nor asked for its size."""
+    """The manifest is opened, and the folder is listed; no shard is opened, and no shard's size is read."""
     sets = [make_set(tmp_path / str(n), n, documents=5) for n in (1, 6)]
     touched: list[str] = []
 
@@ -221,7 +221,7 @@ def test_a_shard_s_header_and_table_are_read_once_and_only_where_its_tokens_are(
 
 
 def test_a_shard_of_another_set_at_a_url_is_refused_when_it_is_read(tmp_path: Path) -> None:
-    """Random tokens of the same number: sizes, counts and tokenizer are the same."""
+    """Both sets have equally many random tokens, so sizes, counts and tokenizer are equal."""
     make_set(tmp_path, 2, documents=5)
     shutil.copy(tmp_path / "train-00001.tok", tmp_path / "train-00000.tok")
     with serving(tmp_path) as server:
@@ -242,7 +242,7 @@ def test_a_shard_of_another_set_at_a_url_is_refused_when_it_is_read(tmp_path: Pa
 def test_a_restart_reads_the_blocks_of_two_groups_whatever_the_size_of_the_set(
     tmp_path: Path, compared: Compared, monkeypatch: pytest.MonkeyPatch, sample: int
 ) -> None:
-    """Groups of two blocks of 2,048 bytes: two groups with the token at each block's end touch at most 4 · 6 checked blocks."""
+    """Two groups of two blocks of 2,048 bytes, with a token at each end, overlap at most 4 · 6 checksummed blocks."""
 
     def no_hashing(*_: object) -> None:
         raise AssertionError("a whole file was hashed")
@@ -261,7 +261,7 @@ def test_a_restart_reads_the_blocks_of_two_groups_whatever_the_size_of_the_set(
 
 
 def test_a_restart_on_a_remote_set_fetches_as_many_bytes_whatever_its_size(tmp_path: Path) -> None:
-    """Headers and tables of checksums aside: 256 bytes a file, and 4 a block of the files that are read."""
+    """Headers and checksums are not counted: 256 bytes per file that is read, and 4 bytes per block of it."""
     fetched: list[int] = []
     for name, n_shards in (("small", 1), ("large", 6)):
         with serving(Path(make_set(tmp_path / name, n_shards, documents=400))) as server:

@@ -1,4 +1,4 @@
-"""The verbs of `webtext shards`: answers as text and as JSON, exit codes, and errors of three lines at most."""
+"""The verbs of `webtext shards`: results as text and as JSON, exit codes, and errors of at most three lines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def tokens(shards_of: Make) -> str:
 
 
 def test_info_shows_what_a_set_holds(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """'hello world' and 'second' take 12 + 7 tokens, 'third' 6: 25 in two shards."""
+    """'hello world' and 'second' have 12 + 7 tokens and 'third' has 6: 25 in two shards."""
     assert run(["shards", "info", tokens]) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert "vocabulary 257, 2 bytes a token" in rows[0]
+    assert "vocabulary 257, 2 bytes per token" in rows[0]
     assert rows[2].split()[:4] == ["train", "2", "3", "25"]
     assert rows[3].split()[:4] == ["validation", "0", "0", "0"]
 
@@ -41,9 +41,9 @@ def test_info_answers_in_json(tokens: str, capsys: pytest.CaptureFixture[str], b
     assert found["splits"]["train"]["bytes"] == sum(path.stat().st_size for path in Path(tokens).glob("*.tok"))
 
 
-def test_verify_says_that_a_whole_set_is_whole(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reports_an_intact_set(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shards", "verify", tokens]) == 0
-    assert "is whole: 25 tokens, 2 token files" in capsys.readouterr().out
+    assert "is intact: 25 tokens, 2 token files" in capsys.readouterr().out
     assert run(["shards", "verify", tokens, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verified"] is True
 
@@ -101,7 +101,7 @@ def test_sample_shows_what_training_sees_first(tokens: str, capsys: pytest.Captu
         (["--context", "25"], 3, "has 25 tokens; a context of 25 needs more"),
     ],
 )
-def test_sample_of_what_is_not_there_is_a_short_error(
+def test_sample_of_a_missing_position_is_a_short_error(
     tokens: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, complaint: str
 ) -> None:
     assert run(["shards", "sample", tokens, "--tokenizer", "any", *arguments]) == code
@@ -119,9 +119,9 @@ def test_sample_with_another_tokenizer_is_refused(
 
 
 @pytest.mark.parametrize("verb", ["info", "verify"])
-def test_a_folder_that_is_no_set_is_a_short_error(verb: str, tmp_path: Path, capsys: Any) -> None:
+def test_a_folder_that_is_not_a_set_is_a_short_error(verb: str, tmp_path: Path, capsys: Any) -> None:
     assert run(["shards", verb, str(tmp_path)]) == 3
-    assert "is no part set" in capsys.readouterr().err
+    assert "is not a part set" in capsys.readouterr().err
 
 
 def test_pack_needs_a_place_to_write(tokens: str, tmp_path: Path, capsys: Any) -> None:

@@ -1,4 +1,4 @@
-"""Converting: the bytes that other trainers expect, read back by their own readers where these are at hand, and ugly files."""
+"""Converting: the bytes that other trainers expect, read back by their own readers if installed; ugly files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def quiet() -> Run:
 
 @pytest.fixture
 def tokens(tmp_path: Path, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Training documents abc, ef | ghij in two shards, held out d | k."""
+    """A set with the training documents abc, ef | ghij in two shards, and d | k held out."""
     monkeypatch.setattr(convert, "load_tokenizer", lambda _: byte_tokenizer)
     rows = [[document(text, text, split) for text, split in part] for part in PARTS]
     pack_here(write_corpus(tmp_path / "corpus", rows), tmp_path / "tokens")
@@ -77,7 +77,7 @@ def test_llm_c_gets_a_header_and_end_of_text_before_each_document(tokens: str, t
 
 
 def test_megatron_gets_an_index_of_documents(tokens: str, tmp_path: Path) -> None:
-    """Three sequences of 4, 3 and 5 tokens of two bytes (code 8) begin at bytes 0, 8 and 14; each is a document."""
+    """Three sequences of 4, 3 and 5 tokens of two bytes (code 8) start at bytes 0, 8 and 14; each is a document."""
     to(tokens, "megatron", tmp_path / "out")
     index = struct.pack("<9sQBQQ3i3q4q", b"MMIDIDX\0\0", 1, 8, 3, 4, 4, 3, 5, 0, 8, 14, 0, 1, 2, 3)
     assert (tmp_path / "out" / "train.idx").read_bytes() == index
@@ -95,7 +95,7 @@ def test_there_and_back_keeps_tokens_documents_and_splits(
     rows = [[document(text, text, split) for text, split in part] for part in PARTS]
     pack_here(write_corpus(tmp_path / "corpus", rows), tmp_path / "tokens")
     if form == "nanogpt" and vocab_size > 65_536:
-        with pytest.raises(InputError, match="nanoGPT's files hold ids below 65,536"):
+        with pytest.raises(InputError, match="nanoGPT's files can only store ids below 65,536"):
             to(str(tmp_path / "tokens"), form, tmp_path / "out")
         return
     to(str(tmp_path / "tokens"), form, tmp_path / "out")
@@ -112,7 +112,7 @@ STREAMS = ["abc|ef|ghij|", "||abc||e|", "|", "ab|c"]
 
 
 def closed_file(form: str, stream: str, folder: Path) -> Path:
-    """A file of `form` with this stream and, where the format has one, the index of its documents."""
+    """Write a file of `form` with this stream and, if the format has one, its document index."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -163,7 +163,7 @@ def test_llm_c_opens_documents_as_token_sets_do(stream: str, tokens: str, tmp_pa
 
 
 def test_documents_without_a_token_are_counted_as_dropped(tokens: str, tmp_path: Path) -> None:
-    """An index with documents of no tokens at the start, in the middle and at the end; a null and an empty row."""
+    """An index with empty documents at the start, in the middle and at the end; a null and an empty row."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -244,7 +244,7 @@ def test_a_converted_token_is_traced_to_its_file(tokens: str, tmp_path: Path) ->
     assert (origin.source_set, origin.source_part, origin.row, origin.id) == ("nanogpt", "train.bin", 1, "train.bin:1")
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders(tokens: str, tmp_path: Path) -> None:
+def test_files_with_equal_names_are_named_with_their_folders(tokens: str, tmp_path: Path) -> None:
     to(tokens, "datatrove", tmp_path / "out")
     shards = back(tmp_path / "out", "datatrove", tmp_path / "again")
     assert [d.id for d in shards.documents()] == [
@@ -288,32 +288,32 @@ def megatron(code: int = 8, lengths: tuple[int, ...] = (2,), offsets: tuple[int,
     [
         ("nanogpt", {"a.bin": b"abc"}, "has 3 bytes"),
         ("nanogpt", {"a.bin": b"a\0b\x07"}, r"token 1 of '.*a\.bin' is 1890; the vocabulary has 257 tokens"),
-        ("nanogpt", {"a.txt": b""}, "has no file"),
-        ("llm.c", {"a.bin": b"a\0"}, "is no token file of llm.c"),
+        ("nanogpt", {"a.txt": b""}, "no file in"),
+        ("llm.c", {"a.bin": b"a\0"}, "is not a token file of llm.c"),
         ("llm.c", {"a.bin": llm_c(magic=7)}, "starts with magic 7, version 1"),
-        ("llm.c", {"a.bin": llm_c(n=3)}, "holds 2 tokens"),
+        ("llm.c", {"a.bin": llm_c(n=3)}, "contains 2 tokens"),
         ("llm.c", {"a.bin": llm_c(n=-1)}, "its header says -1"),
         ("megatron", {"a.idx": megatron()}, r"no file '.*a\.bin'"),
-        ("megatron", {"a.idx": b"no index", "a.bin": b""}, "is no Megatron index"),
+        ("megatron", {"a.idx": b"no index", "a.bin": b""}, "is not a Megatron index"),
         ("megatron", {"a.idx": megatron(code=7), "a.bin": b"a\0b\0"}, "type 7"),
-        ("megatron", {"a.idx": megatron()[:-1], "a.bin": b"a\0b\0"}, "it is cut off"),
-        ("megatron", {"a.idx": megatron(lengths=(3,)), "a.bin": b"a\0b\0"}, r"does not describe 'a\.bin'"),
-        ("megatron", {"a.idx": megatron(lengths=(-2,)), "a.bin": b"a\0b\0"}, r"does not describe 'a\.bin'"),
-        ("megatron", {"a.idx": megatron(offsets=(9,)), "a.bin": b"a\0b\0"}, r"does not describe 'a\.bin'"),
+        ("megatron", {"a.idx": megatron()[:-1], "a.bin": b"a\0b\0"}, "truncated"),
+        ("megatron", {"a.idx": megatron(lengths=(3,)), "a.bin": b"a\0b\0"}, r"doesn't match 'a\.bin'"),
+        ("megatron", {"a.idx": megatron(lengths=(-2,)), "a.bin": b"a\0b\0"}, r"doesn't match 'a\.bin'"),
+        ("megatron", {"a.idx": megatron(offsets=(9,)), "a.bin": b"a\0b\0"}, r"doesn't match 'a\.bin'"),
         ("megatron", {"a.idx": megatron(code=4, lengths=(1,)), "a.bin": b"\xff\xff\xff\xff"}, "token 0 of .* is -1"),
         (
             "megatron",
             {"a.idx": struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 1 << 60, 1 << 60), "a.bin": b""},
-            "cut off",
+            "truncated",
         ),
-        ("datatrove", {"a.ds": b"a\0b\0", "a.ds.index": struct.pack("<Q", 3)}, "does not describe"),
-        ("datatrove", {"a.ds": b"a\0b\0", "a.ds.index": struct.pack("<2Q", 1 << 63, 2)}, "does not describe"),
+        ("datatrove", {"a.ds": b"a\0b\0", "a.ds.index": struct.pack("<Q", 3)}, "doesn't match"),
+        ("datatrove", {"a.ds": b"a\0b\0", "a.ds.index": struct.pack("<2Q", 1 << 63, 2)}, "doesn't match"),
         ("datatrove", {"a.ds": b"a\0b\0", "a.ds.metadata": b"gpt2|8\n2"}, "expected 2 or 4"),
-        ("parquet", {"a.parquet": b"PAR1 no"}, "is no Parquet or Arrow file"),
-        ("parquet", {"a.arrow": b"\0" * 40}, "is no Parquet or Arrow file"),
+        ("parquet", {"a.parquet": b"PAR1 no"}, "is not a valid Parquet or Arrow file"),
+        ("parquet", {"a.arrow": b"\0" * 40}, "is not a valid Parquet or Arrow file"),
     ],
 )
-def test_files_that_are_not_what_they_should_be_are_short_errors(
+def test_invalid_files_are_short_errors(
     form: str, files: dict[str, bytes], complaint: str, tmp_path: Path, tokens: str
 ) -> None:
     folder = tmp_path / "foreign"
@@ -336,7 +336,7 @@ def test_a_table_without_ids_is_refused_with_its_columns(tmp_path: Path, tokens:
             back(tmp_path / "a.parquet", "parquet", tmp_path / "again")
 
 
-def test_a_changed_file_is_converted_anew_and_the_others_are_not(tmp_path: Path, tokens: str) -> None:
+def test_a_changed_file_is_converted_again_and_the_others_are_not(tmp_path: Path, tokens: str) -> None:
     source, out = tmp_path / "bins", tmp_path / "again"
     source.mkdir()
     for name in "ab":
@@ -364,7 +364,7 @@ def test_the_verb_converts_both_ways(tokens: str, tmp_path: Path, capsys: pytest
         (["--from", "nanogpt", "--to", "nanogpt"], "one of --from and --to"),
         (["--from", "nanogpt"], "--from needs --tokenizer"),
         (["--to", "nanogpt", "--tokenizer", "x"], "--to takes one token set"),
-        (["--to", "nanogpt", "--out", "TOKENS"], "holds a part set"),
+        (["--to", "nanogpt", "--out", "TOKENS"], "contains a part set"),
     ],
 )
 def test_the_verb_says_what_it_needs(tokens: str, capsys: Any, arguments: list[str], complaint: str) -> None:

@@ -1,4 +1,4 @@
-"""The token file: the header byte by byte, round trips, and headers that lie."""
+"""The token file: the header byte by byte, round trips, and wrong headers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(
 
 
 def edit(path: Path, offset: int, data: bytes, *, seal: bool = False) -> None:
-    """Overwrite bytes; with `seal` the header's own checksum is made to agree again."""
+    """Overwrite bytes; with `seal`, update the header's own checksum."""
     content = bytearray(path.read_bytes())
     content[offset : offset + len(data)] = data
     if seal:
@@ -39,8 +39,8 @@ def edit(path: Path, offset: int, data: bytes, *, seal: bool = False) -> None:
     path.write_bytes(content)
 
 
-def test_the_file_is_byte_for_byte_what_the_readme_describes(tmp_path: Path) -> None:
-    """Two documents, 'Hi' and 'a', of bytes as tokens: 256 72 105 256 97, ten bytes and six of padding."""
+def test_the_file_is_byte_for_byte_what_the_reference_describes(tmp_path: Path) -> None:
+    """Two documents, 'Hi' and 'a', with bytes as tokens: 256 72 105 256 97, ten bytes and six of padding."""
     data = write(tmp_path / "a.tok", [[72, 105], [97]], block_bytes=1 << 20).read_bytes()
     assert data[0:8] == b"\x89TOKENS\n"
     assert struct.unpack("<II", data[8:16]) == (3, 2)  # version, bytes per token
@@ -76,7 +76,7 @@ def test_what_is_written_is_read_back_and_verifies(
 
 
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(65_535, "<u2"), (65_536, "<u2"), (65_537, "<u4")])
-def test_a_vocabulary_past_65536_takes_four_bytes_a_token(tmp_path: Path, vocab_size: int, dtype: str) -> None:
+def test_a_vocabulary_past_65536_takes_four_bytes_per_token(tmp_path: Path, vocab_size: int, dtype: str) -> None:
     shard = ShardFile(write(tmp_path / "a.tok", [[0, vocab_size - 2]], vocab_size, vocab_size - 1))
     assert shard.tokens.dtype == np.dtype(dtype)
     assert shard.tokens.tolist() == [vocab_size - 1, 0, vocab_size - 2]
@@ -89,12 +89,12 @@ def test_tokens_are_read_only(tmp_path: Path) -> None:
 
 
 def test_an_id_past_the_vocabulary_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="token id 300 lies past the vocabulary of 300 tokens"):
+    with pytest.raises(InputError, match="token id 300 is not in the vocabulary of 300 tokens"):
         write(tmp_path / "a.tok", [[1], [2, 300]])
 
 
-def test_a_file_whose_writing_stopped_is_no_shard(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="past the vocabulary"):
+def test_a_file_whose_writing_stopped_is_not_a_shard(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not in the vocabulary"):
         write(tmp_path / "a.tok", [[1] * 5000, [999]])
     with pytest.raises(ShardCorrupt, match="magic"):
         ShardFile(tmp_path / "a.tok")
@@ -105,22 +105,22 @@ def test_a_file_whose_writing_stopped_is_no_shard(tmp_path: Path) -> None:
     [
         (0, b"PAR1", "magic is b'PAR1ENS"),
         (8, struct.pack("<I", 1), "version is 1\nthis version of webtext reads version 3\nmake the token set again"),
-        (8, struct.pack("<I", 2), "version 2 has the end-of-text after each document\nmake the token set again"),
+        (8, struct.pack("<I", 2), "version 2 has end-of-text after each document\nmake the token set again"),
         (12, struct.pack("<I", 4), "bytes per token is 4"),
         (16, struct.pack("<Q", 0), "vocab_size is 0"),
         (16, struct.pack("<Q", 1 << 40), "vocab_size is 1099511627776"),
         (24, struct.pack("<Q", 300), "eot_id is 300"),
-        (64, struct.pack("<Q", 9), "n_tokens 9 and n_documents 2 make"),
+        (64, struct.pack("<Q", 9), "n_tokens 9 and n_documents 2 need"),
         (64, struct.pack("<Q", 6), "range of the document index is 0 to 8"),
         (64, struct.pack("<Q", 2**63), "n_tokens 9,223,372,036,854,775,808"),
-        (72, struct.pack("<Q", 1), "n_documents 1 make"),
+        (72, struct.pack("<Q", 1), "n_documents 1 need"),
         (72, struct.pack("<Q", 9), "n_documents is 9"),
         (80, struct.pack("<Q", 0), "block_bytes is 0"),
         (80, struct.pack("<Q", 8), "file size is"),
         (120, b"x", "reserved bytes is not zero"),
     ],
 )
-def test_a_header_that_lies_is_refused_with_field_and_value(
+def test_a_wrong_header_is_rejected_with_field_and_value(
     tmp_path: Path, offset: int, data: bytes, complaint: str
 ) -> None:
     path = write(tmp_path / "a.tok", [[72, 105], [97, 98, 99, 100]])
@@ -157,19 +157,19 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_a_document_that_is_not_there_is_refused(tmp_path: Path) -> None:
     shard = ShardFile(write(tmp_path / "a.tok", [[1], [2]]))
-    with pytest.raises(InputError, match="it holds documents 0 to 1"):
+    with pytest.raises(InputError, match="it has documents 0 to 1"):
         shard.document(2)
 
 
 @given(st.sampled_from(["train", "validation"]), st.integers(0, 10**7), st.integers(0, 200))
-def test_names_of_shards_tell_their_place(split: str, part: int, number: int) -> None:
+def test_names_of_shards_contain_their_place(split: str, part: int, number: int) -> None:
     assert shard_place(shard_name(split, part, number)) == (split, part, number)
 
 
 @pytest.mark.parametrize(
     "name", ["part-00000.parquet", "train-0.tok", "train-00000-0.tok", "test-00000.tok", "train-00000.tok.bak"]
 )
-def test_other_names_are_no_shards(name: str) -> None:
+def test_other_names_are_not_shards(name: str) -> None:
     assert shard_place(name) is None
 
 

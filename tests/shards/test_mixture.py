@@ -1,4 +1,4 @@
-"""The interleave of sources: exact counts, each sample from one source, shares kept at any point."""
+"""Mixtures: exact counts, each sample from one source, and the right shares at every point."""
 
 from __future__ import annotations
 

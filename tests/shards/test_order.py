@@ -1,4 +1,4 @@
-"""The order of an epoch: whole, computed place by place, and in groups of whole blocks."""
+"""The order of an epoch: complete, computed place by place, and in groups of complete blocks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_any_part_of_a_group_is_computed_alone() -> None:
 
 
 def test_without_groups_it_is_a_shuffle_of_everything() -> None:
-    """Of 1,000 windows in 100 blocks, two that follow each other are 333 apart on average; in one group of a block, ≤ 9."""
+    """Neighbours among 1,000 shuffled windows are 333 apart on average; within a block of 10 it would be at most 9."""
     shuffled = np.array(whole(EpochOrder(1000, block_windows=10, group_blocks=None, key=b"k")))
     assert 290 < np.abs(np.diff(shuffled)).mean() < 380
     near = np.array(whole(EpochOrder(1000, block_windows=10, group_blocks=1, key=b"k"))).reshape(100, 10)

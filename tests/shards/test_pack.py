@@ -1,4 +1,4 @@
-"""Packing: documents and end-of-text in order, the splits apart, every document counted, the same bytes each time."""
+"""Packing: documents and end-of-text in order, separate splits, every document counted, equal bytes each time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from webtext.base.errors import ConfigError, EnvironmentError_, InputError
+from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.partset import PartSet
 from webtext.shards import TokenShards, pack
 from webtext.shards.shardfile import ShardWriter
@@ -27,7 +27,7 @@ CANARY = "zanzibar-7f3a"
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What a set holds, but for run.json with its times."""
+    """Return a set's files except run.json, which has times."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -145,7 +145,7 @@ def test_a_document_the_tokenizer_fails_on_is_counted_and_the_others_stay(
 
 
 def test_a_full_shard_is_followed_by_another_and_documents_are_not_cut(tmp_path: Path, byte_tokenizer: Any) -> None:
-    """With 8 tokens per shard: '|abc|def' is full, '|ghijklmnop' is too long for any and alone in one, then '|q'."""
+    """With 8 tokens per shard: '|abc|def' is full, '|ghijklmnop' is longer than any and gets its own, then '|q'."""
     texts = ["abc", "def", "ghijklmnop", "q"]
     corpus = write_corpus(tmp_path / "corpus", [[document(t, t) for t in texts], [document("z", "z")]])
     pack_here(corpus, tmp_path / "tokens", shard_tokens=8)
@@ -192,7 +192,7 @@ def test_packing_twice_changes_nothing_and_redoes_nothing(
     assert files(tmp_path / "tokens") == before
 
 
-def test_another_tokenizer_packs_anew(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_tokenizer_packs_again(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("first", "second"):
         tokenizer = ByteTokenizer(name=name)
         monkeypatch.setattr(pack, "load_tokenizer", lambda _, tokenizer=tokenizer: tokenizer)
@@ -214,7 +214,7 @@ def test_a_tokenizer_without_end_of_text_is_refused(corpus: str, tmp_path: Path,
         pack_here(corpus, tmp_path / "tokens")
 
 
-def test_a_document_of_no_known_split_is_refused_by_name(tmp_path: Path, byte_tokenizer: Any) -> None:
+def test_a_document_of_an_unknown_split_is_rejected_with_its_id(tmp_path: Path, byte_tokenizer: Any) -> None:
     corpus = write_corpus(tmp_path / "corpus", [[document("a", "x", "test")]])
     with pytest.raises(InputError, match=r"document a in '.*part-00000\.parquet' has split 'test'"):
         pack_here(corpus, tmp_path / "tokens")
@@ -224,7 +224,7 @@ def test_a_document_of_no_known_split_is_refused_by_name(tmp_path: Path, byte_to
 def test_a_foreign_or_altered_set_is_refused(corpus: str, tmp_path: Path, byte_tokenizer: Any) -> None:
     tokens = tmp_path / "tokens"
     pack_here(corpus, tokens)
-    with pytest.raises(InputError, match="holds tokens, not corpus or documents"):
+    with pytest.raises(InputError, match="contains tokens, not corpus or documents"):
         pack_here(str(tokens), tmp_path / "again")
     part = Path(corpus) / "part-00001.parquet"
     part.write_bytes(part.read_bytes()[::-1])
@@ -238,7 +238,7 @@ def test_shard_tokens_below_one_is_refused() -> None:
 
 
 def test_the_bytes_of_a_shard_are_pinned(corpus: str, tmp_path: Path, byte_tokenizer: Any) -> None:
-    """When this changes, CODE_VERSION rises, so that sets of before are packed anew."""
+    """If this changes, raise CODE_VERSION, so that older sets are packed again."""
     pack_here(corpus, tmp_path / "tokens")
     assert pack.CODE_VERSION == 3
     assert hashlib.sha256((tmp_path / "tokens" / "train-00000.tok").read_bytes()).hexdigest() == GOLDEN
@@ -249,13 +249,13 @@ def _full(*_: object) -> None:
 
 
 @pytest.mark.parametrize("method", ["_write", "_finish"])
-def test_a_disk_that_fills_up_is_named_nothing_is_published_and_the_same_command_goes_on(
+def test_a_disk_that_fills_up_is_named_nothing_is_published_and_a_rerun_resumes(
     corpus: str, tmp_path: Path, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     out = tmp_path / "tokens"
     with monkeypatch.context() as patch:
         patch.setattr(ShardWriter, method, _full)
-        with pytest.raises(EnvironmentError_, match=r"no space left while writing '.*/(train|validation)-00000\.tok'"):
+        with pytest.raises(MachineError, match=r"no space left while writing '.*/(train|validation)-00000\.tok'"):
             pack_here(corpus, out)
     assert [path.name for path in out.rglob("*") if path.is_file()] == []
     pack_here(corpus, out)
@@ -263,15 +263,13 @@ def test_a_disk_that_fills_up_is_named_nothing_is_published_and_the_same_command
     assert files(out) == files(tmp_path / "undisturbed")
 
 
-def test_a_file_that_may_not_grow_so_large_is_named_and_nothing_is_published(
-    tmp_path: Path, byte_tokenizer: Any
-) -> None:
-    """The system's own refusal, which needs no full disk: 40,000 bytes of tokens where a file may have 20,000."""
+def test_a_file_above_the_limit_on_sizes_is_named_and_nothing_is_published(tmp_path: Path, byte_tokenizer: Any) -> None:
+    """The system rejects 40,000 bytes of tokens, since a file may have 20,000; this needs no full disk."""
     corpus = write_corpus(tmp_path / "corpus", [[document("a", "x" * 20_000)]])
     before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
-        with pytest.raises(EnvironmentError_, match=r"train-00000\.tok' may not grow so large.*\nraise the limit"):
+        with pytest.raises(MachineError, match=r"train-00000\.tok' exceeds the limit.*\nraise the limit"):
             pack_here(corpus, tmp_path / "tokens")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -1,4 +1,4 @@
-"""Packing as it is used: the real tokenizer, worker processes, the command line, runs that were cut short."""
+"""Packing end to end: the real tokenizer, worker processes, the command line, and interrupted runs."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_every_document_decodes_to_its_text(corpus: str, tokenizer: Any, tmp_pat
     assert texts == {f"{p}-{i}": f"{TEXTS[(p + i) % 3]} {p} {i}" for p in range(5) for i in range(12) if i % 5 != 4}
 
 
-def test_a_run_that_was_cut_short_goes_on_to_the_same_bytes(corpus: str, tokenizer: Any, tmp_path: Path) -> None:
-    """Half of a part, a part without its entry and a leftover of a killed writer, as kill -9 leaves them."""
+def test_an_interrupted_run_resumes_to_the_same_bytes(corpus: str, tokenizer: Any, tmp_path: Path) -> None:
+    """Half of a part, a part without its entry and a temporary file, as kill -9 leaves them."""
     out = pack(corpus, tokenizer, tmp_path / "tokens", 1)
     whole = files(out)
     (out / "manifest.json").unlink()

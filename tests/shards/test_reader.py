@@ -1,4 +1,4 @@
-"""Reading a packed set: what it says of itself, its documents, the ring of its tokens, and sets that are not whole."""
+"""Reading a packed set: its numbers, its documents, the ring of its tokens, and damaged sets."""
 
 from __future__ import annotations
 
@@ -91,9 +91,7 @@ def test_every_token_is_traced_to_its_document_and_corpus_row(shards_of: Make) -
         (0, -1, "no token -1"),
     ],
 )
-def test_tracing_a_token_that_is_not_there_says_so(
-    shards_of: Make, shard: str | int, offset: int, complaint: str
-) -> None:
+def test_tracing_a_missing_token_is_an_error(shards_of: Make, shard: str | int, offset: int, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         trace(shards_of([["abc", "de"], ["f"]]), shard, offset)
 
@@ -111,11 +109,11 @@ def test_an_unknown_split_gets_a_hint(shards_of: Make) -> None:
         TokenShards(shards.set.folder.url, "validate")
 
 
-def test_a_folder_that_is_no_token_set_is_refused(shards_of: Make, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_token_set_is_rejected(shards_of: Make, tmp_path: Path) -> None:
     shards_of([["abc"]])
     with pytest.raises(InputError, match="no such folder"):
         TokenShards(tmp_path / "gone")
-    with pytest.raises(InputError, match="holds corpus, not tokens"):
+    with pytest.raises(InputError, match="contains corpus, not tokens"):
         TokenShards(tmp_path / "corpus")
     (tmp_path / "tokens" / "manifest.json").unlink()
     with pytest.raises(InputError, match="is not sealed"):
@@ -130,7 +128,7 @@ def test_a_missing_shard_is_refused_on_opening(shards_of: Make) -> None:
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_a_truncated_shard_and_one_that_is_no_shard_are_refused_when_they_are_read(shards_of: Make, read: Read) -> None:
+def test_a_truncated_and_an_invalid_shard_are_rejected_when_they_are_read(shards_of: Make, read: Read) -> None:
     shards = shards_of([["abc" * 100], ["def"]])
     path = Path(shards.file(0).location)
     whole = path.read_bytes()
@@ -160,14 +158,14 @@ def test_a_shard_of_another_tokenizer_is_refused_when_it_is_read(shards_of: Make
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_a_shard_of_another_set_is_refused_when_it_is_read(shards_of: Make, read: Read) -> None:
-    """Whole in itself, of the same tokenizer and the same size: only the manifest knows that it was not packed here."""
+    """The shard is valid, with the same tokenizer and size: only the manifest shows that it is from another set."""
     foreign = Path(shards_of([["xyz"]], folder="other").file(0).location).read_bytes()
     shards = shards_of([["abc"]])
     path = Path(shards.file(0).location)
     assert path.stat().st_size == len(foreign)
     path.write_bytes(foreign)
     again = TokenShards(shards.set.folder.url)
-    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is .*\n.*not the shard of this set"):
+    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is .*\n.*not this set's shard"):
         read(again)
 
 
@@ -181,10 +179,10 @@ def test_a_shard_of_another_set_is_refused_when_it_is_read(shards_of: Make, read
         ([0, 4, 6, 9], "range of the document index is 0 to 9"),
     ],
 )
-def test_a_document_index_that_lies_is_refused_by_whoever_needs_it(
+def test_a_wrong_document_index_is_rejected_by_every_reader_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[int], complaint: str
 ) -> None:
-    """Written so: its checksums, header and manifest are right. Three documents, of three tokens, one and one."""
+    """Its checksums, header and manifest are right. Three documents have three, one and one tokens."""
     as_array = np.append
 
     def lying(*_: object) -> np.ndarray[Any, Any]:
@@ -214,9 +212,9 @@ def test_a_document_index_that_lies_is_refused_by_whoever_needs_it(
 @pytest.mark.parametrize(
     ("about", "complaint"),
     [
-        ({}, "the manifest does not say what '.*train-00000.tok' holds"),
-        ({"n_tokens": 5}, "n_tokens 5 and n_documents 1 make"),
-        ({"n_tokens": "many"}, "the manifest does not say"),
+        ({}, "the manifest doesn't describe '.*train-00000.tok'"),
+        ({"n_tokens": 5}, "n_tokens 5 and n_documents 1 need"),
+        ({"n_tokens": "many"}, "the manifest doesn't describe"),
         ({"n_documents": 9}, "train-00000.tok' in the manifest of '.*': n_documents is 9"),
         ({"block_bytes": 0}, "block_bytes is 0"),
     ],

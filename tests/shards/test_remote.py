@@ -1,4 +1,4 @@
-"""Token sets at a URL, over a real HTTP server on loopback and a real S3 one: the same samples, each block read once."""
+"""Token sets at a URL, on real HTTP and S3 servers on loopback: the same samples, and each block is read once."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ def server(folder: Path) -> Iterator[RangeServer]:
 
 
 def test_the_samples_are_those_of_the_local_set(folder: Path, server: RangeServer) -> None:
-    """41,000 tokens make 2,562 windows of 16: 641 batches of 4 reach into the second epoch."""
+    """41,000 tokens make 2,562 windows of 16, so 641 batches of 4 reach into the second epoch."""
     near, far = Sampler(TokenShards(folder), **OPTIONS), Sampler(TokenShards(server.url), **OPTIONS)
     for ours, theirs in itertools.islice(zip(near, far, strict=True), 700):
         assert np.array_equal(ours, theirs)
 
 
 def test_an_epoch_asks_for_each_block_once_and_in_one_piece(server: RangeServer) -> None:
-    """Blocks of 256 windows of 16 tokens are 8,192 bytes and a token. 2,562 windows make 11 of them; a block that lies in
-    two shards takes two requests, and each is widened to the checksummed blocks that it touches."""
+    """Blocks of 256 windows of 16 tokens have 8,192 bytes and a token; 2,562 windows make 11 blocks. A block that spans
+    two shards takes two requests, and each is widened to the checksummed blocks that it overlaps."""
     sampler = Sampler(TokenShards(server.url), **OPTIONS)
     order = sampler.streams[0].order(0)
     assert order.n_blocks == 11
@@ -110,14 +110,14 @@ def test_windows_inside_documents_and_single_documents_read_no_whole_shard(folde
     assert max(stop - start for _, start, stop in server.asked) < BLOCK + 3 * CHECKED
 
 
-def test_a_block_that_was_altered_on_its_way_is_refused(server: RangeServer) -> None:
+def test_a_block_altered_in_transit_is_rejected(server: RangeServer) -> None:
     shards = TokenShards(server.url)
     server.alter = lambda name, start, data: bytes([data[0] ^ 1]) + data[1:] if len(data) > 4 * CHECKED else data
     with pytest.raises(ShardCorrupt, match=r"train-0000\d\.tok': checksum of block \d+ \(bytes"):
         next(Sampler(shards, **OPTIONS))
 
 
-def test_a_server_that_falters_is_asked_again_and_one_that_stays_away_is_an_error(
+def test_a_failing_server_is_asked_again_and_is_an_error_if_it_keeps_failing(
     folder: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "FIRST_WAIT_SECONDS", 0.001)
@@ -125,7 +125,7 @@ def test_a_server_that_falters_is_asked_again_and_one_that_stays_away_is_an_erro
     server.refusals = 2
     assert np.array_equal(next(Sampler(shards, **OPTIONS)), next(Sampler(TokenShards(folder), **OPTIONS)))
     server.refusals = 10_000
-    with pytest.raises(NetworkError, match=r"gives no answer"):
+    with pytest.raises(NetworkError, match=r"doesn't respond"):
         next(Sampler(shards, **OPTIONS | {"seed": 2}))
 
 
@@ -142,7 +142,7 @@ def test_whole_shards_documents_and_verification_work_as_on_a_disk(folder: Path,
 
 def test_a_server_without_ranges_is_refused(server: RangeServer) -> None:
     server.serves_ranges = False
-    with pytest.raises(InputError, match="its server does not serve ranges"):
+    with pytest.raises(InputError, match="its server doesn't support range requests"):
         TokenShards(server.url).read(0, 20)
 
 
@@ -151,7 +151,7 @@ def _first_batch(sampler: Sampler, answer: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_process_goes_on_with_connections_of_its_own(server: RangeServer) -> None:
+def test_a_forked_process_opens_its_own_connections(server: RangeServer) -> None:
     sampler = Sampler(TokenShards(server.url), **OPTIONS)
     next(sampler)
     state = sampler.state_dict()

@@ -1,4 +1,4 @@
-"""Ranges held ahead of use: fetched once and in order, forgotten when left, errors raised where they are waited for."""
+"""Prefetched ranges: fetched once and in order, released when no longer needed, errors raised by `get`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webtext.shards.resident import Range, Resident
 
 
 class Fetcher:
-    """Notes what is fetched; (7, 7) fails, and nothing is fetched before the gate opens."""
+    """Records what is fetched; (7, 7) fails, and nothing is fetched before the gate opens."""
 
     def __init__(self) -> None:
         self.fetched: list[Range] = []
@@ -47,13 +47,13 @@ def test_each_range_is_fetched_once_in_the_order_given(fetcher: Fetcher) -> None
     held.close()
 
 
-def test_what_is_waited_for_goes_before_what_is_only_held(fetcher: Fetcher) -> None:
+def test_a_range_that_is_waited_for_is_fetched_before_the_others(fetcher: Fetcher) -> None:
     held = Resident(fetcher, n_threads=1)
     held.hold([(0, 1)] + [(n, 1) for n in range(1, 9)])
     assert fetcher.begun.wait(300)
     waiter = threading.Thread(target=held.get, args=((8, 1),))
     waiter.start()
-    while held._waiting[0] != (8, 1):  # the thread at the gate has one range in hand
+    while held._waiting[0] != (8, 1):  # the thread at the gate has already taken one range
         waiter.join(0.01)
     fetcher.gate.set()
     waiter.join(300)
@@ -62,7 +62,7 @@ def test_what_is_waited_for_goes_before_what_is_only_held(fetcher: Fetcher) -> N
     held.close()
 
 
-def test_what_is_no_longer_held_is_forgotten_and_not_fetched(fetcher: Fetcher) -> None:
+def test_a_range_that_is_no_longer_held_is_released_and_not_fetched(fetcher: Fetcher) -> None:
     held = Resident(fetcher, n_threads=1)
     held.hold([(1, 1), (2, 1), (3, 1)])
     held.hold([(4, 1)])

@@ -1,4 +1,4 @@
-"""The order of samples: each window once an epoch, the same for any number of processes, exact after a restart."""
+"""The order of samples: each window once per epoch, equal for any number of processes, and exact after a restart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def samples(sampler: Sampler, n_batches: int) -> list[list[list[int]]]:
 
 @pytest.fixture
 def shards(shards_of: Make) -> TokenShards:
-    """Three parts of 60 + 1, 25 + 1 and 9 + 1 tokens: 97 in all, across three files."""
+    """Three parts of 60 + 1, 25 + 1 and 9 + 1 tokens: 97 in three files."""
     letters = "".join(chr(ord("0") + i) for i in range(60))
     return shards_of([[letters], ["abcdefghijklmnopqrstuvwxy"], ["ABCDEFGHI"]])
 
@@ -42,7 +42,7 @@ def test_a_batch_holds_windows_of_context_plus_one(shards: TokenShards) -> None:
 
 
 def test_each_window_comes_once_an_epoch(shards: TokenShards) -> None:
-    """97 tokens and a context of 8 make 12 windows; in each epoch they are cut from that epoch's own offset."""
+    """97 tokens and a context of 8 make 12 windows; each epoch cuts them from its own offset."""
     sampler = Sampler(shards, context=8, batch_size=4, seed=3)
     assert sampler.n_windows == 12
     twice = np.tile(ring(shards), 2)
@@ -79,7 +79,7 @@ def test_a_step_has_the_same_samples_for_any_number_of_processes(shards: TokenSh
 
 
 @pytest.mark.parametrize("consumed", [0, 1, 2, 3, 5, 11])
-def test_a_restart_in_mid_epoch_goes_on_exactly(shards: TokenShards, consumed: int) -> None:
+def test_a_restart_in_mid_epoch_resumes_exactly(shards: TokenShards, consumed: int) -> None:
     undisturbed = Sampler(shards, context=8, batch_size=5)
     samples(undisturbed, consumed)
     state = undisturbed.state_dict()
@@ -112,8 +112,8 @@ def test_the_state_of_other_tokens_is_refused(shards_of: Make) -> None:
 @pytest.mark.parametrize(
     "state", [{}, {"samples_consumed": 3}, {"samples_consumed": None, "order": {}, "fingerprint": ""}]
 )
-def test_what_is_no_state_is_refused(shards: TokenShards, state: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="no state of a sampler"):
+def test_an_invalid_state_is_rejected(shards: TokenShards, state: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="not the state of a sampler"):
         Sampler(shards, context=8).load_state_dict(state)
 
 
@@ -131,7 +131,7 @@ def test_a_context_longer_than_the_corpus_is_refused_with_both_numbers(shards: T
 
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"rank": 2, "world_size": 2}, {"rank": -1}, {"context": 0}])
-def test_settings_that_cannot_be_are_refused(shards: TokenShards, wrong: dict[str, int]) -> None:
+def test_impossible_settings_are_rejected(shards: TokenShards, wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         Sampler(shards, **({"context": 8} | wrong))
 
@@ -144,7 +144,7 @@ def test_an_empty_validation_split_is_refused(shards: TokenShards) -> None:
 
 
 def test_the_order_of_a_seed_is_the_same_on_every_machine(shards: TokenShards) -> None:
-    """Pinned: when this changes, ORDER_VERSION rises, and runs of before are refused rather than mixed up."""
+    """If this changes, raise ORDER_VERSION, so that older runs are rejected instead of mixed up."""
     stream = Sampler(shards, context=8, seed=5, block_bytes=48, group_blocks=2).streams[0]
     assert ORDER_VERSION == 2
     assert [stream.place(g)[0] for g in range(16)] == GOLDEN
@@ -152,7 +152,7 @@ def test_the_order_of_a_seed_is_the_same_on_every_machine(shards: TokenShards) -
 
 @pytest.mark.parametrize("group_blocks", [1, 2, 3, None])
 def test_each_window_comes_once_an_epoch_whatever_the_groups(shards: TokenShards, group_blocks: int | None) -> None:
-    """Blocks of 48 bytes hold 3 windows of 8 tokens of two bytes: 12 windows make 4 blocks."""
+    """Blocks of 48 bytes contain 3 windows of 8 tokens of two bytes, so 12 windows make 4 blocks."""
     grouped = Sampler(shards, context=8, batch_size=12, seed=3, block_bytes=48, group_blocks=group_blocks)
     alike = Sampler(shards, context=8, batch_size=12, seed=3)
     for _ in range(3):
@@ -191,7 +191,7 @@ def test_an_array_that_cannot_hold_a_batch_is_refused(shards: TokenShards, out: 
 
 
 def test_windows_inside_documents_are_filled_up_with_end_of_text(shards_of: Make) -> None:
-    """'|abcde' has 6 tokens: with a context of 2 the windows |ab, bcd, de|; '|f' has one; each ends with its document."""
+    """With a context of 2, the 6 tokens '|abcde' make the windows |ab, bcd, de|, and '|f' makes one window."""
     shards = shards_of([["abcde", "f"], ["gh"]])
     sampler = Sampler(shards, context=2, batch_size=6, crosses_documents=False)
     seen = ["".join("|" if token == 256 else chr(token) for token in window) for window in next(sampler)]
@@ -223,7 +223,7 @@ def test_a_mixture_restarts_exactly_and_is_independent_of_processes(shards_of: M
 
 
 @pytest.mark.parametrize("weights", [[1], [1, 0], [1, -1], [1, float("nan")]])
-def test_weights_that_cannot_be_are_refused(shards: TokenShards, weights: list[float]) -> None:
+def test_impossible_weights_are_rejected(shards: TokenShards, weights: list[float]) -> None:
     with pytest.raises(ConfigError, match="weight"):
         Sampler([shards, shards], context=8, weights=weights)
 
@@ -239,7 +239,7 @@ def test_sets_of_two_tokenizers_do_not_mix(shards_of: Make, monkeypatch: pytest.
 def test_a_local_group_that_would_fill_the_memory_is_not_read_ahead(
     shards: TokenShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """97 tokens of two bytes are one group of 192 bytes in windows."""
+    """97 tokens of two bytes make one group with 192 bytes of windows."""
     asked: list[str] = []
     monkeypatch.setattr("webtext.shards.stream.read_ahead", lambda path, *_: asked.append(path))
     for memory, n_shards in ((4 * 192 - 1, 0), (4 * 192, 3)):

@@ -1,4 +1,4 @@
-"""Shards as sequences that are read as they are sliced: like arrays, in bounded memory and bounded requests."""
+"""Shards as sequences that are read when they are sliced: like arrays, with bounded memory and requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .test_checksums import CHECKED, flip, make_set
 
 
 @given(st.integers(-30, 30), st.integers(-30, 30), st.booleans())
-def test_a_slice_is_that_of_an_array(start: int, stop: int, kept: bool) -> None:
+def test_a_slice_equals_a_slice_of_an_array(start: int, stop: int, kept: bool) -> None:
     ring = np.arange(100, dtype=np.uint16)
 
     def plain(start: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint16]]:
@@ -34,7 +34,7 @@ def test_a_slice_is_that_of_an_array(start: int, stop: int, kept: bool) -> None:
 
 
 def test_a_remote_shard_is_read_by_blocks_each_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two shards of 20,000 tokens; blocks of 2,048 tokens, widened to the checksummed blocks of 256 that they touch."""
+    """Two shards of 20,000 tokens; blocks of 2,048 tokens, widened to the overlapping checksummed blocks of 256."""
     monkeypatch.setattr(shard_tokens, "BLOCK_BYTES", 4096)
     near = TokenShards(make_set(tmp_path / "set", 2))
     with serving(tmp_path / "set") as server:
@@ -50,7 +50,7 @@ def test_a_remote_shard_is_read_by_blocks_each_fetched_once(tmp_path: Path, monk
             assert stream[19_999] == near.tokens(i)[-1]
         tables = {0} | {header.checksums_offset for header in far.headers}
         asked = [(name, start, stop) for name, start, stop in server.asked if start not in tables]
-        assert len(asked) == len(set(asked)) == 20 + 1  # 40,000 / 2,048 blocks; one lies in two shards
+        assert len(asked) == len(set(asked)) == 20 + 1  # 40,000 / 2,048 blocks; one spans two shards
         assert max(stop - start for _, start, stop in asked) <= 4096 + 2 * CHECKED
 
 

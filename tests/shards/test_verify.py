@@ -1,4 +1,4 @@
-"""Verifying: the altered place is named, and what checksums cannot see is found as well."""
+"""Verification: the altered place is reported, and so are errors under correct checksums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHECKSUMS_HASH_AT = 88
 
 
 def reseal_blocks(path: Path) -> None:
-    """Write the checksums that the altered bytes give, and what the header says of them."""
+    """Write the altered bytes' checksums, and update the header."""
     content = path.read_bytes()
     header = ShardHeader.from_bytes(content, str(path), len(content))
     covered = content[HEADER_BYTES : header.checksums_offset]
@@ -36,7 +36,7 @@ def reseal_blocks(path: Path) -> None:
 
 
 def test_an_altered_byte_is_found_and_its_block_is_named(tmp_path: Path) -> None:
-    """Blocks of 64 bytes start after 256 bytes of header: byte 400 lies in block (400 - 256) // 64 = 2."""
+    """Blocks of 64 bytes start after 256 bytes of header: byte 400 is in block (400 - 256) // 64 = 2."""
     path = write(tmp_path / "a.tok", [[1] * 100])
     edit(path, 400, b"\x07")
     with pytest.raises(ShardCorrupt, match=r"checksum of block 2 \(bytes 384 to 447\)"):
@@ -68,7 +68,7 @@ def test_any_flipped_bit_after_the_header_is_found(
         (288, struct.pack("<Q", 4), "range of the document index is 0 to 4"),
     ],
 )
-def test_what_lies_under_a_right_checksum_is_found(tmp_path: Path, offset: int, data: bytes, complaint: str) -> None:
+def test_an_error_under_a_correct_checksum_is_found(tmp_path: Path, offset: int, data: bytes, complaint: str) -> None:
     path = write(tmp_path / "a.tok", [[72, 105], [97]])  # tokens at 256 to 265, index at 272, 280, 288
     edit(path, offset, data)
     reseal_blocks(path)
@@ -83,12 +83,12 @@ def test_a_packed_set_verifies(shards_of: Callable[..., TokenShards]) -> None:
 
 def test_a_document_index_that_the_rows_of_the_set_contradict_is_found(tmp_path: Path) -> None:
     """`make_set` writes no rows."""
-    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': document index is not that of the set"):
+    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': document index is not the set's"):
         TokenShards(make_set(tmp_path / "set", 1, documents=5)).verify()
 
 
 def test_a_shard_swapped_for_another_of_the_same_size_is_found(shards_of: Callable[..., TokenShards]) -> None:
-    """Each is whole in itself; only the set knows that they changed places."""
+    """Each shard is valid; only the manifest shows that they were swapped."""
     shards = shards_of([["abc", "defgh"], ["ijklm", "nop"]])
     first, second = (Path(shards.file(i).location) for i in range(2))
     content = first.read_bytes()

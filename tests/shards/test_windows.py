@@ -1,4 +1,4 @@
-"""Where windows lie: the ring is covered without overlap, and windows inside documents end where these do."""
+"""Positions of windows: they cover the ring without overlap, and windows inside documents end with them."""
 
 from __future__ import annotations
 
