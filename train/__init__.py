@@ -1,6 +1,6 @@
-"""GPT-2: the model of the paper, its training on token shards, its evaluation, sampling and export.
+"""GPT-2: the paper's model, its training on token shards, evaluation, sampling and export.
 
-The public names load torch when they are first used; settings and commands are known without it.
+A public name loads torch when it is first used. Settings and commands work without torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a block keeps for its backward pass, and what it computes once more.
+"""Activation checkpointing: what a block keeps for its backward pass and what it recomputes.
 
-full       the block's input alone (Chen et al. 2016): the rest is a second forward pass
-selective  the outputs of the matrix products and of attention too (Korthikanti et al. 2022, section 5: recompute what is
-           cheap and large): norms, GELU and sums are computed once more. With flash attention no scores are kept to begin with
+full       keeps only the block's input (Chen et al. 2016) and repeats the forward pass
+selective  also keeps the outputs of the matrix products and of attention (Korthikanti et al. 2022, section 5: recompute
+           what is large but cheap), so norms, GELU and sums are recomputed. Flash attention never keeps scores
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _ATTENTION = {
     attention.blocked_attention._opoverload,
 }
 PRODUCTS_A_BLOCK = 6
-_contexts: Any = create_selective_checkpoint_contexts  # which has no types
+_contexts: Any = create_selective_checkpoint_contexts  # untyped in torch
 
 
 def checkpointed(block: nn.Module, how: str, x_btc: Tensor, mask_b1tt: Tensor | None, dropout: float) -> Tensor:
-    """`block(x_btc, None, mask_b1tt)`, keeping what `how`, "selective" or "full", says; equal to the bit."""
+    """Return `block(x_btc, None, mask_b1tt)`, bit-equal, keeping only what `how` ("selective" or "full") keeps."""
     contexts = noop_context_fn if how == "full" else lambda: _contexts(_Selective(dropout))
     y_btc: Tensor = checkpoint(block, x_btc, None, mask_b1tt, use_reentrant=False, context_fn=contexts)
     return y_btc
 
 
 class _Selective:
-    """Which outputs of one block's forward pass stay."""
+    """Policy that decides which outputs of one block's forward pass are kept."""
 
     def __init__(self, dropout: float) -> None:
-        # The last product's output is asked for again by the dropout behind it alone: without one torch stops before it.
+        # Only the dropout after the last product needs its output again. Without dropout torch stops before it.
         self._kept_products = PRODUCTS_A_BLOCK if dropout else PRODUCTS_A_BLOCK - 1
-        # Attention that drops draws numbers: were it left out, the dropout behind it would draw those.
+        # Attention with dropout draws random numbers. If it were not recomputed, later dropouts would draw them.
         self._keeps_attention = not dropout
         self._products = 0
 

@@ -1,7 +1,7 @@
-"""Memory that training frees on a CPU and takes again at every step.
+"""Reuse of the memory that training on a CPU frees and allocates again at every step.
 
-glibc gives each large piece back to the system and fetches it anew, page by page, zeroed: a quarter of the time of the
-output layer of a 124M model. Told to keep them, it reuses them.
+By default glibc returns each large block to the system and fetches it again, page by page, zeroed. That took a quarter
+of the time of a 124M model's output layer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NEVER_TRIM, _LARGEST_KEPT = 2**31 - 1, 2**30
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep what it frees, in pieces of up to 1 GiB; False where the C library has no such setting."""
+    """Keep freed blocks of up to 1 GiB in this process. Return False if the C library has no such setting."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

@@ -1,10 +1,10 @@
-"""Causal attention: torch's flash attention, or on a CPU in bfloat16 a few large matrix products.
+"""Causal attention: torch's flash attention, or a few large matrix products on a CPU in bfloat16.
 
-Torch's CPU kernel goes through small tiles, which bfloat16 products do not like. Here a block of queries meets at once all
-keys up to its end; nothing of the block is kept, the backward pass computes its probabilities anew, as flash attention does
-(Dao et al. 2022): memory is linear in the context.
+Torch's CPU kernel works on small tiles, which make bfloat16 products slow. Here a block of queries is multiplied with
+all keys up to the block's end at once. Nothing of the block is kept: the backward pass recomputes its probabilities, as
+flash attention does (Dao et al. 2022), so memory is linear in the context.
 
-Shape suffixes as in `model.py`; s query of one block, t key up to the block's end.
+Shape suffixes as in `model.py`; s is a query of one block, t a key up to the block's end.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from torch import Tensor
 from torch.nn import functional
 
 MIN_BLOCK, MAX_BLOCK = 128, 256
-"""Queries at once: a quarter of the context within these bounds. Smaller ones cost more calls, larger ones mask more."""
+"""Queries per block: a quarter of the context within these bounds. Small ones cost more calls, large ones mask more."""
 
 
 def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: float = 0.0) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v over each position and those before it, [b, h, t, d]; dropout on the probabilities."""
+    """Return softmax(q k^T / sqrt(d)) v, [b, h, t, d], where a position sees itself and those before it.
+
+    `dropout` applies to the probabilities.
+    """
     if q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16 and not dropout:
         answer: Tensor = blocked_attention(q_bhtd, k_bhtd, v_bhtd)
         return answer
@@ -32,7 +35,7 @@ def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: fl
 
 @torch.library.custom_op("webtext::blocked_attention", mutates_args=())
 def blocked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
-    """One operator of torch's, so that `activation_checkpointing.py` can keep what comes out of it."""
+    """Blocked attention as one torch operator, so that `activation_checkpointing.py` can keep its output."""
     y_bhtd = _as_heads_lie(q_bhtd)
     q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
     for block in _blocks(q_bhtd.shape[2]):
@@ -54,7 +57,7 @@ def _backward(ctx: Any, dy_bhtd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def blocked_attention_backward(
     dy_bhtd: Tensor, q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value; an operator too, so that torch.compile leaves it as it is."""
+    """Return the gradients of query, key and value. It is an operator too, so that torch.compile doesn't trace it."""
     b, h, t, d = q_bhtd.shape
     dq_bhtd = _as_heads_lie(q_bhtd)
     dk_bhtd, dv_bhtd = (q_bhtd.new_zeros(b, h, t, d, dtype=torch.float32) for _ in range(2))
@@ -72,7 +75,7 @@ def blocked_attention_backward(
 
 
 def _as_heads_lie(q_bhtd: Tensor) -> Tensor:
-    """Room for an output in which the heads of a token lie side by side."""
+    """Return an empty output in which the heads of one token are adjacent in memory."""
     b, h, t, d = q_bhtd.shape
     return q_bhtd.new_empty(b, t, h, d).transpose(1, 2)
 
@@ -101,5 +104,5 @@ def _probabilities(scaled_q_bhtd: Tensor, k_bhtd: Tensor, block: slice) -> Tenso
 
 @functools.cache
 def _mask(n: int, dtype: torch.dtype) -> Tensor:
-    """-inf above the diagonal: what a query of a block may not see of the block itself."""
+    """-inf above the diagonal, which hides the later keys of a query's own block."""
     return torch.full((n, n), -torch.inf, dtype=dtype).triu(1)

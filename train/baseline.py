@@ -1,11 +1,11 @@
-"""Two count tables that a model must beat: unigram and interpolated bigram, counted on the training tokens.
+"""Two baselines that a model must beat: unigram and interpolated bigram tables, counted on the training tokens.
 
 unigram   p(w) = (c(w) + 1) / (n + V)                                       add-one
 bigram    p(w | h) = k c(h, w) / c(h) + (1 - k) p(w), k by the size of c(h)   Jelinek & Mercer 1980
 
-The weights k, one for each power of two of c(h), are fitted by EM on the very tokens that are scored: that favours the
-bigram (by some twenty numbers), so a model that falls below it does so without doubt. Only pairs that are scored are
-counted, so memory is bounded by the vocabulary and the scored tokens, whatever the size of the training set.
+The weights k, one for each power of two of c(h), are fitted by EM on the scored tokens themselves. These twenty or so
+numbers favour the bigram, so a model with a lower loss is certainly better. Only pairs that are scored are counted, so
+memory is bounded by the vocabulary and the scored tokens, whatever the size of the training set.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Mean loss in nats a token of each table, over the scored tokens."""
+    """Mean loss of each table over the scored tokens, in nats per token."""
 
     unigram_loss: float
     bigram_loss: float
 
     @property
     def unigram_perplexity(self) -> float:
-        """e to the unigram's loss."""
+        """Perplexity of the unigram table."""
         return math.exp(self.unigram_loss)
 
     @property
     def bigram_perplexity(self) -> float:
-        """e to the bigram's loss."""
+        """Perplexity of the bigram table."""
         return math.exp(self.bigram_loss)
 
 
 def count_baselines(streams: Sequence[TokenSequence], windows: Windows, vocab_size: int) -> Baselines:
-    """Count `streams` (the training shards) and score what `windows` scores."""
+    """Count `streams` (the training shards) and score the tokens that `windows` scores."""
     before, after = (np.concatenate(arrays) for arrays in zip(*windows.pairs(), strict=True))
     pairs, inverse = np.unique(_keys(before, after, vocab_size), return_inverse=True)
     unigrams = np.zeros(vocab_size, np.int64)
@@ -67,7 +67,7 @@ def _keys(before: npt.NDArray[Any], after: npt.NDArray[Any], vocab_size: int) ->
 
 
 def _count_known(pairs: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]) -> _Counts:
-    """How often each of the sorted `pairs` occurs in `keys`."""
+    """Count how often each of the sorted `pairs` occurs in `keys`."""
     keys = np.sort(keys)
     counts: _Counts = np.searchsorted(keys, pairs, side="right") - np.searchsorted(keys, pairs, side="left")
     return counts

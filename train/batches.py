@@ -1,12 +1,13 @@
-"""A sampler's batches as a torch dataset, read ahead by a thread into pinned memory.
+"""A sampler's batches as a torch dataset. A thread reads them ahead, into pinned memory.
 
     batches = TokenBatches(Sampler(shards, context=1024, batch_size=8))
     for tokens_bt in batches:                                       # int64 [8, 1025], endless
         tokens_bt = tokens_bt.to("cuda", non_blocking=True)
-        state = batches.state_dict()                                # of what was taken, not of what was read ahead
+        state = batches.state_dict()                                # after the batches taken, not those read ahead
 
-It also works in `DataLoader(batches, batch_size=None, num_workers=4, pin_memory=True)`: each worker reads every fourth batch, and
-they come in the sampler's order. There the state is the caller's: `sampler.skip(n)` and `sampler.state_dict()` after n batches.
+It also works in `DataLoader(batches, batch_size=None, num_workers=4, pin_memory=True)`: each worker reads every fourth
+batch, and they arrive in the sampler's order. There the caller keeps the state: `sampler.skip(n)` and
+`sampler.state_dict()` after n batches.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from webtext.shards import Sampler
 
 
 class TokenBatches(IterableDataset[Tensor]):
-    """The batches of `sampler`, up to `prefetch` of them read ahead; pinned where there is a GPU, unless told otherwise."""
+    """The batches of `sampler`, with up to `prefetch` read ahead.
+
+    Their memory is pinned if there is a GPU, unless `pin_memory` decides otherwise.
+    """
 
     def __init__(self, sampler: Sampler, *, prefetch: int = 2, pin_memory: bool | None = None) -> None:
         if prefetch < 1:
@@ -41,23 +45,23 @@ class TokenBatches(IterableDataset[Tensor]):
         return self._read_ahead() if worker is None else self._share(worker.id, worker.num_workers)
 
     def state_dict(self) -> dict[str, Any]:
-        """The sampler's state after the last batch that was taken."""
+        """Return the sampler's state after the last batch that was taken."""
         return self.sampler.state_dict() | {"samples_consumed": self._taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on, in the next iteration, where the state was taken. InputError when it belongs to another order."""
+        """Resume from `state` in the next iteration. Raises InputError if it belongs to another order."""
         self.sampler.load_state_dict(state)
         self._taken = self.sampler.samples_consumed
 
     def _read(self) -> Tensor:
         shape = (self.sampler.batch_size, self.sampler.context + 1)
-        # From torch's cache of pinned memory, which waits for copies under way before it gives a piece out again.
+        # Torch's cache of pinned memory waits for pending copies before it reuses a block.
         batch = torch.empty(shape, dtype=torch.int64, pin_memory=self._pin_memory)
         self.sampler.fill(batch.numpy())
         return batch
 
     def _share(self, worker: int, n_workers: int) -> Generator[Tensor]:
-        self._pin_memory = False  # the loader's own process pins
+        self._pin_memory = False  # the DataLoader's own process pins
         self.sampler.skip(worker)
         while True:
             yield self._read()
@@ -72,7 +76,7 @@ class TokenBatches(IterableDataset[Tensor]):
             while not stopped.is_set():
                 try:
                     ready.put((self._read(), self.sampler.samples_consumed))
-                except BaseException as error:  # noqa: BLE001 - raised where the batch is waited for
+                except BaseException as error:  # noqa: BLE001 - raised again where the batch is taken
                     ready.put(error)
                     return
 

@@ -1,9 +1,9 @@
-"""Checkpoints: `checkpoints/step-000100/` with tensors as safetensors, their layout and the run's state as JSON.
+"""Checkpoints: `checkpoints/step-000100/` has the tensors as safetensors, their layout and the run's state as JSON.
 
-A checkpoint is written under a temporary name, fsynced and renamed, so one with its final name is whole. Which is the
-latest is decided by listing; `state.json`, written last, holds the SHA-256 of the other files, and one that differs is
-passed over. Nothing is pickled: reading a checkpoint runs no code. `checkpoint_storage.py` is how tensors lie in it,
-`checkpoint_saver.py` how a run saves without standing still.
+A checkpoint is written under a temporary name, fsynced and renamed, so one with its final name is complete. The latest
+is found by listing the folder. `state.json`, written last, records the SHA-256 of the other files, and a checkpoint
+whose files differ is skipped. Nothing is pickled, so reading a checkpoint runs no code. `checkpoint_storage.py` defines
+how tensors are stored; `checkpoint_saver.py` saves while the run continues.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 STATE = "state.json"
-MODEL, OPTIMIZER = "model.", "optimizer."  # what tensors' names begin with
+MODEL, OPTIMIZER = "model.", "optimizer."  # prefixes of tensor names
 _NAME = re.compile(r"step-(\d{6,})")
 _FILE = re.compile(r"layout\.json|[a-z]+-\d{5,}\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint whose files are as they were written."""
+    """A checkpoint whose files are unchanged since they were written."""
 
     path: Path
     step: int
@@ -46,30 +46,30 @@ class Checkpoint:
 
     @property
     def config(self) -> GPT2Config:
-        """The shape of its model. InputError where there is none: the file may come from anybody."""
+        """The shape of its model. Raises InputError if `state` has no valid one."""
         try:
             config = GPT2Config(**self.state["config"])
             if not all(type(value) is int for name, value in asdict(config).items() if name != "dropout"):
-                raise TypeError(f"{config} has sizes that are no whole numbers")
+                raise TypeError(f"{config} has sizes that are not whole numbers")
         except (KeyError, TypeError, ConfigError) as error:
             raise InputError(
-                f"'{self.path / STATE}' has no shape of a model as its config ({error!r:.200})", "remove the folder"
+                f"'{self.path / STATE}' has no valid model shape as its config ({error!r:.200})", "remove the folder"
             ) from None
         return config
 
     def run_state(self) -> Mapping[str, Any]:
-        """Its state, with all that a run needs to go on. InputError where something is missing."""
+        """Return the state that a run needs to resume. Raises InputError if something is missing."""
         for name in ("recipe", "sampler", "guard", "result", "environment"):
             if not isinstance(self.state.get(name), dict):
-                raise InputError(f"'{self.path / STATE}' has no {name}: no run wrote it", "remove the folder")
+                raise InputError(f"'{self.path / STATE}' has no {name}, so no run wrote it", "remove the folder")
         if not {"settings", "code_version"} <= self.state["recipe"].keys():
-            raise InputError(f"'{self.path / STATE}' has a recipe without settings", "remove the folder")
+            raise InputError(f"'{self.path / STATE}' has a recipe without settings or version", "remove the folder")
         return self.state
 
     def read(self, tensors: dict[str, Tensor], elsewhere: Mapping[str, Tensor] = MappingProxyType({})) -> None:
-        """Fill `tensors`; InputError, and nothing overwritten, where the checkpoint has other names, shapes or dtypes.
+        """Fill `tensors` in place. Raises InputError, before any is overwritten, if names, shapes or dtypes differ.
 
-        It must hold these and those `elsewhere`, in other processes, and nothing else.
+        The checkpoint must contain these tensors, those `elsewhere` (in other processes) and nothing else.
         """
         from webtext.train.checkpoint_storage import PieceReader, read_tensors
 
@@ -78,7 +78,7 @@ class Checkpoint:
         read_tensors(reader, tensors)
 
     def model(self) -> GPT2:
-        """Its model, on the CPU."""
+        """Return its model, on the CPU."""
         import torch
 
         from webtext.train.checkpoint_storage import PieceReader, read_tensors
@@ -86,9 +86,9 @@ class Checkpoint:
 
         reader = PieceReader(self.path, self.state["files"])
         n_blocks = len({name.split(".")[2] for name in reader.meta_tensors(MODEL + "blocks.")})
-        if n_blocks != self.config.n_layer:  # said before a model of that many is made
+        if n_blocks != self.config.n_layer:  # checked before a model of that many is made
             raise InputError(
-                f"'{self.path}' holds {n_blocks} layers, and its {STATE} says {self.config.n_layer:,}",
+                f"'{self.path}' contains {n_blocks} layers, but its {STATE} says {self.config.n_layer:,}",
                 "remove the folder",
             )
         with torch.device("meta"):
@@ -102,23 +102,23 @@ class Checkpoint:
 
 
 class _Damaged(InputError):
-    """A checkpoint that is not as it was written: the one before it serves."""
+    """A checkpoint that differs from what was written; the one before it is used instead."""
 
 
 def checkpoint_path(model_dir: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """Return the folder of the checkpoint of `step`."""
     return model_dir / "checkpoints" / f"step-{step:06d}"
 
 
 def temporary_path(target: Path) -> Path:
-    """Where the files lie that are to become the checkpoint `target`; no two runs write in one folder."""
+    """Return the folder in which the checkpoint `target` is written; no two runs write to one model folder."""
     return target.with_name(f".{target.name}.tmp")
 
 
 def publish_checkpoint(
     target: Path, step: int, config: GPT2Config, files: Mapping[str, str], state: Mapping[str, Any]
 ) -> None:
-    """Make a checkpoint of the synced `files` (name to SHA-256) that lie in its temporary folder: state.json, a rename."""
+    """Make a checkpoint of the synced `files` (name to SHA-256) in its temporary folder: write state.json, rename."""
     temporary = temporary_path(target)
     whole = {"format": FORMAT, "step": step, "config": asdict(config), "files": files, **state}
     with open(temporary / STATE, "x") as file:
@@ -126,18 +126,18 @@ def publish_checkpoint(
         file.flush()
         os.fsync(file.fileno())
     _sync_folder(temporary)
-    shutil.rmtree(target, ignore_errors=True)  # a damaged one that was passed over
+    shutil.rmtree(target, ignore_errors=True)  # a damaged one that was skipped
     os.rename(temporary, target)
     _sync_folder(target.parent)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file; what the system says (no space left) is an OSError, as of any other file."""
+    """Write a safetensors file. System errors, such as no space left, are raised as OSError."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     path.touch()
-    mode = path.stat().st_mode  # safetensors leaves a file that its owner alone may read
+    mode = path.stat().st_mode  # safetensors leaves a file that only its owner may read
     try:
         save_file(dict(tensors), path, metadata={"format": "pt"})
         path.chmod(mode)
@@ -149,33 +149,33 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def latest_checkpoint(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are named and passed over."""
+    """Return the newest undamaged checkpoint, or None. Each damaged one is reported to `say` and skipped."""
     for path in reversed(list_checkpoints(model_dir)):
         try:
             return open_checkpoint(path)
         except _Damaged as error:
-            say(f"passing over a checkpoint: {error.lines[0]}")
+            say(f"skipping a checkpoint: {error.lines[0]}")
     return None
 
 
 def list_checkpoints(model_dir: Path) -> list[Path]:
-    """The published checkpoints, oldest first."""
+    """Return the published checkpoints, oldest first."""
     folder = model_dir / "checkpoints"
     found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def best_checkpoint(model_dir: Path) -> tuple[Path, float] | None:
-    """The checkpoint of lowest held-out loss and that loss, the later of equals; None where none was measured."""
+    """Return the checkpoint of lowest held-out loss (the later of equals) and that loss; None if none was measured."""
     measured = []
     for path in list_checkpoints(model_dir):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # `open_checkpoint` tells
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # `open_checkpoint` reports
             measured.append((path, float(json.loads((path / STATE).read_text())["validation_loss"])))
     return min(reversed(measured), key=lambda found: found[1], default=None)
 
 
 def prune_checkpoints(model_dir: Path, keep: int | None, *, keep_best: bool) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one, and what killed runs left."""
+    """Remove all but the newest `keep` checkpoints and the best one, and temporary folders of killed runs."""
     for path in (model_dir / "checkpoints").glob(".step-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
     best = best_checkpoint(model_dir) if keep_best else None
@@ -185,8 +185,8 @@ def prune_checkpoints(model_dir: Path, keep: int | None, *, keep_best: bool) -> 
 
 
 def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
-    """Read `state.json` and verify the other files against it; without `verify` another process has done so."""
-    remedy = "remove the folder; the one before it will be used"
+    """Read `state.json` and verify the other files against it, unless another process has done so (`verify=False`)."""
+    remedy = "remove the folder; the checkpoint before it will be used"
     try:
         state = json.loads((path / STATE).read_text())
         step, files, version = int(state["step"]), dict(state["files"]), state["format"]
@@ -194,23 +194,24 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
         raise _Damaged(f"'{path / STATE}' cannot be read ({error!r})", remedy) from None
     if version != FORMAT:
         raise InputError(
-            f"'{path}' is of checkpoint format {version}, and this webtext reads format {FORMAT}",
-            "choose another --out, or use the version that wrote it (its `train export` leaves a folder that all read)",
+            f"'{path}' has checkpoint format {version}, but this webtext reads format {FORMAT}",
+            "choose another --out, or use the version that wrote it (its `train export` writes a folder that all read)",
         )
     for name, digest in files.items():
         if not _FILE.fullmatch(name):
-            raise _Damaged(f"'{path / STATE}' names a file {name!r}, which no checkpoint has", remedy)
+            raise _Damaged(f"'{path / STATE}' lists {name!r}, which is not a checkpoint file", remedy)
         if not (path / name).is_file():
             raise _Damaged(f"'{path / name}' is missing", remedy)
         if verify and _sha256(path / name) != digest:
-            raise _Damaged(f"'{path / name}' is not as it was written", remedy)
+            raise _Damaged(f"'{path / name}' has changed since it was written", remedy)
     return Checkpoint(path, step, state)
 
 
 def visible_files(path: Path) -> tuple[str, list[int]] | None:
-    """What this process sees of a checkpoint: SHA-256 of its state.json, which has those of its other files, and their sizes.
+    """Return what this process sees of a checkpoint: the SHA-256 of its state.json and the sizes of its other files.
 
-    None where a file is missing. Hosts that share a file system may see it late.
+    state.json contains the other files' SHA-256. Returns None if a file is missing: hosts that share a file system
+    may see it late.
     """
     try:
         state = (path / STATE).read_bytes()
@@ -220,7 +221,10 @@ def visible_files(path: Path) -> tuple[str, list[int]] | None:
 
 
 def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn) -> GPT2:
-    """A model from an exported Hugging Face folder, one checkpoint, or a training folder (as `find_checkpoint`)."""
+    """Load a model, in evaluation mode, from a Hugging Face folder, a checkpoint or a training folder.
+
+    `warn` is as in `find_checkpoint`.
+    """
     from webtext.train.huggingface import read_huggingface
 
     place = Path(path)
@@ -230,9 +234,9 @@ def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = war
 
 
 def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn) -> Checkpoint:
-    """The checkpoint at `place`, or the latest whole one of a training folder; InputError when there is none.
+    """Return the checkpoint at `place`, or the latest undamaged one of a training folder.
 
-    `warn` is told of each newer one that is damaged.
+    Calls `warn` for each newer one that is damaged. Raises InputError if there is none.
     """
     if (place / STATE).is_file():
         return open_checkpoint(place)
@@ -240,10 +244,10 @@ def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn) 
     found = latest_checkpoint(place, problems.append)
     if found is None:
         if problems:
-            raise InputError(f"no checkpoint in '{place}' is whole", problems[0])
-        raise InputError(f"'{place}' holds no model", "name a training folder, a checkpoint or an exported folder")
+            raise InputError(f"every checkpoint in '{place}' is damaged", problems[0])
+        raise InputError(f"'{place}' contains no model", "name a training folder, a checkpoint or an exported folder")
     for problem in problems:
-        warn(f"{problem}; '{found.path}' is taken")
+        warn(f"{problem}; using '{found.path}'")
     return found
 
 

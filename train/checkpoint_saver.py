@@ -1,8 +1,9 @@
-"""Checkpoints of a run that goes on while they are written.
+"""Checkpoints that are written while the run continues.
 
-The next step computes its gradients while a thread copies the tensors to host memory (staging); only the update that would
-change them waits for that copy. The same thread then writes, syncs, hashes and renames. One save is under way at most: the
-next waits for it. A save that fails is told at the next one, or at the end, or by `failed`, which ends the run sooner.
+While the next step computes its gradients, a thread copies the tensors to host memory (staging). Only the update that
+would change them waits for that copy. The same thread then writes, syncs, hashes and renames. At most one save is in
+progress: the next one waits for it. A failed save raises at the next save or at the end of the run; the trainer also
+reads `failed`, which ends the run sooner.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from webtext.train.shape import GPT2Config
 
 
 class CheckpointSaver:
-    """Saves one run's checkpoints in the background; every process has one, and process 0 publishes."""
+    """Saves one run's checkpoints in the background. Every process has a saver; process 0 publishes."""
 
     def __init__(
         self, model_dir: Path, world: World, *, keep: int | None, keep_best: bool, copies: bool = True
@@ -52,9 +53,9 @@ class CheckpointSaver:
     def __enter__(self) -> CheckpointSaver:
         with contextlib.ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # of one process, and meant so
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # with one process, on purpose
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "checkpoint"))
-            # A group of its own, as the run's processes talk while they save; gloo, as they talk of what host memory holds.
+            # A separate group, because the run communicates during a save; gloo, because the data is in host memory.
             self._group = distributed.new_group(backend="gloo") if self.world.size > 1 else None
             self._exit = stack.pop_all()
         return self
@@ -62,7 +63,7 @@ class CheckpointSaver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for the save under way; its own error counts where nothing else went wrong."""
+        """Wait for the save in progress, and raise its error if nothing else went wrong."""
         try:
             if error is None:
                 self.finish()
@@ -72,9 +73,10 @@ class CheckpointSaver:
             self._exit.close()
 
     def begin(self, step: int, config: GPT2Config, tensors: dict[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Save `tensors`, which may change when `wait_until_staged` has returned, and `state`; waits for the save before.
+        """Begin to save `tensors` and `state`, after waiting for the previous save.
 
-        With `copies` false that is when they are written: what a run does whose tensors may not fit into memory twice.
+        The tensors may change once `wait_until_staged` has returned. With `copies` false it returns when they are
+        written, for runs whose tensors may not fit into memory twice.
         """
         self.finish()
         self._staged.clear()
@@ -84,17 +86,17 @@ class CheckpointSaver:
         self._saving = self._thread.submit(self._save, saved, config, tensors)
 
     def wait_until_staged(self) -> None:
-        """Wait until the tensors of the save under way are copied."""
+        """Wait until the tensors of the save in progress are copied."""
         if self._saving is not None:
             self._staged.wait()
 
     @property
     def failed(self) -> bool:
-        """Whether the save under way has failed: `finish` raises why."""
+        """Whether the save in progress has failed; `finish` raises the error."""
         return self._saving is not None and self._saving.done() and self._saving.exception() is not None
 
     def finish(self) -> Checkpoint | None:
-        """Wait for the save under way; returns the last one that this run published."""
+        """Wait for the save in progress and return the last checkpoint that this run published."""
         if self._saving is not None:
             saving, self._saving = self._saving, None
             self._saved = saving.result()
@@ -108,12 +110,12 @@ class CheckpointSaver:
             prune_checkpoints(self.model_dir, self.keep, keep_best=self.keep_best)
 
         writer = PieceWriter(temporary, self.world.rank, self._stage, publish)
-        nested: dict[str, dict[str, Tensor]] = {}  # to DCP each entry of the outermost dict costs 0.1 ms
+        nested: dict[str, dict[str, Tensor]] = {}  # each entry of the outermost dict costs DCP 0.1 ms
         for name, tensor in tensors.items():
             kind, _, rest = name.partition(".")
             nested.setdefault(kind, {})[rest] = tensor
         if self.world.is_main:
-            shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(temporary, ignore_errors=True)  # left by a killed run
         try:
             with no_space_is_an_error(str(saved.path)), _cause_alone():
                 save(nested, storage_writer=writer, process_group=self._group, no_dist=self.world.size == 1)
@@ -124,7 +126,7 @@ class CheckpointSaver:
         return saved
 
     def _stage(self, pieces: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copies, after which the tensors may change; or the tensors themselves, which may when all is written."""
+        """Return copies, after which the tensors may change, or the tensors themselves if they aren't copied."""
         if self._staging is None:
             return pieces
         copies = self._staging.copy(pieces)
@@ -134,7 +136,7 @@ class CheckpointSaver:
 
 @contextlib.contextmanager
 def _cause_alone() -> Iterator[None]:
-    """The error of whichever process failed, in place of DCP's account of it: all processes are told."""
+    """Raise the error of the process that failed instead of DCP's report, which reaches all processes."""
     try:
         yield
     except CheckpointException as error:
@@ -142,7 +144,7 @@ def _cause_alone() -> Iterator[None]:
 
 
 class Staging:
-    """Host memory for one save's pieces, kept from save to save: pinned where they come from a GPU."""
+    """Host memory for a save's pieces, reused by the next save; pinned if they come from a GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -150,13 +152,13 @@ class Staging:
         self._ready: torch.cuda.Event | None = None
 
     def begin(self) -> None:
-        """Called where the tensors hold what is to be saved."""
+        """Mark the point in the GPU's queue at which the tensors have the values to save."""
         if self.device.type == "cuda":
             self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._ready.record()
 
     def copy(self, pieces: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copies in host memory."""
+        """Return copies in host memory."""
         pinned = self.device.type == "cuda"
         for key, piece in pieces.items():
             if key not in self._buffers:
@@ -168,11 +170,11 @@ class Staging:
 
     @contextlib.contextmanager
     def _own_stream(self) -> Iterator[None]:
-        """On a GPU, beside the run's own work: after what was queued at `begin`; at the end all is copied."""
+        """On a GPU, copy in parallel with the run, after the work queued at `begin`; on exit all is copied."""
         if self._ready is None:
             yield
             return
-        torch.cuda.set_device(self.device)  # each thread has its own
+        torch.cuda.set_device(self.device)  # the current device is per thread
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_event(self._ready)
         with torch.cuda.stream(stream):
@@ -181,7 +183,7 @@ class Staging:
 
 
 def _copy(target: Tensor, source: Tensor) -> None:
-    if source.device.type == "cpu":  # by numpy: torch would start a second pool of threads beside the run's
+    if source.device.type == "cpu":  # by numpy, because torch would start a second pool of threads
         np.copyto(_bytes(target), _bytes(source))
     else:
         target.copy_(source, non_blocking=True)

@@ -1,12 +1,13 @@
-"""Where a checkpoint's tensors lie: pieces in safetensors files, and their layout as JSON, for torch.distributed.checkpoint.
+"""Storage for torch.distributed.checkpoint (DCP): pieces of tensors in safetensors files, and their layout as JSON.
 
-DCP's planners decide which process writes which piece and which pieces fill a tensor that is read: they know DTensors, so
-what one mesh wrote another reads, and what all processes hold is written once, by each a share. Its own storage pickles the
-layout and lets what it reads run code; this one takes tensors alone, so there is nothing to unpickle.
+DCP's planners decide which process writes which piece, and which pieces fill a tensor that is read. They understand
+DTensors, so one mesh can read what another wrote, and each process writes a share of the replicated tensors. DCP's own
+storage pickles the layout, so that reading a file can run code. This one stores only tensors: nothing is unpickled.
 
     layout.json              {"model.final_norm.weight": {"dtype": "float32", "shape": [768], "pieces":
                                  [{"file": "model-00000.safetensors", "offset": [0], "shape": [768]}]}, ...}
-    model-00000.safetensors  the model's pieces that process 0 wrote; a piece's key is "NAME@OFFSET", "model.final_norm.weight@0"
+    model-00000.safetensors  the model's pieces that process 0 wrote; a piece's key is "NAME@OFFSET", for example
+                             "model.final_norm.weight@0"
     optimizer-00000.safetensors
 """
 
@@ -53,14 +54,14 @@ _SAFETENSORS_DTYPES = dict(zip(("F64", "F32", "BF16", "F16", "I64", "I32", "U8")
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that a process wrote and synced."""
+    """A file that a process has written and synced."""
 
     name: str
     sha256: str
 
 
 class PieceWriter(StorageWriter):
-    """One save. `stage` copies what is to be written; `publish` is called once, where all processes have written theirs."""
+    """Writes one save. `stage` copies the pieces; `publish` is called once, after all processes have written."""
 
     def __init__(
         self,
@@ -72,11 +73,11 @@ class PieceWriter(StorageWriter):
         self.folder, self.rank, self.stage, self.publish = folder, rank, stage, publish
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        if is_coordinator:  # the others write when they have its plan, so after this
+        if is_coordinator:  # the others wait for its plan, so they write after this
             self.folder.mkdir(parents=True)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this process's pieces, a file for each kind of tensor."""
+        """Write this process's pieces, one file for each kind of tensor."""
         indices = {_key(item.index): item.index for item in plan.items}
         pieces = {key: cast(Tensor, planner.resolve_data(item)) for key, item in zip(indices, plan.items, strict=True)}
         staged = self.stage(pieces)
@@ -94,7 +95,7 @@ class PieceWriter(StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On the coordinator, when every process has written: the layout, then what makes the whole a checkpoint."""
+        """Write the layout and publish the checkpoint; called on the coordinator after every process has written."""
         written: dict[MetadataIndex, WrittenFile] = {r.index: r.storage_data for part in results for r in part}
         path = self.folder / LAYOUT
         path.write_text(json.dumps(_layout(metadata, written)) + "\n")
@@ -115,17 +116,17 @@ class PieceWriter(StorageWriter):
 
 
 class PieceReader(StorageReader):
-    """The tensors in `folder`; its layout may name no other files than `files`. InputError where it is no such layout."""
+    """Reads the tensors in `folder`, whose layout may name only `files`. Raises InputError if the layout is invalid."""
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         self.folder = folder
         try:
             self.metadata = _metadata(json.loads((folder / LAYOUT).read_bytes()), set(files))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise InputError(f"'{folder / LAYOUT}' is no layout of tensors ({error!r})", "remove the folder") from None
+            raise InputError(f"'{folder / LAYOUT}' is not a tensor layout ({error!r})", "remove the folder") from None
 
     def meta_tensors(self, prefix: str) -> dict[str, Tensor]:
-        """Tensors without memory, as they are stored, of all names that begin with `prefix`."""
+        """Return the stored tensors whose names begin with `prefix`, on the meta device."""
         stored: dict[str, TensorStorageMetadata] = self.metadata.state_dict_metadata  # type: ignore[assignment]
         return {
             name: torch.empty(tensor.size, dtype=tensor.properties.dtype, device="meta")
@@ -134,13 +135,14 @@ class PieceReader(StorageReader):
         }
 
     def check(self, wanted: Mapping[str, Tensor], prefix: str) -> None:
-        """InputError unless exactly `wanted` is stored under `prefix`, by name, shape and dtype, and in whole files."""
+        """Raise InputError unless exactly `wanted` (name, shape, dtype) is stored under `prefix`, in intact files."""
         stored = self.meta_tensors(prefix)
         for name in sorted(stored.keys() | wanted.keys()):
             theirs, ours = (f"{_said(of[name])}" if name in of else "nothing" for of in (stored, wanted))
             if theirs != ours:
                 raise InputError(
-                    f"'{self.folder}' is a checkpoint of another model: its '{name}' is {theirs}, where {ours} belongs",
+                    f"'{self.folder}' is a checkpoint of another model: its '{name}' is {theirs}, "
+                    f"where {ours} is expected",
                     "name the folder of this model, or choose another --out",
                 )
         for file, pieces in self._by_file(stored).items():
@@ -162,17 +164,17 @@ class PieceReader(StorageReader):
                     dtype = self.metadata.state_dict_metadata[index.fqn].properties.dtype  # type: ignore[union-attr]
                     shape = self.metadata.storage_data[index][1]
                     if (tuple(stored.get_shape()), _SAFETENSORS_DTYPES.get(stored.get_dtype())) != (shape, dtype):
-                        raise InputError(f"'{self.folder / name}' holds another '{_key(index)}' than {LAYOUT} says")
+                        raise InputError(f"'{self.folder / name}' has another '{_key(index)}' than {LAYOUT} says")
         except (SafetensorError, OSError) as error:
             raise InputError(
-                f"'{self.folder / name}' does not hold what {LAYOUT} says ({error})", "remove the folder"
+                f"'{self.folder / name}' does not contain what {LAYOUT} says ({error})", "remove the folder"
             ) from None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         return self.metadata
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Fill the planner's tensors, of each file what they need."""
+        """Fill the planner's tensors, reading from each file only what they need."""
         files: dict[str, list[Any]] = {}
         for item in plan.items:
             files.setdefault(self.metadata.storage_data[item.storage_index][0], []).append(item)
@@ -204,15 +206,15 @@ class PieceReader(StorageReader):
 
 
 def read_tensors(reader: PieceReader, tensors: dict[str, Tensor]) -> None:
-    """Fill `tensors`, DTensors too, in place; each process reads what it holds, and none waits for another."""
+    """Fill `tensors`, including DTensors, in place. Each process reads its own pieces and waits for no other."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # which is what no_dist asks for
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # as no_dist asks
         planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         load(tensors, storage_reader=reader, planner=planner, no_dist=True)
 
 
 def synced_sha256(path: Path) -> str:
-    """The SHA-256 of a file, once it is on the disk."""
+    """Sync a file to disk and return its SHA-256."""
     with open(path, "rb+") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -229,7 +231,7 @@ def _said(tensor: Tensor) -> str:
 def _layout(metadata: Metadata, written: Mapping[MetadataIndex, WrittenFile]) -> dict[str, Any]:
     layout = {}
     for name, tensor in metadata.state_dict_metadata.items():
-        assert isinstance(tensor, TensorStorageMetadata), f"{name} is no tensor"
+        assert isinstance(tensor, TensorStorageMetadata), f"{name} is not a tensor"
         pieces = [
             {
                 "file": written[MetadataIndex(name, chunk.offsets)].name,
@@ -244,7 +246,7 @@ def _layout(metadata: Metadata, written: Mapping[MetadataIndex, WrittenFile]) ->
 
 
 def _metadata(layout: dict[str, Any], files: set[str]) -> Metadata:
-    """The inverse of `_layout`: every value is checked, as the file may come from anybody."""
+    """Invert `_layout`, checking every value because the file is untrusted."""
     tensors: dict[str, Any] = {}
     places: dict[MetadataIndex, tuple[str, tuple[int, ...]]] = {}
     for name, tensor in layout.items():
@@ -252,13 +254,13 @@ def _metadata(layout: dict[str, Any], files: set[str]) -> Metadata:
         for piece in tensor["pieces"]:
             file, offset, sizes = piece["file"], _sizes(piece["offset"]), _sizes(piece["shape"])
             if file not in files or not _FILE.fullmatch(file):
-                raise ValueError(f"{file!r} is no file of it")
+                raise ValueError(f"{file!r} is not one of its files")
             if any(o + n > whole for o, n, whole in zip(offset, sizes, shape, strict=True)):
-                raise ValueError(f"a piece of {name!r} ends beyond it")
+                raise ValueError(f"a piece of {name!r} exceeds its shape")
             chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(sizes)))
             places[MetadataIndex(name, offset)] = (file, sizes)
         if sum(math.prod(chunk.sizes) for chunk in chunks) != math.prod(shape):
-            raise ValueError(f"the pieces of {name!r} do not make the whole")
+            raise ValueError(f"the pieces of {name!r} do not add up to its shape")
         properties = TensorProperties(dtype=_DTYPES[tensor["dtype"]])
         tensors[name] = TensorStorageMetadata(properties, torch.Size(shape), chunks)
     return Metadata(tensors, storage_data=places)
@@ -266,5 +268,5 @@ def _metadata(layout: dict[str, Any], files: set[str]) -> Metadata:
 
 def _sizes(values: list[int]) -> tuple[int, ...]:
     if not all(type(value) is int and value >= 0 for value in values) or math.prod(max(1, n) for n in values) >= 2**48:
-        raise ValueError(f"{values!r} are no sizes")
+        raise ValueError(f"{values!r} are not valid sizes")
     return tuple(values)

@@ -1,4 +1,4 @@
-"""`webtext train`: plan, run, curve, compare, sweep, scale, eval, sample, export. torch is loaded when a verb runs."""
+"""`webtext train`: plan, run, curve, compare, sweep, scale, eval, sample, export. A verb loads torch if it needs it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ BETWEEN_TEXTS = "\n\n----\n\n"
 
 @click.group(name="train")
 def group() -> None:
-    """Plan, train, draw, compare, tune, scale, evaluate, sample and export a GPT-2."""
+    """Plan, train, plot, compare, tune, scale, evaluate, sample and export a GPT-2."""
 
 
 @verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
 @click.argument("tokens", nargs=-1)
 def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None:
-    """Say what `train run` with the same settings would take: memory, operations, time and cost.
+    """Estimate what `train run` with the same settings would take: memory, operations, time and cost.
 
-    TOKENS, token sets, tell the vocabulary and the number of passes over each. With --devices a mesh is
-    proposed, with its microbatch, and why.
+    TOKENS are token sets, which determine the vocabulary and the number of passes over each. --devices also proposes a
+    mesh and a microbatch, with the reasons.
 
     \b
       webtext train plan --model 1542M --processes 8 --memory-gib 80 --tokens-per-second 100000 --price 2
@@ -42,7 +42,7 @@ def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None
       webtext train plan build/tokens --config build.toml --measured build/model
 
     \b
-    Reads:  nothing, a token set, the metrics of an earlier run
+    Reads:  token sets and the metrics of an earlier run, if given
     Writes: nothing
     """
     from webtext.train.parallel.propose import proposal_text, propose
@@ -58,12 +58,12 @@ def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None
 
 @verb(group, "run", settings=TrainSettings, section="train")
 @click.argument("tokens", nargs=-1, required=True)
-@click.option("--tokenizer", metavar="FILE", help="The one that packed TOKENS; another is refused.")
+@click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed TOKENS; any other is rejected.")
 @click.option("--out", metavar="DIR", help="Folder for checkpoints and metrics.jsonl.")
 def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], tokenizer: str | None, out: str | None) -> None:
-    """Train a GPT-2 on the token set TOKENS; the same command again goes on where it stopped.
+    """Train a GPT-2 on the token set TOKENS. Rerun the same command to resume.
 
-    Several sets of one tokenizer are mixed by --weights, without them by their sizes.
+    Several sets of one tokenizer are mixed by --weights, or by size without it.
 
     \b
       webtext train run build/tokens --out build/model
@@ -87,7 +87,7 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], tokenizer: 
 
 @verb(group, "curve")
 @click.argument("models", nargs=-1, metavar="MODEL...")
-@click.option("--out", metavar="FILE", help="The page to write.")
+@click.option("--out", metavar="FILE", help="HTML page to write.")
 def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
     """Draw the training and held-out losses of each MODEL over the tokens it saw, as one HTML page.
 
@@ -96,7 +96,7 @@ def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
       webtext train curve plain fast --out curve.html
 
     \b
-    Reads:  MODEL/metrics.jsonl, of runs under way too
+    Reads:  MODEL/metrics.jsonl, also of runs in progress
     Writes: FILE
     """
     from webtext.train.curve import curve_page, read_curve
@@ -116,9 +116,9 @@ def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
 @click.option(
     "--validation",
     metavar="FILE",
-    help="A frozen validation set.  [default: what all corpora hold out, as the first has it]",
+    help="Frozen validation set.  [default: the documents that all corpora hold out, as in the first corpus]",
 )
-@click.option("--tokenizer", metavar="FILE", help="The one that packed all corpora  [default: each build's own]")
+@click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed all corpora.  [default: each build's own]")
 @click.option("--out", metavar="DIR", help="Folder for runs, the validation set, compare.json and compare.html.")
 def compare(
     run: Run,
@@ -129,10 +129,10 @@ def compare(
     tokenizer: str | None,
     out: str | None,
 ) -> None:
-    """Say which CORPUS makes a better model than the first: better, worse or within noise, over several seeds.
+    """Test whether each CORPUS makes a better model than the first: better, worse or within noise, over several seeds.
 
-    A CORPUS is a build or a token set, or NAME=PATH. All get the same model, schedule and tokens (--tokens); models are
-    measured in bits per byte. The same command again goes on where it stopped.
+    A CORPUS is a build or a token set, or NAME=PATH. All train the same model with the same schedule and number of
+    tokens (--tokens). Models are measured in bits per byte. Rerun the same command to resume.
 
     \b
       webtext train compare build-karma-3 build-karma-10 --tokens 50000000 --config train/recipes/toy-cpu.toml --out ablation
@@ -158,9 +158,7 @@ def compare(
     from webtext.train.experiments.compare_page import comparison_page, comparison_text
 
     Folder(target).write_bytes("compare.html", comparison_page(found).encode())
-    run.console.result(
-        found.to_json(), f"{comparison_text(found)}\nthe page: '{Folder(target).location('compare.html')}'"
-    )
+    run.console.result(found.to_json(), f"{comparison_text(found)}\npage: '{Folder(target).location('compare.html')}'")
 
 
 @verb(group, "sweep", settings={"train": TrainSettings, "train.sweep": SweepSettings})
@@ -170,7 +168,7 @@ def compare(
     "--over",
     multiple=True,
     metavar="NAME=VALUE,...",
-    help="A setting of [train] and its values; of several all combinations.",
+    help="Setting of [train] and the values to try; repeat it to try all combinations.",
 )
 @click.option("--out", metavar="DIR", help="Folder for the trials, sweep.json, sweep.html and winner.toml.")
 def sweep(
@@ -183,7 +181,7 @@ def sweep(
 ) -> None:
     """Find the best of a grid of settings by held-out loss; the worse ones stop early (successive halving).
 
-    The same command again goes on where it stopped, and a larger grid adds to it. --dry-run tells runs and tokens.
+    Rerun the same command to resume, or with a larger grid to add to it. --dry-run prints the runs and tokens.
 
     \b
       webtext train sweep build/tokens --lr 1e-3,2e-3,4e-3 --config train/recipes/toy-cpu.toml --out sweep
@@ -191,7 +189,7 @@ def sweep(
       webtext train run build/tokens --config sweep/winner.toml --out build/model
 
     \b
-    Reads:  part sets of tokens that hold something out
+    Reads:  part sets of tokens with a validation split
     Writes: DIR: sweep.json, sweep.html, winner.toml, trials/*/seed-*/ (model folders)
     """
     from webtext.train.experiments.sweep import run_sweep
@@ -203,25 +201,25 @@ def sweep(
 
     Folder(target).write_bytes("sweep.html", sweep_page(found).encode())
     page = Folder(target).location("sweep.html")
-    run.console.result(found.to_json(), f"{sweep_text(found)}\nthe page: '{page}'")
+    run.console.result(found.to_json(), f"{sweep_text(found)}\npage: '{page}'")
 
 
 @verb(group, "scale", settings={"train": TrainSettings, "train.scale": ScaleSettings})
 @click.argument("token_set", metavar="TOKENS")
-@click.option("--tokenizer", metavar="FILE", help="The one that packed TOKENS: losses are bits per byte.")
+@click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed TOKENS; reports losses in bits per byte.")
 @click.option("--out", metavar="DIR", help="Folder for the runs, scale.json and scale.html.")
 def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str | None, out: str | None) -> None:
-    """Train several sizes of one family, fit held-out loss over log(parameters), and check what it predicts one size up.
+    """Train several sizes of one family, fit held-out loss over log(parameters), and check the prediction one size up.
 
-    At fixed tokens (--tokens), at fixed tokens a parameter (--tokens-per-parameter), or at both. The same command again
-    goes on where it stopped.
+    Fix the number of tokens (--tokens), the tokens per parameter (--tokens-per-parameter), or try both. Rerun the same
+    command to resume.
 
     \b
       webtext train scale build/tokens --tokens 2000000 --context 128 --batch-size 16 --learning-rates 1e-3,2e-3,4e-3 --out scale
       webtext train scale build/tokens --size 2x64 --size 4x128 --size 6x192 --tokens-per-parameter 20 --out scale
 
     \b
-    Reads:  a part set of tokens that holds something out, its tokenizer
+    Reads:  a part set of tokens with a validation split, its tokenizer
     Writes: DIR: scale.json, scale.html, runs/*/*/*/seed-*/ (model folders)
     """
     from webtext.train.experiments.scale import run_scale
@@ -231,22 +229,22 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str 
     from webtext.train.experiments.scale_page import scale_page, scale_text
 
     Folder(target).write_bytes("scale.html", scale_page(found).encode())
-    run.console.result(found.to_json(), f"{scale_text(found)}\nthe page: '{Folder(target).location('scale.html')}'")
+    run.console.result(found.to_json(), f"{scale_text(found)}\npage: '{Folder(target).location('scale.html')}'")
 
 
 @verb(group, "eval", settings=EvalSettings, section="train.eval")
 @click.argument("model")
 @click.argument("data")
-@click.option("--task", type=click.Choice(TASKS), help="What set the file DATA is.  [default: text]")
+@click.option("--task", type=click.Choice(TASKS), help="Evaluation set in the file DATA.  [default: text]")
 @click.option(
-    "--tokenizer", metavar="FILE", help="Of a file: the model's  [default: in its folder]; of a token set: bits."
+    "--tokenizer",
+    metavar="FILE",
+    help="The model's; for a token set it adds bits per byte.  [default for a file: the one in the model's folder]",
 )
-@click.option(
-    "--detokenize/--no-detokenize", default=True, help="Take back the blanks of tokenised text; on by default."
-)
-@click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show beside.")
-@click.option("--stop-words", metavar="FILE", help="LAMBADA: words that end no passage, one per line.")
-@click.option("--out", metavar="DIR", help="Write evaluation.json, or evaluation-TASK.json, there.")
+@click.option("--detokenize/--no-detokenize", default=True, help="Undo the spacing of tokenised text; on by default.")
+@click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show with the result.")
+@click.option("--stop-words", metavar="FILE", help="For LAMBADA: words that never end a passage, one per line.")
+@click.option("--out", metavar="DIR", help="Folder for evaluation.json or evaluation-TASK.json.")
 def eval_(
     run: Run,
     settings: EvalSettings,
@@ -259,7 +257,7 @@ def eval_(
     stop_words: str | None,
     out: str | None,
 ) -> None:
-    """Held-out perplexity of MODEL on DATA: a token set's validation split, an evaluation set's file, or any text.
+    """Measure MODEL's perplexity on DATA: a token set's validation split, an evaluation set's file, or any text.
 
     \b
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
@@ -268,13 +266,13 @@ def eval_(
 
     \b
     Reads:  a trained or exported model, and a part set of tokens or a file
-    Writes: DIR/evaluation.json, of a file DIR/evaluation-TASK.json, where --out is given
+    Writes: DIR/evaluation.json, or DIR/evaluation-TASK.json for a file, if --out is given
     """
     target = None if out is None else Folder(need_out(out))
     is_set = Folder(data).exists("manifest.json")
     if is_set and (task or overlap or stop_words):
         name = "--task" if task else "--overlap" if overlap else "--stop-words"
-        raise ConfigError(f"'{data}' is a token set and {name} is given", f"name a text file, or leave {name} out")
+        raise ConfigError(f"'{data}' is a token set, but {name} is given", f"name a text file, or leave {name} out")
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.memory import batch_memory_is_an_error
 
@@ -303,9 +301,9 @@ def eval_(
 
 @verb(group, "sample", settings=SampleSettings, section="train.sample")
 @click.argument("model")
-@click.option("--tokenizer", metavar="FILE", help="The tokenizer of the model  [default: the one in its folder]")
-@click.option("--prompt", "prompts", multiple=True, default=("",), help="How the text begins; repeatable.")
-@click.option("--stop", "stops", metavar="TEXT", multiple=True, help="End a text before this one; repeatable.")
+@click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.  [default: the one in its folder]")
+@click.option("--prompt", "prompts", multiple=True, default=("",), help="Beginning of the text; repeatable.")
+@click.option("--stop", "stops", metavar="TEXT", multiple=True, help="Text before which to stop; repeatable.")
 def sample(
     run: Run,
     settings: SampleSettings,
@@ -314,7 +312,7 @@ def sample(
     prompts: tuple[str, ...],
     stops: tuple[str, ...],
 ) -> None:
-    """Draw texts from MODEL, all at once; a single one is shown as it comes.
+    """Generate texts from MODEL, all at once; a single text is printed as it is generated.
 
     \b
       webtext train sample build/model/export --prompt "The meaning of life is"
@@ -325,8 +323,8 @@ def sample(
     Writes: nothing
     """
     if "" in stops:
-        raise ConfigError("--stop is empty", "name the text before which to end, or leave it out")
-    _plan(run, f"would draw {settings.max_tokens:,} tokens from '{model}'")
+        raise ConfigError("--stop is empty", "give the text before which to stop, or leave it out")
+    _plan(run, f"would generate {settings.max_tokens:,} tokens from '{model}'")
     from webtext.train import load_model
     from webtext.train.distributed import join_world
     from webtext.train.memory import batch_memory_is_an_error
@@ -351,8 +349,10 @@ def sample(
 
 @verb(group, "export")
 @click.argument("model")
-@click.option("--tokenizer", metavar="FILE", help="Written beside the model, so that the folder is complete.")
-@click.option("--dtype", type=click.Choice(WRITTEN_DTYPES), default="float32", help="Of the weights; float32 is exact.")
+@click.option("--tokenizer", metavar="FILE", help="Tokenizer to write with the model, so that the folder is complete.")
+@click.option(
+    "--dtype", type=click.Choice(WRITTEN_DTYPES), default="float32", help="Data type of the weights; float32 is exact."
+)
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | None) -> None:
     """Write MODEL as a Hugging Face GPT-2 folder, which transformers loads with equal logits.
@@ -362,7 +362,7 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
 
     \b
     Reads:  a trained model, and its tokenizer
-    Writes: DIR: config.json, model.safetensors (beyond 5 GB in several files), and the tokenizer's files
+    Writes: DIR: config.json, model.safetensors (several files above 5 GB), and the tokenizer's files
     """
     target = need_out(out)
     if Folder(target).exists(METRICS):
@@ -396,12 +396,12 @@ def _tokenizer(path: str | None) -> Any:
 
 def _tokenizer_of(model: str) -> Any:
     if not Folder(model).exists("tokenizer.json"):
-        raise ConfigError(f"'{model}' holds no tokenizer.json", "add --tokenizer FILE")
+        raise ConfigError(f"'{model}' contains no tokenizer.json", "add --tokenizer FILE")
     return _tokenizer(Folder(model).location("tokenizer.json"))
 
 
 def _check_tokenizer(network: Any, model: str, tokenizer: Any, path: str | None) -> None:
-    """Refuse a tokenizer of another vocabulary, or another than the run's where the model is a run's."""
+    """Reject a tokenizer with another vocabulary than the model's, or, for a run's model, another than the run's."""
     from webtext.train.evaluate.perplexity import check_fits, run_facts
 
     place = path or f"{model}/tokenizer.json"

@@ -1,7 +1,8 @@
-"""`compile`: the blocks of a model through torch.compile, which fuses what lies between their matrix products.
+"""The setting `compile`: run a model's blocks through torch.compile, which fuses what is between their matrix products.
 
-On a GPU that saves memory traffic, and `auto` compiles there; on a CPU it did not pay (README, "Tried"). All blocks are alike,
-so they share what is compiled: once for the shape of a microbatch. What measures and samples on the way computes as it stands.
+On a GPU that saves memory traffic, so `auto` compiles there; on a CPU it did not pay off (docs/tried/train.md). All
+blocks are alike and share the compiled code, so there is one compilation per microbatch shape. Held-out measurements
+and samples during a run are not compiled.
 """
 
 from __future__ import annotations
@@ -13,26 +14,29 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from webtext.base.errors import EnvironmentError_
+from webtext.base.errors import MachineError
 
 
 def compiles(setting: str, device: torch.device) -> bool:
-    """Whether blocks are compiled: told, or on a GPU for which torch can. EnvironmentError_ where it is told and cannot be."""
+    """Return whether to compile blocks: if the setting is 'on', or 'auto' on a GPU that torch can compile for.
+
+    Raises MachineError if it is 'on' and torch can't compile.
+    """
     missing = _missing(device)
     if setting == "on" and missing:
-        raise EnvironmentError_(f"compile is 'on', and {missing}", "install it, or set compile = 'off'")
+        raise MachineError(f"compile is 'on', but {missing}", "install it, or set compile = 'off'")
     return setting == "on" or (setting == "auto" and device.type == "cuda" and not missing)
 
 
 def compile_blocks(blocks: nn.ModuleList) -> None:
-    """Let every block compile itself when it is first called."""
+    """Make every block compile itself when it is first called."""
     for block in blocks:
         block.compile(dynamic=False)
 
 
 @contextlib.contextmanager
 def as_it_stands() -> Iterator[None]:
-    """Within, compiled modules compute uncompiled: for shapes that come once."""
+    """Run compiled modules uncompiled inside the block, for shapes that occur once."""
     with torch.compiler.set_stance("force_eager"):
         yield
 

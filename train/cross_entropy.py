@@ -1,8 +1,8 @@
-"""The output layer and its cross-entropy together, a chunk of positions at a time.
+"""The output layer and its cross-entropy in one operation, a chunk of positions at a time.
 
-At GPT-2's vocabulary the logits of one batch are its largest tensor by far. Here they live for one chunk, in the dtype of
-the model: the forward pass turns them where they lie into their gradient, so that nothing is kept or computed twice.
-On a CPU the softmax takes a few rows at a time, which stay in its cache while they are float32.
+With GPT-2's vocabulary the logits of one batch are its largest tensor by far. Here they exist for one chunk, in the
+model's dtype. The forward pass turns them into their gradient in place, so nothing is kept or computed twice.
+On a CPU the softmax works on a few rows at a time, whose float32 values stay in the cache.
 
 Shape suffixes as in `model.py`: n position, c channel, v vocabulary (padded).
 """
@@ -17,19 +17,19 @@ import torch
 from torch import Tensor
 
 LOGITS_PER_CHUNK = 2**26
-"""128 MiB of bfloat16 logits: large enough for full-speed matrix products, small beside the activations."""
+"""128 MiB of bfloat16 logits: large enough for full-speed matrix products, small compared with the activations."""
 LOGITS_PER_BLOCK = 2**19
-"""2 MiB of float32 logits, a share of the cache of a CPU."""
+"""2 MiB of float32 logits, a part of a CPU's cache."""
 
 
 def linear_cross_entropy(
     hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, counted_n: Tensor | None = None
 ) -> Tensor:
-    """Mean over n of -log softmax(hidden @ weight.T)[target], rows of weight from `vocab_size` on left out.
+    """Return the mean over n of -log softmax(hidden @ weight.T)[target], ignoring rows of weight from `vocab_size` on.
 
-    With `counted_n` the mean is over the positions where it is true, at least one.
+    With `counted_n` the mean is over the positions where it is true, of which there must be at least one.
     """
-    if counted_n is not None:  # a hidden vector of zeros gives the weight no gradient, and gets none
+    if counted_n is not None:  # a hidden vector of zeros adds no gradient to the weight, and receives none
         hidden_nc = hidden_nc * counted_n[:, None]
     if torch.is_grad_enabled():
         loss: Tensor = _LinearCrossEntropy.apply(hidden_nc, weight_vc, targets_n, vocab_size, counted_n)  # type: ignore[no-untyped-call]
@@ -40,7 +40,7 @@ def linear_cross_entropy(
 
 @torch.no_grad()
 def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
-    """-log softmax(hidden @ weight.T)[target] of each position, [n], in float32 or better; without gradient."""
+    """Return -log softmax(hidden @ weight.T)[target] of each position, [n], in float32 or wider, without gradient."""
     losses_n = torch.empty(len(targets_n), dtype=sum_dtype(hidden_nc), device=hidden_nc.device)
     for rows in chunk_rows(len(targets_n), weight_vc):
         logits_nv = hidden_nc[rows] @ weight_vc.T
@@ -72,7 +72,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             slopes_nv = logits_nv
             torch.mm(slopes_nv, weight_vc, out=grad_hidden_nc[rows])
             part_vc = slopes_nv.T @ hidden_nc[rows]
-            if grad_weight_vc is None:  # several chunks are summed in float32 or better
+            if grad_weight_vc is None:  # several chunks are summed in float32 or wider
                 grad_weight_vc = part_vc if len(chunks) == 1 else part_vc.to(loss.dtype)
             else:
                 grad_weight_vc += part_vc
@@ -87,13 +87,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         scale = grad_outputs[0] / ctx.n
         if (
             torch._C._autograd._get_current_graph_task_keep_graph()
-        ):  # a schedule that goes back once more for the weights
+        ):  # a pipeline schedule runs another backward pass for the weights
             return grad_hidden_nc * scale, grad_weight_vc * scale, None, None, None
         return grad_hidden_nc.mul_(scale), grad_weight_vc.mul_(scale), None, None, None
 
 
 def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
-    """The targets' log-probabilities, [n]; writes n times the loss's gradient, softmax - one hot, over the logits."""
+    """Return the targets' log-probabilities, [n], and replace the logits by n times the gradient, softmax - one hot."""
     log_probability_nv = _log_softmax(logits_nv, vocab_size)
     picked_n: Tensor = _picked(log_probability_nv, targets_n)
     slopes_nv = log_probability_nv.exp_()
@@ -108,12 +108,12 @@ def _log_softmax(logits_nv: Tensor, vocab_size: int) -> Tensor:
 
 
 def sum_dtype(x: Tensor) -> torch.dtype:
-    """What sums of such numbers are taken in: float32 or better."""
+    """Return the dtype in which such numbers are summed: float32 or wider."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def chunk_rows(n: int, weight_vc: Tensor) -> Iterator[slice]:
-    """Equal slices of n rows, as few as may be."""
+    """Divide n rows into as few equal slices as LOGITS_PER_CHUNK allows."""
     most = max(1, LOGITS_PER_CHUNK // len(weight_vc))
     return _slices(0, n, max(1, math.ceil(n / max(1, math.ceil(n / most)))))
 

@@ -1,7 +1,7 @@
 """Loss curves of training runs over the tokens they saw, as one self-contained page: inline SVG, no script.
 
-Read from the `metrics.jsonl` of model folders; nothing is measured here. Training losses are thinned to means of equal
-stretches, held-out losses are drawn as they were taken.
+The losses come from the `metrics.jsonl` of model folders; nothing is measured here. Training losses are averaged over
+equal stretches; held-out losses are drawn as measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Points = list[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One run: losses in nats a token, each with the tokens seen until then."""
+    """The losses of one run in nats per token, each with the number of tokens seen until then."""
 
     name: str
     training: Points
@@ -34,7 +34,7 @@ class Curve:
 
 
 def read_curve(model: str) -> Curve:
-    """The losses that a model folder's metrics.jsonl tells. InputError when there are none."""
+    """Read the losses from a model folder's metrics.jsonl. Raises InputError if there are none."""
     place = Folder(model).location(METRICS)
     n_tokens = 0
     training: Points = []
@@ -46,14 +46,14 @@ def read_curve(model: str) -> Curve:
                 if key in row and math.isfinite(loss := float(row[key])):
                     points.append((n_tokens, loss))
         except (TypeError, ValueError) as error:
-            raise InputError(f"'{place}' holds a row that is no measurement ({error})", _REMEDY) from None
+            raise InputError(f"'{place}' has a row that is not a measurement ({error})", _REMEDY) from None
     if n_tokens == 0 or not (training or held_out):
-        raise InputError(f"'{place}' tells no loss after the first step", "wait until the run has made some")
+        raise InputError(f"'{place}' has no loss after the first step", "wait until the run has made some steps")
     return Curve(model, thinned(training, CURVE_POINTS), held_out)
 
 
 def curve_page(curves: Sequence[Curve]) -> str:
-    """The page: both losses of every run over the tokens, and a table of where each ended."""
+    """Return a page with both losses of every run over the tokens, and a table of each run's last losses."""
     if not curves:
         raise ConfigError("no run is named", "e.g. webtext train curve build/model --out curve.html")
     rows = [
@@ -68,7 +68,7 @@ def curve_page(curves: Sequence[Curve]) -> str:
 
 
 def losses_drawn(curves: Sequence[tuple[Curve, str]]) -> str:
-    """Both losses of every run over the tokens, each run in its colour, as SVG, and what its lines are."""
+    """Draw an SVG of both losses of every run over the tokens, each run in its colour, and a caption of the lines."""
     lines: list[Line] = []
     for curve, of_run in curves:
 
@@ -78,13 +78,13 @@ def losses_drawn(curves: Sequence[tuple[Curve, str]]) -> str:
         lines.append(Line(curve.training, "training", of_run))
         lines.append(Line(curve.held_out, "held-out", of_run, told))
     drawing = line_chart(
-        lines, x_label="tokens seen", y_label="loss, nats a token", label="loss over the tokens seen", height=HEIGHT
+        lines, x_label="tokens seen", y_label="loss, nats per token", label="loss over the tokens seen", height=HEIGHT
     )
-    return f"{drawing}<p>Thin: training, means of stretches. Thick, with a dot for each measurement: held out.</p>"
+    return f"{drawing}<p>Thin: training loss, averaged over stretches. Thick with dots: held-out loss, as measured.</p>"
 
 
 def thinned(points: Points, most: int) -> Points:
-    """At most so many points: each the end of its stretch, with the stretch's mean."""
+    """Reduce `points` to at most `most`: the end of each stretch, with the stretch's mean."""
     stride = -(-len(points) // most) or 1
     stretches = [points[i : i + stride] for i in range(0, len(points), stride)]
     return [(stretch[-1][0], sum(loss for _, loss in stretch) / len(stretch)) for stretch in stretches]

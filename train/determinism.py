@@ -1,7 +1,8 @@
-"""`deterministic = true`: torch's deterministic kernels, so that a run on a GPU can be repeated to the bit.
+"""`deterministic = true`: torch's deterministic kernels, so that a run on a GPU can be repeated bit for bit.
 
-https://docs.pytorch.org/docs/stable/notes/randomness.html: cuBLAS needs a workspace of fixed size, told by the environment
-before CUDA starts; operations without a deterministic kernel raise. On a CPU all of ours are deterministic anyway.
+https://docs.pytorch.org/docs/stable/notes/randomness.html: cuBLAS needs a workspace of fixed size, set in the
+environment before CUDA starts, and operations without a deterministic kernel raise. On a CPU all our operations are
+deterministic anyway.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from collections.abc import Iterator
 
 import torch
 
-from webtext.base.errors import EnvironmentError_
+from webtext.base.errors import MachineError
 
 _WORKSPACE, _SIZE = (
     "CUBLAS_WORKSPACE_CONFIG",
     ":4096:8",
-)  # either of cuBLAS' two sizes: this one costs 24 MiB and no speed
+)  # one of cuBLAS's two sizes: this one costs 24 MiB and no speed
 
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Within, torch computes deterministically if `wanted`; EnvironmentError_ where it is too late for cuBLAS."""
+    """Make torch deterministic inside the block if `wanted`. Raises MachineError if it is too late for cuBLAS."""
     if not wanted:
         yield
         return
     if _WORKSPACE not in os.environ and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        raise EnvironmentError_(
-            "deterministic = true came too late: CUDA is in use already",
+        raise MachineError(
+            "deterministic = true came too late: CUDA is already in use",
             f"set {_WORKSPACE}={_SIZE} before Python starts",
         )
     os.environ.setdefault(_WORKSPACE, _SIZE)

@@ -1,7 +1,7 @@
-"""What a run trains by: whoever holds the model's parameters and makes a step's gradients.
+"""Engine: the part of a run that keeps the model's parameters and computes a step's gradients.
 
-`WholeModel` is the plain model in one process, `ParallelModel` (parallel/) a model spread over several, `OffloadedEngine`
-(offload/) one that lies on the host. `make_engine` chooses; the trainer knows this interface alone.
+`WholeModel` is the plain model in one process, `ParallelModel` (parallel/) a model split over several processes, and
+`OffloadedEngine` (offload/) one that is kept on the host. `make_engine` chooses; the trainer knows only this interface.
 """
 
 from __future__ import annotations
@@ -23,57 +23,60 @@ from webtext.train.whole import WholeModel
 
 
 class Engine(Protocol):
-    """Holds a model of which this process has all or a part."""
+    """A model, of which this process has all or a part."""
 
     @property
     def data_rank(self) -> int:
-        """Which of the `n_data` shares of a batch this process reads; several read the same where they share a model."""
+        """Which of the `n_data` shares of a batch this process reads. Processes sharing a model read the same one."""
 
     @property
     def n_data(self) -> int:
-        """Shares into which a batch is divided."""
+        """Number of shares into which a batch is divided."""
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
-        """What this process updates, under the names in the whole model: plain tensors, of a split parameter its piece."""
+        """The parameters that this process updates, by their names in the complete model.
+
+        They are plain tensors; of a split parameter, this process's piece.
+        """
 
     @property
     def stages(self) -> Mapping[int, nn.Module]:
-        """Of one process among several: the modules that its forward passes call, by their place in the model."""
+        """The modules that this process's forward passes call, by their place in the model; empty for one process."""
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
-        """Set the parameters' `grad` to the gradient of a step; returns its loss, the same in all processes.
+        """Set the parameters' `grad` to the gradient of a step and return its loss, the same in all processes.
 
-        Both are means over the counted targets of all `microbatches`, windows [b, t + 1], of all processes together.
+        Both are means over the counted targets of all `microbatches` (windows [b, t + 1]) of all processes together.
         """
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
-        """What updates the parameters; its groups take the learning rate (`optimizer.set_learning_rate`)."""
+        """Return the parameters' optimizer, whose groups take the learning rate (`optimizer.set_learning_rate`)."""
 
     def gradient_norm(self) -> Tensor:
-        """The Euclidean norm of the whole model's gradient, a scalar, the same in all processes."""
+        """Return the Euclidean norm of the complete model's gradient, a scalar, the same in all processes."""
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        """Begin `update.update` of all parameters, whose gradients are then gone; all that is asked for next waits for it."""
+        """Begin `update.update` of all parameters, which frees their gradients. Later calls wait for it."""
 
     def parameters_changed(self) -> None:
-        """Follows the reading of a checkpoint: what is derived from the parameters is made anew."""
+        """Recompute what is derived from the parameters; called after a checkpoint was read."""
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
-        """`tensor`, shaped as the parameter `name` here, as a checkpoint takes it: it knows its place in the whole.
+        """Return `tensor`, shaped as the parameter `name` here, in the form that a checkpoint stores.
 
-        Updates that were begun are over.
+        That form knows its place in the complete tensor. Waits until updates that were begun are done.
         """
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        """Sum of -log p in nats over the windows' scored tokens, and how many they are; the same in all processes."""
+        """Return the sum of -log p in nats over the windows' scored tokens and their number, equal in all processes."""
 
     def whole_model(self) -> GPT2 | None:
-        """The model itself, to draw texts from; None where no process holds all of it."""
+        """Return the model itself, to generate texts from; None if no process has all of it."""
 
 
 def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
-    """What trains `model`, which has no values yet: this process alone, or all of the run's, each a part of it."""
+    """Return the engine for `model`, which has no values yet: this process trains all of it, or a part of it."""
     if settings.offload is not None:
         from webtext.train.offload.engine import OffloadedEngine
 

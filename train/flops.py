@@ -1,4 +1,4 @@
-"""Floating-point operations of a token: the model's own, and what activation checkpointing computes once more; without torch."""
+"""Floating-point operations per token: the model's own, and those that activation checkpointing repeats; no torch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from webtext.train.shape import GPT2Config
 
 
 def flops_per_token(config: GPT2Config) -> int:
-    """Floating-point operations of one token's forward and backward pass: 6 N + 12 L H Q T.
+    """Return the floating-point operations of one token's forward and backward pass: 6 N + 12 L H Q T.
 
-    Chowdhery et al. 2022 (PaLM), appendix B, which defines MFU by it: N parameters that multiply (here all but the
-    positions, which are added; the shared embedding multiplies once, as the output layer), L layers, H heads of Q channels,
-    T positions, the masked half of attention counted too. Kaplan et al. 2020 leave the second term out (6 N D).
+    Chowdhery et al. 2022 (PaLM), appendix B, define MFU by this formula. N is the number of parameters that multiply:
+    all but the positions, which are added; the shared embedding multiplies once, as the output layer. There are L
+    layers, H heads of Q channels and T positions, and the masked half of attention counts too. Kaplan et al. 2020 leave
+    the second term out (6 N D).
 
     >>> flops_per_token(GPT2Config.named("124M"))
     855166464
@@ -20,10 +21,11 @@ def flops_per_token(config: GPT2Config) -> int:
 
 
 def recomputed_flops_per_token(config: GPT2Config, activation_checkpointing: str) -> int:
-    """What activation checkpointing adds: blocks forward once more, 2 FLOPs a weight and 4 L H Q T of attention.
+    """Return the operations that activation checkpointing adds: another forward pass of the blocks.
 
-    A block's last product, a third of its weights, is asked for again by the dropout behind it alone. Selective adds no product,
-    but with dropout that of attention. MFU does not count it (PaLM, appendix B), so checkpointing shows as a lower MFU.
+    It costs 2 FLOPs per weight and 4 L H Q T for attention. A block's last product, a third of its weights, is repeated
+    only with dropout. Selective checkpointing repeats no product, but with dropout it repeats attention. MFU does not
+    count these operations (PaLM, appendix B), so checkpointing shows as a lower MFU.
     """
     is_full = activation_checkpointing == "full"
     is_selective = activation_checkpointing == "selective"

@@ -1,18 +1,18 @@
-"""Memory of the device that a layout fills most, before anything is allocated; known without torch.
+"""Memory of the device that a layout fills most, estimated before anything is allocated. Needs no torch.
 
-Arithmetic only: the tensors of `model.py`, `cross_entropy.py` and the optimizer, counted one by one at the end of a forward pass,
-when most are alive; what the allocator and the libraries add is not in it. float32 master weights, gradients and AdamW's two
-moments (Rajbhandari et al. 2020, section 3.1) or Muon's one, all weights once more in bfloat16 (dtype 'auto' counts as that), and
-what the backward pass needs. Of a mesh it is the fullest rank:
+It is arithmetic: the tensors of `model.py`, `cross_entropy.py` and the optimizer are counted one by one at the end of a
+forward pass, when most are alive. The overhead of the allocator and the libraries is left out. The tensors are float32
+master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1) or Muon's one, a bfloat16 copy
+of all weights (dtype 'auto' counts as bfloat16), and what the backward pass needs. In a mesh the fullest rank counts:
 
-pp    a rank has its stages alone: the first the embeddings, the last a copy of the token embedding and the logits;
-      under 1f1b rank r of p keeps the activations of p - r microbatches (Narayanan et al. 2021, section 2.2), and torch
-      allocates what a stage receives for every microbatch at once
+pp    a rank has only its stages: the first has the embeddings, the last a copy of the token embedding and the logits.
+      Under 1f1b, rank r of p keeps the activations of p - r microbatches (Narayanan et al. 2021, section 2.2). Torch
+      allocates what a stage receives for all microbatches at once
 dp    divides nothing
-fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3). What is gathered is in the dtype of the
-      step: a pipeline keeps its stage gathered, else there are the embeddings and two blocks. Gradients lie whole
-      while microbatches are accumulated, since only the last one sends them around
-tp    divides matrices, and activations but for the gathered inputs of query, key and value and of the feed-forward
+fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3). Gathered parameters have the step's
+      dtype: a pipeline keeps its stage gathered, other meshes the embeddings and two blocks. Gradients are not
+      divided while microbatches are accumulated, because only the last one reduces them
+tp    divides matrices, and activations except the gathered inputs of query, key and value and of the feed-forward
       layer (Korthikanti et al. 2022, section 4.2.2; they send those twice instead of keeping them)
 """
 
@@ -34,7 +34,7 @@ FLOAT32, BFLOAT16 = 4, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes on one device, by what they are for."""
+    """Bytes on one device, by purpose."""
 
     parameters: int
     gradients: int
@@ -45,12 +45,12 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all purposes."""
         return sum(dataclasses.astuple(self))
 
 
 def memory_on(config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int) -> Memory:
-    """`memory_of_layout` of a run on a mesh, with its settings; `MeshShape()` is one device."""
+    """Return `memory_of_layout` for a run with these settings on a mesh; `MeshShape()` is one device."""
     layout = Layout(
         shape=shape,
         microbatch=microbatch,
@@ -62,9 +62,9 @@ def memory_on(config: GPT2Config, settings: TrainSettings, shape: MeshShape, mic
 
 
 def memory_of_layout(config: GPT2Config, settings: TrainSettings, layout: Layout) -> Memory:
-    """Bytes on the device that takes most, by what they are for.
+    """Return the bytes on the fullest device, by purpose.
 
-    `cast_parameters` are what is gathered, too, and `activations` what stages receive.
+    `cast_parameters` includes gathered parameters, and `activations` what stages receive.
     """
     ranks = sorted({0, 1, layout.shape.pp // 2, layout.shape.pp - 1} & set(range(layout.shape.pp)))
     return max((_memory_of_rank(config, settings, layout, rank) for rank in ranks), key=lambda memory: memory.total)
@@ -79,7 +79,7 @@ def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout,
     block = block_parameters(config, shape.tp)
     ends = table * (is_first or is_last) + config.context * config.n_embd * is_first + 2 * config.n_embd * is_last
     if is_first and is_last and shape.pp > 1:
-        ends += table  # the two stages of a V have a copy each
+        ends += table  # the two stages of a V schedule have a copy each
     whole = ends + n_blocks * block
     mine = -(-whole // shape.fsdp)
     n_hidden = 12 * n_blocks * config.n_embd**2 // shape.tp
@@ -99,15 +99,15 @@ def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout,
 
 
 def block_parameters(config: GPT2Config, tp: int) -> int:
-    """Parameters of a block on one of `tp` ranks: matrices and their columns' biases are split, 6 vectors are not."""
+    """Return a block's parameters on one of `tp` ranks: matrices and column biases are split, 6 vectors are not."""
     return -(-(12 * config.n_embd**2 + 7 * config.n_embd) // tp) + 6 * config.n_embd
 
 
 def _activations(config: GPT2Config, settings: TrainSettings, layout: Layout, rank: int, size: int) -> int:
-    """What microbatches in flight leave for the backward pass, with flash attention.
+    """Return the bytes that the microbatches in flight keep for the backward pass, with flash attention.
 
-    All blocks' (`block_activations`); token ids, a mask with dropout, the final norm's, where the rank has these; document masks
-    are one matrix a sequence for all layers.
+    They are those of all blocks (`block_activations`) and, on ranks that have them, token ids, a dropout mask and the
+    final norm's. Document masks are one matrix per sequence for all layers.
     """
     width, tp, n_blocks = config.n_embd, layout.shape.tp, layout.blocks(config, rank)
     n_tokens = layout.microbatch * settings.context
@@ -115,19 +115,20 @@ def _activations(config: GPT2Config, settings: TrainSettings, layout: Layout, ra
     dropout = 1 if config.dropout else 0
     kept, beside = block_activations(config, layout.activation_checkpointing, size, tp)
     is_first, is_last = layout.ends(rank)
-    ends = (norm if is_last else 0) + (8 + (tp > 1) + width * dropout / tp if is_first else 0)  # ids; which lie here
+    ends = (norm if is_last else 0) + (8 + (tp > 1) + width * dropout / tp if is_first else 0)  # ids; which are here
     masks = size * settings.context if settings.document_masks else 0
     return math.ceil(n_tokens * (layout.in_flight(rank) * (n_blocks * kept + ends + masks) + beside))
 
 
 def block_activations(config: GPT2Config, how: str, size: int, tp: int = 1) -> tuple[float, float]:
-    """Bytes a token that a block keeps on one of `tp` ranks, and those that one block at a time has beside them going back.
+    """Return the bytes per token that a block keeps on one of `tp` ranks, and those that it recomputes going back.
 
-    A block has, of numbers of `size` bytes: the inputs of both norms with their mean and scale, the input of query, key and
-    value, all three and their output with one float32 for each head (Dao et al. 2022), the inputs of expand, GELU and
-    contract (C, 4 C, 4 C); dropout adds a byte for each channel of its two masks. Under full checkpointing it keeps its
-    input alone; under selective that, query, key and value, the outputs of attention and of its projection (which is whole on
-    each rank), and GELU's input. With dropout attention is computed once more, and contract's output kept.
+    Only one block at a time recomputes. A block has, in numbers of `size` bytes: the inputs of both norms with their
+    mean and scale, the input of query, key and value, all three and their output with one float32 per head (Dao et al.
+    2022), and the inputs of expand, GELU and contract (C, 4 C, 4 C). Dropout adds a byte for each channel of its two
+    masks. Full checkpointing keeps only the block's input. Selective checkpointing also keeps query, key and value, the
+    outputs of attention and of its projection (not divided over ranks), and GELU's input. With dropout, attention is
+    recomputed and contract's output is kept.
     """
     width = size * config.n_embd
     heads = FLOAT32 * config.n_head / tp
@@ -148,7 +149,7 @@ def block_activations(config: GPT2Config, how: str, size: int, tp: int = 1) -> t
 
 
 def _received(config: GPT2Config, layout: Layout, rank: int, n_bytes: int) -> int:
-    """Hidden states and their gradients from other ranks, for every microbatch."""
+    """Return the bytes of hidden states and their gradients from other ranks, for every microbatch."""
     if layout.shape.pp == 1:
         return 0
     is_first, is_last = layout.ends(rank)
@@ -156,6 +157,6 @@ def _received(config: GPT2Config, layout: Layout, rank: int, n_bytes: int) -> in
 
 
 def _output_layer(config: GPT2Config, tp: int, table: int, size: int, n_tokens: int) -> int:
-    """The final norm's output and its gradient, the weight's gradient, and one chunk of logits with its softmax."""
+    """Return the bytes of the final norm's output and gradient, the weight's gradient, and a chunk of logits."""
     logits = min(n_tokens * -(-config.padded_vocab_size // tp), LOGITS_PER_CHUNK)
     return 2 * size * n_tokens * config.n_embd + FLOAT32 * table + logits * (size + FLOAT32)

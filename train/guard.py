@@ -1,10 +1,10 @@
-"""The guard of a run: an update whose loss or gradient is no number, or far above those before it, is stopped or skipped.
+"""The guard of a run: it stops the run or skips an update if the loss or gradient is not finite or far above the usual.
 
-A spike lies more than `spike_sigmas` standard deviations above the mean of the last 128 updates that were made, the step just
-before left out, by the loss or by the gradient's norm. So a step's limits are known before the step before it is over: the
-device itself compares and skips (`update.py`), and the host, which reads the numbers later, comes to the same. A skipped step
-takes its batch and leaves parameters and moments as they are: the batch is not seen again (Chowdhery et al. 2022, section
-5.1, skip batches around a spike by hand, and find that it does not come back).
+A spike is a loss or gradient norm more than `spike_sigmas` standard deviations above the mean of the last 128 updates
+made, without the step just before. So a step's limits are known before the previous step is over: the device itself
+compares and skips (`update.py`), and the host, which reads the numbers later, reaches the same decision. A skipped
+step consumes its batch and leaves parameters and moments unchanged. The batch is not seen again (Chowdhery et al.
+2022, section 5.1, skip batches around a spike by hand and find that it does not come back).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from webtext.base.errors import RunFailed
 from webtext.train.settings import TrainSettings
 
 WINDOW = 128
-MIN_UPDATES = 64  # before a mean and a deviation say anything
-MAX_SKIPS_IN_A_ROW = 10  # then it is no spike: the run has diverged
+MIN_UPDATES = 64  # with fewer, mean and deviation mean little
+MAX_SKIPS_IN_A_ROW = 10  # after more, it is not a spike: the run has diverged
 _LOSS, _NORM = 1, 2  # in (step, loss, norm)
 
 
 class Guard:
-    """Judges each step's update; `state_dict` makes a run that goes on judge as if it had not stopped."""
+    """Judges each step's update. With `state_dict` a resumed run judges as if it had not stopped."""
 
     def __init__(self, settings: TrainSettings) -> None:
         self.skips = settings.on_spike == "skip"
@@ -36,11 +36,11 @@ class Guard:
         self._updates: deque[tuple[int, float, float]] = deque(maxlen=WINDOW + 1)
 
     def limits(self, step: int) -> tuple[float, float]:
-        """The highest loss and the highest gradient norm that are no spikes at `step`; infinity where none is known."""
+        """Return the highest loss and gradient norm that are not spikes at `step`; infinity if there is no limit."""
         return self._limit(step, _LOSS)[0], self._limit(step, _NORM)[0]
 
     def check(self, step: int, loss: float, norm: float) -> str | None:
-        """Why this step's update is skipped, or None. RunFailed where the run is to stop."""
+        """Return why this step's update is skipped, or None. Raises RunFailed if the run has to stop."""
         reason = self._fault("loss", loss, step, _LOSS) or self._fault("gradient norm", norm, step, _NORM)
         if reason is None:
             self._updates.append((step, loss, norm))
@@ -49,22 +49,22 @@ class Guard:
         if not self.skips:
             raise RunFailed(
                 f"step {step:,}: {reason}",
-                "lower learning_rate, lengthen warmup_steps, or choose on_spike = 'skip', and begin with another --out",
+                "lower learning_rate, lengthen warmup_steps or set on_spike = 'skip', and use another --out",
             )
         self.in_a_row += 1
         if self.in_a_row > MAX_SKIPS_IN_A_ROW:
             raise RunFailed(
                 f"step {step:,}: {reason}, after {MAX_SKIPS_IN_A_ROW} skipped steps in a row",
-                "lower learning_rate or lengthen warmup_steps, and begin with another --out",
+                "lower learning_rate or lengthen warmup_steps, and use another --out",
             )
         return reason
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers, as JSON."""
+        """Return the updates and skips that it remembers, as JSON values."""
         return {"updates": [list(update) for update in self._updates], "in_a_row": self.in_a_row}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`."""
+        """Restore what `state_dict` returned."""
         self._updates.extend((int(step), loss, norm) for step, loss, norm in state["updates"])
         self.in_a_row = int(state["in_a_row"])
 
@@ -74,10 +74,10 @@ class Guard:
         limit, mean, deviation = self._limit(step, kind)
         if value <= limit:
             return None
-        return f"the {name} is {value:.4g}, and was {mean:.4g} with a deviation of {deviation:.2g}"
+        return f"the {name} is {value:.4g}, but its recent mean is {mean:.4g} with a deviation of {deviation:.2g}"
 
     def _limit(self, step: int, kind: int) -> tuple[float, float, float]:
-        """The limit, rounded to float32, in which a device compares; the mean and the deviation that it comes from."""
+        """Return the limit, rounded to float32 because the device compares in it, and its mean and deviation."""
         before = [update[kind] for update in self._updates if update[0] < step - 1][-WINDOW:]
         if self.sigmas is None or len(before) < MIN_UPDATES:
             return math.inf, math.nan, math.nan

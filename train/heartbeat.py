@@ -1,9 +1,9 @@
-"""A sign of life from each process of a run, so that one that hangs is named while all others wait for it.
+"""A heartbeat of each process of a run, so that an error can name the one that hangs while all others wait for it.
 
-A collective says at most that it waited too long, never for whom; NCCL's ends the process without a word of Python. So a
-thread of each process writes into the store how far the process has come, and counts the rounds in which it came no
-further. After so many it compares: a process that no longer writes hangs, or else the one that is behind the others.
-The first process to see that says so, and all of them end: nothing else ends a wait in a collective.
+A collective reports at most that it waited too long, never for which process; NCCL ends the process without any Python
+error. So a thread of each process writes the process's progress into the store and counts the rounds without progress.
+After `ROUNDS` of them it compares: a process that no longer writes hangs, or else the one that is behind the others.
+The first process to find out reports it, and all of them end: nothing else ends a wait in a collective.
 """
 
 from __future__ import annotations
@@ -24,58 +24,61 @@ from webtext.base.console import Console
 from webtext.base.errors import WebtextError
 
 ROUNDS = 20
-"""Rounds in which a process comes no further, before it looks for the cause. They are counted and not timed: a machine that
+"""Rounds without progress before a process looks for the cause. They are counted, not timed, because a machine that
 sleeps or swaps is slow in its rounds too."""
 PATIENCE = 3
-"""Rounds in which another process must write; fewer would take a busy one for dead."""
-GO_ON = "the same command goes on from the last checkpoint; 'torchrun --max-restarts N' gives it by itself"
+"""Rounds in which another process must write. With fewer, a busy process would count as dead."""
+GO_ON = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a process last wrote. All processes enter the same things in the same order, so `entered` and `done` compare."""
+    """The progress that a process last wrote.
+
+    All processes enter the same activities in the same order, so `entered` and `done` can be compared.
+    """
 
     rank: int
     pid: int
     host: str
     n: int
-    """Which one of the process's beats it is."""
+    """Number of this beat, counted per process."""
     step: int
     entered: int
     done: int
-    """Parts of what it entered last that are done: microbatches, held-out batches."""
+    """Finished parts of the activity entered last: microbatches, held-out batches."""
     what: str
     where: str = ""
-    """The line of Python at which it stands; empty while it goes on."""
+    """The line of Python at which it waits; empty while it makes progress."""
 
     @property
     def name(self) -> str:
-        """The process, as errors name it."""
+        """Name of the process in errors."""
         return f"rank {self.rank} (process {self.pid} on '{self.host}')"
 
 
 class Heartbeat:
-    """The beats of one process; `size` of them share a `store`, which this thread has for itself."""
+    """The beats of one process of `size`. `store` is this thread's own connection to the store that all share."""
 
     def __init__(self, rank: int, size: int, store: Store) -> None:
         self.rank, self.size, self.store = rank, size, store
         self._step, self._entered, self._done, self._what = 0, 0, 0, "starts"
         self._n, self._seen, self._rounds = 0, (-1, -1), 0
         self.counts = True
-        """Whether a round without progress counts. Code that is compiled takes as long as it takes, in every process."""
+        """Whether a round without progress counts. It does not while code is compiled, which may take any time."""
         self._host, self._main = socket.gethostname(), threading.main_thread().ident
 
     def enter(self, what: str, step: int | None = None) -> None:
-        """The main thread begins something that every process of the run begins too."""
+        """Record that the main thread begins an activity, which every process of the run begins too."""
         self._entered, self._done, self._what = self._entered + 1, 0, what
         self._step = self._step if step is None else step
 
     def advance(self) -> None:
-        """A part of it is done."""
+        """Record that a part of the activity is done."""
         self._done += 1
 
     def beat(self) -> int:
-        """Write how far the main thread has come; returns the rounds in which that was no further."""
+        """Write the main thread's progress and return the number of rounds without any."""
         here = (self._entered, self._done)
         self._rounds = self._rounds + 1 if here == self._seen and self.counts else 0
         self._seen, self._n = here, self._n + 1
@@ -85,19 +88,19 @@ class Heartbeat:
         return self._rounds
 
     def read(self) -> list[Beat | None]:
-        """The last beat of each process, by rank."""
+        """Return the last beat of each process, by rank; None for one that has not written."""
         keys = [f"beat/{rank}" for rank in range(self.size)]
         return [Beat(**json.loads(self.store.get(key))) if self.store.check([key]) else None for key in keys]
 
     def is_first(self) -> bool:
-        """Whether no other process has asked: one of them talks."""
+        """Return whether no other process has asked, so that only one of them prints the error."""
         return self.store.add("told", 1) == 1
 
 
 def verdict(before: list[Beat | None], after: list[Beat | None], waited: str) -> WebtextError:
-    """Who hangs, by two readings of all beats with `PATIENCE` rounds between them.
+    """Return an error that names the process that hangs, from two readings of all beats `PATIENCE` rounds apart.
 
-    Those that did not write in between; else those that are the least far; else nobody in particular.
+    It names those that did not write in between, or else those that are behind, or else none in particular.
     """
     step = f"step {1 + max((beat.step for beat in after if beat is not None), default=0):,}"
     pairs = enumerate(zip(before, after, strict=True))
@@ -105,16 +108,16 @@ def verdict(before: list[Beat | None], after: list[Beat | None], waited: str) ->
     if silent:
         rank, beat = silent[0]
         who = f"rank {rank}" if beat is None else beat.name
-        return WebtextError(f"{who} hangs in {step}{_more(silent)}: it gives no sign of life", waited, GO_ON)
+        return WebtextError(f"{who} hangs in {step}{_more(silent)}: it shows no sign of life", waited, GO_ON)
     beats = [beat for beat in after if beat is not None]
     least = min((beat.entered, beat.done) for beat in beats)
     behind = [beat for beat in beats if (beat.entered, beat.done) == least]
     first = behind[0]
     doing = f"{first.what}, at {first.where}" if first.where else first.what
     if len(behind) == len(beats):
-        said = f"all {len(beats)} processes hang in {step}, as each {doing}"
-        return WebtextError(said, f"{waited}: none is behind, so look at the network and the devices", GO_ON)
-    return WebtextError(f"{first.name} hangs in {step}, as it {doing}{_more(behind)}", waited, GO_ON)
+        said = f"all {len(beats)} processes hang in {step} while each {doing}"
+        return WebtextError(said, f"{waited}: none is behind, so check the network and the devices", GO_ON)
+    return WebtextError(f"{first.name} hangs in {step} while it {doing}{_more(behind)}", waited, GO_ON)
 
 
 def _more(them: Sequence[object]) -> str:
@@ -123,11 +126,11 @@ def _more(them: Sequence[object]) -> str:
 
 @contextlib.contextmanager
 def watched(heartbeat: Heartbeat, timeout: float, end: Callable[[int], None] = os._exit) -> Iterator[None]:
-    """Beat from a thread, `ROUNDS` times in `timeout` seconds; where this process stands still for so long, `end` the process."""
+    """Beat from a thread, `ROUNDS` times in `timeout` seconds; `end` this process after `timeout` without progress."""
     over, pause = threading.Event(), timeout / ROUNDS
 
     def hangs() -> bool:
-        """Whether this process still stood still when the cause was looked for, and told."""
+        """Look for the cause and report it. Return False if this process makes progress again in the meantime."""
         before = heartbeat.read()
         for _ in range(PATIENCE):
             over.wait(pause)
@@ -139,7 +142,7 @@ def watched(heartbeat: Heartbeat, timeout: float, end: Callable[[int], None] = o
         return True
 
     def watch() -> None:
-        with contextlib.suppress(RuntimeError):  # the store is gone, and who held it: that the collectives tell
+        with contextlib.suppress(RuntimeError):  # the store's process is gone, which the collectives report
             while not over.is_set():
                 if heartbeat.beat() >= ROUNDS and hangs():
                     end(1)

@@ -1,4 +1,4 @@
-"""The loss on what a run's token sets hold out, measured on the way."""
+"""The loss on the validation splits of a run's token sets, measured during training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webtext.train.sources import Source
 
 
 class HeldOut:
-    """What the sources hold out, `eval_windows` windows of each, and how much each counts: as much as in training."""
+    """`eval_windows` held-out windows of each source. Each source weighs as much as in training."""
 
     def __init__(self, sources: Sequence[Source], parts: Sequence[int], settings: TrainSettings) -> None:
         self._windows: dict[str, Windows] = {}
@@ -24,10 +24,10 @@ class HeldOut:
                 self._windows[source.name], self._parts[source.name] = windows, part
 
     def losses(self, engine: Engine, batch_size: int) -> dict[str, float]:
-        """Mean loss a token of each source that holds anything out; the same in all processes."""
+        """Return the mean loss per token of each source with held-out windows, the same in all processes."""
         totals = {name: engine.total_loss(windows, batch_size) for name, windows in self._windows.items()}
         return {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
 
     def mean(self, losses: dict[str, float]) -> float:
-        """The sources' losses, each weighed as in the mixture."""
+        """Return the mean of the sources' losses, weighted as in the mixture."""
         return sum(self._parts[name] * loss for name, loss in losses.items()) / sum(self._parts.values())

@@ -1,8 +1,8 @@
 """GPT-2 folders of Hugging Face transformers: read and written with safetensors only, never pickle.
 
-There the linear layers are 'Conv1D' (weights transposed, [in, out]) and query, key and value are one fused `c_attn`. Weights
-lie in model.safetensors or, beyond `SHARD_BYTES`, in several files that model.safetensors.index.json lists. A folder is
-compared with its config.json name by name and shape by shape before anything is allocated.
+In them the linear layers are 'Conv1D' (weights transposed, [in, out]) and query, key and value are one fused `c_attn`.
+Weights are in model.safetensors or, above `SHARD_BYTES`, in several files that model.safetensors.index.json lists. A
+folder's tensors are compared with its config.json by name and shape before anything is allocated.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from webtext.train.shape import GPT2Config
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5 * 10**9
-"""The largest file of weights, but for a tensor that is larger alone; as transformers cut them for years."""
+"""Largest file of weights, unless a single tensor is larger; long the default of transformers."""
 _NORMS = {"ln_1": "attention_norm", "ln_2": "feed_forward_norm"}
 _LINEARS = {
-    # theirs: (ours, in, out), both in widths
+    # theirs: (ours, in, out), both as multiples of the width
     "attn.c_proj": ("attention.projection", 1, 1),
     "mlp.c_fc": ("feed_forward.expand", 1, 4),
     "mlp.c_proj": ("feed_forward.contract", 4, 1),
@@ -36,7 +36,7 @@ _LINEARS = {
 _FUSED = ("attention.query", "attention.key", "attention.value")
 _MASKS = (".attn.bias", ".attn.masked_bias")  # buffers of older versions, the same in every model
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# What the architecture fixes: a folder that says otherwise is another model.
+# The architecture fixes these values: a folder with others is another model.
 _FIXED = {
     "model_type": "gpt2",
     "activation_function": "gelu_new",
@@ -48,7 +48,7 @@ _FIXED = {
 
 
 def read_huggingface(folder: str | os.PathLike[str]) -> GPT2:
-    """The model of a Hugging Face GPT-2 folder, in float32; weights of float16 or bfloat16 are widened."""
+    """Return the model of a Hugging Face GPT-2 folder, in float32; float16 and bfloat16 weights are widened."""
     place = Folder(folder)
     config = _read_config(place)
     with contextlib.ExitStack() as stack:
@@ -68,7 +68,7 @@ def write_huggingface(
     dtype: torch.dtype = torch.float32,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write `model` (and `tokenizer`, a `webtext.tokenizer.Tokenizer`); config.json goes first and comes back last."""
+    """Write `model` (and `tokenizer`, a `webtext.tokenizer.Tokenizer`); config.json is removed first, written last."""
     place = Folder(folder)
     place.remove("config.json")
     _write_weights(place, model, dtype, shard_bytes)
@@ -94,11 +94,11 @@ class _Weights(Mapping[str, Tensor]):
             try:
                 file = stack.enter_context(safe_open(place.local_path(name), framework="pt"))
             except SafetensorError as error:
-                raise InputError(f"'{location}' is no whole safetensors file ({error})", "copy it again") from None
-            for key in file.keys():  # noqa: SIM118 - it is no mapping
+                raise InputError(f"'{location}' is not an intact safetensors file ({error})", "copy it again") from None
+            for key in file.keys():  # noqa: SIM118 - not a mapping
                 tensor = key.removeprefix("transformer.")
                 if tensor in self._found:
-                    raise InputError(f"'{location}' holds tensor '{tensor}' a second time", "copy the folder again")
+                    raise InputError(f"'{location}' contains tensor '{tensor}' twice", "copy the folder again")
                 self._found[tensor] = (file, key)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -116,21 +116,23 @@ class _Weights(Mapping[str, Tensor]):
         return len(self._found)
 
     def check(self, config: GPT2Config) -> None:
-        """InputError where a tensor is missing, of another shape, or none of a GPT-2; reads only headers."""
-        remedy = "the folder holds the config.json of another model, or not all of its weights"
+        """Raise InputError if a tensor is missing, has another shape or is not one of a GPT-2; reads only headers."""
+        remedy = "the folder has the config.json of another model, or not all of its weights"
         known = {"lm_head.weight"}
         for name, shape in _their_shapes(config):
             if name not in self._found:
-                raise InputError(f"'{self._place}' holds no tensor '{name}', which its config.json asks for", remedy)
+                raise InputError(f"'{self._place}' has no tensor '{name}', which its config.json requires", remedy)
             file, key = self._found[name]
             found = file.get_slice(key).get_shape()
             if found != shape:
-                raise InputError(f"tensor '{name}' in '{self._place}' is {found}, by its config.json {shape}", remedy)
+                raise InputError(
+                    f"tensor '{name}' in '{self._place}' is {found}, but its config.json requires {shape}", remedy
+                )
             known.add(name)
         for name in self._found:
             if name not in known and not name.endswith(_MASKS):
                 raise InputError(
-                    f"'{self._place}' holds tensor '{name}', which no GPT-2 of its config.json has", remedy
+                    f"'{self._place}' has tensor '{name}', which no GPT-2 with its config.json has", remedy
                 )
         if "lm_head.weight" in self._found and not torch.equal(self["lm_head.weight"], self["wte.weight"]):
             raise InputError(
@@ -140,7 +142,7 @@ class _Weights(Mapping[str, Tensor]):
 
 
 def _weight_files(place: Folder) -> list[str]:
-    """The names of the files of weights."""
+    """Return the names of the files of weights."""
     if place.exists(WEIGHTS):
         return [WEIGHTS]
     if not place.exists(INDEX):
@@ -152,9 +154,9 @@ def _weight_files(place: Folder) -> list[str]:
     files = sorted(set(names.values()))
     for name in files:
         if os.path.basename(name) != name or not name.endswith(".safetensors"):
-            raise InputError(f"'{location}' names '{name}'", "expected safetensors files beside it")
+            raise InputError(f"'{location}' lists '{name}'", "expected safetensors files in the same folder")
         if not place.exists(name):
-            raise InputError(f"no file '{place.location(name)}', which '{location}' names", "copy the folder again")
+            raise InputError(f"no file '{place.location(name)}', which '{location}' lists", "copy the folder again")
     return files
 
 
@@ -212,7 +214,7 @@ def _their_config(config: GPT2Config, eot_id: int, dtype: torch.dtype) -> dict[s
 
 
 def _their_shapes(config: GPT2Config) -> Iterator[tuple[str, list[int]]]:
-    """Names and shapes of a folder's tensors, in the order in which they are written."""
+    """Yield the names and shapes of a folder's tensors, in the order in which they are written."""
     width = config.n_embd
     yield "wte.weight", [config.vocab_size, width]
     yield "wpe.weight", [config.context, width]
@@ -246,7 +248,7 @@ def _from_theirs(theirs: Mapping[str, Tensor], config: GPT2Config) -> dict[str, 
 
 @torch.no_grad()
 def _to_theirs(model: GPT2, name: str) -> Tensor:
-    """One of the tensors of `_their_shapes`."""
+    """Return one of the tensors of `_their_shapes`."""
     part, _, kind = name.rpartition(".")
     if not part.startswith("h."):
         ends = {"wte": model.token_embedding, "wpe": model.position_embedding, "ln_f": model.final_norm}

@@ -1,7 +1,7 @@
-"""A model's first values: each parameter's are drawn by themselves, a function of the seed and of the parameter's name.
+"""A model's initial values: each parameter is drawn separately, as a function of the seed and its name.
 
-So they depend on no order, device, mesh or stage: whoever holds a part of a model draws that part alone, one parameter at a
-time, and the first loss of a run is the same however the run is spread. All are drawn by the CPU, whatever holds them.
+So they don't depend on order, device, mesh or stage: each process draws only its part of the model, one parameter at a
+time, and the first loss of a run is the same however the run is distributed. All values are drawn on the CPU.
 
 weights          N(0, 0.02)                    GPT-2's published code (openai/gpt-2 src/model.py), as in GPT-1
 residual layers  N(0, 0.02 / sqrt(2 n_layer))  Radford et al. 2019, section 2.3; a block has two of them
@@ -27,7 +27,7 @@ _RESIDUAL = (".projection.weight", ".contract.weight")
 
 
 def first_values(config: GPT2Config, name: str, shape: Sequence[int], seed: int) -> Tensor:
-    """Those of the whole parameter `name` of a model, on the CPU in float32."""
+    """Return the initial values of the complete parameter `name`, on the CPU in float32."""
     values = torch.empty(*shape, dtype=torch.float32, device="cpu")
     if name.endswith("norm.weight"):
         return values.fill_(1)
@@ -42,7 +42,7 @@ def first_values(config: GPT2Config, name: str, shape: Sequence[int], seed: int)
 
 @torch.no_grad()
 def initialize(model: nn.Module, config: GPT2Config, seed: int) -> None:
-    """Give the parameters of a model, which lie somewhere by now, their first values."""
+    """Set the parameters of a model, which must be allocated, to their initial values."""
     for name, parameter in model.named_parameters():
         parameter.copy_(first_values(config, name, parameter.shape, seed))
 

@@ -1,4 +1,4 @@
-"""`train_model`: what a run is, whether it is done, from where it goes on. The steps themselves are in `trainer.py`."""
+"""`train_model`: what identifies a run, whether it is done, and where it resumes. The steps are in `trainer.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.config import recipe_settings
 from webtext.base.console import Console
-from webtext.base.errors import ConfigError, DryRun, EnvironmentError_, InputError, missing_extra
+from webtext.base.errors import ConfigError, DryRun, InputError, MachineError, missing_extra
 from webtext.base.lineage import warn_if_stale
 from webtext.base.recipe import Recipe
 from webtext.base.run import Run
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 CODE_VERSION = 4
 VISIBLE_SECONDS = 120.0
-"""How long a process waits to see the checkpoint that process 0 chose: twice what NFS clients remember of a folder by default."""
+"""How long a process waits to see the checkpoint that process 0 chose: twice as long as NFS clients cache a folder."""
 _POLL_SECONDS = 0.5
-_SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded resolved, as the model's config
+_SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded as the resolved shape of the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """How a run ended. Losses are nats a token; None where there is none: no validation split, no update made.
+    """How a run ended. Losses are in nats per token, or None without a validation split or an update.
 
-    `mfu_ratio` and `memory_bytes` are those of `meter.Speed`, of all steps together and the most of any.
+    `mfu_ratio` and `memory_bytes` are as in `meter.Speed`: over all steps together, and the maximum of any step.
     """
 
     checkpoint: str
@@ -63,12 +63,12 @@ class TrainResult:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, *, skipped: bool) -> TrainResult:
-        """The result that a run's last checkpoint records."""
+        """Return the result that a run's last checkpoint records."""
         result = checkpoint.run_state()["result"]
         try:
             return cls(checkpoint=str(checkpoint.path), step=checkpoint.step, skipped=skipped, **result)
         except TypeError:
-            raise InputError(f"'{checkpoint.path}' has no result of a run: {sorted(result)}", "remove it") from None
+            raise InputError(f"'{checkpoint.path}' has an invalid run result: {sorted(result)}", "remove it") from None
 
 
 def train_model(
@@ -80,13 +80,13 @@ def train_model(
     tokenizer: str | None = None,
     held_out: str | None = None,
 ) -> TrainResult:
-    """Train a GPT-2 on the token set `tokens`, or on several mixed; leave checkpoints and metrics.jsonl in `out`.
+    """Train a GPT-2 on the token set `tokens`, or on several mixed; write checkpoints and metrics.jsonl to `out`.
 
-    `tokenizer` is the file that packed the tokens, needed where `settings` ask for texts on the way; another is refused.
-    `held_out` is a token set whose validation split is measured on the way, instead of those of `tokens`.
+    `tokenizer` is the file that packed the tokens; any other is rejected. It is needed if `settings` ask for sample
+    texts. `held_out` is a token set whose validation split is measured instead of those of `tokens`.
 
-    Goes on from the latest whole checkpoint, bit for bit as if it had not stopped when machine and processes are the
-    same; a finished run is skipped. Under torchrun every process calls this; the first one writes.
+    Resumes from the latest undamaged checkpoint. With the same machine and processes, the result is bit-equal to that
+    of an uninterrupted run. A finished run is skipped. Under torchrun every process calls this; the first one writes.
     """
     try:
         from webtext.train.determinism import deterministic
@@ -100,7 +100,7 @@ def train_model(
         raise
 
     sources = open_sources(tokens, held_out)
-    # refuses what makes no order, before anything is written
+    # rejects sets that make no order, before anything is written
     uses = source_uses(sources, settings, total_tokens(settings))
     texts = _tokenizer_for_texts(tokenizer, settings, sources)
     model_dir = Folder(out).local_path()
@@ -134,9 +134,9 @@ def train_model(
 
 
 def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:
-    """What `train_model` would answer without a step, or None where it has steps to make; known without torch.
+    """Return what `train_model` would return without a step, or None if steps remain. Needs no torch.
 
-    Refuses what it refuses: token sets that make no order, a folder of other settings or tokens.
+    Raises the errors of `train_model` for token sets that make no order and for a folder of other settings or tokens.
     """
     sources = open_sources(tokens)
     source_uses(sources, settings, total_tokens(settings))
@@ -149,12 +149,12 @@ def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettin
 
 
 def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console) -> Checkpoint | None:
-    """The checkpoint that process 0 chooses and verifies; the others wait until they see the same files.
+    """Return the checkpoint that process 0 chooses and verifies; the others wait until they see the same files.
 
-    Process 0's InputError is raised in all processes, and so is EnvironmentError_ where one does not see them.
+    Process 0's InputError is raised in all processes, and so is MachineError if one doesn't see the files.
     """
     world.enter("agrees on a checkpoint")
-    world.count_rounds(False)  # hashing takes as long as it takes
+    world.count_rounds(False)  # hashing may take any time
     checkpoint: Checkpoint | None = None
     choice: Any = None
     if world.is_main:
@@ -171,7 +171,7 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
         while not (visible := visible_files(path) == choice[1]) and time.monotonic() < give_up:
             time.sleep(_POLL_SECONDS)
         if not all(seen := world.gather(visible)):
-            raise EnvironmentError_(
+            raise MachineError(
                 f"rank {seen.index(False)} does not see '{path}' as rank 0 does, after {VISIBLE_SECONDS:.0f} s",
                 "--out must be one folder on a file system that all hosts share; then rerun the same command",
             )
@@ -184,19 +184,19 @@ def _checkpoint_to_go_on_from(model_dir: Path, say: Callable[[str], None]) -> Ch
     found = latest_checkpoint(model_dir, say)
     if found is None and list_checkpoints(model_dir):
         raise InputError(
-            f"no checkpoint in '{model_dir}' is whole, and a run that begins anew would take their place",
-            "remove the folder to train anew, or choose another --out",
+            f"every checkpoint in '{model_dir}' is damaged, and a new run would replace them",
+            "remove the folder to start over, or choose another --out",
         )
     return found
 
 
 def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Sequence[Source]) -> Tokenizer | None:
-    """The tokenizer that was named; InputError when any source was packed with another."""
+    """Load the tokenizer at `path`. Raises InputError if a source was packed with another."""
     if path is None:
         if settings.sample_interval is None:
             return None
         raise ConfigError(
-            f"sample_interval is {settings.sample_interval}, and no tokenizer is named", "add --tokenizer FILE"
+            f"sample_interval is {settings.sample_interval}, but no tokenizer is given", "add --tokenizer FILE"
         )
     tokenizer = Tokenizer.load(path)
     for source in sources:
@@ -205,7 +205,7 @@ def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Seq
 
 
 def make_recipe(settings: TrainSettings, sources: Sequence[Source]) -> Recipe:
-    """What decides the model: settings, its resolved shape, and the tokens."""
+    """Return what determines the model: settings, its resolved shape, and the tokens."""
     chosen = {name: value for name, value in recipe_settings(settings).items() if name not in _SHAPE}
     train = sources[0].train
     shape = asdict(settings.config(train.vocab_size))
@@ -216,15 +216,15 @@ def make_recipe(settings: TrainSettings, sources: Sequence[Source]) -> Recipe:
 def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> None:
     recorded: Mapping[str, Any] = checkpoint.run_state()["recipe"]
     theirs, ours = dict(recorded["settings"]), dict(recipe.settings)
-    remedy = "choose another --out, or remove the folder to train anew"
+    remedy = "choose another --out, or remove the folder to start over"
     for name, what in (("tokenizer", "with another tokenizer"), ("tokens", "on other tokens")):
         if theirs.pop(name, None) != ours.pop(name):
             raise InputError(f"'{model_dir}' was trained {what}", remedy)
     changed = difference(theirs, ours)
     if changed:
-        raise InputError(f"'{model_dir}' was trained with other settings: {changed}", f"give the same one, or {remedy}")
+        raise InputError(f"'{model_dir}' was trained with other settings: {changed}", f"use the same, or {remedy}")
     if recorded["code_version"] != recipe.code_version:
-        raise InputError(f"'{model_dir}' was begun by another version of the training code", remedy)
+        raise InputError(f"'{model_dir}' was started by another version of the training code", remedy)
 
 
 def _plan(settings: TrainSettings, config: GPT2Config, checkpoint: Checkpoint | None, mesh: MeshShape) -> str:

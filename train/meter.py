@@ -1,7 +1,7 @@
-"""How well a step uses the machine: model FLOP/s against a peak that is measured, and the memory it took.
+"""How well a step uses the machine: model FLOP/s compared with a measured peak, and the memory it took.
 
-The peak is what torch's own matrix product reaches on this device, in the dtype of the run, with its number of threads: no
-data sheet's number, and no other machine's. A busy machine shows a lower one, so the best of several is taken.
+The peak is what torch's own matrix product reaches on this device, in the run's dtype and with its number of threads,
+not a data sheet's or another machine's number. A busy machine shows a lower peak, so the best of several is taken.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from webtext.train.flops import flops_per_token
 from webtext.train.shape import GPT2Config
 
 TRIES = 5
-WIDTH_OF_PRODUCT = {"cpu": 1024, "cuda": 8192}  # on a CPU it is enough for the speed, and takes some milliseconds
+WIDTH_OF_PRODUCT = {"cpu": 1024, "cuda": 8192}  # on a CPU 1024 reaches full speed in a few milliseconds
 SMALL_WIDTH = {"cpu": 1024, "cuda": 4096}
-"""Of a product among the steps of a run, whose device may be nearly full: a quarter of the memory, 96 MiB in bfloat16."""
+"""Width of a product between a run's steps, when the device may be nearly full: it takes 96 MiB in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a step reached, over all processes. `mfu_ratio` is model FLOPs a second over all their peaks together."""
+    """Speed of a step over all processes. `mfu_ratio` is model FLOP/s divided by the sum of the processes' peaks."""
 
     tokens_per_second: float
     mfu_ratio: float
@@ -46,7 +46,7 @@ class Meter:
         self._flops_per_token = flops_per_token(config)
 
     def measure(self, n_tokens: int, seconds: float) -> Speed:
-        """The speed of so many tokens, of all processes, in so many seconds."""
+        """Return the speed of `n_tokens` tokens, over all processes, in `seconds`."""
         rate = n_tokens / seconds
         mfu_ratio = rate * self._flops_per_token / self.peak_flops
         return Speed(round(rate, 1), round(mfu_ratio, 4), memory_bytes(self.device))
@@ -54,18 +54,18 @@ class Meter:
 
 @functools.cache
 def peak_flops(device: torch.device, dtype: torch.dtype, threads: int) -> float:
-    """FLOP/s of this device's matrix products, measured once; `threads` is torch's number of them."""
+    """Return the FLOP/s of this device's matrix products, measured once; `threads` is torch's number of threads."""
     return product_flops(device, dtype, WIDTH_OF_PRODUCT[device.type])
 
 
 def product_flops(
     device: torch.device, dtype: torch.dtype, width: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """FLOP/s of one square matrix product of that width, the best of several, by the seconds of `clock`.
+    """Return the FLOP/s of a square matrix product of that width, the best of several, timed by `clock`.
 
-    Of random numbers, as in a run: a GPU draws less power for equal ones, and computes faster than it would in training.
+    The numbers are random, as in a run: a GPU draws less power for equal ones and is faster than it is in training.
     """
-    generator = torch.Generator(device).manual_seed(0)  # the run's own random numbers stay as they are
+    generator = torch.Generator(device).manual_seed(0)  # leaves the run's own random numbers unchanged
     a, b = (torch.randn(width, width, generator=generator, device=device, dtype=dtype) for _ in range(2))
     out = torch.empty_like(a)
     seconds = []
@@ -79,7 +79,7 @@ def product_flops(
 
 
 def memory_bytes(device: torch.device) -> int:
-    """The most memory so far: of tensors on a GPU, of the whole process on a CPU."""
+    """Return the peak memory so far: of tensors on a GPU, of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""A run's `metrics.jsonl`: one JSON object a line, of each step and of what is measured on the way; known without torch."""
+"""A run's `metrics.jsonl`: one JSON object per line, for each step and each measurement. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _TAIL_BYTES = 1 << 14
 
 
 class MetricsLog:
-    """The file of a run under way; its rows are there as soon as they are told."""
+    """The metrics file of a run in progress. A row can be read as soon as it is written."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
 
     def tell(self, row: dict[str, Any]) -> None:
-        """One more row."""
+        """Append a row."""
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
 
 
 @contextlib.contextmanager
 def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[MetricsLog]:
-    """The log of a run that goes on from `step`, cut back to it; a warning counts rows that cannot be read."""
+    """Open the log of a run that resumes from `step`, without later rows; warn about rows that cannot be read."""
     folder, place = Folder(model_dir), model_dir / METRICS
     with no_space_is_an_error(str(place)):
         rows = folder.read_bytes(METRICS).splitlines(keepends=True) if folder.exists(METRICS) and step else []
@@ -38,7 +38,7 @@ def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[Metric
             rows.pop()  # half written when the run was killed
         steps = [_step_of(row) for row in rows]
         if n := steps.count(None):
-            console.warn(f"{n:,} of {len(rows):,} rows of '{place}' cannot be read: left out")
+            console.warn(f"{n:,} of {len(rows):,} rows of '{place}' cannot be read and are dropped")
         kept = (row for row, told in zip(rows, steps, strict=True) if told is not None and told <= step)
         folder.write_bytes(METRICS, b"".join(kept))
         with open(place, "a", encoding="utf-8") as file:
@@ -46,15 +46,18 @@ def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[Metric
 
 
 def read_metrics(folder: Folder, remedy: str) -> list[dict[str, Any]]:
-    """All rows of a model folder but one that is being written. InputError, with the remedy, where there are none to read."""
+    """Return all rows of a model folder, except one that is being written.
+
+    Raises InputError, with the remedy, if there is no file or a row is not a JSON object.
+    """
     if not folder.exists(METRICS):
-        raise InputError(f"'{folder.url}' holds no {METRICS}", remedy)
+        raise InputError(f"'{folder.url}' contains no {METRICS}", remedy)
     lines = folder.read_bytes(METRICS).splitlines(keepends=True)
     return [json_object(line, folder.location(METRICS), remedy) for line in lines if line.endswith(b"\n")]
 
 
 def steps_made(model_dir: Path) -> int:
-    """The steps that a run has told of by now, by the end of its file; 0 where there is nothing to read."""
+    """Return the number of steps that a run has logged so far, from the end of its file; 0 if there is none."""
     try:
         with open(model_dir / METRICS, "rb") as file:
             size = file.seek(0, 2)
@@ -66,7 +69,7 @@ def steps_made(model_dir: Path) -> int:
 
 
 def _step_of(row: bytes) -> int | None:
-    """The step of a row; None where it is none."""
+    """Return the step of a row, or None if it has none."""
     try:
         step = json.loads(row)["step"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -3,7 +3,7 @@
 Layer normalisation comes before each sub-block and once more after the last block; the input and output embeddings are
 one matrix; residual projections start smaller by 1/sqrt(N), N being the number of residual layers. Query, key and value
 are separate linear layers: a fused one shards wrongly over devices (`huggingface.py` fuses and splits them).
-The model knows nothing of devices, processes or data.
+The model knows nothing about devices, processes or data.
 
 Shape suffixes: b sequence of the batch, t position, c channel (n_embd), h head, d channel of one head,
 n position of any sequence (b and t as one), v vocabulary.
@@ -46,7 +46,7 @@ class Attention(nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         is_first = cache is None or cache.length == 0
-        assert is_first or x_btc.shape[1] == 1 or mask_b1tt is not None, "the last of the tokens alone may see them all"
+        assert is_first or x_btc.shape[1] == 1 or mask_b1tt is not None, "several tokens after cached ones need a mask"
         if cache is not None:
             seen = cache.append(k_bhtd, v_bhtd)
             if not is_first:
@@ -62,7 +62,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers, four times as wide between them, with GELU in the tanh form that GPT-2 was trained with."""
+    """Two linear layers, four times as wide in between, with GELU in the tanh form that GPT-2 was trained with."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Block(nn.Module):
 
 
 class TokenEmbedding(nn.Embedding):
-    """Vectors of tokens; an id in the padding is an error, as any other id out of range."""
+    """Token vectors. An id in the padding is an error, like any other id out of range."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__(config.padded_vocab_size, config.n_embd)
@@ -101,22 +101,22 @@ class TokenEmbedding(nn.Embedding):
 
 
 class GPT2(nn.Module):
-    """The language model: `model(tokens_bt)` gives next-token logits.
+    """The language model: `model(tokens_bt)` returns next-token logits.
 
-    Its first values are those of `seed` (`initialization.py`); within `torch.device("meta")` it has none yet.
+    Its initial values are drawn from `seed` (`initialization.py`); inside `torch.device("meta")` it has none yet.
     """
 
     def __init__(self, config: GPT2Config, seed: int = 0) -> None:
         super().__init__()
         self.config = config
         self.dropout = nn.Dropout(config.dropout)
-        with torch.device("meta"):  # torch's own layers would draw values, which are not GPT-2's
+        with torch.device("meta"):  # torch's layers would draw values, but not GPT-2's
             self.token_embedding = TokenEmbedding(config)
             self.position_embedding = nn.Embedding(config.context, config.n_embd)
             self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
             self.final_norm = nn.LayerNorm(config.n_embd)
         self.activation_checkpointing = "none"
-        """What each block computes once more in the backward pass instead of keeping it: none, selective or full."""
+        """What each block recomputes in the backward pass instead of keeping it: none, selective or full."""
         device = torch.get_default_device()
         if device.type != "meta":
             self.to_empty(device=device)
@@ -128,9 +128,9 @@ class GPT2(nn.Module):
         caches: Sequence[LayerCache] | None = None,
         documents_bt: Tensor | None = None,
     ) -> Tensor:
-        """The last layer's output after the final norm, [b, t, c]; with caches, of tokens after those that they hold.
+        """Return the last layer's output after the final norm, [b, t, c]; with caches, for tokens after those.
 
-        With `documents_bt` (without caches) tokens attend to those before them that have the same number.
+        With `documents_bt` (without caches) tokens attend only to earlier tokens with the same number.
         """
         start = caches[0].length if caches is not None else 0
         x_btc = self.embed(tokens_bt, start)
@@ -140,7 +140,7 @@ class GPT2(nn.Module):
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
 
     def embed(self, tokens_bt: Tensor, start: int = 0) -> Tensor:
-        """What goes into the first block: the vectors of the tokens and of their positions from `start` on, [b, t, c]."""
+        """Return the input of the first block: token vectors plus position vectors from `start` on, [b, t, c]."""
         length = start + tokens_bt.shape[-1]
         if length > self.config.context:
             raise InputError(f"{length} tokens do not fit a context of {self.config.context}", "pass fewer tokens")
@@ -150,7 +150,7 @@ class GPT2(nn.Module):
     def through_blocks(
         self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None, mask_b1tt: Tensor | None = None
     ) -> Tensor:
-        """What comes out of the last block, [b, t, c]."""
+        """Return the output of the last block, [b, t, c]."""
         how = self.activation_checkpointing if self.training and torch.is_grad_enabled() else "none"
         for i, block in enumerate(self.blocks.children()):
             cache = caches[i] if caches is not None else None
@@ -161,15 +161,15 @@ class GPT2(nn.Module):
         return x_btc
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
-        """Logits of the token after each position, [b, t, vocab_size]."""
+        """Return the logits of the token after each position, [b, t, vocab_size]."""
         return self.logits(self.hidden(tokens_bt))
 
     def logits(self, hidden_btc: Tensor) -> Tensor:
-        """Logits of the token after each position of what `hidden` gives, or of any of its rows: [..., vocab_size]."""
+        """Return logits of the token after each position of `hidden_btc` (or some of its rows), [..., vocab_size]."""
         return functional.linear(hidden_btc, self.token_embedding.weight)[..., : self.config.vocab_size]
 
     def next_logits(self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
-        """Logits of the token after the last position alone, [b, vocab_size]; the tokens join the caches."""
+        """Return the logits of the token after the last position, [b, vocab_size], and add the tokens to the caches."""
         return self.logits(self.hidden(tokens_bt, caches)[:, -1])
 
     def loss(
@@ -179,9 +179,9 @@ class GPT2(nn.Module):
         documents_bt: Tensor | None = None,
         counted_bt: Tensor | None = None,
     ) -> Tensor:
-        """Mean cross-entropy in nats; the logits exist only a chunk at a time, the gradient comes with them.
+        """Return the mean cross-entropy in nats. Only a chunk of logits exists at a time; it gets its gradient at once.
 
-        `documents_bt` as in `hidden`; where `counted_bt` is false, a target counts nothing.
+        `documents_bt` is as in `hidden`. A target does not count if `counted_bt` is false.
         """
         hidden_nc = self.hidden(tokens_bt, documents_bt=documents_bt).flatten(0, 1)
         counted_n = None if counted_bt is None else counted_bt.flatten()
@@ -193,10 +193,10 @@ class GPT2(nn.Module):
     def log_likelihood(
         self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
     ) -> Tensor:
-        """Natural log-probability of each token after the first, given those before it: [b, t - 1].
+        """Return the natural log-probability of each token after the first, given those before it: [b, t - 1].
 
-        `documents_bt` as in `hidden`, of all tokens but the last. With `last` of that many last tokens alone, [b, last]:
-        at GPT-2's vocabulary a token's logits cost about a third of what the blocks do.
+        `documents_bt` is as in `hidden`, for all tokens but the last. With `last`, only that many last tokens are
+        scored, [b, last]: with GPT-2's vocabulary a token's logits cost about a third of what the blocks cost.
         """
         start = 0 if last is None else tokens_bt.shape[1] - 1 - last
         hidden_nc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt)[:, start:].flatten(0, 1)
@@ -206,22 +206,22 @@ class GPT2(nn.Module):
 
     @classmethod
     def from_huggingface(cls, folder: str | os.PathLike[str]) -> GPT2:
-        """The model of a Hugging Face GPT-2 folder (config.json and model.safetensors)."""
+        """Return the model of a Hugging Face GPT-2 folder (config.json and model.safetensors)."""
         from webtext.train.huggingface import read_huggingface
 
         return read_huggingface(folder)
 
     def to_huggingface(self, folder: str | os.PathLike[str], tokenizer: Any = None) -> None:
-        """Write a folder that transformers' GPT2LMHeadModel loads, with equal logits; with tokenizer.json if given."""
+        """Write a folder that transformers' GPT2LMHeadModel loads with equal logits; with tokenizer.json if given."""
         from webtext.train.huggingface import write_huggingface
 
         write_huggingface(self, folder, tokenizer)
 
 
 def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a query (last but one dimension) may attend to a key: not after it, and of its document; else -inf.
+    """Return a mask: 0 where a query (last but one dimension) may see a key of its document up to itself, else -inf.
 
-    In the dtype of the scores, which all layers share: of a boolean mask each layer's SDPA makes, and keeps, its own.
+    All layers share the mask in the dtype of the scores: from a boolean mask each layer's SDPA makes and keeps its own.
     """
     same_btt = documents_bt[:, :, None] == documents_bt[:, None, :]
     mask_btt = torch.zeros(same_btt.shape, dtype=dtype, device=documents_bt.device)
@@ -229,6 +229,6 @@ def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _continued_mask(start: int, tokens_bt: Tensor) -> Tensor:
-    """True where a token may attend, to those of the cache and those up to itself: [1, 1, t, start + t]."""
+    """Return a mask: True where a token may attend, to cached ones and those up to itself, [1, 1, t, start + t]."""
     t = tokens_bt.shape[1]
     return torch.ones(1, 1, t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)

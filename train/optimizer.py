@@ -1,15 +1,15 @@
-"""What updates the parameters: AdamW for all of them, or Muon for the hidden matrices and AdamW for the rest.
+"""The optimizers: AdamW for all parameters, or Muon for the hidden matrices and AdamW for the rest.
 
-AdamW (Loshchilov & Hutter 2019) is torch's, fused. Weight decay applies to "all non bias or gain weights" (Radford et al.
-2018, section 4.1), so to every matrix, the embeddings among them, and to no bias and no norm.
+AdamW (Loshchilov & Hutter 2019) is torch's, fused. Weight decay applies to "all non bias or gain weights" (Radford et
+al. 2018, section 4.1): to every matrix, including the embeddings, but to no bias and no norm.
 
-Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) is torch's too: it sets the singular values of the momentum, with
-Nesterov's look ahead, near 1 by Newton-Schulz steps in bfloat16. Embeddings, biases and norms keep AdamW, as its authors
-say. An update is scaled by 0.2 sqrt(max(rows, columns)), which gives it the size that AdamW's have, so that one learning
-rate and one weight decay serve both (Liu et al. 2025, arXiv 2502.16982, section 2.2).
+Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) is torch's too. It brings the singular values of the
+momentum, with Nesterov look-ahead, close to 1 by Newton-Schulz steps in bfloat16. Embeddings, biases and norms keep
+AdamW, as its authors recommend. An update is scaled by 0.2 sqrt(max(rows, columns)) to the size of AdamW's updates, so
+that one learning rate and one weight decay serve both (Liu et al. 2025, arXiv 2502.16982, section 2.2).
 
-Muon needs the whole matrix and its whole gradient. Replicas have them and do the same work; where matrices are split over
-processes it is refused (`parallel/refusal.py`). Query, key and value are matrices of their own, as it wants.
+Muon needs the entire matrix and its entire gradient. Replicas have them and repeat the same work; if matrices are split
+over processes, Muon is rejected (`parallel/refusal.py`). Query, key and value are separate matrices, which suits Muon.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webtext.train.settings import TrainSettings
 
 
 class Together(torch.optim.Optimizer):
-    """Optimizers of different parameters as one: the groups and the states of all, a step of each."""
+    """Several optimizers of different parameters as one, with the groups and states of all; a step updates all."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         super().__init__([group for part in parts for group in part.param_groups], {})
@@ -33,14 +33,14 @@ class Together(torch.optim.Optimizer):
             part.state = self.state
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Update all parameters by their gradients."""
+        """Update all parameters from their gradients."""
         assert closure is None
         for part in self.parts:
             part.step()
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], settings: TrainSettings) -> torch.optim.Optimizer:
-    """The optimizer of a run for parameters, by their names; `set_learning_rate` comes before every step."""
+    """Return a run's optimizer for parameters, by their names. Call `set_learning_rate` before every step."""
     by_muon = {name for name, p in parameters.items() if p.dim() >= 2 and "embedding" not in name}
     hidden = [parameters[name] for name in parameters if name in by_muon]
     rest = [p for name, p in parameters.items() if settings.optimizer == "adamw" or name not in by_muon]
@@ -64,7 +64,7 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], settings: TrainSettin
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainSettings, rate: float) -> None:
-    """Make `rate` AdamW's, and Muon's the same share of its own highest."""
+    """Set AdamW's learning rate to `rate`, and Muon's to the same share of its own highest rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate
         if "ns_steps" in group and settings.muon_learning_rate is not None:
@@ -76,10 +76,10 @@ def optimizer_tensors(
     optimizer: torch.optim.Optimizer,
     stored: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor,
 ) -> dict[str, Tensor]:
-    """The optimizer's state, each tensor itself, named "PARAMETER.KIND"; made of zeros where no update was made yet.
+    """Return the tensors of the optimizer's state, named "PARAMETER.KIND". They are zeros before the first update.
 
-    By the parameter's name and not by its number: another order of the groups finds it again. What is shaped as its
-    parameter goes through `stored` (of an Engine).
+    Names rather than numbers make them independent of the order of the groups. Tensors shaped like their parameter go
+    through `stored` (of an Engine).
     """
     if not optimizer.state:
         _make_state(optimizer)
@@ -91,7 +91,7 @@ def optimizer_tensors(
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """By an update of zero gradients at rate 0, which changes no parameter."""
+    """Create the state by an update with zero gradients at rate 0, which changes no parameter."""
     rates = [group["lr"] for group in optimizer.param_groups]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     gradients = [parameter.grad for parameter in parameters]

@@ -1,4 +1,4 @@
-"""The frame of training's pages: one head, one look, tables and swatches; self-contained, without script."""
+"""The frame of training's HTML pages: head, style, tables and colour swatches; self-contained, without script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
-"""Told apart by people who are colour-blind (Okabe & Ito 2008); the yellow is darkened for white paper."""
+"""Colour-blind people can distinguish them (Okabe & Ito 2008); the yellow is darkened for white paper."""
 _STYLE = """
 :root{--paper:#fff;--ink:#1c2430;--soft:#677281;--line:#e2e6eb;color-scheme:light dark}
 @media(prefers-color-scheme:dark){:root{--paper:#15191f;--ink:#e4e8ee;--soft:#96a1b0;--line:#2c333d}}
@@ -31,7 +31,7 @@ i{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.
 
 
 def page(title: str, *parts: str, style: str = "") -> str:
-    """The page of that title, which is text; parts are HTML, one after another."""
+    """Return a page with a title (plain text) and `parts` (HTML) in order."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -41,7 +41,7 @@ def page(title: str, *parts: str, style: str = "") -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[int] = (0,)) -> str:
-    """A table of cells that are HTML; columns are numbers, on the right, but for those of `words`."""
+    """Return a table whose cells are HTML. Columns are right-aligned numbers, except those in `words`."""
 
     def row(cells: Sequence[str], kind: str) -> str:
         return "".join(
@@ -54,15 +54,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence
 
 
 def paragraphs(texts: Sequence[str]) -> str:
-    """Each text as a paragraph."""
+    """Return each text as a paragraph."""
     return "".join(f"<p>{escape(text)}</p>" for text in texts)
 
 
 def colour(i: int) -> str:
-    """The i-th colour; after the last the first again."""
+    """Return the i-th colour, starting again after the last."""
     return COLOURS[i % len(COLOURS)]
 
 
 def swatch(colour: str) -> str:
-    """A square of that colour, for tables and legends."""
+    """Return a square of that colour, for tables and legends."""
     return f'<i style="background:{colour}"></i>'

@@ -1,6 +1,6 @@
-"""What a training run would take, before it is begun: memory of one device, floating-point operations, time, cost.
+"""An estimate of a training run before it starts: memory of one device, floating-point operations, time, cost.
 
-Arithmetic only, known without torch. Time needs a speed that somebody measured: none is assumed.
+It is arithmetic and needs no torch. Time needs a speed that was measured: none is assumed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainPlan:
-    """A run in numbers. `speed` is model FLOP/s of all processes together; it, `seconds` and `cost` may be unknown."""
+    """A run in numbers. `speed` is model FLOP/s of all processes together. Unknown speed, time and cost are None."""
 
     config: GPT2Config
     settings: TrainSettings
@@ -49,26 +49,26 @@ class TrainPlan:
 
     @property
     def tokens(self) -> int:
-        """Tokens that the whole run trains on."""
+        """Tokens that the entire run trains on."""
         return total_tokens(self.settings)
 
     @property
     def flops(self) -> int:
-        """Model FLOPs of the whole run."""
+        """Model FLOPs of the entire run."""
         return self.tokens * flops_per_token(self.config)
 
     @property
     def seconds(self) -> float | None:
-        """How long it takes, without held-out measurements and checkpoints."""
+        """Duration of the run, without held-out measurements and checkpoints."""
         return None if self.speed is None else self.flops / self.speed
 
     @property
     def cost(self) -> float | None:
-        """The price of all devices over that time, in the currency of `price`."""
+        """Price of all devices for that time, in the currency of `price`."""
         return None if self.seconds is None or self.price is None else self.seconds / 3600 * self.processes * self.price
 
     def to_json(self) -> dict[str, Any]:
-        """Bytes, FLOPs, tokens and seconds as plain numbers."""
+        """Return the plan with bytes, FLOPs, tokens and seconds as plain numbers."""
         per_token = flops_per_token(self.config)
         recomputed = recomputed_flops_per_token(self.config, self.settings.activation_checkpointing)
         return {
@@ -94,7 +94,7 @@ class TrainPlan:
 
 
 def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[str] = ()) -> TrainPlan:
-    """What `train run` with these settings takes; `tokens` are token sets, which know their vocabulary and lengths."""
+    """Estimate what `train run` with these settings takes. The token sets `tokens` define the vocabulary and passes."""
     sources: Sequence[SourceUse] = ()
     vocab_size = plan.vocab_size
     if tokens:
@@ -125,7 +125,7 @@ def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[
 
 
 def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, memory_bytes: int) -> int | None:
-    """The largest microbatch that divides a process's share of the first batch and fits; None when one sequence does not."""
+    """Return the largest microbatch that divides a process's share of the first batch and fits, or None."""
     shape = settings.mesh_shape(processes)
     sizes = divisors(settings.first_batch_size // shape.n_data)
     fitting = (size for size in reversed(sizes) if memory_on(config, settings, shape, size).total <= memory_bytes)
@@ -135,7 +135,10 @@ def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, 
 def checkpointing_that_fits(
     config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int, memory_bytes: int
 ) -> str | None:
-    """The activation checkpointing to try: that of least computing twice that fits, or what keeps least; None past it."""
+    """Return the activation checkpointing to try next: the one that recomputes least and fits.
+
+    If none fits it is the one that keeps least. Returns None if there is nothing more to try.
+    """
     least = None
     for how in ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(settings.activation_checkpointing) + 1 :]:
         try:
@@ -150,7 +153,7 @@ def checkpointing_that_fits(
 
 
 def _speed(config: GPT2Config, plan: PlanSettings, processes: int) -> float | None:
-    """Model FLOP/s of all processes together."""
+    """Return the model FLOP/s of all processes together."""
     if plan.tokens_per_second is not None:
         return plan.tokens_per_second * flops_per_token(config)
     if plan.peak_tflops is not None and plan.mfu_ratio is not None:
@@ -161,7 +164,7 @@ def _speed(config: GPT2Config, plan: PlanSettings, processes: int) -> float | No
 
 
 def measured_speed(model_dir: Path) -> float:
-    """Model FLOP/s that one process of an earlier run reached: the median of its steps, by the shape it trained."""
+    """Return the model FLOP/s per process of an earlier run: the median of its steps, for the shape it trained."""
     checkpoint = find_checkpoint(model_dir)
     try:
         rows = read_metrics(Folder(model_dir), "")
@@ -170,19 +173,19 @@ def measured_speed(model_dir: Path) -> float:
         return statistics.median(speeds) * flops_per_token(checkpoint.config) / processes
     except (InputError, OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"'{model_dir / METRICS}' tells no speed ({error!r})", "name the folder of a run that made steps"
+            f"'{model_dir / METRICS}' contains no speed ({error!r})", "name the folder of a run that made steps"
         ) from None
 
 
 def plan_text(plan: TrainPlan) -> str:
-    """A plan as aligned lines."""
+    """Return a plan as aligned lines."""
     config, settings, memory = plan.config, plan.settings, plan.memory
     ramp = f"{settings.first_batch_size:,} to " if settings.batch_ramp_steps else ""
     sizes = f"{ramp}{settings.batch_size:,}"
     lines = [
         shape_text(config),
         f"{settings.steps:,} steps of {sizes} sequences, {plan.tokens:,} tokens; processes: "
-        f"{plan.processes}, each {plan.accumulation} x {plan.microbatch} sequences a step",
+        f"{plan.processes}, each {plan.accumulation} x {plan.microbatch} sequences per step",
         *(f"  {source}" for source in plan.sources),
         "memory of one device, GiB",
     ]
@@ -191,11 +194,11 @@ def plan_text(plan: TrainPlan) -> str:
     lines += [f"  {name:<20}{n / GIB:>9.2f}" for name, n in [*rows, ("total", memory.total)]]
     if plan.memory_bytes is not None:
         lines.append(_fit_text(plan, plan.memory_bytes))
-    lines.append(f"{flops_per_token(config) / 1e9:,.3f} GFLOP a token, {plan.flops:.3g} FLOP in all")
+    lines.append(f"{flops_per_token(config) / 1e9:,.3f} GFLOP per token, {plan.flops:.3g} FLOP in total")
     if recomputed := recomputed_flops_per_token(config, settings.activation_checkpointing):
-        lines.append(f"  and {recomputed / 1e9:,.3f} GFLOP a token computed twice")
+        lines.append(f"  and {recomputed / 1e9:,.3f} GFLOP per token recomputed")
     if plan.seconds is None or plan.speed is None:
-        lines.append("time: not known; give --tokens-per-second, --peak-tflops with --mfu-ratio, or --measured DIR")
+        lines.append("time: unknown; give --tokens-per-second, --peak-tflops with --mfu-ratio, or --measured DIR")
     else:
         lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {time_text(plan.seconds)}")
     if settings.offload is not None:
@@ -208,7 +211,7 @@ def plan_text(plan: TrainPlan) -> str:
 
 
 def shape_text(config: GPT2Config) -> str:
-    """A model's shape in a line."""
+    """Return a model's shape as one line."""
     return (
         f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
         f"vocabulary {config.vocab_size:,}, context {config.context:,}"
@@ -218,16 +221,16 @@ def shape_text(config: GPT2Config) -> str:
 def _fit_text(plan: TrainPlan, memory_bytes: int) -> str:
     fits = "fits" if plan.memory.total <= memory_bytes else "does not fit"
     if plan.max_microbatch is None:
-        most = "not even one sequence does"
+        most = "not even one sequence fits"
         shape = plan.settings.mesh_shape(plan.processes)
         more = checkpointing_that_fits(plan.config, plan.settings, shape, 1, memory_bytes)
         try_it = f": try --activation-checkpointing {more}" if more else ""
-        return f"  it {fits} into {memory_bytes / GIB:.1f}; {most}{try_it}"
-    return f"  it {fits} into {memory_bytes / GIB:.1f}; the largest microbatch_size that does is {plan.max_microbatch}"
+        return f"  {fits} in {memory_bytes / GIB:.1f} GiB; {most}{try_it}"
+    return f"  {fits} in {memory_bytes / GIB:.1f} GiB; the largest microbatch_size that fits is {plan.max_microbatch}"
 
 
 def time_text(seconds: float) -> str:
-    """Seconds in the largest unit of which there are two."""
+    """Format seconds in the largest unit of which there are at least two."""
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"

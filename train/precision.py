@@ -1,8 +1,8 @@
-"""In which dtype a model computes: float32 parameters are kept and updated, and a step works on copies of them.
+"""Mixed precision: parameters are kept and updated in float32, and a step works on copies in its own dtype.
 
-The copies are made once a step, not at each use, and activations, norms and the residual stream are in their dtype too;
-gradients come back through the copies and are summed up in float32. So whatever looks at the parameters sees float32 ones:
-optimizer, checkpoint. (Over several processes the mixed-precision policy of `parallel/parallelize.py` makes the copies.)
+The copies are made once per step, not at each use. Activations, norms and the residual stream have their dtype too.
+Gradients flow back through the copies and are summed in float32, so the optimizer and checkpoints see only float32
+parameters. (In a run of several processes the mixed-precision policy of `parallel/parallelize.py` makes the copies.)
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 MIN_BFLOAT16_WIDTH_ON_CPU = 128
-"""One step of 2 layers, 4,096 tokens: float32 / bfloat16 = 1.3 at width 128, 1.5 at 256, 1.6 at 6 layers of 384."""
+"""Measured time of a step, float32 / bfloat16: 1.3 at width 128, 1.5 at 256 (both 2 layers, 4,096 tokens), 1.6 at 6
+layers of 384."""
 
 
 def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtype:
-    """The dtype of a step: 'auto' is bfloat16 where the machine multiplies it faster than float32."""
+    """Return the dtype of a step: 'auto' is bfloat16 if the machine multiplies it faster than float32."""
     if setting != "auto":
         return torch.bfloat16 if setting == "bfloat16" else torch.float32
     if device.type == "cuda":
@@ -31,10 +32,10 @@ def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtyp
 
 @contextlib.contextmanager
 def cast_parameters(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Within, the modules of `model` hold copies of its parameters in `dtype`; their gradients reach the parameters.
+    """Replace the parameters of `model` by copies in `dtype` inside the block; gradients reach the original parameters.
 
-    It must hold until the backward pass is over: activation checkpointing computes with the parameters once more. Any
-    number of backward passes may follow one another.
+    The backward pass has to be inside the block too, because activation checkpointing uses the parameters again. The
+    block may contain any number of backward passes.
     """
     parameters = [
         (module, name, parameter)

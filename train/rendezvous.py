@@ -1,9 +1,10 @@
-"""How the processes of one attempt find each other, and no process of an attempt before.
+"""How the processes of one attempt of a run find each other, and ignore processes of earlier attempts.
 
-torchrun restarts all processes when one of them ends, and gives them the store of its agent, in which the addresses of the
-attempt before still stand (torch 2.13: "Gloo connectFullMesh failed ... Connection refused"). So each attempt talks under a
-prefix of its own, which process 0 draws and tells those that ask it now. The count of restarts that torchrun passes on is
-no such prefix: an agent whose own processes all lived does not count a restart that another host asked for.
+torchrun restarts all processes when one of them ends, and passes them its agent's store, which still contains the
+addresses of the previous attempt (torch 2.13: "Gloo connectFullMesh failed ... Connection refused"). So each attempt
+communicates under its own prefix, which process 0 draws and sends to those that ask for it. The restart count that
+torchrun passes on can't be that prefix: an agent whose own processes all lived doesn't count a restart that another
+host requested.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from datetime import timedelta
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
-from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.base.errors import ConfigError, MachineError
 
 JOIN_SECONDS = 300.0
 _POLL_SECONDS = 0.02
 
 
 def attempt_store(rank: int, size: int) -> Store:
-    """A store that holds nothing of any attempt before, at MASTER_ADDR and MASTER_PORT: torchrun's, or one of process 0.
+    """Return a store without entries of earlier attempts, at MASTER_ADDR and MASTER_PORT: torchrun's, or process 0's.
 
-    gloo is told to use the network on which that address lies: its own choice, by the host's name, is often 127.0.0.1.
+    Also sets gloo's network to that of the address, because gloo's own choice, by host name, is often 127.0.0.1.
     """
     if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
-        raise ConfigError(f"WORLD_SIZE is {size}, and MASTER_ADDR or MASTER_PORT is not set", "use torchrun")
+        raise ConfigError(f"WORLD_SIZE is {size}, but MASTER_ADDR or MASTER_PORT is not set", "use torchrun")
     interface = interface_towards(os.environ["MASTER_ADDR"])
     if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -43,11 +44,11 @@ def attempt_store(rank: int, size: int) -> Store:
 
 
 def own_part(store: Store, rank: int, size: int, clock: Callable[[], float] = time.monotonic) -> Store:
-    """The part of `store` that is this attempt's alone, agreed upon by its `size` processes, who all call this.
+    """Return the part of `store` that belongs to this attempt. All `size` processes of the attempt call this to agree.
 
-    A process asks under a name that nobody had before; only a living process 0 answers it, and all processes of an attempt
-    before are dead when the first of this one starts. Asks of dead ones are answered too, and nobody reads that.
-    EnvironmentError_ names who has not come in `JOIN_SECONDS`.
+    A process asks under a name that nobody used before, and only a living process 0 answers. All processes of an
+    earlier attempt are dead when the first of this one starts. Their requests are answered too, but nobody reads that.
+    Raises MachineError with the processes that have not arrived within `JOIN_SECONDS`.
     """
     if rank > 0:
         ask = uuid.uuid4().hex
@@ -55,7 +56,7 @@ def own_part(store: Store, rank: int, size: int, clock: Callable[[], float] = ti
         try:
             attempt = store.get(f"webtext/answer/{ask}").decode()
         except RuntimeError:
-            raise EnvironmentError_(f"process 0 of {size} did not come in {JOIN_SECONDS:.0f} s", _LOOK) from None
+            raise MachineError(f"process 0 of {size} did not join in {JOIN_SECONDS:.0f} s", _LOOK) from None
         own = PrefixStore(f"webtext/{attempt}", store)
         own.set(f"joined/{rank}", "")
         return own
@@ -67,23 +68,23 @@ def own_part(store: Store, rank: int, size: int, clock: Callable[[], float] = ti
                 store.set(f"webtext/answer/{store.get(key).decode()}", attempt)
         if clock() - begun > JOIN_SECONDS:
             names = ", ".join(map(str, absent))
-            raise EnvironmentError_(f"of {size} processes these did not come in {JOIN_SECONDS:.0f} s: {names}", _LOOK)
+            raise MachineError(f"of {size} processes these did not join in {JOIN_SECONDS:.0f} s: {names}", _LOOK)
         time.sleep(_POLL_SECONDS)
     return own
 
 
 def interface_towards(host: str) -> str | None:
-    """The network interface by which this machine reaches `host`; None where that is itself, or cannot be told.
+    """Return the network interface by which this machine reaches `host`; None if that is itself or unknown.
 
     >>> interface_towards("127.0.0.1")
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # connecting it sends nothing
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # connecting a UDP socket sends nothing
         try:
             probe.connect((host, 1))
             address = probe.getsockname()[0]
             for _, name in socket.if_nameindex():
                 request = struct.pack("256s", os.fsencode(name)[:15])
-                with contextlib.suppress(OSError):  # one without an address
+                with contextlib.suppress(OSError):  # an interface without an address
                     answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
                     if socket.inet_ntoa(answer[20:24]) == address and not address.startswith("127."):
                         return name
@@ -92,5 +93,5 @@ def interface_towards(host: str) -> str | None:
     return None
 
 
-_SIOCGIFADDR = 0x8915  # netdevice(7); another system refuses it
-_LOOK = "look at their output, and whether their hosts reach MASTER_ADDR"
+_SIOCGIFADDR = 0x8915  # netdevice(7); other systems reject it
+_LOOK = "check their output, and whether their hosts can reach MASTER_ADDR"

@@ -1,4 +1,4 @@
-"""Text from a model, token by token: several texts at once, each drawn from the likeliest tokens by a generator of its own."""
+"""Text generation, token by token: several texts at once, each drawn from the likeliest tokens by its own generator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webtext.train.settings import SampleSettings
 def sample_tokens(
     model: GPT2, prompt: Sequence[int], settings: SampleSettings, *, stop_id: int | None = None
 ) -> Iterator[int]:
-    """Tokens after `prompt`, which must not be empty; ends before `stop_id`."""
+    """Yield the tokens after `prompt`, which must not be empty; ends before `stop_id`."""
     for (token,) in sample_batch(model, [prompt], settings, stop_id=stop_id):
         if token is not None:
             yield token
@@ -31,12 +31,12 @@ def sample_batch(
     stop_id: int | None = None,
     ended: Collection[int] = (),
 ) -> Iterator[list[int | None]]:
-    """Step by step a token for each prompt, None for a text that has ended or whose prompt is still being read.
+    """Yield, step by step, a token for each prompt: None for a text that has ended or whose prompt is still being read.
 
-    Text i is drawn with `seed + i`, on the CPU from float32: it is the text that this seed gives alone, on any device that
-    computes equal logits. Prompts, none of them empty, may differ in length: all are read as far as the shortest goes, and
-    then a longer one gives its own tokens for a while. Past the context the model sees the last `context` tokens.
-    The texts in `ended`, to which the caller may add between two steps, go on no more.
+    Text i is drawn with `seed + i`, on the CPU from float32. So it is the text that this seed produces alone, on any
+    device that computes equal logits. Prompts must not be empty but may differ in length: all are read up to the length
+    of the shortest, and then the longer ones supply their own tokens for a while. Beyond the context the model sees the
+    last `context` tokens. Texts in `ended`, to which the caller may add between steps, are not continued.
     """
     rows = [list(prompt) for prompt in prompts]
     generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(rows))]
@@ -51,7 +51,7 @@ def sample_batch(
             if len(row) == length:
                 token = int(_draw(logits_bv[i], settings, generators[i])) if left[i] else None
                 left[i] = 0 if token in (None, stop_id) else left[i] - 1
-                row.append(0 if token is None else token)  # a text that has ended goes on as anything
+                row.append(0 if token is None else token)  # a text that has ended may get any token
             step.append(None if token == stop_id else token)
         length += 1
         yield step
@@ -62,7 +62,7 @@ def sample_batch(
 def stream_text(
     model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The continuation of a prompt as it comes, in whole characters; an empty prompt begins a document.
+    """Yield the continuation of a prompt as it is generated, in complete characters; an empty prompt begins a document.
 
     It ends before the first of `stops` that is complete.
     """
@@ -76,14 +76,14 @@ def stream_text(
 
 
 def sample_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
-    """The prompt and its continuation."""
+    """Return the prompt and its continuation."""
     return sample_texts(model, tokenizer, [prompt], settings)[0]
 
 
 def sample_texts(
     model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
 ) -> list[str]:
-    """Each prompt with its continuation, all drawn at once; a continuation ends as that of `stream_text`."""
+    """Return each prompt with its continuation, all generated at once; a continuation ends as in `stream_text`."""
     starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
     texts = [_Text(tokenizer.decode_stream(), stops) for _ in prompts]
     pieces = [[prompt] for prompt in prompts]
@@ -97,18 +97,18 @@ def sample_texts(
 
 
 class _Text:
-    """A text as its tokens come, up to a stop; what may be the beginning of one is held back."""
+    """A text that grows token by token, up to a stop; characters that may begin a stop are held back."""
 
     def __init__(self, decoder: Any, stops: Sequence[str]) -> None:
         self.ended = False
         self._decoder, self._stops, self._held = decoder, stops, ""
 
     def push(self, token: int) -> str:
-        """What of the text is sure with one token more."""
+        """Add a token and return the new text that can't be part of a stop."""
         return self._add(self._decoder.push(token))
 
     def finish(self) -> str:
-        """The rest of a text that no token follows."""
+        """Return the rest of a text that no token follows."""
         if self.ended:
             return ""
         last = self._add(self._decoder.finish())
@@ -116,7 +116,7 @@ class _Text:
 
     def _add(self, piece: str) -> str:
         self._held += piece
-        # The stop that is complete first, of several the longest: whatever pieces the text comes in.
+        # The stop that is complete first, or the longest of several: this doesn't depend on the pieces of the text.
         found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
             self.ended = True
@@ -127,12 +127,12 @@ class _Text:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many of its last characters may begin `stop`."""
+    """Return how many of the last characters of `text` may begin `stop`."""
     return next(n for n in range(min(len(text), len(stop)), -1, -1) if text.endswith(stop[:n]))
 
 
 class _Reader:
-    """Reads only what is new, while the texts fit the context; past it all positions move, and the window is read anew."""
+    """Reads only new tokens while the texts fit the context. Beyond it positions move, and the window is read again."""
 
     def __init__(self, model: GPT2, n_texts: int) -> None:
         self._model = model
@@ -140,7 +140,7 @@ class _Reader:
         self._caches = empty_caches(model.config, n_texts, self._weight)
 
     def next_logits(self, tokens: list[list[int]]) -> Tensor:
-        """Logits [b, v] after each text, float32 on the CPU."""
+        """Return the logits after each text, [b, v], in float32 on the CPU."""
         tokens_bt, context = torch.tensor(tokens, device=self._weight.device), self._model.config.context
         if tokens_bt.shape[1] > context:
             logits_bv = self._model.next_logits(tokens_bt[:, -context:])
@@ -161,7 +161,7 @@ def _draw(logits_v: Tensor, settings: SampleSettings, generator: torch.Generator
 
 
 def _nucleus(probability_v: Tensor, top_p: float) -> Tensor:
-    """Zero but for the fewest likeliest tokens that have `top_p` together (Holtzman et al. 2020, section 3.1)."""
+    """Keep the fewest likeliest tokens that have `top_p` together, and zero the rest (Holtzman et al. 2020, 3.1)."""
     sorted_v, order_v = probability_v.sort(descending=True, stable=True)
     before_v = sorted_v.cumsum(0) - sorted_v
     return probability_v.index_fill(0, order_v[before_v >= top_p], 0.0)

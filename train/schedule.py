@@ -1,14 +1,15 @@
 """The learning rate and the batch size over a run.
 
-The rate: linear warm-up, then half a cosine, or a stable rate with a decay at the end.
+The learning rate warms up linearly, and then follows half a cosine, or stays stable and decays at the end.
 
-Cosine: Radford et al. 2018, section 4.1; Brown et al. 2020, appendix B. Warm-up, stable, decay: Hu et al. 2024 (MiniCPM),
-section 4; the decay is 1 - sqrt over the last fifth, the cooldown of Haegele et al. 2024, section 3.
+Cosine: Radford et al. 2018, section 4.1; Brown et al. 2020, appendix B. Warm-up, stable, decay: Hu et al. 2024
+(MiniCPM), section 4; the decay is 1 - sqrt over the last fifth, the cooldown of Haegele et al. 2024, section 3.
 
-The batch: full at once, or doubling up to it. Early gradients point one way in every sequence, so small batches lose nothing
-and leave more updates to the same tokens (McCandlish et al. 2018; Merrill et al. 2025, arXiv 2505.23971, measure that the
-critical batch size starts near 0). Equally many steps of each size grow it in proportion to the tokens seen, as Brown et al.
-2020, appendix B, do. The rate is a function of the update's number, whatever its batch.
+The batch has its full size at once, or doubles up to it. Early gradients point the same way in every sequence, so small
+batches lose nothing and allow more updates for the same tokens (McCandlish et al. 2018; Merrill et al. 2025, arXiv
+2505.23971, measure that the critical batch size starts near 0). With equally many steps of each size it grows in
+proportion to the tokens seen, as in Brown et al. 2020, appendix B. The learning rate depends on the update's number,
+not on its batch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from webtext.train.settings import TrainSettings
 
 
 def learning_rate(settings: TrainSettings, step: int) -> float:
-    """The rate of update `step`, counted from 0: full after the warm-up, `min_learning_rate_ratio` of it at the last.
+    """Return the rate of update `step`, counted from 0. The last one has `min_learning_rate_ratio` of the full rate.
 
     >>> settings = TrainSettings(learning_rate=1.0, warmup_steps=4, steps=105, min_learning_rate_ratio=0.1)
     >>> [round(learning_rate(settings, step), 3) for step in (0, 1, 3, 4, 54, 104)]
@@ -33,7 +34,7 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
 
 
 def batch_size(settings: TrainSettings, step: int) -> int:
-    """Sequences of update `step`, counted from 0, over all processes together.
+    """Return the number of sequences of update `step`, counted from 0, over all processes together.
 
     >>> settings = TrainSettings(batch_size=512, batch_ramp_start=64, batch_ramp_steps=3000)
     >>> [batch_size(settings, step) for step in (0, 999, 1000, 2000, 3000, 19_999)]
@@ -46,13 +47,13 @@ def batch_size(settings: TrainSettings, step: int) -> int:
 
 
 def sequences_before(settings: TrainSettings, step: int) -> int:
-    """Sequences of all updates before `step`: where the sampler stands."""
+    """Return the number of sequences of all updates before `step`, which is the sampler's position."""
     ramp = sum(batch_size(settings, i) for i in range(min(step, settings.batch_ramp_steps)))
     return ramp + max(0, step - settings.batch_ramp_steps) * settings.batch_size
 
 
 def total_tokens(settings: TrainSettings) -> int:
-    """Tokens that the whole run trains on."""
+    """Return the number of tokens that the entire run trains on."""
     return sequences_before(settings, settings.steps) * settings.context
 
 

@@ -1,4 +1,4 @@
-"""The shape of a GPT-2 and the paper's four sizes: Radford et al. 2019, table 2. Known without torch."""
+"""The shape of a GPT-2, and the paper's four sizes (Radford et al. 2019, table 2). Needs no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webtext.base.errors import ConfigError, did_you_mean
 
 VOCAB_MULTIPLE = 128  # rows of the embedding matrix: whole tiles for matrix units
 
-# Table 2 of the paper, by its own names, and by the names that went round later (true parameter counts).
+# Table 2 of the paper, by its own names, and by the names in use since then (true parameter counts).
 _SHAPES = {
     "117M": (12, 12, 768),
     "345M": (24, 16, 1024),
@@ -22,7 +22,7 @@ _ALIASES = {"124M": "117M", "355M": "345M", "774M": "762M", "1558M": "1542M"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPT2Config:
-    """The shape of a model. `dropout` was 0.1 in GPT-1; with less than one pass over the data it only costs, so 0."""
+    """The shape of a model. `dropout` is 0, not 0.1 as in GPT-1: in less than one pass over the data it only costs."""
 
     n_layer: int = 12
     n_head: int = 12
@@ -37,14 +37,14 @@ class GPT2Config:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "it must be at least 1")
         if self.n_embd % self.n_head:
             raise ConfigError(
-                f"n_embd {self.n_embd} is no multiple of n_head {self.n_head}", "each head takes an equal share"
+                f"n_embd {self.n_embd} is not a multiple of n_head {self.n_head}", "each head takes an equal share"
             )
         if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout}", "it must lie in [0, 1)")
+            raise ConfigError(f"dropout is {self.dropout}", "it must be in [0, 1)")
 
     @classmethod
     def named(cls, name: str, **changes: Any) -> GPT2Config:
-        """One of the paper's four sizes, 117M (also 124M), 345M (355M), 762M (774M) or 1542M (1558M), with `changes`.
+        """Return one of the paper's sizes, 117M (or 124M), 345M (355M), 762M (774M), 1542M (1558M), with `changes`.
 
         >>> GPT2Config.named("124M").n_parameters
         124439808
@@ -63,5 +63,5 @@ class GPT2Config:
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the embedding matrix; the rows above `vocab_size` are zero and stay so."""
+        """Rows of the embedding matrix; the rows from `vocab_size` on are zero and stay zero."""
         return math.ceil(self.vocab_size / VOCAB_MULTIPLE) * VOCAB_MULTIPLE

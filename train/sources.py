@@ -1,7 +1,7 @@
-"""The token sets that a run learns from: one, or several that are mixed, each with what it holds out.
+"""The token sets that a run trains on: one or a mixture of several, each with its validation split.
 
-Several sets give samples in proportion to `weights`, or, without them, to their numbers of windows. Which set gives which
-sample, and that all were packed with one tokenizer, is the sampler's matter (`shards/sampler.py`).
+Sets in a mixture supply samples in proportion to `weights`, or to their numbers of windows without weights. The sampler
+(`shards/sampler.py`) decides which set supplies which sample, and checks that one tokenizer packed them all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SourceUse:
-    """What a run takes from one source: `share` of its samples, so many passes over its tokens."""
+    """What a run takes from one source: `share` of the samples, and `passes` over its tokens."""
 
     name: str
     tokens: int
@@ -37,13 +37,13 @@ class SourceUse:
 
     def __str__(self) -> str:
         of = "" if self.share == 1 else f"{self.share:.1%} from '{self.name}', "
-        return f"{of}{self.passes:.2f} passes over {self.tokens:,}, held out are {self.held_out_tokens:,}"
+        return f"{of}{self.passes:.2f} passes over {self.tokens:,} tokens, held out: {self.held_out_tokens:,}"
 
 
 def open_sources(tokens: str | Sequence[str], held_out: str | None = None) -> list[Source]:
-    """The named token sets. ConfigError when there is none, or one twice: its weight would be in doubt.
+    """Open the named token sets. Raises ConfigError if there is none, or one twice, whose weight would be ambiguous.
 
-    `held_out` is a set whose validation split stands in the place of that of each.
+    The validation split of `held_out`, if given, replaces those of the sets.
     """
     names = [tokens] if isinstance(tokens, str) else list(tokens)
     if not names:
@@ -54,7 +54,7 @@ def open_sources(tokens: str | Sequence[str], held_out: str | None = None) -> li
         if source.train.hash in hashes[:i]:
             first = names[hashes.index(source.train.hash)]
             raise ConfigError(
-                f"'{first}' and '{source.name}' are one token set", "name it once, and give it a larger weight"
+                f"'{first}' and '{source.name}' are the same token set", "name it once, and give it a larger weight"
             )
     return sources
 
@@ -62,7 +62,7 @@ def open_sources(tokens: str | Sequence[str], held_out: str | None = None) -> li
 def make_sampler(
     sources: Sequence[Source], settings: TrainSettings, *, batch_size: int = 1, rank: int = 0, world_size: int = 1
 ) -> Sampler:
-    """The order in which a run sees the sources' training tokens; raises what Sampler raises."""
+    """Return the order in which a run sees the sources' training tokens; raises what Sampler raises."""
     return Sampler(
         [source.train for source in sources],
         context=settings.context,
@@ -77,7 +77,7 @@ def make_sampler(
 
 
 def source_uses(sources: Sequence[Source], settings: TrainSettings, n_tokens: int) -> list[SourceUse]:
-    """What a run that sees `n_tokens` (padding of short windows counted) takes from each source."""
+    """Return what a run that sees `n_tokens` (including padding of short windows) takes from each source."""
     sampler = make_sampler(sources, settings)
     counts = sampler.mixture.counts(np.array([n_tokens // settings.context]))[:, 0].tolist()
     parts = sampler.mixture.parts

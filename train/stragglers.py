@@ -1,10 +1,11 @@
-"""Which process of a run takes longest over its own part of a step, while all others wait for it.
+"""Stragglers: the process that takes longest over its own part of a step, while all others wait for it.
 
-Replicas wait once a step, as the last backward pass sends gradients around. All before that is a process's own: reading, and
-every pass until the last forward one has ended. What is left of the step is the last backward pass and waiting, in all until
-the same moment. Shards and tensor parallel ranks wait within their layers, and stages for each other: there all take as long
-as the slowest, and none is named by its own part of a step. So each also tells how fast its device makes a matrix product
-(`meter.product_flops`), for which it waits for no other: a device that is slow is named in every mesh.
+Replicas wait once per step, when the last backward pass exchanges gradients. Everything before that is a process's own
+part: reading, and every pass until the last forward one has ended. The rest of the step is the last backward pass and
+waiting, which end at the same moment in all processes. Shards and tensor parallel ranks wait within their layers, and
+stages wait for each other. There all take as long as the slowest, and their own parts name none. So each process also
+reports the speed of a matrix product on its device (`meter.product_flops`), for which it waits for no other. That names
+a slow device in every mesh.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from torch import nn
 from webtext.train.distributed import World
 
 FACTOR = 1.2
-"""From so many times the median of the others a process is slow: less is noise of an ordinary cluster."""
+"""A process is slow if it takes this many times the others' median. Less is noise in an ordinary cluster."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """Moments of a step: seconds of a clock, or events of a GPU's queue."""
+    """Moments of a step: seconds of a clock, or events in a GPU's queue."""
 
     began: Any
     forwarded: Any = None
@@ -34,9 +35,9 @@ class _Step:
 
 
 class OwnTimes:
-    """How long this process takes over its own part of the steps, and over whole steps; on a GPU as the device counts.
+    """Measures how long this process takes over its own part of the steps and over entire steps, by the device's clock.
 
-    `stages` make the forward passes that are timed; where there are none, nothing is, as steps are kept until `compare`.
+    The forward passes of `stages` are timed. Without stages nothing is, because steps are kept until `compare`.
     """
 
     def __init__(self, world: World, stages: Collection[nn.Module]) -> None:
@@ -46,17 +47,20 @@ class OwnTimes:
             stage.register_forward_hook(self._forwarded)
 
     def begin(self) -> None:
-        """A step begins."""
+        """Record that a step begins."""
         if self._measures:
             self._steps.append(_Step(self._now()))
 
     def end(self) -> None:
-        """It ends, in all processes at once."""
+        """Record that the step ends, which it does in all processes at once."""
         if self._steps:
             self._steps[-1].ended = self._now()
 
     def compare(self) -> tuple[list[float], float]:
-        """Own seconds a step of each process, and of whole steps here, since the last call; every process calls this."""
+        """Return each process's own seconds per step, and this one's seconds per entire step, since the last call.
+
+        Every process has to call this.
+        """
         steps = [step for step in self._steps if step.forwarded is not None and step.ended is not None]
         self._steps = []
         own = statistics.fmean(self._seconds(step.began, step.forwarded) for step in steps) if steps else 0.0
@@ -64,7 +68,7 @@ class OwnTimes:
         return self.world.gather(own), whole
 
     def _forwarded(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if self._steps and self._steps[-1].ended is None:  # not of held-out text
+        if self._steps and self._steps[-1].ended is None:  # not in a held-out measurement
             self._steps[-1].forwarded = self._now()
 
     def _now(self) -> Any:
@@ -82,7 +86,7 @@ class OwnTimes:
 
 
 def straggler(own: list[float]) -> str | None:
-    """What to say of the slowest process where it takes `FACTOR` times the others' median; None where all are alike.
+    """Return a warning about the slowest process if it takes `FACTOR` times the others' median, else None.
 
     >>> straggler([0.2, 0.2, 0.32])
     'rank 2 takes 1.6 times as long as the others over its part of a step (0.320 s against 0.200 s): they wait for it'
@@ -99,7 +103,9 @@ def straggler(own: list[float]) -> str | None:
 
 
 def slow_device(flops: list[float]) -> str | None:
-    """What to say of the process whose matrix products, in FLOP/s, take `FACTOR` times as long as the others' by the median.
+    """Return a warning about the device whose matrix products take `FACTOR` times the others' median, or None.
+
+    `flops` is the speed of each process's device in FLOP/s.
 
     >>> slow_device([4e14, 4e14, 2.5e14])
     'the device of rank 2 takes 1.6 times as long as the others over a matrix product (250,000 GFLOP/s): they wait for it'
@@ -110,13 +116,13 @@ def slow_device(flops: list[float]) -> str | None:
         return None
     rank, usual = found
     return (
-        f"the device of rank {rank} takes {seconds[rank] / usual:.1f} times as long as the others over a matrix product "
-        f"({flops[rank] / 1e9:,.0f} GFLOP/s): they wait for it"
+        f"the device of rank {rank} takes {seconds[rank] / usual:.1f} times as long as the others over a matrix "
+        f"product ({flops[rank] / 1e9:,.0f} GFLOP/s): they wait for it"
     )
 
 
 def _slowest(seconds: list[float]) -> tuple[int, float] | None:
-    """The slowest rank and the others' median, where that one is slow."""
+    """Return the slowest rank and the others' median, or None if it isn't slow."""
     rank = max(range(len(seconds)), key=seconds.__getitem__)
     others = seconds[:rank] + seconds[rank + 1 :]
     usual = statistics.median(others) if others else 0.0

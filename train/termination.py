@@ -1,4 +1,4 @@
-"""SIGTERM, as a batch system or a cloud sends it before it takes the machine away: noticed, and left to the trainer."""
+"""SIGTERM, which batch systems and clouds send before they take a machine away: recorded for the trainer to act on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 from webtext.base.errors import Interrupted
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"
-"""In the environment of what torchrun started."""
+"""Environment variable that torchrun sets in the processes that it starts."""
 
 
 class Termination:
@@ -27,10 +27,10 @@ class Termination:
     @classmethod
     @contextlib.contextmanager
     def noticed(cls) -> Iterator[Termination]:
-        """SIGTERM sets `asked` until the block ends; outside the main thread, where no handler may be set, never.
+        """Make SIGTERM set `asked` until the block ends, except outside the main thread, where no handler can be set.
 
-        Under torchrun a process that ends by Interrupted ignores it from then on: as soon as one has ended, torchrun sends it
-        to the others, which are about to say the same.
+        Under torchrun a process that ends with Interrupted ignores SIGTERM from then on: as soon as one process has
+        ended, torchrun sends SIGTERM to the others, which are about to end in the same way.
         """
         termination = cls()
         if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
 """The training loop of one process: batches, gradients, updates, held-out loss, checkpoints, metrics.
 
-Everything that a step does is a function of the parameters, the optimizer's state and the step's number: the order of the
-sequences is the sampler's, and random numbers (dropout) are seeded anew from (seed, step, rank). So a checkpoint needs
-no generator's state, and a run that goes on is the run that never stopped.
+Everything that a step does is a function of the parameters, the optimizer's state and the step's number: the sampler
+decides the order of the sequences, and random numbers (dropout) are seeded again at each step from (seed, step, rank).
+So a checkpoint needs no generator state, and a resumed run equals one that never stopped.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from webtext.train.termination import Termination
 from webtext.train.update import Reading, is_fault
 
 SAMPLE_TOKENS = 64
-LARGEST_LOSS = 700.0  # whose exponential is still a number
+LARGEST_LOSS = 700.0  # its exponential is still finite
 
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
-    """An update that the device has yet to make: its loss, gradient norm and how many processes are asked to end."""
+    """An update that the device has yet to make. `reading`: loss, gradient norm, number of processes asked to end."""
 
     step: int
     rate: float
@@ -62,7 +62,7 @@ class _Queued:
 
 
 class Trainer:
-    """One run of `settings.steps` steps, or to `settings.stop_at_step`; `recipe` is what a checkpoint is compared by."""
+    """One run of `settings.steps` steps, or up to `settings.stop_at_step`; `recipe` is stored in its checkpoints."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Trainer:
             keep_freed_memory()
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
         self.world, self.console, self.tokenizer = world, console, tokenizer
-        with torch.device("meta"):  # the engine makes what of it this process holds
+        with torch.device("meta"):  # the engine allocates this process's part
             model = GPT2(settings.config(sources[0].train.vocab_size))
         model.activation_checkpointing = settings.activation_checkpointing
         as_given = settings.offload is not None or settings.activation_checkpointing == "selective"
@@ -88,7 +88,7 @@ class Trainer:
         if self.is_compiled:
             compile_blocks(model.blocks)
         self._is_warm = not self.is_compiled
-        """Whether a step is no longer the first one, in which blocks are compiled in all processes."""
+        """Whether the first step, in which all processes compile blocks, is over."""
         self.config = model.config
         self.dtype = compute_dtype(settings.dtype, world.device, self.config.n_embd)
         self.engine = make_engine(model, settings, WindowRules.of(settings, sources[0].train.eot_id), world, self.dtype)
@@ -111,7 +111,7 @@ class Trainer:
         self._own_times = OwnTimes(world, self.engine.stages.values() if settings.straggler_interval else ())
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on where `checkpoint` was written."""
+        """Resume where `checkpoint` was written."""
         tensors = self._tensors()
         shapes = {name: torch.empty(t.shape, dtype=t.dtype, device="meta") for name, t in tensors.items()}
         checkpoint.read(tensors, dict(ChainMap(*self.world.gather(shapes))))
@@ -120,14 +120,14 @@ class Trainer:
         self.guard.load_state_dict(checkpoint.state["guard"])
         self.step = checkpoint.step
         self.result = dict(checkpoint.state["result"])
-        self.console.say(f"train: going on from step {self.step:,} ('{checkpoint.path}')")
+        self.console.say(f"train: resuming from step {self.step:,} ('{checkpoint.path}')")
         was = checkpoint.state["environment"]
         for name, value in self._environment().items():
             if was.get(name) != value:
-                self.console.say(f"train: {name} is {value} and was {was.get(name)}: equal up to rounding only")
+                self.console.say(f"train: {name} is {value} but was {was.get(name)}: results equal only up to rounding")
 
     def run(self) -> Checkpoint:
-        """Train to the last step; returns the last checkpoint. Interrupted, once all is saved, after SIGTERM."""
+        """Train to the last step and return the last checkpoint. After SIGTERM, saves and raises Interrupted."""
         settings = self.settings
         with contextlib.ExitStack() as stack:
             log = metrics_log(self.model_dir, self.step, self.console)
@@ -153,7 +153,7 @@ class Trainer:
                         progress.advance(1, self._settle(self._queued.popleft()))
                 self._do_what_is_due()
                 if not self._queued:
-                    self._clock = time.perf_counter()  # the steps' own time: measurements and checkpoints are left out
+                    self._clock = time.perf_counter()  # time only the steps, not measurements and checkpoints
             saved = self._saved()
             self._tell_best()
         return saved
@@ -171,7 +171,7 @@ class Trainer:
         if self._must_end and self.step < settings.last_step:
             raise Interrupted(
                 f"ended by SIGTERM after step {self.step:,}, saved as '{self._saved().path}'",
-                "give the same command again to go on",
+                "rerun the same command to resume",
             )
 
     def _is_any_due(self) -> bool:
@@ -182,7 +182,7 @@ class Trainer:
         return self.step == self.settings.last_step or (interval is not None and self.step % interval == 0)
 
     def _queue_step(self) -> None:
-        """Give the device one update to make. On a GPU nothing here waits for it."""
+        """Queue one update on the device. On a GPU nothing here waits for it."""
         settings = self.settings
         self.world.enter("computes gradients", self.step)
         self.world.count_rounds(self._is_warm)
@@ -210,12 +210,12 @@ class Trainer:
             yield tokens_bt
 
     def _settle(self, queued: _Queued) -> str:
-        """Read how an update went, judge it and log it; returns its line for the progress bar."""
+        """Read the result of an update, judge it and log it; return its line for the progress bar."""
         loss, norm, n_asked = queued.reading.read()
         self._is_warm = True
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
-        self._must_end = self._must_end or n_asked > 0  # one process was asked: all end after the same step
+        self._must_end = self._must_end or n_asked > 0  # if one process was asked, all end after the same step
         fault = self.guard.check(queued.step, loss, norm)
         self.result["tokens"] += queued.n_tokens
         self.result["seconds"] += seconds
@@ -236,7 +236,7 @@ class Trainer:
         return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
 
     def _compare_processes(self) -> None:
-        """Each process's own part of the steps and its device's speed, in metrics.jsonl; one that all wait for is named."""
+        """Log each process's own part of the steps and its device's speed; warn about one that all others wait for."""
         if self.world.size > 1:
             own, whole = self._own_times.compare()
             device = self.world.device
@@ -255,7 +255,7 @@ class Trainer:
         if not math.isfinite(mean):
             raise RunFailed(
                 f"step {self.step:,}: the held-out loss is {mean}",
-                "lower learning_rate or lengthen warmup_steps, and begin with another --out",
+                "lower learning_rate or lengthen warmup_steps, and use another --out",
             )
         if self.step == 0:
             self.result["validation_loss_before"] = mean
@@ -268,11 +268,11 @@ class Trainer:
         self.console.say(f"train: step {self.step:,}: held-out perplexity {perplexity:,.2f} (loss {mean:.4f}{each})")
 
     def _sample(self) -> None:
-        """A text from its beginning, in metrics.jsonl and on stderr; drawn with the run's seed, the same at every step."""
+        """Write a sample text to metrics.jsonl and stderr. It is drawn with the run's seed, the same at every step."""
         if not self.world.is_main:
             return
         model = self.engine.whole_model()
-        assert model is not None, "refused before the run (parallel/refusal.py)"
+        assert model is not None, "rejected before the run (parallel/refusal.py)"
         how = SampleSettings(max_tokens=SAMPLE_TOKENS, seed=self.settings.seed)
         model.eval()
         with as_it_stands():
@@ -300,7 +300,7 @@ class Trainer:
         return saved
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Everything that steps change, by name: the tensors themselves."""
+        """Return the tensors that steps change, by name, without copying."""
         engine = self.engine
         model = {MODEL + name: engine.stored(name, tensor.detach()) for name, tensor in engine.parameters.items()}
         state = optimizer_tensors(engine.parameters, self.optimizer, engine.stored)
@@ -312,7 +312,7 @@ class Trainer:
             self.console.say(f"train: the lowest held-out loss of a checkpoint is {best[1]:.4f}: '{best[0]}'")
 
     def _environment(self) -> dict[str, Any]:
-        """What may change the rounding and nothing else."""
+        """Return the facts that may change the rounding but nothing else."""
         return {
             "torch": torch.__version__,
             "device": self.world.device.type,

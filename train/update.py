@@ -1,7 +1,7 @@
-"""A step's last part, decided and done on the device: clip the gradients, judge them, update the parameters or leave them.
+"""The last part of a step, decided on the device: clip and judge the gradients, then update the parameters or don't.
 
-The host waits for nothing here. What it wants to know it copies behind the device's work (`Reading`) and reads when the
-next step is already queued.
+The host waits for nothing here. It queues a copy of the numbers that it wants to know (`Reading`) and reads them when
+the next step is already queued.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NO_ZERO = 1e-6  # added to the norm, as torch.nn.utils.clip_grad_norm_ does
 
 
 class Reading:
-    """Numbers that a device is still computing: copied to the host behind its work, waited for only when they are read."""
+    """Numbers that a device is still computing, copied to the host after its work and waited for only when read."""
 
     def __init__(self, values: Tensor) -> None:
         self._event: torch.cuda.Event | None = None
@@ -27,28 +27,28 @@ class Reading:
             self._event.record()
 
     def read(self) -> list[float]:
-        """The numbers."""
+        """Wait for the numbers and return them."""
         if self._event is not None:
             self._event.synchronize()
         return [float(value) for value in self._values.tolist()]
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """The Euclidean norm of all gradients together, a scalar on their device."""
+    """Return the Euclidean norm of all gradients together, a scalar on their device."""
     return nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
 
 
 def is_fault(loss: Tensor, norm: Tensor, limits: tuple[float, float]) -> Tensor:
-    """1.0 where loss or norm is no finite number or lies above its limit, else 0.0: a float32 scalar on their device."""
+    """Return 1.0 if loss or norm is not finite or exceeds its limit, else 0.0: a float32 scalar on their device."""
     fine = loss.isfinite() & norm.isfinite() & (loss <= limits[0]) & (norm <= limits[1])
     return (~fine).float()
 
 
 def update(optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float | None, fault: Tensor) -> None:
-    """One step of `optimizer` by gradients clipped to `max_norm`; where `fault` is 1 all stays as it is.
+    """Make one step of `optimizer` with gradients clipped to `max_norm`; if `fault` is 1, change nothing.
 
-    torch's fused optimizers divide by `grad_scale` and heed `found_inf` as they go (the contract of torch.amp.GradScaler).
-    For another one the gradients are divided first, and the host waits for the decision.
+    torch's fused optimizers divide by `grad_scale` and obey `found_inf` themselves (the contract of
+    torch.amp.GradScaler). For other optimizers the gradients are divided first, and the host waits for the decision.
     """
     scale = ((norm + NO_ZERO) / (max_norm or torch.inf)).clamp(min=1.0).float()
     parts: tuple[Any, ...] = getattr(optimizer, "parts", (optimizer,))

@@ -1,4 +1,4 @@
-"""The whole model in one process: a step of gradient accumulation, and the loss of held-out windows."""
+"""The engine of a run in one process: gradient accumulation over a step, and the loss of held-out windows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from webtext.train.update import gradient_norm, update
 
 
 class WholeModel:
-    """The Engine of a run of one process; `model` lies on `device` and computes in `dtype`."""
+    """The Engine of a run of one process; `model` is on `device` and computes in `dtype`."""
 
     data_rank, n_data = 0, 1
     stages: Mapping[int, nn.Module] = MappingProxyType({})
@@ -33,7 +33,7 @@ class WholeModel:
         self._loss = TrainingLoss(model, rules)
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
-        """One microbatch after another, each let go before the next is asked for."""
+        """Process one microbatch after another, and free each before the next is read."""
         loss, share = torch.zeros((2,), device=self.device)
         with cast_parameters(self.model, self.dtype):
             for tokens_bt in microbatches:
@@ -44,27 +44,27 @@ class WholeModel:
         return self.rules.mean_over_counted(loss, share / n_microbatches, (p.grad for p in self.parameters.values()))
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
-        """One for all parameters."""
+        """Return one optimizer for all parameters."""
         return make_optimizer(self.parameters, settings)
 
     def gradient_norm(self) -> Tensor:
-        """As `nn.utils.clip_grad_norm_` takes it."""
+        """Return the norm as `nn.utils.clip_grad_norm_` computes it."""
         return gradient_norm(self.model)
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        """On the device, behind what is queued there."""
+        """Queue the update on the device."""
         update(optimizer, norm, max_norm, fault)
         optimizer.zero_grad(set_to_none=True)
 
     def parameters_changed(self) -> None:
-        """Nothing is derived from them."""
+        """Do nothing, because nothing is derived from the parameters."""
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
-        """The tensor itself: it is whole."""
+        """Return the tensor itself, which is complete."""
         return tensor
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        """Computed as a step computes, uncompiled."""
+        """Compute the loss as a step does, but uncompiled."""
         judge = MaskedLikelihood(self.model, self.rules.eot_id) if self.rules.masks else self.model
         self.model.eval()
         with torch.no_grad(), cast_parameters(self.model, self.dtype), as_it_stands():
@@ -73,5 +73,5 @@ class WholeModel:
         return found
 
     def whole_model(self) -> GPT2:
-        """The model itself."""
+        """Return the model itself."""
         return self.model

@@ -1,4 +1,4 @@
-"""A token set made on the spot. One torch thread: models this small gain nothing from two, and tests share the machine."""
+"""Fixtures: token sets made on the spot, and forked processes. Torch gets one thread, enough for small models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VOCAB_SIZE = 61  # 60 words and an end-of-text
 
 
 def sentences(seed: int, n_documents: int, length: int = 80) -> list[np.ndarray[Any, Any]]:
-    """Documents in which token w is followed by 2 w + 1 or 3 w + 2 (mod 60): a bigram learns that, a unigram cannot."""
+    """Documents in which token w is followed by 2 w + 1 or 3 w + 2 (mod 60): bigrams learn that, unigrams can't."""
     generator = np.random.default_rng(seed)
     documents = []
     for _ in range(n_documents):
@@ -41,7 +41,7 @@ def sentences(seed: int, n_documents: int, length: int = 80) -> list[np.ndarray[
 
 
 def write_token_set(folder: Path, *, tokenizer_hash: str = "a" * 64, train: int = 60, validation: int = 6) -> str:
-    """A sealed part set of kind tokens, as `webtext shards pack` leaves it: two parts, so two shards a split."""
+    """A sealed part set of kind tokens, as `webtext shards pack` writes it: two parts, so two shards per split."""
     facts = {"vocab_size": VOCAB_SIZE, "eot_id": VOCAB_SIZE - 1, "tokenizer_hash": tokenizer_hash}
     tokens = SetWriter(str(folder), "tokens", Recipe(stage="shards.pack", code_version=1, settings=facts))
     made = []
@@ -65,13 +65,13 @@ def write_token_set(folder: Path, *, tokenizer_hash: str = "a" * 64, train: int 
 
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:
-    """Each test begins with the same ones, whatever ran before it in its process."""
+    """Each test begins with the same random numbers, whatever ran before it in its process."""
     torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def forked_processes() -> Iterator[None]:
-    """Processes of Python are forked from one that has imported torch: the tests', and those that are tested."""
+    """Fork Python processes, of the tests and under test, from one that has imported torch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", zygote.Forked)
         yield
@@ -79,7 +79,7 @@ def forked_processes() -> Iterator[None]:
 
 @pytest.fixture
 def real_processes(forked_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are not, for a test of how a process begins."""
+    """Start processes without forking, for a test of how a process begins."""
     monkeypatch.setattr(subprocess, "Popen", zygote.ORIGINAL)
 
 
@@ -109,19 +109,19 @@ sys.exit(run(sys.argv[1:]))
 
 @pytest.fixture(scope="session")
 def run_that_waits() -> Callable[[int, list[str]], list[str]]:
-    """The command of a run of webtext that goes on after that step only when SIGTERM has come: no machine outruns a test."""
+    """Return a webtext command that waits for SIGTERM after that step, so that no machine is faster than the test."""
     return lambda step, arguments: [sys.executable, "-c", WAITS.format(step=step, seed=0) + RUN, *arguments]
 
 
 @pytest.fixture(scope="session")
 def forking() -> str:
-    """What a script begins with whose own processes are forked from it."""
+    """Return the first lines of a script whose own processes are forked from it."""
     return FORKING
 
 
 @pytest.fixture(scope="session")
 def experiment_that_waits() -> Callable[..., list[str]]:
-    """The same of an experiment, whose trials wait, each in its process; those of that seed and later ones."""
+    """Return such a command for an experiment; the trials of that seed and later ones wait in their processes."""
 
     def command(step: int, arguments: list[str], seed: int = 0) -> list[str]:
         place = f"{FORKING}from webtext.train.experiments import side_by_side"
@@ -133,7 +133,7 @@ def experiment_that_waits() -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def torchrun() -> Callable[..., list[str]]:
-    """torchrun(n, *arguments) is the command that starts n processes on loopback; it forks them, which is quicker."""
+    """torchrun(n, *arguments) is the command that starts n processes on loopback; it forks them, which is faster."""
     local = ["--local-addr", "127.0.0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     start = [sys.executable, str(Path(__file__).with_name("forking_torchrun.py")), *local, "--nproc-per-node"]
     return lambda n, *arguments: [*start, str(n), *arguments]
@@ -141,7 +141,7 @@ def torchrun() -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def token_set_of() -> Callable[..., str]:
-    """token_set_of(folder, documents, vocab_size=n) writes a token set of one training shard; end-of-text is the last id."""
+    """token_set_of(folder, documents, vocab_size=n) writes a set of one training shard; the last id is end-of-text."""
 
     def write(folder: Path, documents: Sequence[np.ndarray[Any, Any]], vocab_size: int) -> str:
         facts = {"vocab_size": vocab_size, "eot_id": vocab_size - 1, "tokenizer_hash": "a" * 64}

@@ -1,11 +1,11 @@
-"""`forking_torchrun.py ...`: torchrun, whose ranks are forked from it instead of started by an interpreter of their own.
+"""`forking_torchrun.py ...`: torchrun whose ranks are forked from it instead of starting their own interpreters.
 
-All else is torchrun's own: rendezvous, environment, restarts, signals, exit codes, logs.
+Everything else is torchrun's own: rendezvous, environment, restarts, signals, exit codes, logs.
 """
 
 from __future__ import annotations
 
-import zygote  # beside this file
+import zygote  # next to this file
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 

@@ -1,8 +1,8 @@
-"""`killed_ranks.py TOKENS FOLDER KILLS [SEED]`: ranks under torchrun are killed again and again, and the run compared.
+"""`killed_ranks.py TOKENS FOLDER KILLS [SEED]`: kill ranks under torchrun and compare with an undisturbed run.
 
-Each attempt ends with SIGKILL to a rank drawn by chance, before a call drawn by chance of those that join the world, sum,
-update, stage, sync, rename. The rank kills itself, so that no machine is too slow or too quick for it. torchrun starts all
-ranks anew; after so many kills the run goes through, and must have left what one leaves that nobody disturbed.
+Each attempt ends with SIGKILL to a random rank, before a random call of those that join the world, sum, update, stage,
+sync or rename. The rank kills itself, so that no machine is too slow or too fast for it. torchrun restarts all ranks.
+After so many kills the run completes, and its results must equal those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 STEPS_A_KILL = 12
 """More than an attempt makes before its kill, so that the run does not end before the last one."""
 CALLS = 50
-SECONDS = 1800.0  # a guard, no measure
+SECONDS = 1800.0  # only a guard
 FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
 )
@@ -29,7 +29,7 @@ TORCHRUN = "--nproc-per-node 2 --local-addr 127.0.0.1 --rdzv-backend c10d --rdzv
 
 
 def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
-    """Kill this process at its time, where this attempt's kill is its own. Each kill leaves a file, whose number it is."""
+    """Kill this process at its time if it is this attempt's victim. Each kill leaves a file; these count the kills."""
     from webtext.train import checkpoint_saver, distributed, trainer
     from webtext.train.parallel import parallelize
 
@@ -63,14 +63,14 @@ def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
 
 
 def left(out: Path) -> dict[str, Any]:
-    """The bytes of the last checkpoint's tensors, and each step's loss."""
+    """Return the bytes of the last checkpoint's tensors, and each step's loss."""
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     files = {path.name: path.read_bytes() for path in (out / "checkpoints").glob("*/*.safetensors")}
     return files | {"losses": [(row["step"], row.get("loss", row.get("validation_loss"))) for row in rows]}
 
 
 def train(tokens: str, folder: Path, out: Path, kills: int, steps: int, seed: int) -> None:
-    """The run; with `kills` under a torchrun that may restart so often, and not once more."""
+    """Run the training; with `kills`, under a torchrun that may restart exactly so often."""
     flags = ["train", "run", tokens, "--out", str(out), "--steps", str(steps), *FLAGS.split(), *MORE.split()]
     torchrun = [str(Path(__file__).with_name("forking_torchrun.py")), *TORCHRUN.split()]
     torchrun += ["--max-restarts", str(kills), __file__, "child", str(folder), str(seed), str(kills)]
@@ -93,7 +93,7 @@ def main(tokens: str, folder: Path, kills: int, seed: int = 0) -> None:
         print(f"{path.name}: {path.read_text()}")
     assert len(told) == kills, f"{len(told)} of {kills} kills"
     assert left(folder / "killed/model") == left(folder / "whole/model")
-    print(f"{kills} kills of {kills}: what the run left equals, to the bit, what an undisturbed one leaves")
+    print(f"{kills} kills of {kills}: the run equals an undisturbed one, bit for bit")
 
 
 if __name__ == "__main__":

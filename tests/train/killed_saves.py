@@ -1,7 +1,7 @@
-"""`killed_saves.py TOKENS FOLDER`: kill a run at every point of a save, go on, and compare with the run that nobody disturbed.
+"""`killed_saves.py TOKENS FOLDER`: kill a run at every point of a save, resume, and compare with an undisturbed run.
 
-Each run is a fork of this process, which has torch loaded and no thread. A point lies before whatever a save does to the
-disk or with the tensors, and in the middle of a file; at the n-th of them the fork kills itself with SIGKILL.
+Each run is a fork of this process, which has loaded torch and has no thread. There is a point before everything that a
+save does to the disk or with the tensors, and in the middle of a file. At the n-th point the fork kills itself.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OF_THE_CLOCK = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")
 
 
 class Points:
-    """Counts the points of the saves; the `fatal` one is the last."""
+    """Counts the points of the saves; at the `fatal` one the process is killed."""
 
     def __init__(self, fatal: int | None) -> None:
         self.n, self.fatal = 0, fatal
@@ -86,7 +86,7 @@ class Points:
 
 
 def forked(tokens: str, out: Path, fatal: int | None) -> int:
-    """Train in a fork; returns the signal that ended it, or 0."""
+    """Train in a fork and return the signal that ended it, or 0."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -103,7 +103,7 @@ def forked(tokens: str, out: Path, fatal: int | None) -> int:
 
 
 def what_it_left(out: Path) -> dict[str, Any]:
-    """Every byte of the checkpoints, and the metrics, without what the clock decides."""
+    """Return every byte of the checkpoints, and the metrics without what the clock decides."""
     files = {str(path.relative_to(out)): path.read_bytes() for path in (out / "checkpoints").rglob("*.safetensors")}
     for path in (out / "checkpoints").rglob("state.json"):
         state = json.loads(path.read_text())
@@ -119,7 +119,7 @@ def what_it_left(out: Path) -> dict[str, Any]:
 
 def main(tokens: str, folder: Path) -> None:
     torch.set_num_threads(1)
-    peak_flops(torch.device("cpu"), torch.float32, 1)  # which each fork would measure
+    peak_flops(torch.device("cpu"), torch.float32, 1)  # each fork would measure it
     assert forked(tokens, folder / "whole", None) == 0
     expected, n_points = what_it_left(folder / "whole"), int((folder / "points").read_text())
     out = folder / "killed"

@@ -37,7 +37,7 @@ CPU = torch.device("cpu")
 
 
 def tokens_of(seed: int, *shape: int) -> Tensor:
-    """Token ids of which every eighth or so is an end-of-text, but no row's first."""
+    """Return token ids of which about every eighth is an end-of-text, but no row's first."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(CONFIG.vocab_size, shape, generator=generator)
     tokens[..., 1:][torch.rand(tokens[..., 1:].shape, generator=generator) < 0.12] = EOT
@@ -45,7 +45,7 @@ def tokens_of(seed: int, *shape: int) -> Tensor:
 
 
 def batch_of(step: int) -> Tensor:
-    """The token ids of a step over all data ranks, [BATCH, context + 1]."""
+    """Return the token ids of a step over all data ranks, [BATCH, context + 1]."""
     return tokens_of(step, BATCH, CONFIG.context + 1)
 
 
@@ -56,7 +56,7 @@ def held_out(limit: int | None = None) -> Windows:
 
 
 def made_model(n_layer: int, dtype: torch.dtype, activation_checkpointing: str = "none", dropout: str = "0") -> GPT2:
-    """Its parameters are float32 where it computes in bfloat16."""
+    """Return a model whose parameters are float32 if it computes in bfloat16."""
     shape = replace(CONFIG, n_layer=n_layer, dropout=float(dropout))
     model = GPT2(shape).to(torch.promote_types(dtype, torch.float32))
     model.activation_checkpointing = activation_checkpointing
@@ -103,7 +103,7 @@ def main() -> None:
             mesh, schedule, name, windows, *how = run.split()
             dtype = getattr(torch, name)
             shape = MeshShape.parse(mesh)
-            torch.manual_seed(0)  # of what dropout draws
+            torch.manual_seed(0)  # for dropout
             with torch.device("meta"):
                 model = made_model(n_layer, dtype, *how)
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)

@@ -1,4 +1,4 @@
-"""Blocked attention against torch's, in float32, whatever the shape; and what it does with later tokens and with memory."""
+"""Blocked attention compared with torch's in float32, for all shapes; it sees no later tokens and bounds its memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BFLOAT16 = torch.bfloat16
 
 
 def vectors(b: int, h: int, t: int, d: int, seed: int = 0) -> list[Tensor]:
-    """Query, key, value and the output's gradient, laid out as the model has them: heads of a token side by side."""
+    """Return query, key, value and the output's gradient in the model's layout: the heads of a token are adjacent."""
     generator = torch.Generator().manual_seed(seed)
     made = [torch.randn(b, t, h, d, generator=generator).to(BFLOAT16).transpose(1, 2) for _ in range(4)]
     return [*(x.requires_grad_() for x in made[:3]), made[3]]

@@ -1,6 +1,7 @@
-"""What can be wrong with what a run, an evaluation or an export is given: a short error, its remedy, nothing overwritten.
+"""Bad input of a run, an evaluation or an export: a short error with its remedy, and nothing is overwritten.
 
-Hugging Face folders of other models and hostile safetensors are in test_huggingface.py, evaluation sets in test_zero_shot.py.
+Hugging Face folders of other models and hostile safetensors are in test_huggingface.py, evaluation sets in
+test_zero_shot.py.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Fails = Callable[..., None]
 
 @pytest.fixture
 def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
-    """fails(arguments, code, *lines): the command ends so, and its error begins with these words, line by line."""
+    """fails(arguments, code, *lines): the command ends with this code, and its error's lines begin with these words."""
 
     def check(arguments: list[str], code: int, *lines: str) -> None:
         capsys.readouterr()
@@ -83,26 +84,26 @@ def test_shards_that_are_missing_foreign_or_damaged(
     fails(
         ["train", "run", str(tmp_path / "no"), *command[3:]],
         3,
-        f"there is no part set '{tmp_path / 'no'}'",
+        f"the part set '{tmp_path / 'no'}' doesn't exist",
         "check the",
     )
     shard.write_bytes(b"PK\3\4" + whole[4:])
     fails(command, 3, f"'{shard}': magic is b'PK", "this is not a token file", "make the token set again")
     shard.write_bytes(whole[: len(whole) // 2])
-    counts = "n_tokens 4,860 and n_documents 60 make 10,468 bytes"
+    counts = "n_tokens 4,860 and n_documents 60 need 10,468 bytes"
     fails(command, 3, f"'{shard}': file size is 5,234 bytes", counts, "make the token set again")
     foreign = Path(make_token_set("foreign", tokenizer_hash="12" * 32)) / shard.name
     shard.write_bytes(foreign.read_bytes())
     fails(command, 3, f"'{shard}': tokenizer_hash is 1212", "the manifest says", "make the token set again")
     shard.unlink()
-    fails(command, 3, f"'{shard}' is missing", "give the command that made the set again")
+    fails(command, 3, f"'{shard}' is missing", "rerun the command that made the set")
     assert not (out / "checkpoints").exists()
 
 
 def test_an_id_past_the_vocabulary_is_named_by_file_and_place(
     make_token_set: Callable[..., str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
-    """Written past the writer's own check, with checksums that are right: on a GPU it would be a fault of the device."""
+    """It is written past the writer's own check, with correct checksums. On a GPU it would be a device error."""
     append = ShardWriter.append
 
     def careless(self: ShardWriter, document: object) -> int:
@@ -153,35 +154,34 @@ def test_a_batch_that_does_not_divide_names_the_nearest_that_do(
 
 
 @pytest.mark.parametrize("change", [flip, lambda data: data[: len(data) // 2], lambda data: b""])
-def test_when_no_checkpoint_is_whole_nothing_is_trained_over_them(
+def test_if_all_checkpoints_are_damaged_no_run_replaces_them(
     change: Callable[[bytes], bytes], tokens: str, model: Path, fails: Fails
 ) -> None:
-    """One that is damaged is passed over with a warning (test_loop.py); of the last one nothing is thrown away."""
+    """A damaged one is skipped with a warning (test_loop.py), but nothing is deleted if it is the last one."""
     for checkpoint in list_checkpoints(model):
         for file in checkpoint.iterdir():
             if file.name != "state.json":
                 edit(file, change)
     before = contents(model)
-    remedy = "remove the folder to train anew, or choose another --out"
-    fails(["train", "run", tokens, "--out", str(model), *FLAGS], 3, f"no checkpoint in '{model}' is whole", remedy)
-    fails(
-        ["train", "eval", str(model), tokens], 3, f"no checkpoint in '{model}' is whole", "passing over a checkpoint: '"
-    )
+    remedy = "remove the folder to start over, or choose another --out"
+    damaged = f"every checkpoint in '{model}' is damaged"
+    fails(["train", "run", tokens, "--out", str(model), *FLAGS], 3, damaged, remedy)
+    fails(["train", "eval", str(model), tokens], 3, damaged, "skipping a checkpoint: '")
     assert contents(model) == before
 
 
 @pytest.mark.parametrize("verb", ["eval", "export"])
-def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_taken_with_a_warning(
+def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_with_a_warning(
     verb: str, tokens: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once, under --json too, and with the place of both."""
+    """It comes once, also with --json, and has the paths of both."""
     older, newest = list_checkpoints(model)
     edit(newest / "layout.json", flip)
     arguments = {"eval": [tokens], "export": ["--out", str(tmp_path / "export")]}[verb]
     capsys.readouterr()
     assert run(["train", verb, str(model), *arguments, "--json"]) == 0
     shown = capsys.readouterr()
-    warning = f"passing over a checkpoint: '{newest}/layout.json' is not as it was written; '{older}' is taken"
+    warning = f"skipping a checkpoint: '{newest}/layout.json' has changed since it was written; using '{older}'"
     assert shown.err.splitlines() == [f"warning: {warning}"]
     if verb == "eval":
         assert json.loads(shown.out)["step"] == 2
@@ -189,14 +189,14 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_taken_with_a_w
 
 def test_whoever_loads_a_model_in_python_is_warned_of_a_damaged_checkpoint(model: Path) -> None:
     edit(list_checkpoints(model)[-1] / "layout.json", flip)
-    with pytest.warns(UserWarning, match="step-000004/layout.json' is not as it was written; .*step-000002' is taken"):
+    with pytest.warns(UserWarning, match="layout.json' has changed since it was written; using .*step-000002'"):
         load_model(model)
 
 
 def test_rows_of_metrics_that_cannot_be_read_are_counted(
     tokens: str, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not the last one where a kill left it half written: that is nothing to worry about."""
+    """A last row that a kill left half written doesn't count: that is normal."""
     shutil.rmtree(list_checkpoints(model)[-1])
     rows = (model / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     strange = [b"\xff\n", b"[]\n", b'{"step": "1"}\n', b'{"loss": 1}\n']
@@ -205,7 +205,7 @@ def test_rows_of_metrics_that_cannot_be_read_are_counted(
         (model / "metrics.jsonl").write_bytes(b"".join([rows[0], *planted[:-1], *rows[1:], planted[-1]]))
         assert run(["train", "run", tokens, "--out", str(model), *FLAGS, "--quiet"]) == 0
         err = capsys.readouterr().err.splitlines()
-        message = f"warning: 4 of {len(rows) + 4} rows of '{model}/metrics.jsonl' cannot be read: left out"
+        message = f"warning: 4 of {len(rows) + 4} rows of '{model}/metrics.jsonl' cannot be read and are dropped"
         assert err == [message][:warnings]
         steps = [json.loads(row)["step"] for row in (model / "metrics.jsonl").read_bytes().splitlines()]
         assert steps == [json.loads(row)["step"] for row in rows]
@@ -214,7 +214,7 @@ def test_rows_of_metrics_that_cannot_be_read_are_counted(
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file may grow past 8,000 bytes: what a full disk is to the one who writes, without root."""
+    """Limit files to 8,000 bytes: to a writer that looks like a full disk, and it needs no root."""
     signal_before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limits[1]))
     yield
@@ -232,7 +232,10 @@ def test_no_space_for_a_checkpoint_or_an_export(
     export = tmp_path / "export"
     remedy = "raise the limit (ulimit -f), or choose another --out"
     fails(
-        ["train", "export", str(model), "--out", str(export)], 1, f"'{export}/model.safetensors' may not grow", remedy
+        ["train", "export", str(model), "--out", str(export)],
+        1,
+        f"'{export}/model.safetensors' exceeds the limit on file sizes",
+        remedy,
     )
     assert list(export.iterdir()) == []
 
@@ -245,9 +248,7 @@ def test_a_config_or_a_tokenizer_for_another_model(
     config.write_text("[train]\nn_embd = 32\n")
     flags = FLAGS[:4] + FLAGS[6:]  # without --n-embd
     other_shape = ["train", "run", tokens, "--out", str(model), "--config", str(config), *flags]
-    fails(
-        other_shape, 3, f"'{model}' was trained with other settings: n_embd is 32 here and 16", "give the same one, or "
-    )
+    fails(other_shape, 3, f"'{model}' was trained with other settings: n_embd is 32 here and 16", "use the same, or ")
     other = make_token_set("other", tokenizer_hash="b" * 64)
     fails(
         ["train", "run", other, "--out", str(model), *FLAGS], 3, f"'{model}' was trained with another tokenizer", remedy
@@ -255,7 +256,7 @@ def test_a_config_or_a_tokenizer_for_another_model(
     fails(
         ["train", "eval", str(model), other],
         3,
-        f"'{model}' was trained with another tokenizer than that of '{other}'",
+        f"'{model}' was trained with another tokenizer than the one of '{other}'",
         "",
     )
     file = tmp_path / "tokenizer.json"
@@ -284,14 +285,14 @@ def test_a_model_folder_in_use(model: Path, tokens: str, fails: Fails) -> None:
 def test_metrics_that_cannot_be_read(data: bytes, model: Path, fails: Fails) -> None:
     (model / "metrics.jsonl").write_bytes(data)
     remedy = "name the folder of a run that made steps"
-    fails(["train", "plan", "--measured", str(model)], 3, f"'{model}/metrics.jsonl' tells no speed", remedy)
+    fails(["train", "plan", "--measured", str(model)], 3, f"'{model}/metrics.jsonl' contains no speed", remedy)
 
 
 @pytest.mark.parametrize("error", [CUDA, CPU, MemoryError()], ids=["cuda", "cpu", "python"])
-def test_memory_that_does_not_suffice(
+def test_too_little_memory(
     error: Exception, model: Path, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
-    """Raised where a device would: in the loss, in an evaluation, when the model is made."""
+    """Raise it where a device would: in the loss, in an evaluation, when the model is made."""
 
     def raising(*_: object, **__: object) -> None:
         raise error
@@ -306,11 +307,11 @@ def test_memory_that_does_not_suffice(
     monkeypatch.setattr(GPT2, "log_likelihood", raising)
     evaluation = ["train", "eval", str(model), tokens]
     fails(evaluation, 1, "the model and batches of 8 do not fit the device's memory", "give --batch-size 4")
-    smaller = "take a smaller model, or a device with more memory"
+    smaller = "use a smaller model, or a device with more memory"
     fails([*evaluation, "--batch-size", "1"], 1, "the model and batches of 1 do not fit", smaller)
 
 
-def test_another_error_of_torch_is_not_taken_for_memory(
+def test_another_error_of_torch_does_not_count_as_out_of_memory(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
     def raising(*_: object) -> None:
@@ -321,22 +322,22 @@ def test_another_error_of_torch_is_not_taken_for_memory(
     fails(command, 1, "unexpected RuntimeError: mat1 and mat2 shapes cannot", "to see where")
 
 
-def test_a_run_that_its_machine_cannot_hold_is_told_before_it_begins(
+def test_a_run_that_does_not_fit_its_machine_gets_a_warning_first(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By plan: a batch of 2^22 sequences of 16 tokens; refused by nothing, since a plan is no measurement."""
+    """The estimate for 2^30 sequences of 1,024 tokens only warns, because an estimate is not a measurement."""
     settings = TrainSettings(batch_size=2**30, microbatch_size=2**30, context=1024)
     world = World(0, 1, torch.device("cpu"))
     warn_if_too_large(settings.config(50_257), settings, world, Console())
     shown = capsys.readouterr().err
-    assert shown.startswith("warning: by plan a process takes ")
+    assert shown.startswith("warning: a process is estimated to take ")
     assert ": choose microbatch_size = " in shown
     warn_if_too_large(GPT2Config(n_layer=1, n_embd=12), TrainSettings(microbatch_size=1), world, Console())
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("data", [{}, {"config": {"n_layer": 10**9}}])
-def test_a_folder_whose_config_is_no_models(data: dict[str, object], tmp_path: Path, fails: Fails) -> None:
+def test_a_folder_whose_config_is_not_of_a_model(data: dict[str, object], tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "config.json").write_text(json.dumps(data))
     fails(
         ["train", "export", str(tmp_path), "--out", str(tmp_path / "x")],

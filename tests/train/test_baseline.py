@@ -1,4 +1,4 @@
-"""The count tables against probabilities worked out by hand and against a plain Python count."""
+"""The count tables compared with probabilities worked out by hand and with a plain Python count."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_a_chain_without_choice_is_certain_to_the_bigram() -> None:
     assert tables.unigram_perplexity == pytest.approx(2, abs=1e-3)
 
 
-def test_what_no_training_pair_tells_is_left_to_the_unigram() -> None:
+def test_histories_without_training_pairs_use_the_unigram() -> None:
     tables = count_baselines([np.array([1, 1, 1, 2])], held_out([2, 3]), vocab_size=4)
     assert tables.bigram_loss == pytest.approx(tables.unigram_loss)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.lists(st.integers(0, 5), min_size=1, max_size=20))
 def test_counts_are_those_of_a_plain_count_and_the_bigram_is_no_worse(train: list[int], held: list[int]) -> None:
-    """Over pieces of three tokens, so that pairs across pieces show; EM only nears a weight of 0, so 1e-4."""
+    """Counted in pieces of three tokens, so that pairs across pieces show. EM only approaches a weight of 0: 1e-4."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(baseline, "TOKENS_AT_ONCE", 3)
         patch.setattr(baseline, "_interpolated", lambda p_bigram, *_: p_bigram + 1e-9)

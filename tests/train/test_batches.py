@@ -67,7 +67,7 @@ def test_the_state_counts_what_was_taken_and_not_what_was_read_ahead(shards: Tok
         TokenBatches(sampler(shards, seed=3)).load_state_dict(state)
 
 
-def test_an_iteration_that_is_left_goes_on_and_leaves_no_thread(shards: TokenShards) -> None:
+def test_an_interrupted_iteration_can_resume_and_leaves_no_thread(shards: TokenShards) -> None:
     batches = TokenBatches(sampler(shards), prefetch=3)
     found = taken(batches, 4) + taken(batches, 4)
     assert found == expected(shards, 8)
@@ -79,13 +79,13 @@ def test_loader_processes_keep_the_order(shards: TokenShards) -> None:
     assert taken(loader, 7) == expected(shards, 7)
 
 
-def test_what_goes_wrong_in_the_thread_is_raised_here(shards: TokenShards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_thread_is_raised_here(shards: TokenShards, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = TokenBatches(sampler(shards))
     monkeypatch.setattr(batches.sampler, "fill", lambda out: (_ for _ in ()).throw(InputError("gone", "look for it")))
     with pytest.raises(InputError, match="gone"):
         next(iter(batches))
 
 
-def test_prefetch_below_one_is_refused(shards: TokenShards) -> None:
+def test_prefetch_below_one_is_rejected(shards: TokenShards) -> None:
     with pytest.raises(ConfigError, match="prefetch 0"):
         TokenBatches(sampler(shards), prefetch=0)

@@ -1,4 +1,4 @@
-"""Checkpoints: published whole, listed in order, damaged ones known, those of other formats and models refused by name."""
+"""Checkpoints: published complete and listed in order; damaged ones, other formats and other models are rejected."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_saved_is_read_back_from_files_that_say_what_they_are(tmp_path: 
     assert len({path.stat().st_mode for path in found.path.iterdir()}) == 1
 
 
-def test_the_latest_is_decided_by_number_and_old_ones_go(tmp_path: Path, save: Save) -> None:
+def test_the_latest_is_decided_by_number_and_old_ones_are_removed(tmp_path: Path, save: Save) -> None:
     for step in (999_999, 1_000_000, 5):
         save(tmp_path, step, weight(1.0))
     (tmp_path / "checkpoints/.step-000009.tmp").mkdir()
@@ -65,8 +65,8 @@ def test_the_latest_is_decided_by_number_and_old_ones_go(tmp_path: Path, save: S
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
-def test_the_best_stays_beside_the_newest(tmp_path: Path, save: Save) -> None:
-    """Losses 3, 2, 2, none, 5: the later 2 is the best, and one without a measurement is not judged."""
+def test_the_best_is_kept_with_the_newest(tmp_path: Path, save: Save) -> None:
+    """Losses 3, 2, 2, none, 5: the later 2 is the best, and one without a measurement doesn't count."""
     assert best_checkpoint(tmp_path) is None
     for step, loss in enumerate((3.0, 2.0, 2.0, None, 5.0), 1):
         path = save(tmp_path, step, weight(1.0), {"validation_loss": loss}).path
@@ -81,7 +81,7 @@ def test_the_best_stays_beside_the_newest(tmp_path: Path, save: Save) -> None:
 @pytest.mark.parametrize(
     "damage", ["cut", "flipped", "missing", "no layout", "no json", "nested", "no state", "other files"]
 )
-def test_a_damaged_one_is_passed_over_and_named(tmp_path: Path, save: Save, damage: str) -> None:
+def test_a_damaged_one_is_skipped_and_named(tmp_path: Path, save: Save, damage: str) -> None:
     save(tmp_path, 1, weight(1.0))
     path = save(tmp_path, 2, weight(2.0)).path
     state, weights = path / "state.json", path / "model-00000.safetensors"
@@ -113,13 +113,13 @@ def test_a_damaged_one_is_passed_over_and_named(tmp_path: Path, save: Save, dama
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_one_of_another_format_is_refused_and_not_passed_over(tmp_path: Path, save: Save, version: int) -> None:
-    """Passing over it would begin the run anew, in the folder that holds it."""
+def test_one_of_another_format_is_rejected_and_not_skipped(tmp_path: Path, save: Save, version: int) -> None:
+    """Skipping it would start the run again in the same folder."""
     save(tmp_path, 1, weight(1.0))
     state = save(tmp_path, 2, weight(2.0)).path / "state.json"
     state.write_text(json.dumps({**json.loads(state.read_text()), "format": version}))
     for find in (find_checkpoint, lambda folder: latest_checkpoint(folder, pytest.fail)):
-        with pytest.raises(InputError, match=f"is of checkpoint format {version}, and this webtext reads format 2\n"):
+        with pytest.raises(InputError, match=f"has checkpoint format {version}, but this webtext reads format 2\n"):
             find(tmp_path)
 
 
@@ -130,12 +130,12 @@ def model_tensors(config: GPT2Config) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"n_embd": 16}, r"its 'model.blocks.0.attention.key.bias' is float32 \[8\], where float32 \[16\] belongs"),
-        ({"n_layer": 2}, r"its 'model.blocks.1.attention.key.bias' is nothing, where float32 \[8\] belongs"),
-        ({"context": 9}, r"its 'model.position_embedding.weight' is float32 \[8, 8\], where float32 \[9, 8\] belongs"),
+        ({"n_embd": 16}, r"its 'model.blocks.0.attention.key.bias' is float32 \[8\], where float32 \[16\] is expected"),
+        ({"n_layer": 2}, r"its 'model.blocks.1.attention.key.bias' is nothing, where float32 \[8\] is expected"),
+        ({"context": 9}, r"its 'model.position_embedding.weight' is float32 \[8, 8\], where float32 \[9, 8\] is"),
     ],
 )
-def test_one_of_another_model_is_refused_before_anything_is_overwritten(
+def test_one_of_another_model_is_rejected_before_anything_is_overwritten(
     tmp_path: Path, save: Save, other: dict[str, int], message: str
 ) -> None:
     saved = save(tmp_path, 1, model_tensors(CONFIG))
@@ -146,23 +146,23 @@ def test_one_of_another_model_is_refused_before_anything_is_overwritten(
     assert all(torch.equal(tensor, before[name]) for name, tensor in tensors.items())
 
 
-def test_tensors_of_another_dtype_or_too_many_are_refused(tmp_path: Path, save: Save) -> None:
+def test_tensors_of_another_dtype_or_too_many_are_rejected(tmp_path: Path, save: Save) -> None:
     saved = save(tmp_path, 1, weight(1.0) | {"optimizer.weight.step": torch.tensor(3.0)})
-    with pytest.raises(InputError, match=r"'model.weight' is float32 \[3\], where bfloat16 \[3\] belongs"):
+    with pytest.raises(InputError, match=r"'model.weight' is float32 \[3\], where bfloat16 \[3\] is expected"):
         saved.read({"model.weight": torch.zeros(3, dtype=torch.bfloat16), "optimizer.weight.step": torch.tensor(0.0)})
-    with pytest.raises(InputError, match=r"'optimizer.weight.step' is float32 \[\], where nothing belongs"):
+    with pytest.raises(InputError, match=r"'optimizer.weight.step' is float32 \[\], where nothing is expected"):
         saved.read(weight(0.0))
 
 
 def test_a_part_is_read_where_other_processes_read_the_rest(tmp_path: Path, save: Save) -> None:
-    """As the stages of a pipeline do; together they must want what is there, by name, shape and dtype."""
+    """Pipeline stages do this. Together they must ask for exactly what is stored, by name, shape and dtype."""
     saved = save(tmp_path, 1, weight(1.0) | {"model.bias": torch.tensor([2.0])})
     tensors = weight(0.0)
     saved.read(tensors, {"model.bias": torch.empty(1, device="meta")})
     assert tensors["model.weight"].tolist() == [1.0] * 3
     for elsewhere, message in (
-        ({}, r"'model.bias' is float32 \[1\], where nothing belongs"),
-        ({"model.bias": torch.empty(2, device="meta")}, r"'model.bias' is float32 \[1\], where float32 \[2\] belongs"),
+        ({}, r"'model.bias' is float32 \[1\], where nothing is expected"),
+        ({"model.bias": torch.empty(2, device="meta")}, r"'model.bias' is float32 \[1\], where float32 \[2\] is"),
         ({"model.bias": torch.empty(1), "model.gain": torch.empty(1)}, r"'model.gain' is nothing, where float32 \[1\]"),
     ):
         with pytest.raises(InputError, match=message):
@@ -198,26 +198,26 @@ def change_state(checkpoint: Checkpoint, change: Callable[[dict[str, Any]], obje
         lambda state: state["config"].update(depth=1),
     ],
 )
-def test_a_config_that_is_no_shape_is_refused(
+def test_a_config_that_is_not_a_shape_is_rejected(
     change: Callable[[dict[str, Any]], object], tmp_path: Path, save: Save
 ) -> None:
-    with pytest.raises(InputError, match="has no shape of a model as its config"):
+    with pytest.raises(InputError, match="has no valid model shape as its config"):
         change_state(save(tmp_path, 1, weight(1.0)), change).model()
 
 
-def test_a_config_of_more_layers_than_are_there_is_refused_before_they_are_made(tmp_path: Path, save: Save) -> None:
+def test_a_config_of_more_layers_than_are_stored_is_rejected_before_they_are_made(tmp_path: Path, save: Save) -> None:
     tensors = {f"model.{name}": tensor for name, tensor in GPT2(CONFIG).state_dict().items()}
     saved = save(tmp_path, 1, tensors)
     assert saved.model().config == CONFIG
-    with pytest.raises(InputError, match=r"holds 1 layers, and its state.json says 1,000,000,000"):
+    with pytest.raises(InputError, match=r"contains 1 layers, but its state.json says 1,000,000,000"):
         change_state(saved, lambda state: state["config"].update(n_layer=10**9)).model()
 
 
 @pytest.mark.parametrize("name", ["recipe", "sampler", "guard", "result", "environment"])
-def test_a_state_that_no_run_wrote_is_named(name: str, tmp_path: Path, save: Save) -> None:
+def test_a_state_that_no_run_wrote_is_rejected(name: str, tmp_path: Path, save: Save) -> None:
     whole = dict.fromkeys(("recipe", "sampler", "guard", "result", "environment"), {"settings": {}, "code_version": 1})
     saved = save(tmp_path, 1, weight(1.0), whole)
     assert saved.run_state()["recipe"] == {"settings": {}, "code_version": 1}
     for change in (lambda state: state.pop(name), lambda state: state.update({name: 1})):
-        with pytest.raises(InputError, match=f"has no {name}: no run wrote it"):
+        with pytest.raises(InputError, match=f"has no {name}, so no run wrote it"):
             change_state(save(tmp_path / str(id(change)), 1, weight(1.0), whole), change).run_state()

@@ -1,4 +1,4 @@
-"""Saving while the run goes on: what is saved, what waits, what a failure or a kill leaves, and several processes."""
+"""Saving while the run continues: what is saved, what waits, what a failure or a kill leaves, and several processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from webtext.base.errors import EnvironmentError_
+from webtext.base.errors import MachineError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, checkpoint_storage, train_model
 from webtext.train.checkpoint import Checkpoint, checkpoint_path, list_checkpoints, open_checkpoint
@@ -30,7 +30,7 @@ from webtext.train.shape import GPT2Config
 sys.path.insert(0, str(Path(__file__).parent))
 import two_savers
 
-SECONDS = 1800.0  # after which a child is taken to hang
+SECONDS = 1800.0  # a child that takes longer hangs
 HERE = Path(__file__).parent
 CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
 Save = Callable[..., Checkpoint]
@@ -43,7 +43,7 @@ def saver(tmp_path: Path) -> Iterator[CheckpointSaver]:
 
 
 class Gate:
-    """Holds a writing thread until it is opened."""
+    """Blocks a writing thread until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -57,7 +57,7 @@ class Gate:
         monkeypatch.setattr(checkpoint_storage, "write_tensors", wait)
 
 
-def test_the_run_goes_on_while_files_are_written_and_what_it_changes_is_not_saved(
+def test_the_run_continues_while_files_are_written_and_its_changes_are_not_saved(
     saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(monkeypatch)
@@ -81,7 +81,7 @@ def test_the_run_goes_on_while_files_are_written_and_what_it_changes_is_not_save
     assert tensors["optimizer.weight.step"] == 1
 
 
-def test_the_next_save_waits_for_the_one_under_way_and_takes_its_memory(
+def test_the_next_save_waits_for_the_one_in_progress_and_reuses_its_memory(
     saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -104,18 +104,18 @@ def test_the_next_save_waits_for_the_one_under_way_and_takes_its_memory(
 
 
 def full_disk(*_: object, **__: object) -> None:
-    """The message is what safetensors 0.8 says on a full file system."""
+    """The message is that of safetensors 0.8 on a full file system."""
     raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
-def test_a_full_disk_is_told_in_two_lines_and_leaves_nothing(
+def test_a_full_disk_is_reported_in_two_lines_and_leaves_nothing(
     saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("safetensors.torch.save_file", full_disk)
     saver.begin(1, CONFIG, {"model.weight": torch.ones(3)}, {})
     saver.wait_until_staged()
     with pytest.raises(
-        EnvironmentError_, match="no space left while writing .*step-000001'\non the file system at .*\nfree some space"
+        MachineError, match="no space left while writing .*step-000001'\non the file system at .*\nfree some space"
     ):
         saver.finish()
     assert list((tmp_path / "checkpoints").iterdir()) == []
@@ -132,7 +132,7 @@ def stopped(model_dir: Path, step: int) -> None:
 
 
 def test_an_error_of_the_run_itself_is_the_one_that_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the save under way is waited for: what it would publish is published."""
+    """The save in progress is waited for, so its checkpoint is published."""
     with pytest.raises(KeyError):
         stopped(tmp_path, 1)
     assert len(list_checkpoints(tmp_path)) == 1
@@ -142,10 +142,10 @@ def test_an_error_of_the_run_itself_is_the_one_that_is_raised(tmp_path: Path, mo
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
-def test_a_run_whose_save_fails_ends_soon_with_the_reason_and_goes_on_later(
+def test_a_run_whose_save_fails_ends_soon_with_the_reason_and_resumes_later(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second of the saves fails; the run must not train on to the end, 10,000 steps away."""
+    """The second save fails. The run must not train to its end, 10,000 steps later."""
     settings = TrainSettings(
         n_layer=1, n_head=1, n_embd=8, context=8, batch_size=2, microbatch_size=2, steps=10_000, warmup_steps=1,
         checkpoint_interval=5, eval_interval=None, eval_windows=1, threads=1,
@@ -159,14 +159,14 @@ def test_a_run_whose_save_fails_ends_soon_with_the_reason_and_goes_on_later(
         write(path, tensors)
 
     monkeypatch.setattr(checkpoint_storage, "write_tensors", second_fails)
-    with pytest.raises(EnvironmentError_, match="no space left while writing .*step-000010'"):
+    with pytest.raises(MachineError, match="no space left while writing .*step-000010'"):
         train_model(tokens, str(tmp_path), settings, Run.quiet())
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000005"]
     assert steps_made(tmp_path) <= 15, "the save of step 15 waits for the one before"
 
 
-def test_killed_at_any_point_of_a_save_a_run_goes_on_to_the_same_bytes(tokens: str, tmp_path: Path) -> None:
-    """Every checkpoint file and every loss, for a kill before each thing that a save does, and halfway through its files."""
+def test_a_run_killed_at_any_point_of_a_save_resumes_to_the_same_bytes(tokens: str, tmp_path: Path) -> None:
+    """Every checkpoint file and loss is equal after a kill before each operation of a save and within its files."""
     script = [sys.executable, str(HERE / "killed_saves.py"), tokens, str(tmp_path)]
     said = subprocess.run(script, check=True, capture_output=True, text=True, timeout=SECONDS).stdout.splitlines()
     n_points = len(said)
@@ -176,7 +176,7 @@ def test_killed_at_any_point_of_a_save_a_run_goes_on_to_the_same_bytes(tokens: s
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `two_savers.py` left."""
+    """Return the folder that `two_savers.py` wrote."""
     folder = tmp_path_factory.mktemp("two")
     with CheckpointSaver(folder / "one", World(0, 1, torch.device("cpu")), keep=None, keep_best=True) as saver:
         saver.begin(1, CONFIG, two_savers.trained(lambda layer: None, 2), {})
@@ -200,7 +200,7 @@ def layout(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_two_processes_that_hold_the_same_write_half_each(two_processes: Path) -> None:
+def test_two_processes_with_the_same_tensors_write_half_each(two_processes: Path) -> None:
     pieces = [entry["pieces"] for entry in layout(two_processes / "replicated").values()]
     assert all(len(of_one) == 1 for of_one in pieces)
     assert {of_one[0]["file"] for of_one in pieces} == {
@@ -210,8 +210,8 @@ def test_two_processes_that_hold_the_same_write_half_each(two_processes: Path) -
     assert 0.5 < sizes[0] / sizes[1] < 2.0
 
 
-def test_shards_are_written_where_they_are_held(two_processes: Path) -> None:
-    """9 rows over two processes: 5 and 4. (How each loads what the others wrote, the two processes themselves assert.)"""
+def test_shards_are_written_by_the_process_that_has_them(two_processes: Path) -> None:
+    """9 rows over two processes are 5 and 4. (The processes themselves assert how each loads what the other wrote.)"""
     pieces = layout(two_processes / "sharded")["optimizer.0.weight.exp_avg"]["pieces"]
     assert [(piece["file"][-14:], piece["offset"], piece["shape"]) for piece in pieces] == [
         ("00.safetensors", [0, 0], [5, 6]),
@@ -229,7 +229,7 @@ def test_what_two_processes_saved_one_process_reads(two_processes: Path, name: s
     assert tensors["optimizer.0.weight.exp_avg"].any()
 
 
-def test_nothing_is_published_where_one_of_two_processes_fails(two_processes: Path) -> None:
-    """Full disk in one: both are told. Killed while it writes: the older checkpoint stays the latest."""
+def test_nothing_is_published_if_one_of_two_processes_fails(two_processes: Path) -> None:
+    """If one disk is full, both raise. If one is killed while it writes, the older checkpoint stays the latest."""
     assert list((two_processes / "full/checkpoints").iterdir()) == []
     assert [path.name for path in (two_processes / "killed/checkpoints").iterdir()] == ["step-000001"]

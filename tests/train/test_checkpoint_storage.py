@@ -1,4 +1,4 @@
-"""A checkpoint's tensors: laid out as JSON, resharded by DCP's planners, and nothing in them that could run."""
+"""A checkpoint's tensors: their JSON layout, resharding by DCP's planners, and no code that could run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def zeros() -> dict[str, torch.Tensor]:
 
 
 def rewrite(checkpoint: Checkpoint, name: str, content: bytes) -> Checkpoint:
-    """The checkpoint with another file in it, and that file's digest in state.json: made by an enemy, not by chance."""
+    """Return the checkpoint with another file and its digest in state.json, as an attacker would make it."""
     (checkpoint.path / name).write_bytes(content)
     state = dict(checkpoint.state)
     state["files"] = {**state["files"], name: hashlib.sha256(content).hexdigest()}
@@ -45,8 +45,8 @@ def rewrite(checkpoint: Checkpoint, name: str, content: bytes) -> Checkpoint:
     return open_checkpoint(checkpoint.path)
 
 
-def test_the_layout_says_where_each_piece_lies(tmp_path: Path, save: Save) -> None:
-    """The example of the module's docstring: a tensor is one piece, whole, where one process writes."""
+def test_the_layout_gives_the_place_of_each_piece(tmp_path: Path, save: Save) -> None:
+    """The module docstring's example: with one process a tensor is one complete piece."""
     path = save(tmp_path, 1, STORED).path
     layout = json.loads((path / "layout.json").read_text())
     assert layout["model.matrix"] == {
@@ -83,7 +83,7 @@ def torch_saved(payload: object) -> bytes:
 
 
 class Payload:
-    """What runs a command when it is unpickled."""
+    """Runs a command when it is unpickled."""
 
     def __init__(self, proof: Path) -> None:
         self.proof = proof
@@ -94,10 +94,10 @@ class Payload:
 
 @pytest.mark.parametrize("name", ["layout.json", "model-00000.safetensors", "optimizer-00000.safetensors"])
 @pytest.mark.parametrize("pickled", [pickle.dumps, torch_saved])
-def test_a_pickle_in_place_of_a_file_is_refused_and_runs_nothing(
+def test_a_pickle_instead_of_a_file_is_rejected_and_runs_nothing(
     tmp_path: Path, save: Save, name: str, pickled: Callable[[object], bytes]
 ) -> None:
-    """The digests are right: whoever makes the file makes them too."""
+    """The digests are correct, because whoever makes the file makes them too."""
     proof = tmp_path / "it-ran"
     hostile = rewrite(save(tmp_path, 1, STORED), name, pickled(Payload(proof)))
     tensors = zeros()
@@ -109,14 +109,14 @@ def test_a_pickle_in_place_of_a_file_is_refused_and_runs_nothing(
     assert not proof.exists()
 
 
-def test_dcps_own_format_is_no_checkpoint_and_its_metadata_is_not_opened(tmp_path: Path, save: Save) -> None:
+def test_dcps_own_format_is_not_a_checkpoint_and_its_metadata_is_not_opened(tmp_path: Path, save: Save) -> None:
     """`.metadata` is a pickle to torch's own reader, which loads it without asking."""
     proof = tmp_path / "it-ran"
     folder = tmp_path / "theirs"
     folder.mkdir()
     (folder / ".metadata").write_bytes(pickle.dumps(Payload(proof)))
     (folder / "__0_0.distcp").write_bytes(pickle.dumps(Payload(proof)))
-    with pytest.raises(InputError, match="holds no model"):
+    with pytest.raises(InputError, match="contains no model"):
         load_model(folder)
     ours = save(tmp_path, 1, STORED)
     (ours.path / ".metadata").write_bytes(pickle.dumps(Payload(proof)))
@@ -125,11 +125,11 @@ def test_dcps_own_format_is_no_checkpoint_and_its_metadata_is_not_opened(tmp_pat
     assert torch.equal(tensors["model.matrix"], STORED["model.matrix"])
     assert not proof.exists()
     pickle.loads((folder / ".metadata").read_bytes())
-    assert proof.exists()  # so it would have run
+    assert proof.exists()  # it would have run
 
 
 def test_nothing_is_unpickled_while_a_checkpoint_is_read(tmp_path: Path, save: Save) -> None:
-    """Python tells its audit hooks of every class that any unpickler looks up, and of every call of exec and compile."""
+    """Python's audit hooks see every class that an unpickler looks up, and every call of exec and compile."""
     path = save(tmp_path, 1, STORED).path
     script = (
         "import sys, torch, torch.distributed.checkpoint.state_dict_loader, torch.distributed.checkpoint.default_planner\n"
@@ -153,20 +153,20 @@ def shapes() -> dict[str, tuple[list[int], str]]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"file": "../../other.safetensors"}, "is no file of it"),
-        ({"file": "/etc/passwd"}, "is no file of it"),
-        ({"file": "state.json"}, "is no file of it"),
-        ({"file": "model-00009.safetensors"}, "is no file of it"),
-        ({"offset": [2, 0]}, "ends beyond it"),
-        ({"shape": [3, 3]}, "do not make the whole"),
-        ({"shape": [4, -3]}, "are no sizes"),
-        ({"shape": [4, True]}, "are no sizes"),
-        ({"shape": [2**40, 2**40]}, "are no sizes"),
-        ({"shape": [4]}, "no layout of tensors"),
-        ({"shape": None}, "no layout of tensors"),
+        ({"file": "../../other.safetensors"}, "is not one of its files"),
+        ({"file": "/etc/passwd"}, "is not one of its files"),
+        ({"file": "state.json"}, "is not one of its files"),
+        ({"file": "model-00009.safetensors"}, "is not one of its files"),
+        ({"offset": [2, 0]}, "exceeds its shape"),
+        ({"shape": [3, 3]}, "do not add up to its shape"),
+        ({"shape": [4, -3]}, "are not valid sizes"),
+        ({"shape": [4, True]}, "are not valid sizes"),
+        ({"shape": [2**40, 2**40]}, "are not valid sizes"),
+        ({"shape": [4]}, "is not a tensor layout"),
+        ({"shape": None}, "is not a tensor layout"),
     ],
 )
-def test_a_layout_that_cannot_be_is_refused(tmp_path: Path, save: Save, change: dict[str, Any], message: str) -> None:
+def test_an_impossible_layout_is_rejected(tmp_path: Path, save: Save, change: dict[str, Any], message: str) -> None:
     saved = save(tmp_path, 1, STORED)
     layout = json.loads((saved.path / "layout.json").read_text())
     layout["model.matrix"]["pieces"][0] |= change
@@ -185,7 +185,7 @@ def test_a_layout_that_cannot_be_is_refused(tmp_path: Path, save: Save, change: 
     ],
     ids=["shape", "dtype", "missing"],
 )
-def test_a_file_that_holds_other_pieces_than_the_layout_says_is_refused(
+def test_a_file_with_other_pieces_than_the_layout_says_is_rejected(
     tmp_path: Path, save: Save, held: dict[str, torch.Tensor]
 ) -> None:
     save_file(held, tmp_path / "other")
@@ -207,7 +207,7 @@ json_values = st.recursive(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=json_values | st.binary(max_size=60))
-def test_any_other_layout_is_an_error_for_the_user(tmp_path: Path, value: object) -> None:
+def test_any_other_layout_is_a_user_error(tmp_path: Path, value: object) -> None:
     content = value if isinstance(value, bytes) else json.dumps(value).encode()
     (tmp_path / "layout.json").write_bytes(content)
     with contextlib.suppress(InputError):

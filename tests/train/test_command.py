@@ -1,4 +1,4 @@
-"""The verbs, from the command line to the exit code; and what is known without torch."""
+"""The verbs, from the command line to the exit code, and what works without torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_run_eval_and_export_in_a_row(tokens: str, tmp_path: Path, capsys: pytes
     assert again["perplexity"] == pytest.approx(answer["perplexity"], rel=1e-6)
 
 
-def test_a_run_shows_texts_on_its_way_and_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_prints_sample_texts_has_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus, tokenizer = tmp_path / "text.txt", tmp_path / "tokenizer.json"
     corpus.write_text("the cat sat on the mat, and the dog sat on the cat\n" * 200)
     tokens, model = str(tmp_path / "tokens"), tmp_path / "model"
@@ -41,7 +41,7 @@ def test_a_run_shows_texts_on_its_way_and_is_the_same_run(tmp_path: Path, capsys
     assert run([*convert, "--out", tokens, "--quiet"]) == 0
     command = ["train", "run", tokens, *FLAGS, "--dropout", "0.1", "--sample-interval", "2"]
     assert run([*command, "--out", str(model)]) == 2
-    assert "sample_interval is 2, and no tokenizer is named\n  add --tokenizer FILE" in capsys.readouterr().err
+    assert "sample_interval is 2, but no tokenizer is given\n  add --tokenizer FILE" in capsys.readouterr().err
     assert run([*command, "--out", str(model), "--tokenizer", str(tokenizer)]) == 0
     rows = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
     texts = {row["step"]: row["sample"] for row in rows if "sample" in row}
@@ -59,12 +59,12 @@ def test_a_run_shows_texts_on_its_way_and_is_the_same_run(tmp_path: Path, capsys
         (["run", "TOKENS", "--out", "x", "--steps", "0"], 2, "steps is 0"),
         (["run", "TOKENS", "--out", "x", "--set", "train.step=3"], 2, "unknown key 'step' in [train]"),
         (["run", "nowhere", "--out", "x"], 3, "nowhere"),
-        (["eval", "nowhere", "TOKENS"], 3, "'nowhere' holds no model"),
-        (["sample", "nowhere"], 3, "'nowhere' holds no model"),
-        (["export", "nowhere", "--out", "x"], 3, "'nowhere' holds no model"),
+        (["eval", "nowhere", "TOKENS"], 3, "'nowhere' contains no model"),
+        (["sample", "nowhere"], 3, "'nowhere' contains no model"),
+        (["export", "nowhere", "--out", "x"], 3, "'nowhere' contains no model"),
     ],
 )
-def test_what_is_wrong_is_told_in_three_lines_and_by_the_exit_code(
+def test_errors_have_at_most_three_lines_and_an_exit_code(
     arguments: list[str],
     code: int,
     message: str,
@@ -80,19 +80,19 @@ def test_what_is_wrong_is_told_in_three_lines_and_by_the_exit_code(
     assert len(shown.splitlines()) <= 3
 
 
-def test_help_settings_and_the_package_are_known_without_torch(real_processes: None) -> None:
+def test_help_settings_and_the_package_work_without_torch(real_processes: None) -> None:
     """In a process that cannot import torch: help works, the model's names say what to install."""
     script = """if True:
         import sys
         sys.modules["torch"] = None
         import webtext.train, webtext.train.command, webtext.train.settings
-        from webtext.base.errors import EnvironmentError_
+        from webtext.base.errors import MachineError
         from webtext.base.run import Run
         from webtext.train.settings import TrainSettings
         for use in (lambda: webtext.train.GPT2, lambda: webtext.train.train_model("x", "y", TrainSettings(), Run.quiet())):
             try:
                 use()
-            except EnvironmentError_ as error:
+            except MachineError as error:
                 assert "pip install 'webtext[train]'" in str(error), error
             else:
                 raise SystemExit("no error")

@@ -1,4 +1,4 @@
-"""`compile`: the same losses up to rounding, one compilation for all blocks, and a plain word where it cannot be."""
+"""`compile`: the same losses up to rounding, one compilation for all blocks, and a clear error if it is impossible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.base.errors import ConfigError, MachineError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.compilation import compiles
@@ -21,16 +21,16 @@ SETTINGS = TrainSettings(
 )  # fmt: skip
 
 
-def test_it_is_on_where_told_and_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [compiles(setting, CPU) for setting in ("on", "auto", "off")] == [True, False, False]
     for can in (True, False):
         monkeypatch.setattr("torch.utils._triton.has_triton", lambda can=can: can)
         assert compiles("auto", CUDA) is can
         assert not compiles("off", CUDA)
-    with pytest.raises(EnvironmentError_, match="compile is 'on', and torch finds no Triton"):
+    with pytest.raises(MachineError, match="compile is 'on', but torch finds no Triton"):
         compiles("on", CUDA)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(EnvironmentError_, match="there is no C\\+\\+ compiler"):
+    with pytest.raises(MachineError, match="there is no C\\+\\+ compiler"):
         compiles("on", CPU)
     with pytest.raises(ConfigError, match="compile is 'yes'"):
         TrainSettings(compile="yes")

@@ -1,4 +1,4 @@
-"""The analytic step time: the papers' worked examples first, then what must hold of any machine."""
+"""The analytic step time: first the papers' worked examples, then properties of any machine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_bubble_of_1f1b_is_narayanans() -> None:
     assert bubble("1f1b", 1, 8) == 0
 
 
-def test_interleaving_two_stages_a_rank_halves_the_bubble() -> None:
+def test_interleaving_two_stages_per_rank_halves_the_bubble() -> None:
     """Section 2.2.2: (p - 1) / (v m), v = 2."""
     assert bubble("interleaved", 4, 8) == 3 / 16
 
@@ -83,7 +83,7 @@ def test_one_device_computes_the_models_operations_at_its_rate() -> None:
 
 
 def test_selective_checkpointing_costs_the_memory_traffic_of_norms_and_gelu() -> None:
-    """15 x 512 numbers of 2 bytes for each token and each of 8 blocks; and three collectives a block beside eight, as full's."""
+    """15 x 512 numbers of 2 bytes for each token and block, of 8; three more collectives per block than eight, as in full."""
     time = step_time(CONFIG, SETTINGS, layout("", 2, 32, activation_checkpointing="selective"), MACHINE)
     assert time.recompute == pytest.approx(15 * 512 * 2 * 8 * 64 * 256 / MACHINE.memory_bandwidth)
     times = [
@@ -109,7 +109,7 @@ class Collectives(TorchDispatchMode):
 
 @pytest.mark.parametrize(("how", "n"), [("none", 8), ("selective", 11), ("full", 11)])
 def test_a_split_block_sends_as_often_as_is_counted(how: str, n: int) -> None:
-    """Checkpointing asks once more for all of the forward pass but its last collective. These move nothing: they are counted."""
+    """Checkpointing repeats all collectives of the forward pass but the last. Here they move nothing and are counted."""
     counts = []
     distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     try:
@@ -127,7 +127,7 @@ def test_a_split_block_sends_as_often_as_is_counted(how: str, n: int) -> None:
 
 
 def test_a_block_has_four_collectives_each_way() -> None:
-    """Korthikanti et al. 2022, section 4.2.2. Half of 2 x 256 x 512 numbers of 2 bytes a rank: 262 us at 1 GB/s, and 1."""
+    """Korthikanti et al. 2022, section 4.2.2. Half of 2 x 256 x 512 numbers of 2 bytes per rank: 262 us at 1 GB/s, and 1."""
     more, fewer = (replace(SETTINGS, n_layer=n) for n in (8, 7))
     times = [step_time(s.config(1000), s, layout("tp=2"), MACHINE).tensor_parallel for s in (more, fewer)]
     assert times[0] - times[1] == pytest.approx(8 * 8 * (2 * 256 * 512 * 2 / 2 / 1e9 + 1e-6))
@@ -140,7 +140,7 @@ def test_a_pipeline_sends_a_hidden_state_and_a_gradient_for_each_microbatch() ->
     assert time.messages == pytest.approx(22 * (2 * 256 * 512 * 2 / 1e9 + 1e-6) + tied)
 
 
-def test_shards_gather_twice_a_microbatch_and_a_pipelines_once_a_step() -> None:
+def test_shards_gather_twice_per_microbatch_and_a_pipelines_once_per_step() -> None:
     """With nothing hidden: eight microbatches gather sixteen times, in bfloat16, and send float32 gradients once."""
     plain = replace(MACHINE, overlap_ratio=0.0, inside=Link(bandwidth=1e9, latency=0.0), memory_bandwidth=1e30)
     n = 8 * (12 * 512**2 + 13 * 512) + (1024 + 256) * 512
@@ -152,9 +152,9 @@ def test_shards_gather_twice_a_microbatch_and_a_pipelines_once_a_step() -> None:
     assert in_pipeline < (2 + 4) * n / 2 / 1e9
 
 
-def test_what_is_gathered_and_sent_is_copied_too() -> None:
+def test_gathered_and_sent_bytes_are_copied_too() -> None:
     """Two shards: half a parameter goes in, a whole one comes out, each read and written: 3 x 16 times in bfloat16, 3 x in
-    float32. Replicas copy each parameter once a pass for torch, and gradients in and out."""
+    float32. Replicas copy each parameter once per pass for torch, and gradients in and out."""
     slow = replace(MACHINE, overlap_ratio=0.0, inside=Link(bandwidth=1e30, latency=0.0), memory_bandwidth=1e9)
     n = 8 * (12 * 512**2 + 13 * 512) + (1024 + 256) * 512
     shards, replicas = (step_time(CONFIG, SETTINGS, layout(mesh), slow).data_parallel for mesh in ("fsdp=2", "dp=2"))
@@ -162,7 +162,7 @@ def test_what_is_gathered_and_sent_is_copied_too() -> None:
     assert replicas == pytest.approx((2 * 16 * 2 + 4 * 4) * n / 1e9)
 
 
-def test_what_can_hide_is_hidden_but_for_one_block() -> None:
+def test_collectives_are_hidden_except_for_one_block() -> None:
     slow = step_time(CONFIG, SETTINGS, layout("dp=2"), replace(MACHINE, overlap_ratio=0.0)).data_parallel
     assert step_time(CONFIG, SETTINGS, layout("dp=2"), replace(MACHINE, flops=1e6)).data_parallel == pytest.approx(
         slow / 8
@@ -170,7 +170,7 @@ def test_what_can_hide_is_hidden_but_for_one_block() -> None:
 
 
 def test_an_axis_within_a_node_takes_its_links_and_one_beyond_all_adapters_of_a_node() -> None:
-    """Four devices a node at 1 GB/s, 0.1 GB/s each between: a ring of eight neighbours leaves by four adapters."""
+    """Four devices per node at 1 GB/s, 0.1 GB/s each between: a ring of eight neighbours leaves by four adapters."""
     inside = MACHINE.link(MeshShape(dp=2, tp=4), "tp")
     assert inside.bandwidth == 1e9
     assert MACHINE.link(MeshShape(dp=2, tp=4), "dp").bandwidth == 1e8

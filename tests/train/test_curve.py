@@ -1,4 +1,4 @@
-"""Loss curves: what is read from metrics.jsonl, where it is drawn, and that a browser shows it."""
+"""Loss curves: what is read from metrics.jsonl, where it is drawn, and how a browser shows it."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def svg_of(page: str) -> ElementTree.Element:
     return ElementTree.fromstring(page[start:end])
 
 
-def test_a_loss_stands_at_the_tokens_seen_until_then(write: Write) -> None:
-    """Held-out rows tell only their step: they belong to the tokens of the last row before."""
+def test_a_loss_is_drawn_at_the_tokens_seen_until_then(write: Write) -> None:
+    """Held-out rows have only a step, so the tokens of the row before apply."""
     curve = read_curve(write("model", ROWS, end='{"step": 4, "lo'))
     assert curve.training == [(1000, 5.5), (5000, 4.0)]
     assert curve.held_out == [(0, 6.0), (5000, 4.2)]
@@ -72,7 +72,7 @@ def test_the_page_draws_every_run_in_its_colour_with_axes_units_and_a_legend(wri
     assert [line.get("class") for line in lines] == ["training", "held-out"] * 2
     assert len({line.get("stroke") for line in lines}) == 2
     texts = [element.text for element in svg if element.tag == "text"]
-    assert {"tokens seen", "loss, nats a token", "0", "5k"} <= set(texts)
+    assert {"tokens seen", "loss, nats per token", "0", "5k"} <= set(texts)
     assert "&lt;fast&gt;" in page
     assert "<fast>" not in page
     for ending in ("4.2000", "3.9000", "5,000", "4,000"):
@@ -86,14 +86,14 @@ def test_the_page_draws_every_run_in_its_colour_with_axes_units_and_a_legend(wri
     assert held_out[0][1] < held_out[1][1], "a lower loss is lower"
 
 
-def test_what_tells_no_loss_is_refused(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no metrics\.jsonl"):
+def test_metrics_without_a_loss_are_rejected(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"contains no metrics\.jsonl"):
         read_curve(str(tmp_path))
-    with pytest.raises(InputError, match="tells no loss after the first step"):
+    with pytest.raises(InputError, match="has no loss after the first step"):
         read_curve(write("begun", ROWS[:1]))
-    with pytest.raises(InputError, match="tells no loss after the first step"):
+    with pytest.raises(InputError, match="has no loss after the first step"):
         read_curve(write("diverged", [{"step": 1, "tokens": 9, "loss": float("nan")}]))
-    with pytest.raises(InputError, match="no measurement"):
+    with pytest.raises(InputError, match="not a measurement"):
         read_curve(write("odd", [{"step": 1, "tokens": 9, "loss": [1]}]))
     with pytest.raises(ConfigError, match="no run is named"):
         curve_page([])

@@ -1,4 +1,4 @@
-"""`deterministic = true`: what it sets and puts back, when it is too late, and that on a CPU it changes no bit."""
+"""`deterministic = true`: what it sets and restores, when it is too late, and that it changes no bit on a CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from webtext.base.errors import EnvironmentError_
+from webtext.base.errors import MachineError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.determinism import deterministic
@@ -23,11 +23,11 @@ WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(WORKSPACE, "")  # so that it is put back
+    monkeypatch.setenv(WORKSPACE, "")  # so that it is restored
     monkeypatch.delenv(WORKSPACE)
 
 
-def test_torch_is_told_and_told_back() -> None:
+def test_torchs_settings_are_set_and_restored() -> None:
     with deterministic(False):
         assert not torch.are_deterministic_algorithms_enabled()
         assert WORKSPACE not in os.environ
@@ -39,10 +39,10 @@ def test_torch_is_told_and_told_back() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_it_is_refused_where_cuda_has_started_without_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_rejected_if_cuda_has_started_without_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
     with (
-        pytest.raises(EnvironmentError_, match=f"CUDA is in use already\nset {WORKSPACE}=:4096:8"),
+        pytest.raises(MachineError, match=f"CUDA is already in use\nset {WORKSPACE}=:4096:8"),
         deterministic(True),
     ):
         pass
@@ -51,7 +51,7 @@ def test_it_is_refused_where_cuda_has_started_without_the_workspace(monkeypatch:
         assert os.environ[WORKSPACE] == ":16:8"
 
 
-def test_on_a_cpu_it_changes_no_bit_and_a_run_that_goes_on_says_that_it_changed(
+def test_on_a_cpu_it_changes_no_bit_and_a_resumed_run_reports_the_change(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("plain", "deterministic"):
@@ -66,4 +66,4 @@ def test_on_a_cpu_it_changes_no_bit_and_a_run_that_goes_on_says_that_it_changed(
     run.console.mode = "human"
     train_model(tokens, str(tmp_path / "deterministic"), SETTINGS, run)
     talk = capsys.readouterr().err
-    assert "deterministic is False and was True: equal up to rounding only" in talk
+    assert "deterministic is False but was True: results equal only up to rounding" in talk

@@ -1,4 +1,4 @@
-"""De-tokenizers: text as it is usually written, and every byte of the tokenised one back."""
+"""De-tokenizers write text as usual and restore every byte of the tokenised text."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_line_of_words_comes_back(form: Detokenizer, lines: list[list[str]
     ],
 )
 def test_every_byte_of_the_real_files_comes_back(form: Detokenizer, name: str, shared_data: Path) -> None:
-    """And the rules bite: at least an eighth of WikiText's blanks go, and few words stand behind a second blank."""
+    """And the rules apply: at least an eighth of WikiText's blanks are removed, and few words get a second blank."""
     original = (shared_data / "eval" / name).read_bytes()
     text = form.detokenize(original.decode())
     assert form.tokenize(text).encode() == original
@@ -90,8 +90,8 @@ def test_every_byte_of_the_real_files_comes_back(form: Detokenizer, name: str, s
     ("form", "line"),
     [(WIKITEXT, "no margin"), (WIKITEXT, " two  blanks "), (WIKITEXT, ""), (NEWS, " margin"), (PTB, "  ")],
 )
-def test_what_is_not_tokenised_so_is_named_by_line(form: Detokenizer, line: str) -> None:
-    with pytest.raises(InputError, match=f"line 2 is not tokenised as {form.name} is"):
+def test_a_line_that_is_not_tokenised_is_named(form: Detokenizer, line: str) -> None:
+    with pytest.raises(InputError, match=f"line 2 is not in the tokenised form {form.name}"):
         form.detokenize(f"{form.margin}a{form.margin}\n{line}\n")
 
 
@@ -100,6 +100,6 @@ def test_a_text_that_ends_inside_a_line_is_refused() -> None:
         WIKITEXT.detokenize(" a \n ")
 
 
-def test_a_line_of_nothing_but_brackets_takes_no_square_of_its_length() -> None:
+def test_a_line_of_nothing_but_brackets_takes_linear_time() -> None:
     line = " " + "( " * 50_000
     assert WIKITEXT.tokenize(WIKITEXT.detokenize(line)) == line

@@ -1,4 +1,4 @@
-"""Two gloo processes under torchrun against one process: the same command, the same global batch."""
+"""Two gloo processes under torchrun compared with one process: the same command, the same global batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from webtext.app.main import run
-from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.base.errors import ConfigError, MachineError
 from webtext.train.distributed import join_world
 
 FLAGS = "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 8 --microbatch-size 2 --steps 12 --warmup-steps 2"
@@ -36,10 +36,10 @@ MUON = "--optimizer muon --muon-learning-rate 0.003 --batch-ramp-start 4 --batch
 def test_two_processes_lose_what_one_loses(
     tokens: str, tmp_path: Path, more: str, bound: float, torchrun: Callable[..., list[str]]
 ) -> None:
-    """Four microbatches a step for one process, two for each of two: sums in another order, so 1e-5 in float32.
+    """One process has four microbatches per step, each of two has two: sums are in another order, so 1e-5 in float32.
 
     Windows inside documents are padded, so that the processes have unequal numbers of targets.
-    Muon computes in bfloat16, which makes more of a last bit, and the more the higher its rate.
+    Muon computes in bfloat16, which amplifies a last bit, and more so at a higher rate.
     """
     assert run(command(tokens, tmp_path / "one", *more.split())) == 0
     two_processes = torchrun(2, "-m", "webtext.app.main", *command(tokens, tmp_path / "two", *more.split()))
@@ -52,7 +52,7 @@ def test_two_processes_lose_what_one_loses(
 
 def test_a_missing_gpu_and_a_broken_environment_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(EnvironmentError_, match="torch sees no GPU"), join_world("cuda"):
+    with pytest.raises(MachineError, match="torch sees no GPU"), join_world("cuda"):
         pass
     monkeypatch.setenv("WORLD_SIZE", "many")
     with pytest.raises(ConfigError, match="use torchrun"), join_world("cpu"):

@@ -1,4 +1,4 @@
-"""Held-out loss through stages: equal to the whole model's, and a sign of life after each batch."""
+"""Held-out loss through pipeline stages equals the complete model's, with a sign of life after each batch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CPU = torch.device("cpu")
 RULES = WindowRules(eot_id=0, masks=False, pads=False)
 
 
-def test_every_batch_of_a_stage_walk_is_a_sign_of_life_and_the_loss_is_the_whole_models() -> None:
+def test_every_batch_of_a_stage_walk_is_a_sign_of_life_and_the_loss_is_the_complete_models() -> None:
     torch.manual_seed(0)
     model = GPT2(GPT2Config(vocab_size=40, context=8, n_layer=2, n_head=2, n_embd=16)).double().eval()
     windows = Windows([np.arange(36)], context=8, stride=None)
     batches: list[None] = []
     stages = {i: Stage(model, range(i, i + 1)).eval() for i in range(2)}
-    alone = cast(Any, None)  # both stages lie on one rank: nothing is sent
+    alone = cast(Any, None)  # both stages are on one rank: nothing is sent
     walk = StageWalk(stages, [0, 0], alone, RULES, torch.float64, CPU, lambda: batches.append(None))
     with torch.no_grad():
         loss, n_tokens = walk.total_loss(windows, 2, data_rank=0, n_data=1).tolist()

@@ -1,4 +1,4 @@
-"""Operations of a token, by worked numbers."""
+"""Operations per token, by worked numbers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_the_flops_of_a_token_are_those_of_palm() -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_what_is_said_to_be_computed_twice_is_what_torch_computes_twice(dropout: float) -> None:
-    """Products as torch counts them; its counter knows flash attention of GPUs alone, so that is added where none drops."""
+def test_the_recomputed_flops_are_those_that_torch_counts(dropout: float) -> None:
+    """Torch counts the products. Its counter knows flash attention only on GPUs, so that is added without dropout."""
     config = GPT2Config(n_layer=3, n_head=2, n_embd=32, context=16, vocab_size=61, dropout=dropout)
     counted = {}
     for how in ("none", "selective", "full"):

@@ -1,4 +1,4 @@
-"""What a device holds, by worked numbers, by the tensors that the real model keeps, and by the stages of a pipeline."""
+"""Memory of a device: worked numbers, the tensors that the real model keeps, and the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG = SMALL.config(1000)
 
 
 def activations_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> int:
-    """On one device."""
+    """Return the estimate for one device."""
     return memory_on(config, settings, MeshShape(), microbatch).activations
 
 
@@ -39,9 +39,9 @@ def layout(mesh: str = "", microbatch: int = 2, n_microbatches: int = 8, **more:
 
 
 def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
-    """Bytes of all tensors that the model keeps for its backward pass, without weights and casts of weights.
+    """Return the bytes of all tensors that the model keeps for its backward pass, without weights and their casts.
 
-    Seven sequences tell them apart: all other sizes are powers of two.
+    Seven sequences identify them, because all other sizes are powers of two.
     """
     config = settings.config(61)
     model = GPT2(config)
@@ -70,14 +70,14 @@ def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str
     config = settings.config(61)
     of_flash = (
         n_layer * 7 * 16 * 2 * 4 if dtype == "bfloat16" else 0
-    )  # a float32 a head, which `_BlockedAttention` spares
+    )  # one float32 per head, which `_BlockedAttention` saves
     assert activations_of(config, settings, 7) == kept_bytes(settings) + of_flash
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("n_layer", [1, 3])
 def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: str, n_layer: int) -> None:
-    """16 x 16 numbers of the run's dtype for each of seven sequences; with a mask torch's own kernel runs, on any dtype."""
+    """16 x 16 numbers in the run's dtype for each of seven sequences; with a mask torch's own kernel runs."""
     settings = TrainSettings(**{**TINY, "n_layer": n_layer}, dtype=dtype, document_masks=True)
     config, size = settings.config(61), 2 if dtype == "bfloat16" else 4
     assert activations_of(config, settings, 7) == kept_bytes(settings)
@@ -96,10 +96,10 @@ def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("masks", [False, True])
-def test_selective_checkpointing_keeps_of_a_block_what_is_planned(
+def test_selective_checkpointing_keeps_what_is_planned_for_a_block(
     dtype: str, masks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10 widths a token where none is 16; not the numbers a head of flash attention, which `blocked_attention` spares."""
+    """10 widths per token, not 16, without flash attention's numbers per head, which `blocked_attention` saves."""
     wrapped: dict[int, Tensor] = {}
     keep = checkpoint._VersionWrapper.__init__
 
@@ -136,7 +136,7 @@ def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(n
     assert cross_entropy.LOGITS_PER_CHUNK == LOGITS_PER_CHUNK
 
 
-def test_less_is_planned_with_checkpointing_and_more_with_float32() -> None:
+def test_the_plan_is_smaller_with_checkpointing_and_larger_with_float32() -> None:
     def activations(**change: Any) -> int:
         settings = TrainSettings(model="345M", **change)
         return activations_of(settings.config(50_257), settings, 8)
@@ -147,7 +147,7 @@ def test_less_is_planned_with_checkpointing_and_more_with_float32() -> None:
 
 
 def test_shards_divide_parameters_gradients_and_moments() -> None:
-    """16 bytes a parameter become 4 on each of four; with them the embeddings and two blocks, gathered in bfloat16."""
+    """16 bytes per parameter become 4 on each of four, plus the embeddings and two blocks, gathered in bfloat16."""
     whole = memory_of_layout(CONFIG, SMALL, layout())
     shard = memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=1))
     assert shard.parameters == whole.parameters // 4
@@ -158,23 +158,23 @@ def test_shards_divide_parameters_gradients_and_moments() -> None:
     assert memory_of_layout(CONFIG, SMALL, layout("dp=4")) == whole
 
 
-def test_accumulated_gradients_lie_whole_on_every_shard() -> None:
+def test_accumulated_gradients_are_complete_on_every_shard() -> None:
     whole = memory_of_layout(CONFIG, SMALL, layout())
     assert memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=2)).gradients == whole.gradients
 
 
 def test_tensor_parallel_divides_matrices_and_their_biases_but_no_norm() -> None:
-    """12 x 64^2 + 7 x 64 split, 6 x 64 whole: two norms of 2 x 64 and the biases of the two layers split by rows."""
+    """12 x 64^2 + 7 x 64 are split, 6 x 64 are not: two norms of 2 x 64 and the biases of two layers split by rows."""
     assert block_parameters(CONFIG, 1) == 12 * 64**2 + 13 * 64
     assert block_parameters(CONFIG, 4) == (12 * 64**2 + 7 * 64) // 4 + 6 * 64
     split = memory_of_layout(CONFIG, SMALL, layout("tp=4"))
     assert split.parameters == 4 * (1024 * 64 // 4 + 32 * 64 + 2 * 64 + 8 * block_parameters(CONFIG, 4))
 
 
-def test_tensor_parallel_divides_activations_but_for_two_inputs_a_block() -> None:
-    """Of a block's 14 + 2 widths in bfloat16 the inputs of query and of expand are gathered: 2 stay, 14 are halved.
+def test_tensor_parallel_divides_activations_except_two_inputs_per_block() -> None:
+    """A block has 14 + 2 widths in bfloat16. The inputs of query and of expand are gathered: 2 stay, 14 are halved.
 
-    Each rank notes of every token whether it knows its vector: a byte.
+    Each rank notes in a byte per token whether it has the token's vector.
     """
     tokens = 2 * 32
     whole = memory_of_layout(CONFIG, SMALL, layout()).activations
@@ -184,7 +184,7 @@ def test_tensor_parallel_divides_activations_but_for_two_inputs_a_block() -> Non
 
 @pytest.fixture
 def rank_of() -> Iterator[Callable[[int], None]]:
-    """rank_of(n) makes this process the first of n whose collectives move nothing: only shapes count here."""
+    """rank_of(n) makes this process the first of n, whose collectives move nothing, because only shapes count here."""
 
     def join(n: int) -> None:
         distributed.init_process_group("fake", rank=0, world_size=n, store=FakeStore())
@@ -199,7 +199,7 @@ def own(tensor: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("tp", [2, 4])
 @pytest.mark.parametrize("n_layer", [1, 3])
-def test_the_tensors_that_a_split_model_holds_and_keeps_are_those_that_are_planned(
+def test_the_tensors_of_a_split_model_are_those_that_are_planned(
     tp: int, n_layer: int, rank_of: Callable[[int], None]
 ) -> None:
     rank_of(tp)
@@ -223,18 +223,18 @@ def test_the_tensors_that_a_split_model_holds_and_keeps_are_those_that_are_plann
 
 
 def test_the_first_rank_of_1f1b_keeps_the_activations_of_as_many_microbatches_as_there_are_stages() -> None:
-    """Four stages of two blocks: 4 x 2 = 8 blocks' worth, as one device has of one microbatch; the last rank keeps one."""
+    """Four stages of two blocks: 4 x 2 = 8 blocks, as many as on one device; the last rank keeps one microbatch."""
     pipeline = layout("pp=4")
     assert [pipeline.in_flight(rank) for rank in range(4)] == [4, 3, 2, 1]
     assert [pipeline.blocks(CONFIG, rank) for rank in range(4)] == [2, 2, 2, 2]
     one = replace(SMALL, n_layer=2)
-    received = 1 * 8 * 2 * 32 * 64 * 2  # gradients, of 8 microbatches
+    received = 1 * 8 * 2 * 32 * 64 * 2  # gradients of 8 microbatches
     held = memory_of_layout(CONFIG, SMALL, pipeline)
     final_norm = 2 * 32 * (64 * 2 + 2 * 2)
     assert held.activations == 4 * (activations_of(one.config(1000), one, 2) - final_norm) + received
 
 
-def test_both_ends_of_a_pipeline_hold_the_embedding_and_the_middle_none() -> None:
+def test_both_ends_of_a_pipeline_have_the_embedding_and_the_middle_does_not() -> None:
     assert layout("pp=4").ends(0) == (True, False)
     assert layout("pp=4").ends(3) == (False, True)
     assert layout("pp=4", schedule="zbv").ends(0) == (True, True)

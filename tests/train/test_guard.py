@@ -1,4 +1,4 @@
-"""The guard, alone by worked numbers and in whole runs with a planted fault: stopping, skipping, and going on after a kill."""
+"""The guard by worked numbers and in complete runs with a planted fault: stopping, skipping, resuming after a kill."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ SETTINGS = TrainSettings(
 )
 
 
-CLOCKED = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")  # what no run repeats
+CLOCKED = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")  # these differ between runs
 
 
 def filled(settings: TrainSettings, n: int = WINDOW) -> Guard:
-    """A guard that saw losses and norms of 3 and 5 in turn: mean 4, deviation 1."""
+    """Return a guard that saw losses and norms of 3 and 5 in turn: mean 4, deviation 1."""
     guard = Guard(settings)
     for step in range(n):
         assert guard.check(step, 3.0 + 2 * (step % 2), 3.0 + 2 * (step % 2)) is None
@@ -52,14 +52,15 @@ def filled(settings: TrainSettings, n: int = WINDOW) -> Guard:
 
 
 @pytest.mark.parametrize(("loss", "norm", "name"), [(10.01, 4.0, "loss"), (4.0, 10.01, "gradient norm")])
-def test_a_spike_lies_above_the_mean_by_more_than_so_many_deviations(loss: float, norm: float, name: str) -> None:
-    """4 + 6 x 1 = 10 is none yet, 10.01 is one; from below nothing is."""
+def test_a_spike_is_above_the_mean_by_more_than_so_many_deviations(loss: float, norm: float, name: str) -> None:
+    """4 + 6 x 1 = 10 is not a spike yet, 10.01 is one; values below the mean never are."""
     assert filled(SETTINGS).check(WINDOW + 1, 10.0, 10.0) is None
     assert filled(SETTINGS).check(WINDOW + 1, -99.0, 0.0) is None
-    assert filled(SETTINGS).check(WINDOW + 1, loss, norm) == f"the {name} is 10.01, and was 4 with a deviation of 1"
+    said = f"the {name} is 10.01, but its recent mean is 4 with a deviation of 1"
+    assert filled(SETTINGS).check(WINDOW + 1, loss, norm) == said
 
 
-def test_without_a_threshold_or_before_enough_updates_only_what_is_no_number_is_a_fault() -> None:
+def test_without_a_threshold_or_enough_updates_only_non_finite_values_are_faults() -> None:
     assert filled(replace(SETTINGS, spike_sigmas=None)).check(WINDOW + 1, 1e9, 1e9) is None
     assert filled(SETTINGS, MIN_UPDATES - 1).check(WINDOW, 1e9, 1e9) is None
     assert filled(SETTINGS, MIN_UPDATES).check(WINDOW, 1e9, 1e9) is not None
@@ -67,7 +68,7 @@ def test_without_a_threshold_or_before_enough_updates_only_what_is_no_number_is_
         assert Guard(replace(SETTINGS, spike_sigmas=None)).check(1, value, 1.0) == f"the loss is {value}"
 
 
-def test_a_skipped_spike_is_no_part_of_what_is_normal() -> None:
+def test_a_skipped_spike_does_not_change_the_limits() -> None:
     guard = filled(SETTINGS)
     for _ in range(MAX_SKIPS_IN_A_ROW):
         assert guard.check(WINDOW + 1, 1e9, 4.0) is not None
@@ -75,8 +76,8 @@ def test_a_skipped_spike_is_no_part_of_what_is_normal() -> None:
     assert guard.check(WINDOW + 3, 10.01, 4.0) is not None
 
 
-def test_a_steps_limits_do_not_know_the_step_before_it_nor_whether_it_was_checked() -> None:
-    """The device compares by them while the step before is still under way; in float32, so they are rounded to it."""
+def test_a_steps_limits_do_not_depend_on_the_step_before_or_whether_it_was_checked() -> None:
+    """The device compares with them while the step before is still running, in float32, so they are rounded to it."""
     early = filled(SETTINGS)
     late = filled(SETTINGS)
     late.check(WINDOW, 3.3, 4.4)
@@ -94,7 +95,7 @@ def test_too_many_skips_in_a_row_end_the_run() -> None:
         guard.check(99, math.nan, 1.0)
 
 
-def test_a_guard_that_goes_on_judges_as_the_one_that_did_not_stop() -> None:
+def test_a_resumed_guard_judges_as_one_that_did_not_stop() -> None:
     one = filled(SETTINGS)
     one.check(WINDOW + 1, math.nan, 1.0)
     other = Guard(SETTINGS)
@@ -106,7 +107,7 @@ def test_a_guard_that_goes_on_judges_as_the_one_that_did_not_stop() -> None:
 
 
 class Planted(GPT2):
-    """Its loss at the given calls, counted from 1, is multiplied."""
+    """Multiplies its loss at the given calls, counted from 1."""
 
     at: dict[int, float]
     calls = 0
@@ -135,10 +136,10 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return [row for row in found if "learning_rate" in row]
 
 
-def test_planted_faults_are_skipped_told_and_learnt_around(
+def test_planted_faults_are_skipped_and_reported_and_the_model_still_learns(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NaN at step 20, a hundred times the loss at step 80, a call a step."""
+    """NaN at step 20 and a hundred times the loss at step 80, with one call per step."""
     plant(monkeypatch, {20: math.nan, 80: 100.0})
     result = train(tokens, tmp_path / "model", SETTINGS)
     skipped = {row["step"]: row["skipped"] for row in rows(tmp_path / "model") if "skipped" in row}
@@ -172,10 +173,10 @@ def test_a_planted_fault_stops_the_run_by_default_and_the_last_checkpoint_stays(
     assert [path.name for path in (tmp_path / "model/checkpoints").iterdir()] == ["step-000050"]
 
 
-def test_a_run_that_goes_on_skips_what_the_undisturbed_one_skips(
+def test_a_resumed_run_skips_what_the_undisturbed_one_skips(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped at step 76 and goes on from 70, with the losses before as its measure."""
+    """It is stopped at step 76 and resumes from 70, and compares with the losses before."""
     plant(monkeypatch, {80: 100.0})
     settings = replace(SETTINGS, checkpoint_interval=10)
     train(tokens, tmp_path / "whole", settings)
@@ -209,7 +210,7 @@ def test_a_run_that_goes_on_skips_what_the_undisturbed_one_skips(
 
 
 def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, where the host queues a step before it knows how the one before went."""
+    """Queue steps as on a GPU, where the host queues a step before it knows the result of the one before."""
     run = Trainer.run
 
     def run_late(self: Trainer) -> Any:
@@ -219,10 +220,8 @@ def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "run", run_late)
 
 
-def test_results_that_are_read_a_step_late_change_no_bit(
-    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NaN at step 20, a spike at step 80, dropout on; then a SIGTERM at step 38, which ends the run a step later."""
+def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN at step 20, a spike at step 80, dropout on; then SIGTERM at step 38, which ends the run a step later."""
     settings = replace(SETTINGS, dropout=0.1, eval_interval=25)
     plant(monkeypatch, {20: math.nan, 80: 100.0})
     train(tokens, tmp_path / "at once", settings)
@@ -250,7 +249,7 @@ def test_results_that_are_read_a_step_late_change_no_bit(
     assert len({path.read_bytes() for path in saved}) == 1
 
 
-def test_a_fault_that_is_read_late_stops_the_run_at_its_step_all_the_same(
+def test_a_fault_that_is_read_late_still_stops_the_run_at_its_step(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_late(monkeypatch)

@@ -1,4 +1,4 @@
-"""Who hangs is named: by beats given as data, and by a rank that is really stopped."""
+"""The process that hangs is named: with beats given as data, and with a rank that is really stopped."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
 )
 WAITED = "the others waited for 600 s (hang_timeout)"
-GO_ON = "the same command goes on from the last checkpoint; 'torchrun --max-restarts N' gives it by itself"
+GO_ON = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
 
 
 def beat(rank: int, **changes: object) -> Beat:
-    """One of a process that waits for the others in step 7."""
+    """Return a beat of a process that waits for the others in step 7."""
     usual = Beat(rank, 100 + rank, "b", 30, 6, 14, 0, "waits for the others", "distributed.py:40 (sum)")
     return replace(usual, **changes)  # type: ignore[arg-type]
 
@@ -47,41 +47,41 @@ def test_a_process_that_is_behind_is_named_with_its_step_and_line() -> None:
     slow = beat(2, entered=13, done=3, what="computes gradients", where="batches.py:57 (__iter__)")
     beats: list[Beat | None] = [beat(0), beat(1), slow, beat(3)]
     assert lines(beats, later(beats)) == (
-        "rank 2 (process 102 on 'b') hangs in step 7, as it computes gradients, at batches.py:57 (__iter__)",
+        "rank 2 (process 102 on 'b') hangs in step 7 while it computes gradients, at batches.py:57 (__iter__)",
         WAITED,
         GO_ON,
     )
 
 
-def test_among_microbatches_of_one_step_the_fewest_done_is_behind() -> None:
-    """All wait within a backward pass, as replicas do: only the count of microbatches tells who lacks."""
+def test_the_process_with_the_fewest_microbatches_done_is_behind() -> None:
+    """All wait within a backward pass, as replicas do: only the count of microbatches shows who is behind."""
     beats: list[Beat | None] = [beat(rank, what="computes gradients", done=8 - (rank == 1)) for rank in range(3)]
     assert lines(beats, later(beats))[0].startswith("rank 1 ")
 
 
-def test_a_process_that_no_longer_writes_is_named_though_all_are_equally_far() -> None:
-    """Stopped in the middle of a collective, or gone with its host."""
+def test_a_process_that_no_longer_writes_is_named_if_all_are_equally_far() -> None:
+    """It was stopped in the middle of a collective, or its host is gone."""
     beats: list[Beat | None] = [beat(0), beat(1, where=""), beat(2)]
     after = later(beats)
     after[1] = beats[1]
-    said = "rank 1 (process 101 on 'b') hangs in step 7: it gives no sign of life"
+    said = "rank 1 (process 101 on 'b') hangs in step 7: it shows no sign of life"
     assert lines(beats, after)[0] == said
 
 
 def test_a_process_that_never_wrote_is_named_by_its_rank() -> None:
     beats: list[Beat | None] = [beat(0), None, None]
-    assert lines(beats, later(beats))[0] == "rank 1 hangs in step 7, and 1 more: it gives no sign of life"
+    assert lines(beats, later(beats))[0] == "rank 1 hangs in step 7, and 1 more: it shows no sign of life"
 
 
-def test_where_all_are_equally_far_none_is_accused() -> None:
+def test_if_all_are_equally_far_none_is_named() -> None:
     beats: list[Beat | None] = [beat(0), beat(1)]
     first, second, _ = lines(beats, later(beats))
-    said = "all 2 processes hang in step 7, as each waits for the others, at distributed.py:40 (sum)"
+    said = "all 2 processes hang in step 7 while each waits for the others, at distributed.py:40 (sum)"
     assert first == said
-    assert second == f"{WAITED}: none is behind, so look at the network and the devices"
+    assert second == f"{WAITED}: none is behind, so check the network and the devices"
 
 
-def test_rounds_without_progress_are_counted_and_any_progress_begins_anew() -> None:
+def test_rounds_without_progress_are_counted_and_any_progress_resets_them() -> None:
     heart = Heartbeat(0, 2, HashStore())
     assert [heart.beat() for _ in range(3)] == [0, 1, 2]
     heart.enter("computes gradients", 6)
@@ -94,7 +94,7 @@ def test_rounds_without_progress_are_counted_and_any_progress_begins_anew() -> N
     assert (ours.n, ours.step, ours.what, ours.done, ours.where) == (7, 6, "computes gradients", 1, "")
 
 
-def test_what_is_compiled_may_take_any_number_of_rounds() -> None:
+def test_compilation_may_take_any_number_of_rounds() -> None:
     heart = Heartbeat(0, 2, HashStore())
     heart.counts = False
     assert [heart.beat() for _ in range(2 * ROUNDS)] == [0] * 2 * ROUNDS
@@ -103,10 +103,10 @@ def test_what_is_compiled_may_take_any_number_of_rounds() -> None:
 
 
 @pytest.mark.parametrize(("compiles", "counts"), [("on", [False, True, True]), ("off", [True, True, True])])
-def test_the_first_step_of_a_compiled_run_is_no_hang_however_long_it_takes(
+def test_the_first_step_of_a_compiled_run_never_counts_as_a_hang(
     compiles: str, counts: list[bool], tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is waiting for another process that still compiles; blocks are left as they are here."""
+    """Nor is waiting for another process that still compiles. Nothing is compiled here."""
     heart, seen = Heartbeat(0, 1, HashStore()), []
     world = World(0, 1, torch.device("cpu"), heart)
     update = WholeModel.update
@@ -119,7 +119,7 @@ def test_the_first_step_of_a_compiled_run_is_no_hang_however_long_it_takes(
     assert seen == counts
 
 
-def test_a_beat_says_at_which_line_the_main_thread_stands() -> None:
+def test_a_beat_names_the_line_at_which_the_main_thread_waits() -> None:
     heart = Heartbeat(0, 1, HashStore())
     heart.beat()
     heart.beat()
@@ -129,12 +129,12 @@ def test_a_beat_says_at_which_line_the_main_thread_stands() -> None:
     assert "(_where)" in ours.where
 
 
-def test_of_all_that_find_the_cause_one_talks() -> None:
+def test_only_one_process_reports_the_cause() -> None:
     store = HashStore()
     assert [Heartbeat(rank, 3, store).is_first() for rank in (2, 0, 1)] == [True, False, False]
 
 
-def test_a_process_that_stands_still_ends_and_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_process_without_progress_ends_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     ended = threading.Event()
     codes = []
 
@@ -146,7 +146,7 @@ def test_a_process_that_stands_still_ends_and_says_why(capfd: pytest.CaptureFixt
         ended.wait()
     assert codes == [1]
     assert capfd.readouterr().err.splitlines() == [
-        "error: rank 1 hangs in step 1: it gives no sign of life",
+        "error: rank 1 hangs in step 1: it shows no sign of life",
         "  the others waited for 0 s (hang_timeout)",
         f"  {GO_ON}",
     ]
@@ -189,7 +189,7 @@ sys.exit(run(sys.argv[3:]))
 def test_a_stopped_rank_is_named_with_its_step(
     victim: int, tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:
-    """Process 0 too: the store is torchrun's. Rounds begin when the rank stands, so that no machine is too slow for them."""
+    """This includes process 0, because the store is torchrun's. Rounds begin once the rank has stopped."""
     script = tmp_path / "stops.py"
     script.write_text(STOPS)
     flags = ["train", "run", tokens, "--out", str(tmp_path / "model"), *FLAGS.split(), "--steps", "100000", "--quiet"]
@@ -201,11 +201,11 @@ def test_a_stopped_rank_is_named_with_its_step(
         for line in process.stderr:
             talk += line
             if line == f"  {GO_ON}\n" and " hangs " in talk:
-                os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # which torchrun does after 30 s
+                os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # torchrun does it after 30 s
     assert process.returncode == 1
     pid = (tmp_path / "pid").read_text()
     said = (
-        f"error: rank {victim} (process {pid} on '{socket.gethostname()}') hangs in step 6: it gives no sign of life\n"
+        f"error: rank {victim} (process {pid} on '{socket.gethostname()}') hangs in step 6: it shows no sign of life\n"
     )
     assert said in talk, talk
     assert talk.count(" hangs ") == 1

@@ -1,4 +1,4 @@
-"""An optimizer a layer makes the updates of one for all: clipped, skipped, by AdamW and by Muon, to the bit."""
+"""One optimizer per layer makes the updates of a single one, to the bit: clipped, skipped, AdamW and Muon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import and export against transformers' own GPT2LMHeadModel, with random weights."""
+"""Import and export compared with transformers' own GPT2LMHeadModel, with random weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-5
 
 
 def random_model() -> GPT2:
-    """Every parameter is drawn, norms and biases too, so that none can be mixed up unseen."""
+    """Draw every parameter, including norms and biases, so that a mix-up shows."""
     torch.manual_seed(3)
     model = GPT2(CONFIG)
     with torch.no_grad():
@@ -84,17 +84,17 @@ def test_export_and_import_give_the_same_parameters(tmp_path: Path) -> None:
         ({"activation_function": "relu"}, "says activation_function = 'relu'"),
         ({"n_inner": 7}, "says n_inner = 7"),
         ({"n_layer": None}, "has no 'n_layer'"),
-        ({"n_layer": 9}, "holds no tensor 'h.3.ln_1.weight', which its config.json asks for"),
-        ({"n_layer": 10**9}, "holds no tensor 'h.3.ln_1.weight'"),
-        ({"n_layer": 2}, r"holds tensor 'h\.2\..*', which no GPT-2 of its config.json has"),
-        ({"vocab_size": 9}, r"tensor 'wte.weight' in .* is \[301, 48\], by its config.json \[9, 48\]"),
-        ({"n_head": 5}, "config.json': n_embd 48 is no multiple of n_head 5"),
+        ({"n_layer": 9}, "has no tensor 'h.3.ln_1.weight', which its config.json requires"),
+        ({"n_layer": 10**9}, "has no tensor 'h.3.ln_1.weight'"),
+        ({"n_layer": 2}, r"has tensor 'h\.2\..*', which no GPT-2 with its config.json has"),
+        ({"vocab_size": 9}, r"tensor 'wte.weight' in .* is \[301, 48\], but its config.json requires \[9, 48\]"),
+        ({"n_head": 5}, "config.json': n_embd 48 is not a multiple of n_head 5"),
         ({"n_positions": 0}, "config.json': context is 0"),
         ({"n_embd": float("inf")}, "config.json' is damaged"),
         ({"tie_word_embeddings": False}, "says tie_word_embeddings = False"),
     ],
 )
-def test_a_folder_of_another_model_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_a_folder_of_another_model_is_rejected(tmp_path: Path, change: dict[str, object], message: str) -> None:
     random_model().to_huggingface(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config = {name: value for name, value in {**config, **change}.items() if value is not None}
@@ -107,7 +107,7 @@ def save(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def test_every_way_in_which_transformers_names_a_gpt2s_tensors_is_read(tmp_path: Path) -> None:
+def test_all_names_that_transformers_uses_for_gpt2_tensors_are_read(tmp_path: Path) -> None:
     """Without the prefix, with the causal masks and the output layer that older versions wrote, in half precision."""
     model = random_model()
     model.to_huggingface(tmp_path)
@@ -128,7 +128,7 @@ def test_every_way_in_which_transformers_names_a_gpt2s_tensors_is_read(tmp_path:
 def test_a_large_model_is_written_in_several_files_as_transformers_reads_and_writes_them(
     tmp_path: Path, dtype: torch.dtype
 ) -> None:
-    """Files of at most 40,000 bytes, but for a tensor that is larger; then one file again, and none of the others."""
+    """Files have at most 40,000 bytes, unless a tensor is larger. Then one file is written and the others removed."""
     model = random_model().to(dtype).float()
     write_huggingface(model, tmp_path, dtype=dtype, shard_bytes=40_000)
     sizes = {file.name: file.stat().st_size for file in tmp_path.glob("*.safetensors")}
@@ -155,7 +155,7 @@ def test_missing_or_cut_files_are_named(tmp_path: Path) -> None:
     random_model().to_huggingface(tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(InputError, match="no whole safetensors file"):
+    with pytest.raises(InputError, match="is not an intact safetensors file"):
         GPT2.from_huggingface(tmp_path)
     weights.unlink()
     with pytest.raises(InputError, match="pickled weights are not read"):
@@ -222,27 +222,27 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_safetensors_header_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_hostile_safetensors_header_is_rejected(name: str, tmp_path: Path) -> None:
     random_model().to_huggingface(tmp_path)
     data = HOSTILE[name]
     if isinstance(data, str):
         data = struct.pack("<Q", len(data)) + data.encode() + bytes(12)
     (tmp_path / "model.safetensors").write_bytes(data)
-    with pytest.raises(InputError, match=r"model\.safetensors' is no whole safetensors file"):
+    with pytest.raises(InputError, match=r"model\.safetensors' is not an intact safetensors file"):
         GPT2.from_huggingface(tmp_path)
 
 
-def test_tensors_that_are_no_gpt2s_are_named(tmp_path: Path) -> None:
+def test_tensors_that_are_not_gpt2s_are_named(tmp_path: Path) -> None:
     random_model().to_huggingface(tmp_path)
     theirs = load_file(tmp_path / "model.safetensors")
     embedding = theirs["transformer.wte.weight"]
     for change, message in (
         ({"lm_head.weight": embedding + 1}, "'lm_head.weight' differs from 'wte.weight'\na GPT-2 shares the two"),
-        ({"lm_head.bias": torch.zeros(3)}, "holds tensor 'lm_head.bias', which no GPT-2"),
-        ({"wte.weight": embedding.clone()}, "holds tensor 'wte.weight' a second time"),
+        ({"lm_head.bias": torch.zeros(3)}, "has tensor 'lm_head.bias', which no GPT-2"),
+        ({"wte.weight": embedding.clone()}, "contains tensor 'wte.weight' twice"),
         (
             {"transformer.h.0.attn.c_attn.weight": torch.zeros(144, 48)},
-            r"is \[144, 48\], by its config.json \[48, 144\]",
+            r"is \[144, 48\], but its config.json requires \[48, 144\]",
         ),
         ({"transformer.h.1.ln_1.bias": torch.zeros(48, dtype=torch.int8)}, "is int8\nexpected float32"),
     ):
@@ -256,11 +256,11 @@ def test_tensors_that_are_no_gpt2s_are_named(tmp_path: Path) -> None:
     [
         ({}, "has no weight_map of file names"),
         ({"weight_map": {"wte.weight": 1}}, "has no weight_map of file names"),
-        ({"weight_map": {"wte.weight": "../other/model.safetensors"}}, "names '../other/model.safetensors'"),
-        ({"weight_map": {"wte.weight": "pytorch_model.bin"}}, "names 'pytorch_model.bin'"),
+        ({"weight_map": {"wte.weight": "../other/model.safetensors"}}, "lists '../other/model.safetensors'"),
+        ({"weight_map": {"wte.weight": "pytorch_model.bin"}}, "lists 'pytorch_model.bin'"),
         ({"weight_map": {"wte.weight": "model-2.safetensors"}}, "no file .*model-2.safetensors', which"),
-        ({"weight_map": {"wte.weight": "model-1.safetensors"}}, "holds no tensor 'h.1.ln_1.weight'"),
-        ({"weight_map": {"a": "model-1.safetensors", "b": "model-3.safetensors"}}, "a second time"),
+        ({"weight_map": {"wte.weight": "model-1.safetensors"}}, "has no tensor 'h.1.ln_1.weight'"),
+        ({"weight_map": {"a": "model-1.safetensors", "b": "model-3.safetensors"}}, "contains tensor .* twice"),
     ],
 )
 def test_an_index_that_leads_nowhere_is_named(index: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_an_index_that_leads_nowhere_is_named(index: dict[str, object], message:
         GPT2.from_huggingface(tmp_path)
 
 
-def test_an_export_goes_neither_into_a_run_nor_beside_another_tokenizer(
+def test_an_export_is_rejected_in_a_run_folder_or_with_another_tokenizer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A config.json among the checkpoints would be taken for the model from then on."""

@@ -1,4 +1,4 @@
-"""First values are a function of the seed and of each parameter's name, whoever holds the parameter or a piece of it."""
+"""Initial values depend only on the seed and the parameter's name, in whichever process the parameter is."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_parameters_values_depend_on_the_seed_and_its_name_alone() -> None:
 
 
 def test_each_kind_of_parameter_has_gpt2s_spread() -> None:
-    """Six layers are twelve residual layers: 0.02 / sqrt(12); of n numbers the spread is known within 1 / sqrt(2 n): 4 sigma."""
+    """Six layers are twelve residual layers: 0.02 / sqrt(12). n numbers give it within 1 / sqrt(2 n): 4 sigma."""
     config = GPT2Config(n_layer=6, n_head=2, n_embd=128, context=64, vocab_size=1000)
     expected = {"token_embedding": 0.02, "position_embedding": 0.01}
     expected |= dict.fromkeys(("query", "key", "value", "expand"), 0.02)
@@ -77,7 +77,7 @@ def test_each_kind_of_parameter_has_gpt2s_spread() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_values_are_float32s_whatever_they_are_held_in(dtype: torch.dtype) -> None:
+def test_the_values_are_drawn_in_float32_for_any_dtype(dtype: torch.dtype) -> None:
     given = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -104,12 +104,12 @@ def test_an_offloaded_model_has_the_values_of_the_plain_one(folder: str | None, 
     for (name, ours), theirs in zip(engine.parameters.items(), GPT2(CONFIG, 3).parameters(), strict=True):
         assert torch.equal(ours, theirs), name
     tokens_bt = torch.zeros(1, 17, dtype=torch.long)
-    likelihoods = engine.offloaded.log_likelihood(tokens_bt)  # by the copies in bfloat16
+    likelihoods = engine.offloaded.log_likelihood(tokens_bt)  # by the bfloat16 copies
     torch.testing.assert_close(likelihoods.float(), GPT2(CONFIG, 3).log_likelihood(tokens_bt), rtol=1e-2, atol=0)
 
 
 class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes of tensors that live, and the most that they were; of a DTensor those of its own piece."""
+    """Tracks the bytes of live tensors and their peak; a DTensor counts with its own piece."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -130,9 +130,9 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def pieces_of_rank(mesh: str, schedule: str, rank: int) -> tuple[dict[str, np.ndarray[Any, Any]], int, int]:
-    """What one rank of a mesh holds under each name, in how many bytes; and the most bytes that it took to make it.
+    """Return what one rank of a mesh has under each name, the bytes, and the peak bytes that creating it took.
 
-    Copies of a tied weight have one name and one place.
+    Copies of a tied weight share one name.
     """
     shape = MeshShape.parse(mesh)
     distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=shape.size)
@@ -151,7 +151,7 @@ def pieces_of_rank(mesh: str, schedule: str, rank: int) -> tuple[dict[str, np.nd
 
 
 def together(pieces: dict[tuple[int, int], Any], whole: Any) -> Any:
-    """A parameter of its pieces by (shard, tensor parallel rank): matrices are cut over the ranks first, then over shards."""
+    """Join a parameter from pieces by (shard, tensor parallel rank): matrices are cut over ranks, then over shards."""
     shards, ranks = (sorted({place[i] for place in pieces}) for i in (0, 1))
     of_ranks = [np.concatenate([pieces[shard, rank] for shard in shards]) for rank in ranks]
     if of_ranks[0].shape == whole.shape:
@@ -169,12 +169,10 @@ def together(pieces: dict[tuple[int, int], Any], whole: Any) -> Any:
         ("pp=2,fsdp=3", "interleaved"),
     ],
 )
-def test_all_pieces_on_a_mesh_together_are_the_whole_models_values_and_a_rank_makes_its_own_alone(
-    mesh: str, schedule: str
-) -> None:
-    """What a rank takes at most is its pieces and one whole parameter, of which the token embedding is the largest.
+def test_all_pieces_on_a_mesh_make_the_models_values_and_a_rank_draws_only_its_own(mesh: str, schedule: str) -> None:
+    """A rank's peak is its pieces and one complete parameter, of which the token embedding is the largest.
 
-    Each rank is a process of its own, as torch keeps what it once knew of a mesh.
+    Each rank is a separate process, because torch keeps what it once knew about a mesh.
     """
     shape, whole = MeshShape.parse(mesh), GPT2(CONFIG, 7)
     found: dict[str, dict[tuple[int, int], Any]] = defaultdict(dict)

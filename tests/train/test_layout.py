@@ -1,4 +1,4 @@
-"""What a rank of a mesh holds, by worked numbers, by one device's plan and by the stages of the pipeline."""
+"""What a rank of a mesh stores, checked by worked numbers, by one device's plan and by the pipeline's stages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_fewer_microbatches_than_stages_in_flight_are_all_there_are() -> None:
 
 
 def test_a_v_keeps_as_much_on_every_rank_and_interleaving_a_little_more_on_the_first() -> None:
-    """Narayanan et al. 2021: with two stages a rank the first of four keeps 2 x 3 + 4 + 1 = 11 half stages, 5.5."""
+    """Narayanan et al. 2021: with two stages per rank the first of four keeps 2 x 3 + 4 + 1 = 11 half stages, 5.5."""
     assert [layout("pp=4", schedule="zbv").in_flight(rank) for rank in range(4)] == [4, 4, 4, 4]
     assert [layout("pp=4", schedule="interleaved").in_flight(rank) for rank in range(4)] == [5.5, 4.5, 3.5, 2.5]
 
@@ -57,7 +57,7 @@ def test_the_degrees_of_every_mesh_multiply_to_the_devices_and_divide_model_and_
         ("fsdp=2", {"optimizer": "muon"}),
     ],
 )
-def test_what_a_run_would_refuse_is_no_layout(mesh: str, change: dict[str, Any]) -> None:
+def test_a_mesh_that_a_run_would_reject_has_no_layouts(mesh: str, change: dict[str, Any]) -> None:
     settings = replace(SMALL, **change)
     assert list(layouts(settings.config(1000), settings, MeshShape.parse(mesh))) == []
     assert list(layouts(CONFIG, SMALL, MeshShape.parse("pp=4,tp=4")))

@@ -1,4 +1,4 @@
-"""Whole runs: learning, metrics, exact resume after SIGKILL, skipping, and what is refused."""
+"""Complete runs: learning, metrics, exact resume after SIGKILL, skipping, and rejected input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS = TrainSettings(
 )
 
 
-CLOCKED = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")  # what no run repeats
+CLOCKED = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")  # these differ between runs
 
 
 def train(tokens: str, out: Path, settings: TrainSettings = SETTINGS) -> TrainResult:
@@ -48,12 +48,12 @@ def train(tokens: str, out: Path, settings: TrainSettings = SETTINGS) -> TrainRe
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
-    """The rows without what the clock decides."""
+    """Return the rows without what the clock decides."""
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k not in CLOCKED} for row in rows]
 
 
-def test_a_run_learns_and_its_metrics_say_so(tokens: str, tmp_path: Path) -> None:
+def test_a_run_learns_and_its_metrics_show_it(tokens: str, tmp_path: Path) -> None:
     result = train(tokens, tmp_path / "model")
     assert (result.step, result.tokens, result.skipped) == (40, 40 * 8 * 32, False)
     assert result.validation_loss_before is not None
@@ -78,13 +78,13 @@ def test_a_batch_ramp_counts_and_averages_what_each_step_saw(tokens: str, tmp_pa
     assert result.tokens == 38 * 32
     state = json.loads((Path(result.checkpoint) / "state.json").read_text())
     assert state["sampler"]["samples_consumed"] == 38
-    # Untrained, every sequence of 60 words costs about ln 60 nats a token: a sum over microbatches would show.
+    # Untrained, every sequence of 60 words costs about ln 60 nats per token: a sum over microbatches would show.
     assert [row["loss"] for row in rows] == [pytest.approx(math.log(60), rel=0.1)] * 8
 
 
 @pytest.mark.parametrize("ramp", [{}, {"batch_ramp_start": 4, "batch_ramp_steps": 5}])
 def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path, ramp: dict[str, Any]) -> None:
-    """The same eight sequences make a step, whether two, four or all of them are held at once."""
+    """A step has the same eight sequences, whether two, four or all of them are on the device at once."""
     settings = replace(SETTINGS, steps=10, eval_interval=None, checkpoint_interval=None, **ramp)
     for size in (2, 8):
         train(tokens, tmp_path / str(size), replace(settings, microbatch_size=size))
@@ -99,7 +99,7 @@ def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path, ramp: di
 def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
     tokens: str, tmp_path: Path, how: dict[str, Any], run_that_waits: Callable[[int, list[str]], list[str]]
 ) -> None:
-    """Dropout is on, so that random numbers would show; losses and the last checkpoint's bytes must be equal."""
+    """Dropout is on, so that random numbers would show. Losses and the last checkpoint's bytes must be equal."""
     settings = replace(SETTINGS, steps=160, dropout=0.1, eval_interval=20, checkpoint_interval=20, **how)
     train(tokens, tmp_path / "undisturbed", settings)
     out = tmp_path / "killed"
@@ -114,7 +114,7 @@ def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, moments
     with open(out / "metrics.jsonl", "a") as file:
-        file.write('{"step": 2')  # a line that the kill cut
+        file.write('{"step": 2')  # a line that the kill cut off
     result = train(tokens, out, settings)
     assert not result.skipped
     assert metrics(out) == metrics(tmp_path / "undisturbed"), moments
@@ -136,8 +136,8 @@ def test_a_finished_run_is_skipped(tokens: str, tmp_path: Path) -> None:
     assert (tmp_path / "model/metrics.jsonl").read_bytes() == before
 
 
-def test_a_run_told_to_stop_at_a_step_is_the_first_part_of_the_whole_run(tokens: str, tmp_path: Path) -> None:
-    """The schedule is that of all 40 steps, so going on ends where the run ends that never stopped; 16 is measured too."""
+def test_a_run_that_stops_at_a_step_is_the_first_part_of_the_full_run(tokens: str, tmp_path: Path) -> None:
+    """The schedule is that of 40 steps, so a resumed run ends like one that never stopped; step 16 is measured too."""
     train(tokens, tmp_path / "whole")
     out = tmp_path / "parts"
     part = train(tokens, out, replace(SETTINGS, stop_at_step=16))
@@ -154,7 +154,7 @@ def test_a_run_told_to_stop_at_a_step_is_the_first_part_of_the_whole_run(tokens:
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_message(
+def test_a_damaged_checkpoint_is_skipped_with_a_message(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = train(tokens, tmp_path / "model")
@@ -166,9 +166,9 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_message(
     run.console.mode = "human"
     again = train_model(tokens, str(tmp_path / "model"), SETTINGS, run)
     talk = capsys.readouterr().err
-    assert "passing over a checkpoint" in talk
-    assert "model-00000.safetensors' is not as it was written" in talk
-    assert "going on from step 30" in talk
+    assert "skipping a checkpoint" in talk
+    assert "model-00000.safetensors' has changed since it was written" in talk
+    assert "resuming from step 30" in talk
     assert (again.loss, again.validation_loss) == (first.loss, first.validation_loss)
     assert len(metrics(tmp_path / "model")) == 40 + 5
 
@@ -191,7 +191,7 @@ def test_changed_settings_are_named_with_the_remedy(
     assert "choose another --out" in caught.value.lines[1]
 
 
-def test_what_only_watches_a_run_may_change(tokens: str, tmp_path: Path) -> None:
+def test_settings_that_only_observe_a_run_may_change(tokens: str, tmp_path: Path) -> None:
     train(tokens, tmp_path / "model", replace(SETTINGS, eval_interval=None))
     assert train(tokens, tmp_path / "model", replace(SETTINGS, eval_interval=5, keep_checkpoints=None)).skipped
 
@@ -203,7 +203,7 @@ def test_what_only_watches_a_run_may_change(tokens: str, tmp_path: Path) -> None
         ({"train": 61}, "was trained on other tokens"),
     ],
 )
-def test_other_tokens_than_the_checkpoints_are_refused(
+def test_other_tokens_than_the_checkpoints_are_rejected(
     tokens: str, tmp_path: Path, make_token_set: Callable[..., str], how: dict[str, Any], message: str
 ) -> None:
     train(tokens, tmp_path / "model")
@@ -211,7 +211,7 @@ def test_other_tokens_than_the_checkpoints_are_refused(
         train(make_token_set("other", **how), tmp_path / "model")
 
 
-def test_too_few_tokens_and_no_token_set_are_refused(tmp_path: Path, make_token_set: Callable[..., str]) -> None:
+def test_too_few_tokens_and_no_token_set_are_rejected(tmp_path: Path, make_token_set: Callable[..., str]) -> None:
     with pytest.raises(InputError, match=r"the train split of .* has 0 tokens"):
         train(make_token_set("empty", train=0), tmp_path / "model")
     with pytest.raises(InputError, match="nowhere"):
@@ -219,26 +219,24 @@ def test_too_few_tokens_and_no_token_set_are_refused(tmp_path: Path, make_token_
     assert not (tmp_path / "model").exists()
 
 
-def test_without_a_validation_split_a_run_trains_all_the_same(
-    tmp_path: Path, make_token_set: Callable[..., str]
-) -> None:
+def test_a_run_trains_without_a_validation_split(tmp_path: Path, make_token_set: Callable[..., str]) -> None:
     result = train(make_token_set("tokens", validation=0), tmp_path / "model", replace(SETTINGS, steps=6))
     assert (result.step, result.validation_loss) == (6, None)
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(tokens: str, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_with_the_remedy(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match=r"step \d+: the (loss|gradient norm) is (nan|inf)\nlower learning_rate"):
         train(tokens, tmp_path / "model", replace(SETTINGS, learning_rate=1e30, max_grad_norm=None))
 
 
-def test_a_held_out_loss_that_is_no_number_ends_the_run_too(tokens: str, tmp_path: Path) -> None:
-    """The step before it was whole: its loss is that of the weights before its update."""
+def test_a_held_out_loss_that_is_not_finite_ends_the_run_too(tokens: str, tmp_path: Path) -> None:
+    """The step before it was normal: its loss is that of the weights before its update."""
     wild = replace(SETTINGS, learning_rate=1e30, max_grad_norm=None, stop_at_step=1, warmup_steps=0)
     with pytest.raises(RunFailed, match=r"step 1: the held-out loss is (nan|inf)\nlower learning_rate"):
         train(tokens, tmp_path / "model", wild)
 
 
-def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
+def test_a_dry_run_prints_what_it_would_do_and_writes_nothing(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Run.quiet()
@@ -249,7 +247,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert not (tmp_path / "model").exists()
 
 
-def test_a_batch_that_does_not_divide_is_refused(tokens: str, tmp_path: Path) -> None:
+def test_a_batch_that_does_not_divide_is_rejected(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="batch_size 8 does not divide into 1 processes x microbatches of 3"):
         train(tokens, tmp_path / "model", replace(SETTINGS, microbatch_size=3))
 
@@ -261,35 +259,35 @@ def test_the_checkpoint_loads_as_the_model_that_was_trained(tokens: str, tmp_pat
     model.to_huggingface(tmp_path / "export")
     tokens_bt = torch.randint(61, (2, 32))
     assert torch.equal(load_model(tmp_path / "export")(tokens_bt), model(tokens_bt))
-    with pytest.raises(InputError, match="holds no model"):
+    with pytest.raises(InputError, match="contains no model"):
         load_model(tmp_path / "nothing")
 
 
-def test_a_second_run_on_the_same_folder_is_refused(tokens: str, tmp_path: Path) -> None:
+def test_a_second_run_on_the_same_folder_is_rejected(tokens: str, tmp_path: Path) -> None:
     with Folder(tmp_path / "model").held(), pytest.raises(InputError, match="another run is writing"):
         train(tokens, tmp_path / "model")
     assert not list((tmp_path / "model").iterdir())
 
 
-def test_a_flipped_bit_in_a_token_file_ends_the_run_which_goes_on_when_it_is_mended(
+def test_a_flipped_bit_in_a_token_file_ends_the_run_which_resumes_once_it_is_repaired(
     tokens: str, tmp_path: Path
 ) -> None:
     undisturbed = train(tokens, tmp_path / "undisturbed")
     out = tmp_path / "model"
-    shutil.rmtree(Path(train(tokens, out).checkpoint))  # what is left is step 30
+    shutil.rmtree(Path(train(tokens, out).checkpoint))  # step 30 is left
     shard = Path(tokens) / "train-00001.tok"
     whole = shard.read_bytes()
     replace_file(shard, whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
     with pytest.raises(ShardCorrupt, match=r"train-00001\.tok': checksum of block 0 .*") as caught:
         train(tokens, out)
-    assert "then the same command goes on" in caught.value.lines[2]
+    assert "then rerun the same command to resume" in caught.value.lines[2]
     replace_file(shard, whole)
     assert train(tokens, out).loss == undisturbed.loss
     assert metrics(out) == metrics(tmp_path / "undisturbed")
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """By rename: a file that shrinks under a map kills whoever reads it."""
+    """Replace it by a rename, because a file that shrinks while it is mapped kills its reader."""
     path.with_suffix(".new").write_bytes(content)
     path.with_suffix(".new").rename(path)
 

@@ -1,4 +1,4 @@
-"""Document masks and padding: what attends to what, which targets count, and a step's mean over all of them."""
+"""Document masks and padding: which tokens attend to which, which targets count, and a step's mean over them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ SETTINGS = TrainSettings(
 def model() -> GPT2:
     torch.manual_seed(0)
     made = GPT2(CONFIG)
-    for parameter in made.parameters():  # far from the small numbers of the start, so that a leak would show
+    for parameter in made.parameters():  # far from the small initial values, so that a leak would show
         torch.nn.init.normal_(parameter, std=0.3)
     return made.eval()
 
 
 def packed(*lengths: int) -> torch.Tensor:
-    """One window [1, t] of documents of these lengths, their end-of-text included."""
+    """Return one window [1, t] of documents of these lengths, including their end-of-text."""
     random = np.random.default_rng(1)
     return torch.tensor([[token for n in lengths for token in (EOT, *random.integers(0, EOT, n - 1))]])
 
@@ -72,12 +72,12 @@ def test_documents_are_numbered_as_the_shards_number_them(tokens: list[int]) -> 
 
 @pytest.mark.parametrize("context", [1, 3, 7, 8, 9, 49])
 @pytest.mark.parametrize("crosses_documents", [True, False])
-def test_every_token_of_every_document_is_a_target_once_an_epoch(
+def test_every_token_of_every_document_is_a_target_once_per_epoch(
     crosses_documents: bool, context: int, tmp_path: Path, token_set_of: Callable[..., str]
 ) -> None:
-    """Each token is another id, and so is each document's end: what follows it is a target where that document is seen.
+    """Each token and each end of a document has its own id, so it can be seen which targets occur.
 
-    Of windows that cross documents the epoch leaves out N mod context targets.
+    With windows that cross documents the epoch omits N mod context targets.
     """
     lengths = [7, 1, 8, 0, 9, 16, 2]
     bounds = np.cumsum([0, *lengths])
@@ -99,11 +99,11 @@ def test_every_token_of_every_document_is_a_target_once_an_epoch(
 
 
 def test_the_first_token_of_a_document_sees_its_end_of_text_and_nothing_before_it(model: GPT2) -> None:
-    """The logits that `train sample` draws the first tokens from, and `train eval` measures, are those that are trained."""
+    """So the logits from which `train sample` draws first tokens, and which `train eval` measures, are trained."""
     text = torch.tensor([[EOT, 3, 1, 4, 1, 5]])
     other = torch.tensor([[9, 2, 6]])
     with torch.no_grad():
-        model.position_embedding.weight.zero_()  # so that a text is the same wherever it lies
+        model.position_embedding.weight.zero_()  # so that a text is the same at any position
         alone = model(text)
         for before in (other, other.flip(1)):
             window = torch.cat([before, text], 1)
@@ -131,14 +131,14 @@ def test_a_later_document_has_the_logits_of_a_model_whose_positions_begin_there(
 
 
 def test_masked_gradients_are_those_of_the_documents_one_by_one(model: GPT2) -> None:
-    """The loss of a window is the mean of its documents' losses, each with the positions that it has there."""
+    """The loss of a window is the mean of its documents' losses, each at its positions in the window."""
     tokens_bt, targets_bt = packed(7, 5, 12), packed(7, 5, 12).roll(-1, 1)
     model.loss(tokens_bt, targets_bt, documents_of(tokens_bt, EOT)).backward()  # type: ignore[no-untyped-call]
     together = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
     model.zero_grad()
     for start, stop in ((0, 7), (7, 12), (12, 24)):
         alone = torch.full_like(tokens_bt, -1)
-        alone[:, start:stop] = 0  # all others are documents of one another: only this stretch is looked at
+        alone[:, start:stop] = 0  # the rest is irrelevant: only this stretch is checked
         counted = alone == 0
         loss = model.loss(tokens_bt, targets_bt, alone, counted) * (stop - start) / 24
         loss.backward()  # type: ignore[no-untyped-call]
@@ -146,7 +146,7 @@ def test_masked_gradients_are_those_of_the_documents_one_by_one(model: GPT2) -> 
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(together, apart, strict=True))
 
 
-def test_activation_checkpointing_computes_masked_gradients_once_more_the_same(model: GPT2) -> None:
+def test_activation_checkpointing_gives_the_same_masked_gradients(model: GPT2) -> None:
     tokens_bt = packed(7, 5, 12)
     gradients = []
     for how in ("none", "selective", "full"):
@@ -169,7 +169,7 @@ def test_a_masked_likelihood_is_that_of_the_masked_logits(model: GPT2) -> None:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40).filter(any))
 def test_uncounted_targets_change_neither_loss_nor_gradient(counted: list[bool]) -> None:
-    """Against torch's cross-entropy with ignore_index."""
+    """Compared with torch's cross-entropy with ignore_index."""
     n, torch_generator = len(counted), torch.Generator().manual_seed(0)
     hidden = torch.randn(n, 8, generator=torch_generator, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(20, 8, generator=torch_generator, dtype=torch.float64, requires_grad=True)
@@ -185,8 +185,8 @@ def test_uncounted_targets_change_neither_loss_nor_gradient(counted: list[bool])
         assert torch.allclose(linear_cross_entropy(hidden, weight, targets, 17, counted_n), theirs)
 
 
-def test_going_back_twice_gives_both_times_the_gradients_of_once() -> None:
-    """As the zero-bubble pipeline does, for the input and then for the weights: the first time changes nothing that is kept."""
+def test_two_backward_passes_both_give_the_gradients_of_one() -> None:
+    """The zero-bubble pipeline does so, for the input and then for the weights. The first pass changes nothing kept."""
     hidden, weight = torch.randn(6, 8, requires_grad=True), torch.randn(20, 8, requires_grad=True)
     targets = torch.arange(6)
     expected = torch.autograd.grad(linear_cross_entropy(hidden, weight, targets, 17), (hidden, weight))
@@ -215,7 +215,7 @@ def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2)
 def test_a_run_learns_how_documents_begin(
     change: dict[str, bool], tmp_path: Path, token_set_of: Callable[..., str]
 ) -> None:
-    """All documents begin with 7, and no token else is 7: what `train sample` draws first."""
+    """All documents begin with 7, and no other token is 7, so `train sample` draws it first."""
     random = np.random.default_rng(0)
     documents = [np.insert(random.integers(8, EOT, 20), 0, 7) for _ in range(60)]
     tokens = token_set_of(tmp_path / "tokens", documents, vocab_size=61)
@@ -257,6 +257,6 @@ def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) ->
     assert plain["perplexity"] != pytest.approx(answer["perplexity"], rel=1e-5)
 
 
-def test_masks_in_windows_of_one_document_are_refused() -> None:
-    with pytest.raises(ConfigError, match="each window holds one document"):
+def test_masks_in_windows_of_one_document_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="each window has only one document"):
         replace(SETTINGS, document_masks=True, crosses_documents=False)

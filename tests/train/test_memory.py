@@ -1,4 +1,4 @@
-"""Out of memory: what the error says would fit. The device's size is this machine's edge, and is stood in for."""
+"""Out of memory: what the error says would fit. The device's size is faked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from webtext.base.errors import EnvironmentError_
+from webtext.base.errors import MachineError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.distributed import World
@@ -23,7 +23,7 @@ CONFIG = SETTINGS.config(50_257)
 
 
 def advice(settings: TrainSettings, world: World) -> str:
-    with pytest.raises(EnvironmentError_) as caught, memory_is_an_error(CONFIG, settings, world):
+    with pytest.raises(MachineError) as caught, memory_is_an_error(CONFIG, settings, world):
         raise torch.OutOfMemoryError("CUDA out of memory")
     assert f"microbatches of {settings.microbatch_size} sequences do not fit" in caught.value.lines[0]
     return caught.value.lines[1].partition(";")[0]
@@ -33,7 +33,7 @@ def advice(settings: TrainSettings, world: World) -> str:
 def test_on_a_gpu_the_largest_that_fits_and_divides_is_named(
     fits: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the plan says that all fits, what it does not count took the rest: the next smaller one."""
+    """If all fits by the estimate, something it doesn't count took the rest, so the next smaller one is named."""
     layout = Layout(shape=MeshShape(), microbatch=fits, n_microbatches=1)
     size = SimpleNamespace(total_memory=memory_of_layout(CONFIG, SETTINGS, layout).total)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: size)
@@ -47,13 +47,13 @@ def test_when_one_sequence_is_too_much_the_model_or_context_must_be_smaller() ->
     assert advice(least, World(0, 1, torch.device("cpu"))) == "choose a smaller model or context"
 
 
-def test_a_run_that_does_not_fit_says_so(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_does_not_fit_gets_a_warning(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def loss(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(GPT2, "loss", loss)
     shape = {"n_layer": 1, "n_head": 1, "n_embd": 16, "context": 16}
     settings = TrainSettings(**shape, batch_size=8, steps=2, warmup_steps=1, eval_interval=None)  # type: ignore[arg-type]
-    with pytest.raises(EnvironmentError_, match="choose microbatch_size = 4"):
+    with pytest.raises(MachineError, match="choose microbatch_size = 4"):
         train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
     assert not (tmp_path / "model/checkpoints").exists()

@@ -1,4 +1,4 @@
-"""The mesh as users write it."""
+"""The mesh as users write it: `pp=2,tp=4`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_axes_that_are_not_named_have_one_device() -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=4, max_size=4))
-def test_a_mesh_is_written_as_it_is_read(degrees: list[int]) -> None:
+def test_a_mesh_is_printed_as_it_is_read(degrees: list[int]) -> None:
     shape = MeshShape(**dict(zip(AXES, degrees, strict=True)))
     written = str(shape)
     assert MeshShape.parse("" if written == "one process" else written) == shape
@@ -29,13 +29,13 @@ def test_a_mesh_is_written_as_it_is_read(degrees: list[int]) -> None:
     [
         ("pq=2", "mesh 'pq=2' has an axis 'pq'"),
         ("tp=2,tp=2", "names tp twice"),
-        ("tp=0", "says tp is '0'"),
-        ("tp", "says tp is ''"),
-        ("tp=-1", "says tp is '-1'"),
-        ("tp=²", "says tp is '²'"),
-        ("tp=1e3", "says tp is '1e3'"),
+        ("tp=0", "has tp = '0'"),
+        ("tp", "has tp = ''"),
+        ("tp=-1", "has tp = '-1'"),
+        ("tp=²", "has tp = '²'"),
+        ("tp=1e3", "has tp = '1e3'"),
     ],
 )
-def test_what_is_no_mesh_is_refused_by_name(text: str, says: str) -> None:
+def test_text_that_is_not_a_mesh_is_rejected_with_its_reason(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says.replace("(", r"\(")):
         MeshShape.parse(text)

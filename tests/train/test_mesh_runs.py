@@ -1,4 +1,4 @@
-"""Whole runs on meshes: saved on one, gone on with on another, and the run is the one that never left its process."""
+"""Complete runs on meshes: saved on one mesh, resumed on another, equal to the run of one process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RUN = tuple[str, Path, TrainSettings]
 
 
 def on_processes(n: int, folder: Path, runs: list[RUN]) -> None:
-    """Make the runs, one after another, by n processes."""
+    """Make the runs one after another with n processes."""
     folder.mkdir()
     given = json.dumps([(tokens, str(out), asdict(settings)) for tokens, out, settings in runs])
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -67,7 +67,7 @@ def until(step: int, mesh: str | None, **more: Any) -> TrainSettings:
 
 
 def losses(out: Path) -> dict[str, float]:
-    """Of each step, and held-out ones; a run that stops on the way measures once more than `SETTINGS` ask for."""
+    """The losses of each step and the held-out ones; a run that stops early measures once more than `SETTINGS` say."""
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     kinds = ("loss", "grad_norm", "validation_loss")
     found = {f"{kind} {row['step']}": row[kind] for row in rows for kind in kinds if kind in row}
@@ -87,7 +87,7 @@ def alone(tokens: str, tmp_path: Path) -> Path:
 
 
 def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
-    """Each mesh reads what another saved, with the optimizer, and saves what the next reads; sequences come in one order."""
+    """Each mesh reads another's checkpoint with its optimizer and saves one for the next; sequences keep their order."""
     out = tmp_path / "model"
     train_model(tokens, str(out), until(1, None, **OFFLOADED), Run.quiet())
     chain = [until(2, "pp=2", pipeline_schedule="zbv"), until(3, "fsdp=2"), until(4, "tp=2"), until(5, "pp=2")]
@@ -109,7 +109,7 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str
 
 
 def test_offloaded_replicas_make_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
-    """With masks, and with padding, of which replicas have unequal parts; they go on with each other's checkpoint."""
+    """With masks, and with padding that differs between replicas; each resumes from the other's checkpoint."""
     pads = replace(SETTINGS, document_masks=False, crosses_documents=False)
     train_model(tokens, str(tmp_path / "pads alone"), pads, Run.quiet())
     replicas = [replace(pads, mesh="dp=2", **OFFLOADED), *(until(step, "dp=2", **OFFLOADED) for step in (3, 6))]
@@ -130,8 +130,8 @@ ALONE = {"one": {}, "offloaded": OFFLOADED}
     [{}, {"pipeline_schedule": "zbv", "crosses_documents": False, "document_masks": False}],
     ids=["masks", "pads"],
 )
-def test_what_any_mesh_saved_any_other_goes_on_with(tokens: str, tmp_path: Path, how: dict[str, Any]) -> None:
-    """As does a process alone, whether its model lies on the device or on the host."""
+def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path, how: dict[str, Any]) -> None:
+    """So does a single process, whether its model is on the device or on the host."""
 
     def run_of(place: str, step: int) -> tuple[str, Path, TrainSettings]:
         saved = until(step, None if place in ALONE else place, **how, **ALONE.get(place, {}))
@@ -169,12 +169,12 @@ def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, t
     ("changes", "message"),
     [
         ({"mesh": "tp=3"}, "tp=3 does not divide n_head = 2"),
-        ({"mesh": "pp=8"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=8' by '1f1b'"),
-        ({"mesh": "pp=4", "pipeline_schedule": "zbv"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=4' by 'zbv'"),
+        ({"mesh": "pp=8"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=8' with schedule '1f1b'"),
+        ({"mesh": "pp=4", "pipeline_schedule": "zbv"}, "the 8 pipeline stages of mesh 'pp=4' with schedule 'zbv'"),
         ({"mesh": "dp=3"}, "batch_ramp_start 4 does not divide into 3 processes x microbatches of 1"),
-        ({"mesh": "pp=4"}, "2 microbatches a step do not fill 4 pipeline stages by '1f1b'"),
-        ({"mesh": "fsdp=2", "optimizer": "muon"}, "optimizer is 'muon', which needs whole matrices, and mesh 'fsdp=2'"),
-        ({"mesh": "tp=2", "dropout": 0.1}, "dropout is 0.1, and the ranks of tp=2 would not agree"),
+        ({"mesh": "pp=4"}, "2 microbatches per step do not fill 4 pipeline stages of schedule '1f1b'"),
+        ({"mesh": "fsdp=2", "optimizer": "muon"}, "'muon', which needs complete matrices, and mesh 'fsdp=2'"),
+        ({"mesh": "tp=2", "dropout": 0.1}, "dropout is 0.1, and the ranks of tp=2 would drop different values"),
         *(
             (
                 {"mesh": "pp=2", "pipeline_schedule": "zbv", "activation_checkpointing": how},
@@ -182,10 +182,10 @@ def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, t
             )
             for how in ("selective", "full")
         ),
-        ({"mesh": "pp=2"}, "mesh 'pp=2' takes 2 processes, and there is 1 process"),
+        ({"mesh": "pp=2"}, "mesh 'pp=2' needs 2 processes, but there is 1 process"),
     ],
 )  # fmt: skip
-def test_what_a_mesh_cannot_train_is_refused_before_anything_is_written(
+def test_a_run_that_a_mesh_cannot_train_is_rejected_before_anything_is_written(
     tokens: str, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     settings = replace(SETTINGS, **changes)
@@ -197,17 +197,17 @@ def test_what_a_mesh_cannot_train_is_refused_before_anything_is_written(
     assert not (tmp_path / "model").exists()
 
 
-def test_texts_on_the_way_are_refused_where_no_process_has_the_whole_model() -> None:
+def test_samples_during_training_are_rejected_if_no_process_has_the_complete_model() -> None:
     settings = replace(SETTINGS, sample_interval=1, batch_ramp_start=None, batch_ramp_steps=0)
     for mesh in ("pp=2", "fsdp=2", "tp=2"):
         with pytest.raises(
-            ConfigError, match=f"sample_interval is 1, and no process of mesh '{mesh}' has the whole model"
+            ConfigError, match=f"sample_interval is 1, and no process of mesh '{mesh}' has the complete model"
         ):
             check_trainable(settings.config(61), replace(settings, mesh=mesh), 2)
     assert check_trainable(settings.config(61), replace(settings, mesh="dp=2"), 2) == MeshShape(dp=2)
 
 
-def test_a_mesh_that_is_none_is_named_by_the_settings() -> None:
+def test_a_mesh_that_is_not_one_is_rejected_by_the_settings() -> None:
     with pytest.raises(ConfigError, match="mesh 'pq=2' has an axis 'pq'"):
         replace(SETTINGS, mesh="pq=2")
     with pytest.raises(ConfigError, match="pipeline_schedule is 'gpipe'"):

@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 def test_mfu_is_the_models_operations_over_the_peaks_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,000 tokens a second of 855,166,464 FLOP each, on two processes of 1e12 FLOP/s: 42.76 %."""
+    """1,000 tokens per second of 855,166,464 FLOP each, on two processes of 1e12 FLOP/s: 42.76 %."""
     monkeypatch.setattr(meter, "peak_flops", lambda *_: 1e12)
     monkeypatch.setattr(meter, "memory_bytes", lambda _: 3 * 2**29)
     speed = Meter(GPT2Config.named("124M"), World(0, 2, CPU), torch.bfloat16).measure(2000, 2.0)
@@ -28,8 +28,8 @@ def test_the_peak_is_measured_once_for_a_device_a_dtype_and_a_number_of_threads(
     assert peak_flops(CPU, torch.float32, 1) == first
 
 
-def test_the_peak_is_measured_on_random_numbers_and_draws_none_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrices of ones flatter a GPU, whose power goes by the bits that change."""
+def test_the_peak_is_measured_on_random_numbers_without_drawing_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices of ones make a GPU look faster, because its power depends on the bits that change."""
     factors: list[torch.Tensor] = []
     monkeypatch.setattr(torch, "mm", lambda a, b, out: factors.extend((a, b)))
     before = torch.get_rng_state()

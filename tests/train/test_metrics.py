@@ -1,4 +1,4 @@
-"""metrics.jsonl: what is told stands there at once, what goes on is cut back, and what is read is whole."""
+"""metrics.jsonl: rows are written at once, a resumed run drops later rows, and only complete rows are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rows_of(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
 
 
-def test_a_row_is_there_as_soon_as_it_is_told(tmp_path: Path) -> None:
+def test_a_row_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
     with metrics_log(tmp_path, 0, Console("quiet")) as log:
         for step in (1, 2):
             log.tell({"step": step})
@@ -25,14 +25,14 @@ def test_a_row_is_there_as_soon_as_it_is_told(tmp_path: Path) -> None:
             assert len(read_metrics(Folder(tmp_path), "")) == step
 
 
-def test_a_run_that_goes_on_keeps_the_rows_until_its_step_and_one_that_begins_keeps_none(
+def test_a_resumed_run_keeps_the_rows_up_to_its_step_and_a_new_run_keeps_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / METRICS).write_text('{"step": 0}\n{"step": 1}\nnothing\n{"step": 2}\n{"step": 3}\n{"st')
     with metrics_log(tmp_path, 2, Console("quiet")):
         pass
     assert rows_of(tmp_path) == [{"step": 0}, {"step": 1}, {"step": 2}]
-    assert capsys.readouterr().err == f"warning: 1 of 5 rows of '{tmp_path / METRICS}' cannot be read: left out\n"
+    assert capsys.readouterr().err == f"warning: 1 of 5 rows of '{tmp_path / METRICS}' cannot be read and are dropped\n"
     with metrics_log(tmp_path, 0, Console("quiet")):
         pass
     assert rows_of(tmp_path) == []
@@ -43,14 +43,14 @@ def test_a_row_that_is_being_written_is_left_out_and_any_other_must_be_an_object
     (row,) = read_metrics(Folder(tmp_path), "")
     assert row["step"] == 1
     (tmp_path / METRICS).write_text("[1]\n")
-    with pytest.raises(InputError, match="holds no JSON object\nname another"):
+    with pytest.raises(InputError, match="is not a JSON object\nname another"):
         read_metrics(Folder(tmp_path), "name another")
-    with pytest.raises(InputError, match=r"no' holds no metrics\.jsonl\nname another"):
+    with pytest.raises(InputError, match=r"no' contains no metrics\.jsonl\nname another"):
         read_metrics(Folder(tmp_path / "no"), "name another")
 
 
 @pytest.mark.parametrize("text", [None, "", "\n", "[1]\n", '{"step": "1"}\n', '{"step": 5'])
-def test_what_tells_no_step_tells_none(text: str | None, tmp_path: Path) -> None:
+def test_a_row_without_a_step_has_none(text: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / METRICS).write_text(text)
     assert steps_made(tmp_path) == 0

@@ -1,4 +1,4 @@
-"""The model against the paper's facts and against torch's own cross-entropy."""
+"""The model compared with the paper's facts and with torch's own cross-entropy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_unknown_size_names_the_nearest_one() -> None:
 
 
 @pytest.mark.parametrize("change", [{"n_layer": 0}, {"n_head": 3}, {"dropout": 1.0}, {"vocab_size": -1}])
-def test_an_impossible_shape_is_refused(change: dict[str, int]) -> None:
+def test_an_impossible_shape_is_rejected(change: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         GPT2Config(**{"n_head": 2, "n_embd": 16, **change})  # type: ignore[arg-type]
 
@@ -81,7 +81,7 @@ def test_padding_rows_get_no_gradient_and_an_id_in_the_padding_is_an_error() -> 
         model(torch.tensor([[50]]))
 
 
-def test_more_tokens_than_the_context_are_refused() -> None:
+def test_more_tokens_than_the_context_are_rejected() -> None:
     with pytest.raises(InputError, match="9 tokens do not fit a context of 8"):
         GPT2(TINY)(torch.zeros(1, 9, dtype=torch.long))
 
@@ -125,7 +125,7 @@ def test_log_likelihood_is_that_of_the_softmax_of_the_logits() -> None:
 
 
 def test_log_likelihood_of_the_last_tokens_alone_is_that_of_all() -> None:
-    """In float64, so that another order of sums is no excuse; with document masks too."""
+    """In float64, so that the order of sums doesn't matter; also with document masks."""
     model = GPT2(GPT2Config(n_layer=2, n_head=2, n_embd=16, context=12, vocab_size=61)).double().eval()
     tokens_bt = torch.randint(61, (3, 13))
     for documents_bt in (None, torch.randint(2, (3, 12)).cumsum(1)):
@@ -136,8 +136,8 @@ def test_log_likelihood_of_the_last_tokens_alone_is_that_of_all() -> None:
             assert found_bt.shape == (3, last)
 
 
-def test_several_tokens_after_those_of_the_cache_see_what_they_would_in_the_whole() -> None:
-    """One text read once, whose keys and values fill the caches of three that go on from it."""
+def test_several_tokens_after_cached_ones_see_what_they_would_in_the_full_text() -> None:
+    """One text is read once, and its keys and values fill the caches of three texts that continue it."""
     model = GPT2(GPT2Config(n_layer=2, n_head=2, n_embd=16, context=12, vocab_size=61)).double().eval()
     before_1t, after_bt = torch.randint(61, (1, 5)), torch.randint(61, (3, 7))
     whole_btc = model.hidden(torch.cat([before_1t.expand(3, -1), after_bt], 1))
@@ -164,7 +164,7 @@ def test_a_tiny_batch_is_learned_by_heart() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_activation_checkpointing_changes_no_bit_of_loss_or_gradients(dtype: torch.dtype) -> None:
-    """Dropout is on: the second computation must draw what the first drew."""
+    """Dropout is on, so the second computation must draw what the first drew."""
     torch.manual_seed(3)
     model = GPT2(GPT2Config(n_layer=3, n_head=2, n_embd=32, context=16, vocab_size=50, dropout=0.2))
     tokens_bt = torch.randint(50, (4, 17))

@@ -1,4 +1,4 @@
-"""A moving window of layers on a device of few bytes gives the numbers of the whole model, whatever the depth."""
+"""A moving window of layers on a small device computes the numbers of the complete model, whatever the depth."""
 
 from __future__ import annotations
 
@@ -85,19 +85,19 @@ def train_offloaded(
 
 
 @pytest.mark.parametrize(("window", "group"), [(2, 1), (2, 3), (3, 4), (9, 4)])
-def test_losses_and_parameters_are_those_of_the_whole_model(window: int, group: int) -> None:
+def test_losses_and_parameters_are_those_of_the_complete_model(window: int, group: int) -> None:
     whole, moved = made_model(5), made_model(5)
     expected = train_whole(whole, 4)
     losses = train_offloaded(moved, ThreadLink(), 4, Arena(1 << 30), window=window, group=group)
     assert losses == pytest.approx(expected, rel=1e-12)
     for (name, ours), theirs in zip(moved.named_parameters(), whole.parameters(), strict=True):
-        if not name.endswith("key.bias"):  # it has no gradient but rounding, which AdamW makes steps of
+        if not name.endswith("key.bias"):  # its gradient is only rounding, which AdamW turns into steps
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("group", [1, 2])
-def test_replicas_that_share_each_row_of_gradients_have_the_whole_step_s(group: int) -> None:
-    """Two, a thread each; a row is shared when all groups of microbatches are in it, in one order."""
+def test_replicas_that_share_each_row_of_gradients_have_the_complete_steps(group: int) -> None:
+    """Two replicas, a thread each; a row is shared when it has all groups of microbatches, in a fixed order."""
     whole = made_model(3)
     expected = sum(whole.loss(b[:, :-1], b[:, 1:]) / 8 for b in batches(0, 8))
     expected.backward()
@@ -141,8 +141,8 @@ def test_microbatch_after_microbatch_the_float32_numbers_are_the_plain_runs_to_t
         assert torch.equal(ours, theirs)
 
 
-def test_dropout_drops_alike_when_a_layer_is_computed_once_more() -> None:
-    """The gradient of a group of microbatches is that of the loss which was returned: by a finite difference."""
+def test_dropout_drops_the_same_values_when_a_layer_is_recomputed() -> None:
+    """The gradient of a group of microbatches is that of the returned loss, by a finite difference."""
     model = dropping(0.3).double()
     offloaded = OffloadedModel(model, ThreadLink(), CPU, dtype=torch.float64, group=4)
     weight = model.blocks[1].get_submodule("feed_forward.expand").get_parameter("weight")
@@ -159,7 +159,7 @@ def test_dropout_drops_alike_when_a_layer_is_computed_once_more() -> None:
     assert (loss() - before) / 1e-5 == pytest.approx(slope, rel=1e-3)
 
 
-def test_files_hold_what_memory_holds(tmp_path: Path) -> None:
+def test_files_contain_what_memory_contains(tmp_path: Path) -> None:
     in_memory = train_offloaded(made_model(3), ThreadLink(), 3, Arena(1 << 30))
     assert train_offloaded(made_model(3), ThreadLink(), 3, Arena(1 << 30), folder=tmp_path) == in_memory
 
@@ -177,7 +177,7 @@ def test_masks_and_padding_are_those_of_the_training_loss() -> None:
             torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_likelihoods_are_the_whole_models_to_the_bit_and_without_dropout() -> None:
+def test_likelihoods_are_the_complete_models_to_the_bit_and_without_dropout() -> None:
     model = dropping(0.3).eval()
     tokens_bt = torch.cat(batches(0))
     documents_bt = documents_of(tokens_bt[:, :-1], EOT)
@@ -188,7 +188,7 @@ def test_likelihoods_are_the_whole_models_to_the_bit_and_without_dropout() -> No
 
 
 def test_a_step_computes_on_copies_of_float32_parameters() -> None:
-    """In bfloat16, as the plain trainer: the parameters stay float32 and learn what a copy could not hold."""
+    """In bfloat16, like the plain trainer: parameters remain float32 and learn changes too small for a copy."""
     model = made_model(3, torch.float32)
     losses = train_offloaded(model, ThreadLink(), 3, Arena(1 << 30), dtype=torch.bfloat16)
     assert losses == pytest.approx(train_whole(made_model(3, torch.float32), 3), rel=2e-2)
@@ -196,11 +196,11 @@ def test_a_step_computes_on_copies_of_float32_parameters() -> None:
 
 
 def at_once() -> ModelledLink:
-    """A link in the caller's thread, so that what is on the device when is no matter of luck."""
+    """A link in the caller's thread, so that the device's contents don't depend on timing."""
     return ModelledLink(1e9, 0.0, {"forward": 0.0, "backward": 0.0})
 
 
-def test_the_device_holds_as_much_at_128_layers_as_at_8() -> None:
+def test_the_device_needs_as_much_at_128_layers_as_at_8() -> None:
     peaks = []
     for n_layer in (8, 128):
         arena = Arena(1 << 30)
@@ -209,8 +209,8 @@ def test_the_device_holds_as_much_at_128_layers_as_at_8() -> None:
     assert peaks[0] == peaks[1]
 
 
-def test_a_layer_more_in_the_window_takes_a_layer_more_of_the_device() -> None:
-    """So of layers' parameters the device has the window and nothing else, and two is what it must have."""
+def test_one_more_layer_in_the_window_takes_one_more_layer_of_the_device() -> None:
+    """So the device has only the window of layers' parameters, which is two at least."""
     peaks = []
     for window in (2, 3, 4):
         arena, model = Arena(1 << 30), made_model(8, torch.float32)
@@ -233,7 +233,7 @@ def test_a_device_of_that_size_is_enough_and_the_plain_run_fails_in_it() -> None
         train_offloaded(made_model(n_layer, torch.float32), at_once(), 2, too_small)
 
 
-def test_an_arena_counts_what_lives_and_not_views() -> None:
+def test_an_arena_counts_live_tensors_and_not_views() -> None:
     outside = torch.ones(1000)
     with Arena(10_000) as arena:
         kept = outside + 1
@@ -252,7 +252,7 @@ def test_an_arena_counts_what_lives_and_not_views() -> None:
 
 
 def costs_of(model: GPT2, link: ModelledLink, group: int) -> Costs:
-    """Measured, which on a modelled link is exact."""
+    """Measure the time, which is exact on a modelled link."""
     offloaded = OffloadedModel(copy.deepcopy(model), link, CPU, dtype=torch.float64, group=group)
     costs = measure_costs(offloaded, batches(0)[0])
     assert (costs.forward_seconds, costs.backward_seconds) == pytest.approx(tuple(link.seconds_of.values()))
@@ -286,7 +286,7 @@ def test_a_step_takes_what_the_model_of_the_link_predicts(
     st.floats(1e-3, 1.0),
     st.floats(1.0, 4.0),
 )
-def test_from_the_covering_bandwidth_on_a_step_waits_for_its_first_and_last_copies_alone(
+def test_from_the_covering_bandwidth_a_step_waits_only_for_its_first_and_last_copies(
     n_layer: int, group: int, layer_bytes: int, input_bytes: int, gradient_bytes: int, seconds: float, more: float
 ) -> None:
     costs = Costs(
@@ -310,11 +310,11 @@ def test_from_the_covering_bandwidth_on_a_step_waits_for_its_first_and_last_copi
     assert at_it.stalled_seconds <= ends / enough * (1 + 1e-9) + 1e-9 * computing
     longer = replace(costs, n_layer=4 * n_layer + 40)
     stalls = [predict_step(replace(c, bandwidth=0.9 * enough), 2).stalled_seconds for c in (costs, longer)]
-    assert stalls[1] > stalls[0] * (1 + 1e-9)  # below it each layer more is waited for
+    assert stalls[1] > stalls[0] * (1 + 1e-9)  # below it, every further layer is waited for
 
 
-def test_copies_are_hidden_where_computing_covers_them() -> None:
-    """A layer's copy takes two thirds of computing it forward: the step waits for a tenth of the copies' time at most."""
+def test_copies_are_hidden_if_computing_takes_longer() -> None:
+    """A layer's copy takes two thirds of its forward pass: the step waits for at most a tenth of the copies' time."""
     model = made_model(32)
     link = ModelledLink(1e7, 1e-4, {"forward": 1.0, "backward": 3.0})
     layer_seconds = costs_of(model, link, 4).copy_seconds(costs_of(model, link, 4).layer_bytes)
@@ -330,9 +330,9 @@ def test_the_window_is_the_smallest_that_is_as_fast_as_any() -> None:
     model = made_model(12)
     fast = costs_of(model, ModelledLink(1e9, 0.0, {"forward": 1.0, "backward": 3.0}), 1)
     assert choose_window(fast, 1 << 30) == 2
-    slow = replace(fast, bandwidth=1e3)  # gradients are what it waits for, going back: layers come in their shadow
+    slow = replace(fast, bandwidth=1e3)  # it waits for gradients going back, and layers arrive behind them
     assert choose_window(slow, 1 << 30) == 2
-    loading = replace(slow, input_bytes=slow.layer_bytes)  # each layer that is still there at the turn saves its copy
+    loading = replace(slow, input_bytes=slow.layer_bytes)  # each layer that is still loaded at the turn saves its copy
     assert choose_window(loading, 1 << 30) == 12
     assert choose_window(loading, 5 * slow.layer_bytes) == 5
     assert predict_step(loading, 12).seconds < predict_step(loading, 5).seconds < predict_step(loading, 2).seconds
@@ -340,8 +340,8 @@ def test_the_window_is_the_smallest_that_is_as_fast_as_any() -> None:
         choose_window(slow, 2 * slow.layer_bytes - 1)
 
 
-def test_group_and_window_fit_themselves_to_the_device() -> None:
-    """Of the memory that one microbatch leaves free, as many more take theirs as can, and the window what is then left."""
+def test_group_and_window_are_fitted_to_the_device() -> None:
+    """As many more microbatches as fit use the memory that one leaves free, and the window uses the rest."""
     found = []
     tokens = batches(0, 12)
     for n_layers_more in (0, 2, 40):

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.base.errors import ConfigError, MachineError
 from webtext.base.run import Run
 from webtext.train import TrainResult, TrainSettings, train_model
 from webtext.train.distributed import World
@@ -77,7 +77,7 @@ def assert_same_runs(a: Path, b: Path) -> None:
 def test_an_offloaded_run_is_the_plain_run(
     tokens: str, tmp_path: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit, but for sums over the microbatches of a group (the batch ramp): there the shared embedding's differ."""
+    """To the bit, except for sums over a group's microbatches (the batch ramp), where the shared embedding's differ."""
     monkeypatch.setattr("webtext.train.guard.MIN_UPDATES", 4)
     folder = str(tmp_path / "rows")
     train(tokens, tmp_path / "plain", replace(PLAIN, **changes))
@@ -94,7 +94,7 @@ def test_an_offloaded_run_is_the_plain_run(
     assert list(Path(folder).iterdir()) == []
 
 
-def test_a_checkpoint_goes_on_offloaded_or_plain(tokens: str, tmp_path: Path) -> None:
+def test_a_checkpoint_resumes_offloaded_or_plain(tokens: str, tmp_path: Path) -> None:
     train(tokens, tmp_path / "whole", replace(PLAIN, steps=18))
     steps = ((6, PLAIN), (12, OFFLOADED), (18, PLAIN))
     for stop, settings in steps:
@@ -102,7 +102,7 @@ def test_a_checkpoint_goes_on_offloaded_or_plain(tokens: str, tmp_path: Path) ->
     assert_same_runs(tmp_path / "parts", tmp_path / "whole")
 
 
-def test_a_killed_run_leaves_no_files_and_goes_on(tokens: str, tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_files_and_resumes(tokens: str, tmp_path: Path) -> None:
     settings = replace(OFFLOADED, offload=str(tmp_path / "rows"), steps=3000, checkpoint_interval=3)
     code = (
         "import sys; from webtext.base.run import Run; from webtext.train import TrainSettings, train_model; "
@@ -122,38 +122,36 @@ def test_a_killed_run_leaves_no_files_and_goes_on(tokens: str, tmp_path: Path) -
     assert_same_runs(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_what_offloading_does_not_go_with_is_refused_by_name(tmp_path: Path) -> None:
+def test_settings_that_exclude_offloading_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     in_file = replace(OFFLOADED, offload=str(tmp_path / "file" / "rows"))
     alone = World(0, 1, torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"the device is the CPU, whose memory is the host's\ngive device_memory_gib"):
         check_offload(replace(OFFLOADED, device_memory_gib=None), alone)
-    with pytest.raises(EnvironmentError_, match=r"file/rows' takes no files of an offloaded model"):
+    with pytest.raises(MachineError, match=r"file/rows' can't store files of an offloaded model"):
         check_offload(in_file, alone)
     for changes, said in {
         (
             "mesh",
             "fsdp=2",
-        ): "offload is 'host' and mesh 'fsdp=2': an offloaded run is one process, or replicas of it\nchoose",
-        ("mesh", "dp=2,tp=2"): "and mesh 'dp=2,tp=2': an offloaded run is one process, or replicas",
-        ("mesh", "pp=2"): "and mesh 'pp=2': an offloaded run is one process, or replicas",
+        ): "offload is 'host' and mesh 'fsdp=2': an offloaded run is one process or its replicas\nchoose",
+        ("mesh", "dp=2,tp=2"): "and mesh 'dp=2,tp=2': an offloaded run is one process or its replicas",
+        ("mesh", "pp=2"): "and mesh 'pp=2': an offloaded run is one process or its replicas",
         ("compile", "on"): "offload is 'host' and compile is 'on'",
         ("offload", "hots"): "offload is 'hots'\nit must be 'host', or a folder's path with a slash",
-        ("offload", None): "device_memory_gib is 0.01\nit must be left out where nothing is offloaded",
+        ("offload", None): "device_memory_gib is 0.01\nit must be left out if nothing is offloaded",
         ("device_memory_gib", 0.0): "device_memory_gib is 0.0\nit must be above 0",
     }.items():
         with pytest.raises(ConfigError, match=said):
             replace(OFFLOADED, **dict([changes]))
 
 
-def test_refusals_come_before_anything_is_written(tokens: str, tmp_path: Path) -> None:
+def test_settings_are_rejected_before_anything_is_written(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give device_memory_gib"):
         train(tokens, tmp_path / "model", replace(OFFLOADED, device_memory_gib=None))
     assert not (tmp_path / "model").exists()
 
 
-def test_a_device_that_two_layers_do_not_fit_says_what_would(tokens: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        EnvironmentError_, match=r"do not fit .*\nchoose microbatch_size = 2 or a larger device_memory_gib"
-    ):
+def test_a_device_too_small_for_two_layers_is_an_error_with_a_remedy(tokens: str, tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"do not fit .*\nchoose microbatch_size = 2 or a larger device_memory_gib"):
         train(tokens, tmp_path / "model", replace(OFFLOADED, device_memory_gib=1e-5))

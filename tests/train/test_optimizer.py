@@ -44,10 +44,10 @@ def test_muon_takes_the_hidden_matrices_and_adamw_all_else() -> None:
 
 
 def test_muons_update_has_singular_values_near_one_and_the_size_of_adamws() -> None:
-    """0.2 sqrt(max(rows, columns)) times an orthogonal matrix: entries of root mean square 0.2, whatever the shape.
+    """0.2 sqrt(max(rows, columns)) times an orthogonal matrix has entries of root mean square 0.2 for any shape.
 
     Newton-Schulz with Jordan's coefficients leaves singular values in about [0.7, 1.2]; those that start below a
-    thousandth of the largest stay smaller, so the median and the largest are looked at.
+    thousandth of the largest stay smaller, so the median and the largest are checked.
     """
     settings = TrainSettings(optimizer="muon", weight_decay=0.0, learning_rate=1.0)
     for rows, columns in ((64, 64), (256, 64), (64, 256)):
@@ -63,7 +63,7 @@ def test_muons_update_has_singular_values_near_one_and_the_size_of_adamws() -> N
 
 
 def test_muons_update_is_newton_schulz_of_the_gradient_with_nesterov_momentum() -> None:
-    """Against the paper's recursion in float64: rounding to bfloat16 apart, the step is that of the formula."""
+    """Compared with the formula's recursion in float64: the step differs only by rounding to bfloat16."""
     torch.manual_seed(0)
     layer = torch.nn.Linear(48, 32, bias=False)
     settings = TrainSettings(optimizer="muon", muon_learning_rate=0.01, weight_decay=0.1)
@@ -115,7 +115,7 @@ def test_a_restored_optimizer_makes_the_same_update(name: str) -> None:
 
 
 def test_state_is_there_before_the_first_update_and_changes_nothing() -> None:
-    """A checkpoint may be saved where the guard has skipped all steps so far."""
+    """A checkpoint may be saved when the guard has skipped all steps so far."""
     torch.manual_seed(5)
     model, twin = GPT2(TINY), GPT2(TINY)
     twin.load_state_dict(model.state_dict())

@@ -1,4 +1,4 @@
-"""The frame of pages: whole HTML, titles escaped, numbers on the right."""
+"""The frame of pages: complete HTML, escaped titles, right-aligned numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_page_closes_what_it_opens_and_escapes_its_title() -> None:
     assert "b{color:red}</style>" in made
 
 
-def test_columns_are_numbers_but_for_those_named() -> None:
+def test_columns_are_numbers_except_those_named() -> None:
     made = table(("run", "loss", "verdict"), [("one", "1.0", "better")], words=(0, 2))
     assert '<tr><th>run</th><th class="n">loss</th><th>verdict</th></tr>' in made
     assert '<tr><td>one</td><td class="n">1.0</td><td>better</td></tr>' in made

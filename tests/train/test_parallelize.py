@@ -32,7 +32,7 @@ SHORT = [
     "pp=2,tp=2 zbv float64 pads",
     "pp=2,dp=2 zbv bfloat16 plain",
 ]
-"""What `make test` holds; between them, every axis and every mend of a known silent error."""
+"""The meshes of `make test`: together they have every axis and every fix of a known silent error."""
 WITHIN = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
 WHOLE = {
     2: ["dp=2", "fsdp=2", "tp=2", "pp=2"],
@@ -44,7 +44,7 @@ WHOLE = {
 def on_processes(
     n: int, runs: list[str], steps: int, folder: Path, n_layer: int = 8
 ) -> dict[str, list[list[dict[str, Any]]]]:
-    """What each of n processes wrote of each run: rows by rank."""
+    """Return the rows that each of n processes wrote for each run, by rank."""
     folder.mkdir()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     arguments = [str(n), str(folder), str(steps), str(n_layer), *runs]
@@ -62,7 +62,7 @@ def on_processes(
 
 @functools.cache
 def alone(dtype: str, windows: str, steps: int, n_layer: int = 8) -> list[dict[str, Any]]:
-    """The same rows of the whole model in this process."""
+    """Return the same rows for the complete model in this process."""
     model = parallel_child.made_model(n_layer, getattr(torch, dtype))
     engine = WholeModel(model, parallel_child.RULES[windows], parallel_child.CPU, getattr(torch, dtype))
     rows: list[dict[str, Any]] = parallel_child.train(engine, steps)
@@ -70,7 +70,7 @@ def alone(dtype: str, windows: str, steps: int, n_layer: int = 8) -> list[dict[s
 
 
 def check(run: str, by_rank: list[list[dict[str, Any]]], expected: list[dict[str, Any]]) -> None:
-    """Every rank tells the numbers of one process; whoever holds the same piece of a parameter holds the same bits."""
+    """Every rank reports the numbers of one process, and all copies of a shard have the same bits."""
     within = WITHIN[run.split()[2]]
     told = [[{k: v for k, v in row.items() if k != "held"} for row in rows] for rows in (*by_rank, expected)]
     assert all(rows == told[0] for rows in told[:-1]), run
@@ -83,7 +83,7 @@ def check(run: str, by_rank: list[list[dict[str, Any]]], expected: list[dict[str
 
 
 def assert_replicas_are_equal(run: str, held: list[list[tuple[str, str]]]) -> None:
-    """By name and place along the axes that split it: a set of bits for each, which must have one member."""
+    """Collect the bits of each shard by name and place along the axes that split it: each set must have one member."""
     shape = MeshShape.parse(run.split()[0])
     places = list(itertools.product(range(shape.pp), range(shape.dp), range(shape.fsdp), range(shape.tp)))
     found = defaultdict(set)
@@ -103,13 +103,13 @@ TENSOR_PARALLEL = (
 
 
 def test_every_axis_gives_the_numbers_of_one_process(tmp_path: Path) -> None:
-    """Four layers: as many as the stages of the meshes have together at the most."""
+    """Four layers: as many as the largest number of stages of any mesh."""
     for run, by_rank in on_processes(4, SHORT, 3, tmp_path / "runs", n_layer=4).items():
         check(run, by_rank, alone(*run.split()[2:4], 3, n_layer=4))
 
 
 @pytest.mark.dist
-def test_a_step_on_a_mesh_is_the_same_to_the_bit_whatever_is_computed_twice(tmp_path: Path) -> None:
+def test_a_step_on_a_mesh_is_the_same_to_the_bit_with_any_checkpointing(tmp_path: Path) -> None:
     steps = [
         "fsdp=2 1f1b bfloat16 masks {} 0.1",
         "tp=2 1f1b float64 pads {} 0",

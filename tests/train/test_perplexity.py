@@ -1,4 +1,4 @@
-"""`train eval`: what is scored, per token and per byte, and what is refused."""
+"""`train eval` of token sets: values per token and per byte, and what is rejected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = TrainSettings(
 
 
 class WordTokenizer:
-    """Sixty words and an end-of-text, as the token sets of these tests; each word is two letters and a blank."""
+    """Sixty words and an end-of-text, like the token sets of these tests; each word is two letters and a blank."""
 
     vocab_size, eot_id, hash = 61, 60, "a" * 64
     special_tokens = {"<|endoftext|>": 60}
@@ -107,7 +107,7 @@ def test_training_falls_below_the_unigram_and_seeing_more_changes_little_where_a
     assert answer["bigram_perplexity"] < answer["unigram_perplexity"]
     first = json.loads((Path(model) / "metrics.jsonl").read_text().splitlines()[0])
     assert answer["perplexity_before"] == pytest.approx(first["perplexity"], rel=1e-6)
-    assert answer["tokens"] == 2 * (6 * 81 - 1)  # what opens a shard's first document is only seen
+    assert answer["tokens"] == 2 * (6 * 81 - 1)  # the end-of-text that opens a shard is only context
     assert answer["bytes"] == 2 * 6 * 80 * 3
     bits = math.log2(answer["perplexity"]) * answer["tokens"] / answer["bytes"]
     assert answer["bits_per_byte"] == pytest.approx(bits)
@@ -156,5 +156,5 @@ def test_a_run_is_evaluated_once(trained: tuple[str, str], tmp_path: Path, monke
 
 @pytest.mark.parametrize("path", ["export", "nothing"])
 def test_a_folder_without_a_model_is_named(path: str, tmp_path: Path, tokens: str) -> None:
-    with pytest.raises(InputError, match="holds no model"):
+    with pytest.raises(InputError, match="contains no model"):
         evaluate_model(str(tmp_path / path), tokens, EvalSettings(), Run.quiet())

@@ -1,4 +1,4 @@
-"""What a run takes, by worked numbers, by the tensors that the real model keeps, and by real files."""
+"""The estimate of a run: by worked numbers, the tensors that the real model keeps, and real files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 16}
 
 
 def test_time_and_cost_follow_from_the_speed_that_is_given() -> None:
-    """1,000 steps of 512 x 1,024 tokens at 524,288 tokens/s are 1,000 seconds, on 8 devices at 3.6 an hour cost 8."""
+    """1,000 steps of 512 x 1,024 tokens at 524,288 tokens/s are 1,000 seconds, and 8 devices at 3.6 per hour cost 8."""
     settings = TrainSettings(steps=1000)
     by_tokens = plan_training(settings, PlanSettings(processes=8, tokens_per_second=524_288.0, price=3.6))
     assert by_tokens.seconds == pytest.approx(1000)
@@ -57,12 +57,12 @@ def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> Non
     assert max_microbatch(config, settings, 8, 10**15) == 12
     assert max_microbatch(config, settings, 8, sizes[1] - 1) is None
     plan = plan_training(settings, PlanSettings(processes=8, memory_gib=(sizes[1] - 1) / GIB))
-    assert "does not fit into" in plan_text(plan)
-    assert "not even one sequence does: try --activation-checkpointing selective" in plan_text(plan)
+    assert "does not fit in" in plan_text(plan)
+    assert "not even one sequence fits: try --activation-checkpointing selective" in plan_text(plan)
 
 
 def test_a_mesh_that_is_set_is_planned() -> None:
-    """Of 512 sequences each of two pairs of shards takes 128; parameters lie in halves."""
+    """Each of two pairs of shards takes 128 of 512 sequences; parameters are halved."""
     settings = TrainSettings(mesh="dp=2,fsdp=2", microbatch_size=16)
     plan = plan_training(settings, PlanSettings(memory_gib=80.0))
     assert (plan.processes, plan.microbatch, plan.accumulation) == (4, 16, 8)
@@ -80,16 +80,16 @@ def test_a_mesh_that_is_set_is_planned() -> None:
         ({"processes": 0}, "processes is 0"),
         ({"mfu_ratio": 1.5, "peak_tflops": 1.0}, "mfu_ratio is 1.5"),
         ({"mfu_ratio": 0.5}, "only together"),
-        ({"tokens_per_second": 1.0, "measured": "x"}, "tokens_per_second and measured all tell the speed"),
+        ({"tokens_per_second": 1.0, "measured": "x"}, "tokens_per_second and measured all set the speed"),
         ({"price": -1.0}, "price is -1.0"),
     ],
 )
-def test_an_impossible_plan_is_refused(given: dict[str, Any], message: str) -> None:
+def test_an_impossible_plan_is_rejected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PlanSettings(**given)
 
 
-def test_a_batch_that_does_not_divide_is_refused() -> None:
+def test_a_batch_that_does_not_divide_is_rejected() -> None:
     with pytest.raises(ConfigError, match="does not divide into 3 processes"):
         plan_training(TrainSettings(), PlanSettings(processes=3))
 
@@ -130,12 +130,12 @@ def test_the_verb_plans_with_a_token_set_and_with_the_speed_of_an_earlier_run(
     assert run(["train", "plan", "--model", "1542m"]) == 2
     assert "did you mean '1542M'?" in capsys.readouterr().err
     (tmp_path / "model/metrics.jsonl").write_text("")
-    with pytest.raises(InputError, match="tells no speed"):
+    with pytest.raises(InputError, match="contains no speed"):
         plan_training(TrainSettings(), PlanSettings(measured=model))
 
 
-def test_an_offloaded_run_is_planned_by_what_lies_on_the_host_and_by_its_links_model() -> None:
-    """16 bytes a parameter in float32, and what goes into each layer; the step by hand where computing hides all copies."""
+def test_an_offloaded_run_is_planned_by_its_host_memory_and_the_model_of_its_link() -> None:
+    """16 bytes per parameter in float32, and each layer's input; the step by hand, where computing hides all copies."""
     settings = TrainSettings(**SMALL, batch_size=4, microbatch_size=2, offload="host", dtype="float32")
     answer = plan_training(settings, PlanSettings(vocab_size=128))
     n = 128 * 32 + 16 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
@@ -143,7 +143,7 @@ def test_an_offloaded_run_is_planned_by_what_lies_on_the_host_and_by_its_links_m
     expected = (16 * n + 2 * 2 * 2 * 16 * 32 * 4) / GIB
     assert (
         text
-        == f"offloaded: {expected:,.2f} GiB on the host; a step: not known; give the speed and --host-gb-per-second"
+        == f"offloaded: {expected:,.2f} GiB on the host; one step: unknown; give the speed and --host-gb-per-second"
     )
     speed = {"peak_tflops": 1e-9, "mfu_ratio": 1.0, "host_gb_per_second": 1e3}
     fast = plan_text(plan_training(settings, PlanSettings(vocab_size=128, **speed))).splitlines()[-1]
@@ -151,8 +151,8 @@ def test_an_offloaded_run_is_planned_by_what_lies_on_the_host_and_by_its_links_m
     computing = layers + 6 * 32 * 128 * 4 * 16 / 1e3
     covering = (
         4 * (12 * 32**2 + 13 * 32) / (layers / 2 / 4) / 1e9
-    )  # a layer's parameters come while one is computed forward
+    )  # one layer's parameters are copied while another is computed forward
     assert fast.endswith(
-        f"a step: {computing:,.2f} s, of which computing {computing:,.2f} s, "
-        f"which covers the copies of a link from {covering:,.3g} GB/s on"
+        f"one step: {computing:,.2f} s, of which {computing:,.2f} s computing, "
+        f"which hides the copies on links of {covering:,.3g} GB/s or more"
     )

@@ -1,4 +1,4 @@
-"""Float32 parameters and a step in bfloat16: what is cast, where gradients arrive, and how near the two stay."""
+"""Float32 parameters and a step in bfloat16: what is cast, where gradients arrive, and how close the two stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def batch(seed: int = 0, size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     return tokens_bt[:, :-1], tokens_bt[:, 1:]
 
 
-def test_within_all_is_bfloat16_and_after_it_even_an_error_leaves_the_parameters_themselves() -> None:
+def test_inside_all_is_bfloat16_and_afterwards_even_an_error_restores_the_parameters() -> None:
     model = GPT2(TINY)
     before = dict(model.named_parameters())
 
@@ -36,7 +36,7 @@ def test_within_all_is_bfloat16_and_after_it_even_an_error_leaves_the_parameters
 
 
 def test_gradients_of_several_backward_passes_are_summed_in_float32() -> None:
-    """Each of them is a bfloat16 number; their sum is that of float32, to the bit, and has more digits than bfloat16."""
+    """Each is a bfloat16 number. Their sum is bit-equal to float32's and has more digits than bfloat16."""
     model = GPT2(TINY)
     alone = []
     for seed in range(3):
@@ -57,7 +57,7 @@ def test_gradients_of_several_backward_passes_are_summed_in_float32() -> None:
     assert any(not torch.equal(g, g.bfloat16().float()) for g in gradients)
 
 
-def test_loss_and_gradients_stay_near_those_of_float32() -> None:
+def test_loss_and_gradients_stay_close_to_those_of_float32() -> None:
     torch.manual_seed(2)
     model = GPT2(TINY)
     model.loss(*batch()).backward()  # type: ignore[no-untyped-call]
@@ -75,7 +75,7 @@ def test_loss_and_gradients_stay_near_those_of_float32() -> None:
 
 
 def test_a_hundred_updates_learn_the_same_in_both() -> None:
-    """One batch by heart, from the same parameters, its loss after each ten updates: within 3 % of the first loss."""
+    """Both learn one batch by heart from the same parameters; every ten updates losses agree to 3 % of the first."""
     curves = []
     for dtype in (torch.float32, BFLOAT16):
         torch.manual_seed(3)

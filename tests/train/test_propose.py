@@ -1,4 +1,4 @@
-"""Meshes that are proposed for known models and devices, why, and what is said where nothing fits."""
+"""Meshes that are proposed for known models and devices, the reasons, and the errors if nothing fits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_shards_are_proposed_where_replicas_do_not_fit() -> None:
     found = proposed(64, 16, model="1542M")
     assert found.best.axes == ("fsdp",)
     assert [name for name, _ in found.simpler] == ["dp=64"]
-    assert "GiB at the least" in found.simpler[0][1]
+    assert "GiB at least" in found.simpler[0][1]
 
 
 def test_a_model_of_530_billion_takes_tensor_parallel_in_a_node_and_a_pipeline() -> None:
@@ -52,7 +52,7 @@ def test_a_model_of_530_billion_takes_tensor_parallel_in_a_node_and_a_pipeline()
     assert best.layout.shape.size == 2240
 
 
-def test_what_is_proposed_fits_and_is_the_fastest_but_for_a_hundredth() -> None:
+def test_the_proposal_fits_and_is_within_one_percent_of_the_fastest() -> None:
     found = proposed(16, 24, model="1542M")
     settings = TrainSettings(model="1542M")
     usable = USABLE_RATIO * 24 * GIB
@@ -76,8 +76,8 @@ def test_slow_links_bind_and_are_named() -> None:
     assert proposed(8, 80, slow, batch_size=8).binds.startswith("the links")
 
 
-def test_where_nothing_fits_the_error_says_what_would() -> None:
-    with pytest.raises(ConfigError, match="no mesh of 8 devices of 2 GiB holds 1,557,611,200 parameters") as caught:
+def test_if_nothing_fits_the_error_says_what_would() -> None:
+    with pytest.raises(ConfigError, match="no mesh of 8 devices of 2 GiB fits 1,557,611,200 parameters") as caught:
         proposed(8, 2, model="1542M")
     advice = str(caught.value)
     enough = float(advice.split("--memory-gib ")[1].split()[0])
@@ -86,7 +86,7 @@ def test_where_nothing_fits_the_error_says_what_would() -> None:
     assert proposed(devices, 2, model="1542M").best
 
 
-def test_memory_for_not_even_one_layer_is_an_error_with_the_way_out() -> None:
+def test_memory_for_less_than_one_layer_is_an_error_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match="--memory-gib"):
         proposed(4, 0.001)
 
@@ -105,16 +105,16 @@ def test_devices_that_nothing_divides_over_are_an_error_with_the_nearest_that_do
         ({"devices": 8}, "give --memory-gib"),
         ({"devices": 8, "memory_gib": 80.0, "devices_per_node": 0}, "devices_per_node is 0"),
         ({"devices": 8, "memory_gib": 80.0, "processes": 2}, "both set"),
-        ({"devices": 8, "memory_gib": 80.0, "tokens_per_second": 1.0}, "the speed of one mesh"),
+        ({"devices": 8, "memory_gib": 80.0, "tokens_per_second": 1.0}, "the speed of a single mesh"),
         ({"devices": 8, "memory_gib": 80.0, "between_gb_per_second": 0.0}, "between_gb_per_second is 0"),
     ],
 )
-def test_an_impossible_wish_is_refused(given: dict[str, Any], message: str) -> None:
+def test_an_impossible_request_is_rejected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PlanSettings(**given)
 
 
-def test_the_verb_prints_the_mesh_the_next_two_and_by_whose_speeds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_prints_the_mesh_the_next_two_and_the_assumed_speeds(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["train", "plan", "--model", "1542M", "--devices", "64", "--memory-gib", "16", "--price", "2"]
     assert run(flags) == 0
     out = capsys.readouterr().out

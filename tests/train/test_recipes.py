@@ -62,7 +62,7 @@ def test_a_recipe_loads_and_plans(name: str, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(("fast", "plain"), [("gpt2-124M-fast", "gpt2-124M-8gpu"), ("toy-cpu-fast", "toy-cpu")])
-def test_a_fast_recipe_is_the_plain_ones_model_and_batch_at_065_of_its_tokens(fast: str, plain: str) -> None:
+def test_a_fast_recipe_has_the_plain_ones_model_and_batch_and_065_of_its_tokens(fast: str, plain: str) -> None:
     ours, theirs = (plan_training(*read(name)) for name in (fast, plain))
     assert ours.config == theirs.config
     assert ours.settings.batch_size == theirs.settings.batch_size
@@ -83,7 +83,7 @@ def test_the_toy_recipes_train(name: str, tokens: str, tmp_path: Path) -> None:
 
 
 def free_port() -> int:
-    """One of the thousand that the Slurm file chooses from."""
+    """Return a free port among the thousand from which the Slurm file chooses."""
     for port in range(29500 + os.getpid() % 500, 30500):
         with contextlib.suppress(OSError), socket.create_server(("", port)):
             return port
@@ -91,9 +91,9 @@ def free_port() -> int:
 
 
 def test_the_slurm_file_starts_torchrun_with_a_log_for_each_rank(tokens: str, tmp_path: Path) -> None:
-    """Slurm's own programs are stood in for: `srun` runs its arguments here, `scontrol` names this host.
+    """Slurm's own programs are replaced: `srun` runs its arguments here, `scontrol` names this host.
 
-    The job's number is one whose port is free.
+    The job's number is chosen so that its port is free.
     """
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""What `train eval` prints: every value, the paper's too, with the unit, stride, context and de-tokenizer it depends on."""
+"""`train eval` prints every value, the paper's too, with the unit, stride, context and de-tokenizer it depends on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip().split("  ") if cell.strip()] for line in lines]
 
 
-def test_each_row_is_whole_by_itself_and_the_papers_say_what_is_not_published() -> None:
+def test_each_row_is_complete_and_the_papers_rows_say_what_is_not_published() -> None:
     answer = {
         **{"task": "wikitext-2", "detokenizer": "wikitext"},
         **TEXT,
@@ -46,12 +46,12 @@ def test_each_row_is_whole_by_itself_and_the_papers_say_what_is_not_published() 
             "  paper's 1542M  perplexity  18.340  unpublished               -  unpublished    1,024  unpublished",
             "  this model     bits         1.088  byte              1,256,449          256    1,024  wikitext",
             "contamination: not measured (--overlap FILE)",
-            "compare rows of equal unit, stride, context and de-tokenizer alone; per token, of one tokenizer",
+            "compare only rows of equal unit, stride, context and de-tokenizer; per token, of one tokenizer too",
         ]
     )
 
 
-def test_both_measures_of_one_set_stand_beside_the_papers_own() -> None:
+def test_both_measures_of_one_set_come_with_the_papers() -> None:
     answer = {
         **{"task": "lambada", "part": "2 of 3 passages", "detokenizer": None, "context": 64},
         **MODEL,
@@ -75,11 +75,11 @@ def test_both_measures_of_one_set_stand_beside_the_papers_own() -> None:
         ["paper's 117M", "accuracy", "45.99%", "unpublished", "-", "-", "1,024", "unpublished"],
     ]
     assert text.splitlines()[0].startswith("lambada (2 of 3 passages), ")
-    assert "contamination: 8-grams of the set in the documents 1.25%, in the corpus -" in text
+    assert "contamination: 8-grams that are in the documents: 1.25%, in the corpus: -" in text
 
 
-def test_the_papers_unit_is_told_where_its_heading_tells_it() -> None:
-    """Bits per byte of enwik8, per character of text8, and choices: nothing else that one could mean."""
+def test_the_papers_unit_is_shown_where_its_table_names_it() -> None:
+    """Bits per byte of enwik8, bits per character of text8, and choices."""
     for unit, measure in (("byte", "bits"), ("character", "bits"), ("choice", "accuracy")):
         rows = [result(measure, unit, 9, 0.9)]
         answer = {**TEXT, **MODEL, "task": "t", "detokenizer": None, "results": rows, "paper": {measure: {"117M": 1.0}}}

@@ -1,4 +1,4 @@
-"""Drawing tokens: determinism, greed, the limits to the likeliest, many texts at once, and where it ends."""
+"""Generating tokens: determinism, greedy choice, top-k and top-p, many texts at once, and stops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model() -> GPT2:
     return model.eval()
 
 
-def test_one_seed_gives_one_text_past_the_context_too(model: GPT2) -> None:
+def test_one_seed_gives_one_text_also_beyond_the_context(model: GPT2) -> None:
     first = list(sample_tokens(model, [1, 2], SETTINGS))
     assert len(first) == 30 > model.config.context
     assert list(sample_tokens(model, [1, 2], SETTINGS)) == first
@@ -62,14 +62,14 @@ def test_only_the_likeliest_k_are_drawn(model: GPT2) -> None:
     assert drawn == allowed
 
 
-def test_the_stop_token_ends_the_text_and_is_no_part_of_it(model: GPT2) -> None:
+def test_the_stop_token_ends_the_text_and_is_not_part_of_it(model: GPT2) -> None:
     tokens = list(sample_tokens(model, [1, 2], SETTINGS))
     stop = tokens[10]
     assert list(sample_tokens(model, [1, 2], SETTINGS, stop_id=stop)) == tokens[: tokens.index(stop)]
 
 
 def read_anew(model: GPT2, prompt: list[int], settings: SampleSettings) -> list[int]:
-    """What `sample_tokens` draws, with all of the window computed for each token and no cache."""
+    """Return what `sample_tokens` draws, computing the full window for each token, without a cache."""
     generator = torch.Generator().manual_seed(settings.seed)
     tokens = list(prompt)
     for _ in range(settings.max_tokens):
@@ -83,7 +83,7 @@ def read_anew(model: GPT2, prompt: list[int], settings: SampleSettings) -> list[
 @pytest.mark.parametrize("prompt", [[7], [1, 2, 3, 4, 5], list(range(30))])
 @pytest.mark.parametrize("shape", [(1, 1, 16), (3, 4, 32)])
 def test_the_cache_changes_no_token(shape: tuple[int, int, int], prompt: list[int], temperature: float) -> None:
-    """Before the context of 20 is full, on its last position, and past it; a prompt longer than it too."""
+    """Tested before the context of 20 is full, at its last position and beyond it, and with a longer prompt."""
     n_layer, n_head, n_embd = shape
     torch.manual_seed(n_layer)
     model = GPT2(GPT2Config(n_layer=n_layer, n_head=n_head, n_embd=n_embd, context=20, vocab_size=50)).eval()
@@ -94,7 +94,7 @@ def test_the_cache_changes_no_token(shape: tuple[int, int, int], prompt: list[in
     assert list(sample_tokens(model, prompt, settings)) == read_anew(model, prompt, settings)
 
 
-def test_caches_give_the_logits_of_the_whole(model: GPT2) -> None:
+def test_caches_give_the_logits_of_the_full_text(model: GPT2) -> None:
     tokens_bt = torch.randint(40, (3, 8))
     whole_btv = model(tokens_bt)
     caches = empty_caches(model.config, 3, model.final_norm.weight)
@@ -146,7 +146,7 @@ def test_only_the_nucleus_is_drawn_after_temperature_and_top_k(model: GPT2) -> N
 
 
 class Letters:
-    """A tokenizer of letters, whose decoder holds every second one back."""
+    """A tokenizer of letters, whose decoder delays every second one."""
 
     eot_id = 39
 
@@ -171,7 +171,7 @@ class Letters:
         return text
 
 
-def test_a_text_is_the_prompt_and_its_continuation_as_it_comes_too(model: GPT2) -> None:
+def test_a_text_is_the_prompt_and_its_continuation_also_when_streamed(model: GPT2) -> None:
     continuation = Letters().decode(list(sample_tokens(model, [39, 1, 2], SETTINGS, stop_id=39)))
     assert sample_text(model, Letters(), "bc", SETTINGS) == "bc" + continuation
     pieces = list(stream_text(model, Letters(), "bc", SETTINGS))
@@ -181,7 +181,7 @@ def test_a_text_is_the_prompt_and_its_continuation_as_it_comes_too(model: GPT2) 
 
 
 def until(text: str, stops: list[str]) -> str:
-    """The text before the stop whose end comes first, by trying every end."""
+    """Return the text before the stop whose end comes first, by trying every end."""
     for end in range(1, len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if starts:
@@ -190,7 +190,7 @@ def until(text: str, stops: list[str]) -> str:
 
 
 class Pieces:
-    """A decoder whose tokens are pieces, the last one given only at the end."""
+    """A decoder whose tokens are pieces, the last of which is returned only at the end."""
 
     def push(self, piece: str) -> str:
         return piece
@@ -213,7 +213,7 @@ def test_a_text_ends_before_the_first_stop_whatever_pieces_it_comes_in(pieces: l
 
 
 def test_stops_end_each_text_of_a_batch_and_the_stream_of_one(model: GPT2) -> None:
-    """A text that has met its stop is drawn no further, also where another has ended by itself."""
+    """A text that has reached its stop is not continued, also if another has ended by itself."""
     prompts = ["bc", "", "f"]
     whole = sample_texts(model, Letters(), prompts, SETTINGS)
     stops = [whole[0][10:12], whole[2][-8:-5]]

@@ -1,4 +1,4 @@
-"""The learning rate and the batch size by their worked values and their shapes."""
+"""The learning rate and the batch size: worked values and properties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_rate_grows_linearly_and_falls_by_half_a_cosine() -> None:
 
 
 def test_wsd_stays_at_the_highest_rate_and_falls_in_the_last_share_of_the_steps() -> None:
-    """100 steps, 10 of warm-up; the last 16 fall from 1 to 0.1 by 1 - sqrt: after 4 of them by half, after 16 by all."""
+    """100 steps, 10 of warm-up. The last 16 fall from 1 to 0.1 by 1 - sqrt: after 4 by half, after 16 completely."""
     settings = TrainSettings(
         schedule="wsd", learning_rate=1.0, warmup_steps=10, steps=100, min_learning_rate_ratio=0.1, decay_ratio=0.16
     )
@@ -69,7 +69,7 @@ def test_the_batch_doubles_and_each_size_has_equally_many_steps() -> None:
 
 
 @given(start=st.integers(1, 12), doublings=st.integers(1, 6), more=st.integers(0, 100), world_size=st.integers(1, 4))
-def test_every_batch_is_whole_microbatches_of_every_process(
+def test_every_batch_is_full_microbatches_of_every_process(
     start: int, doublings: int, more: int, world_size: int
 ) -> None:
     n_steps = doublings + more

@@ -1,4 +1,4 @@
-"""What the settings refuse, and how a step's batch is divided."""
+"""What the settings reject, and how a step's batch is divided."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, 
         ({"muon_learning_rate": 0.0}, "muon_learning_rate is 0.0\nit must be above 0"),
         ({"muon_momentum": 1.0}, "muon_momentum is 1.0"),
         ({"newton_schulz_steps": 0}, "newton_schulz_steps is 0"),
-        ({"batch_ramp_steps": 5}, "batch_ramp_steps is 5\nit must be 0 where batch_ramp_start is not set"),
+        ({"batch_ramp_steps": 5}, "batch_ramp_steps is 5\nit must be 0 if batch_ramp_start is not set"),
         ({"batch_ramp_start": 96, "batch_ramp_steps": 9}, "batch_ramp_start is 96\nit must be batch_size 512 halved"),
         ({"batch_ramp_start": 512, "batch_ramp_steps": 9}, "batch_ramp_start is 512\nit must be batch_size 512 halved"),
         ({"batch_ramp_start": 0, "batch_ramp_steps": 9}, "batch_ramp_start is 0\nit must be batch_size 512 halved"),
-        ({"batch_ramp_start": 64, "batch_ramp_steps": 2}, "batch_ramp_steps is 2\nit must be at least 3, a step of"),
+        ({"batch_ramp_start": 64, "batch_ramp_steps": 2}, "batch_ramp_steps is 2\nit must be at least 3, one step for"),
         ({"batch_ramp_start": 64, "batch_ramp_steps": 20_000}, "batch_ramp_steps is 20000\nit must be at least 3"),
     ],
 )
@@ -50,7 +50,7 @@ def test_an_impossible_setting_is_named_with_its_bounds(change: dict[str, Any], 
 
 
 def test_the_default_step_is_half_a_million_tokens_on_any_number_of_processes() -> None:
-    """512 sequences of 1,024 tokens, as the paper's batch; 8 at once leave 64, 8 and 1 microbatches."""
+    """512 sequences of 1,024 tokens, like the paper's batch; with 8 at once there are 64, 8 and 1 microbatches."""
     settings = TrainSettings()
     assert settings.batch_size * settings.context == 524_288
     assert [settings.accumulation(n) for n in (1, 8, 64)] == [(8, 64), (8, 8), (8, 1)]
@@ -72,7 +72,7 @@ def test_a_named_size_may_be_changed_in_part() -> None:
     assert (config.n_layer, config.n_head, config.n_embd, config.context, config.vocab_size) == (6, 16, 1024, 128, 5000)
 
 
-def test_the_first_difference_is_told_in_the_order_of_the_settings() -> None:
+def test_the_first_difference_is_reported_in_the_order_of_the_settings() -> None:
     assert difference({"steps": 1, "seed": 2, "vocab_size": 3}, {"steps": 1, "seed": 3, "vocab_size": 4}) == (
         "seed is 3 here and 2 in the checkpoint"
     )
@@ -80,7 +80,7 @@ def test_the_first_difference_is_told_in_the_order_of_the_settings() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: EvalSettings(stride=0), lambda: EvalSettings(device="x")])
-def test_impossible_evaluations_are_refused(make: Any) -> None:
+def test_impossible_evaluations_are_rejected(make: Any) -> None:
     with pytest.raises(ConfigError):
         make()
 
@@ -98,6 +98,6 @@ def test_impossible_evaluations_are_refused(make: Any) -> None:
         {"top_k": 0},
     ],
 )
-def test_impossible_samples_are_refused(change: dict[str, Any]) -> None:
+def test_impossible_samples_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         SampleSettings(**change)

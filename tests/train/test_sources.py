@@ -1,4 +1,4 @@
-"""Several token sets mixed in one run: what each gives, what is held out, and what is refused."""
+"""Several token sets mixed in one run: what each supplies, what is held out, and what is rejected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = TrainSettings(
 
 @pytest.fixture
 def two(make_token_set: Callable[..., str]) -> list[str]:
-    """A set of 9,720 training tokens and one of 3,240."""
+    """Return a set of 9,720 training tokens and one of 3,240."""
     return [make_token_set("web"), make_token_set("books", train=20, validation=3)]
 
 
@@ -43,7 +43,7 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_mixture_trains_and_tells_the_held_out_loss_of_each_set_and_their_weighted_mean(
+def test_a_mixture_trains_and_reports_the_held_out_loss_of_each_set_and_their_weighted_mean(
     two: list[str], tmp_path: Path
 ) -> None:
     result = train_model(two, str(tmp_path / "model"), SETTINGS, Run.quiet())
@@ -55,11 +55,11 @@ def test_a_mixture_trains_and_tells_the_held_out_loss_of_each_set_and_their_weig
         assert row["validation_loss"] == pytest.approx(0.75 * web + 0.25 * books)
     assert result.validation_loss == measured[-1]["validation_loss"]
     state = json.loads((Path(result.checkpoint) / "state.json").read_text())["sampler"]
-    assert state["samples_consumed"] == 6 * 8  # what was taken, not what was read ahead
+    assert state["samples_consumed"] == 6 * 8  # what was taken, not read ahead
     assert state["order"]["weights"] == [3 << 18, 1 << 18]
 
 
-def test_a_set_that_holds_nothing_out_counts_in_training_alone(
+def test_a_set_without_a_validation_split_counts_only_in_training(
     make_token_set: Callable[..., str], tmp_path: Path
 ) -> None:
     names = [make_token_set("web"), make_token_set("books", train=20, validation=0)]
@@ -67,7 +67,7 @@ def test_a_set_that_holds_nothing_out_counts_in_training_alone(
     assert all("validation_losses" not in row for row in rows(tmp_path / "model"))
 
 
-def test_each_set_gives_its_share_and_the_passes_over_it_follow(two: list[str]) -> None:
+def test_each_set_supplies_its_share_and_the_passes_over_it_follow(two: list[str]) -> None:
     sources = open_sources(two)
     uses = source_uses(sources, SETTINGS, 6 * 8 * 16)
     assert [(use.name, use.tokens, use.share) for use in uses] == [(two[0], 9720, 0.75), (two[1], 3240, 0.25)]
@@ -86,7 +86,7 @@ def test_short_windows_inside_documents_count_as_windows(two: list[str]) -> None
     assert use.passes == pytest.approx(1)
 
 
-def test_other_weights_sets_or_groups_than_the_checkpoints_are_refused_by_name(two: list[str], tmp_path: Path) -> None:
+def test_other_weights_sets_or_groups_than_the_checkpoints_are_rejected(two: list[str], tmp_path: Path) -> None:
     out = str(tmp_path / "model")
     train_model(two, out, SETTINGS, Run.quiet())
     for change, message in (
@@ -100,14 +100,14 @@ def test_other_weights_sets_or_groups_than_the_checkpoints_are_refused_by_name(t
         train_model(two[::-1], out, SETTINGS, Run.quiet())
 
 
-def test_what_makes_no_mixture_is_refused_before_anything_is_written(
+def test_an_impossible_mixture_is_rejected_before_anything_is_written(
     two: list[str], make_token_set: Callable[..., str], tmp_path: Path
 ) -> None:
     foreign = make_token_set("foreign", tokenizer_hash="b" * 64)
     for names, settings, kind, message in (
         ([two[0], foreign], SETTINGS, InputError, "foreign' was packed with another tokenizer than '.*web'"),
         (two[:1], SETTINGS, ConfigError, "token sets: 1, weights: 2"),
-        ([two[0], two[0]], SETTINGS, ConfigError, "are one token set"),
+        ([two[0], two[0]], SETTINGS, ConfigError, "are the same token set"),
         ([], SETTINGS, ConfigError, "no token set is named"),
     ):
         with pytest.raises(kind, match=message):
@@ -117,7 +117,7 @@ def test_what_makes_no_mixture_is_refused_before_anything_is_written(
     assert not (tmp_path / "model").exists()
 
 
-def test_a_dry_run_tells_what_is_taken_from_each(
+def test_a_dry_run_prints_what_is_taken_from_each(
     two: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Run.quiet()
@@ -125,7 +125,8 @@ def test_a_dry_run_tells_what_is_taken_from_each(
     with pytest.raises(DryRun):
         train_model(two, str(tmp_path / "model"), SETTINGS, run)
     told = capsys.readouterr().err
-    assert f"768 tokens, 75.0% from '{two[0]}', 0.06 passes over 9,720, held out are 972; 25.0% from '{two[1]}'" in told
+    use = "0.06 passes over 9,720 tokens, held out: 972"
+    assert f"768 tokens, 75.0% from '{two[0]}', {use}; 25.0% from '{two[1]}'" in told
 
 
 def test_weights_come_from_the_command_line_or_from_the_config_file(
@@ -138,13 +139,13 @@ def test_weights_come_from_the_command_line_or_from_the_config_file(
         answer = json.loads(capsys.readouterr().out)
         assert [source["share"] for source in answer["sources"]] == pytest.approx(shares, abs=1e-6)
     assert webtext(["train", "plan", *two, "--weights", "0.7;0.3"]) == 2
-    assert "'0.7;0.3' is not numbers with commas between them" in capsys.readouterr().err
+    assert "'0.7;0.3' is not a list of comma-separated numbers" in capsys.readouterr().err
     config.write_text("[train]\nweights = 1\n")
     assert webtext(["train", "plan", *two, "--config", str(config)]) == 2
     assert "[train] weights = 1: expected a list of numbers" in capsys.readouterr().err
 
 
-def test_a_named_tokenizer_is_compared_even_where_no_text_is_asked_for(tokens: str, tmp_path: Path) -> None:
+def test_a_given_tokenizer_is_compared_even_without_sample_texts(tokens: str, tmp_path: Path) -> None:
     other = Tokenizer.train(["some text"], vocab_size=257, special_tokens=["<|endoftext|>"])
     other.save(tmp_path / "tokenizer.json")
     settings = replace(SETTINGS, weights=())

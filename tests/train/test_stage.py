@@ -1,4 +1,4 @@
-"""What a stage gives: the next one's input, or the loss."""
+"""A stage returns the next stage's input, or the loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webtext.train.parallel.stage import Stage
 CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=8, context=8, vocab_size=32)
 
 
-def test_two_stages_give_the_whole_models_loss_and_no_view_which_fsdp_warns_of() -> None:
+def test_two_stages_return_the_complete_models_loss_and_no_view() -> None:
     tokens_bt = torch.randint(32, (2, 9), generator=torch.Generator().manual_seed(1))
     inputs_bt, targets_bt = tokens_bt[:, :-1], tokens_bt[:, 1:]
     model = GPT2(CONFIG)

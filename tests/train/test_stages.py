@@ -1,4 +1,4 @@
-"""Which blocks lie in which stage, and which stages on which rank."""
+"""The blocks of each stage, and the stages of each rank."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def test_stages_hold_all_blocks_in_order_and_the_last_none_too_many(n: int, more
     assert sizes[-1] == min(sizes)
 
 
-def test_fewer_layers_than_stages_are_refused() -> None:
+def test_fewer_layers_than_stages_are_rejected() -> None:
     with pytest.raises(ConfigError, match="3 layers do not fill 4 pipeline stages"):
         blocks_of_stage(3, 4, 0)
 
 
 @given(st.sampled_from(SCHEDULES), st.integers(1, 9))
-def test_every_stage_lies_on_one_rank(schedule: str, pp: int) -> None:
+def test_every_stage_is_on_one_rank(schedule: str, pp: int) -> None:
     held = [stage for rank in range(pp) for stage in stages_of_rank(schedule, rank, pp)]
     assert sorted(held) == list(range(n_stages(schedule, pp)))
     assert all(stage in stages_of_rank(schedule, rank_of_stage(schedule, stage, pp), pp) for stage in held)
@@ -48,7 +48,7 @@ def test_a_v_brings_the_first_and_the_last_stage_together() -> None:
     ("schedule", "n_microbatches", "expected"),
     [("1f1b", 3, "at least 4"), ("zbv", 3, "at least 4"), ("interleaved", 6, "a multiple of 4")],
 )
-def test_a_step_of_too_few_microbatches_is_refused(schedule: str, n_microbatches: int, expected: str) -> None:
+def test_a_step_of_too_few_microbatches_is_rejected(schedule: str, n_microbatches: int, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         check_microbatches(schedule, n_microbatches, 4)
     check_microbatches(schedule, n_microbatches, 1)

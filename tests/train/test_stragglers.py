@@ -1,4 +1,4 @@
-"""The slowest process is named by times given as data; a real run of two reports both."""
+"""The slowest process is named from times given as data; a real run of two reports both."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FLAGS = (
         ([1.0, 1.19], None),
         ([1.0, 1.2], 1),
         ([2.0, 1.0, 1.0, 1.1], 0),
-        ([1.0, 1.3, 0.2, 1.0, 1.0], 1),  # one that is quick makes the others no stragglers, and hides none
-        ([0.0, 0.0], None),  # of a run that has no part of its own
+        ([1.0, 1.3, 0.2, 1.0, 1.0], 1),  # a fast one neither makes the others stragglers nor hides one
+        ([0.0, 0.0], None),  # in a run without own parts
         ([1.0], None),
     ],
 )
@@ -44,7 +44,7 @@ def test_the_slowest_is_named_from_12_times_the_median_of_the_others(own: list[f
     ("flops", "rank"),
     [([4e14] * 8, None), ([4e14, 3.4e14], None), ([4e14, 4e14, 2e14], 2), ([1e11, 2e11], 0), ([4e14], None)],
 )
-def test_a_device_is_named_that_takes_12_times_as_long_over_a_product(flops: list[float], rank: int | None) -> None:
+def test_a_device_that_takes_12_times_as_long_over_a_product_is_named(flops: list[float], rank: int | None) -> None:
     said = slow_device(flops)
     assert (
         (said is None) if rank is None else (said is not None and said.startswith(f"the device of rank {rank} takes "))
@@ -54,10 +54,10 @@ def test_a_device_is_named_that_takes_12_times_as_long_over_a_product(flops: lis
 @pytest.mark.parametrize(
     ("rates", "said"), [([3e9, 1e9], "step 5: the device of rank 1 takes 3.0 times"), ([3e9, 3e9], "")]
 )
-def test_ranks_that_wait_within_their_layers_are_told_apart_by_their_devices(
+def test_ranks_that_wait_within_their_layers_are_distinguished_by_their_devices(
     monkeypatch: pytest.MonkeyPatch, rates: list[float], said: str
 ) -> None:
-    """As of a mesh of shards: their own parts of a step are alike, whoever makes them wait."""
+    """In a mesh of shards, own parts of a step are alike, whichever rank makes them wait."""
     trainer, told, rows = object.__new__(Trainer), [], []
     trainer.world, trainer.step, trainer.dtype = World(0, 2, torch.device("cpu")), 5, torch.float32
     trainer._own_times = OwnTimes(trainer.world, [])
@@ -72,7 +72,7 @@ def test_ranks_that_wait_within_their_layers_are_told_apart_by_their_devices(
 
 
 def test_a_process_own_time_ends_with_its_last_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps by a clock that is given: 3 of 10 and 5 of 10 seconds are its own, so 4 of 10."""
+    """Two steps by a fake clock: 3 of 10 and 5 of 10 seconds are its own, so 4 of 10."""
     clock = iter([0.0, 1.0, 3.0, 10.0, 20.0, 25.0, 30.0])
     monkeypatch.setattr(stragglers.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(World, "gather", lambda self, value: [value, 2 * value])
@@ -83,13 +83,13 @@ def test_a_process_own_time_ends_with_its_last_forward_pass(monkeypatch: pytest.
         for _ in range(microbatches):
             model(torch.zeros(1, 2)).sum().backward()
         times.end()
-        model(torch.zeros(1, 2))  # of held-out text: no part of a step
+        model(torch.zeros(1, 2))  # held-out text, not part of a step
     assert times.compare() == ([4.0, 8.0], 10.0)
     assert times.compare() == ([0.0, 0.0], 0.0)
 
 
 def test_steps_that_nobody_compares_are_not_kept() -> None:
-    """With straggler_interval none a run has no stages to time: its steps would pile up to its end."""
+    """With straggler_interval none a run times no stages, or its steps would pile up until its end."""
     times = OwnTimes(World(0, 2, torch.device("cpu")), [])
     for _ in range(3):
         times.begin()
@@ -97,7 +97,7 @@ def test_steps_that_nobody_compares_are_not_kept() -> None:
     assert times._steps == []
 
 
-def test_a_run_of_several_processes_writes_each_one_s_own_seconds(
+def test_a_run_of_several_processes_logs_the_own_seconds_of_each(
     tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:
     flags = [
@@ -122,4 +122,4 @@ def test_a_run_of_several_processes_writes_each_one_s_own_seconds(
         assert all(own > 0 for own in row["own_seconds"])
         assert len(row["product_flops"]) == 2
         assert min(row["product_flops"]) > 0
-        assert row["own_seconds"][0] < row["step_seconds"]  # process 0's own part is a part of its steps
+        assert row["own_seconds"][0] < row["step_seconds"]  # process 0's own part is less than its steps

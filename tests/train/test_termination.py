@@ -1,4 +1,4 @@
-"""SIGTERM to a real run: it saves, says how to go on, and what goes on is the run that nobody disturbed."""
+"""SIGTERM to a real run: it saves, prints how to resume, and the resumed run equals an undisturbed one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webtext.app.main import run
 from webtext.base.errors import Interrupted
 from webtext.train.termination import UNDER_TORCHRUN, Termination
 
-SECONDS = 300.0  # a guard, no measure
+SECONDS = 300.0  # only a guard
 FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
 )
@@ -42,7 +42,7 @@ def steps_and_losses(out: Path) -> list[tuple[int, float]]:
     return [(row["step"], row.get("loss", row.get("validation_loss"))) for row in rows]
 
 
-def test_a_terminated_run_saves_and_goes_on_as_if_undisturbed(
+def test_a_terminated_run_saves_and_resumes_as_if_undisturbed(
     tokens: str, tmp_path: Path, run_that_waits: Callable[[int, list[str]], list[str]]
 ) -> None:
     out = tmp_path / "ended"
@@ -56,7 +56,7 @@ def test_a_terminated_run_saves_and_goes_on_as_if_undisturbed(
     step = int(saved.name.removeprefix("step-"))
     assert 20 <= step < 80
     assert talk.endswith(
-        f"error: ended by SIGTERM after step {step:,}, saved as '{saved}'\n  give the same command again to go on\n"
+        f"error: ended by SIGTERM after step {step:,}, saved as '{saved}'\n  rerun the same command to resume\n"
     )
     for folder in (out, tmp_path / "whole"):
         assert run([*command(tokens, folder, 80)[2:], "--quiet"]) == 0
@@ -71,9 +71,9 @@ def test_a_terminated_run_saves_and_goes_on_as_if_undisturbed(
 def test_all_processes_end_after_the_same_step_with_one_checkpoint(
     asked: str, tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:
-    """torchrun passes the signal on, and gives the ranks --shutdown-timeout seconds; its own exit code is always 1.
+    """torchrun passes the signal on and waits --shutdown-timeout seconds for the ranks; its own exit code is always 1.
 
-    Where it is asked itself it is torchrun as it is, and so are its ranks.
+    When torchrun itself gets the signal, it and its ranks are unmodified.
     """
     out = tmp_path / "two"
     agent = torchrun(2, "--shutdown-timeout", "300", *command(tokens, out, 100_000))
@@ -82,7 +82,7 @@ def test_all_processes_end_after_the_same_step_with_one_checkpoint(
     process = subprocess.Popen(agent, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         wait_for_steps(process, out, 5)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()  # as they were begun
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()  # as they were started
         ranks = [int(pid) for pid in children]
         for pid in {"one rank": ranks[1:], "all ranks": ranks, "torchrun": [process.pid]}[asked]:
             os.kill(pid, signal.SIGTERM)
@@ -96,7 +96,7 @@ def test_all_processes_end_after_the_same_step_with_one_checkpoint(
     assert talk.count("exitcode  : 130 ") == (0 if asked == "torchrun" else 2), talk
 
 
-def test_the_handler_before_is_put_back() -> None:
+def test_the_previous_handler_is_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Termination.noticed() as termination:
         assert not termination.asked

@@ -1,4 +1,4 @@
-"""Evaluation sets of running text: what is read of each file, and in what units it is counted."""
+"""Evaluation sets of running text: the text read from each file, and its units."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_of_the_hundred_million_bytes_the_last_five_are_read(monkeypatch: pytest
     assert (len(read.text), read.units, read.part) == (90, {"character": 90}, "all")
 
 
-def test_a_part_of_the_real_enwik8_is_read_whole(shared_data: Path) -> None:
+def test_a_part_of_the_real_enwik8_is_read_completely(shared_data: Path) -> None:
     data = read_file(str(shared_data / "eval/enwik8/enwik8.head"))
     assert read_running_text("enwik8", data, "enwik8.head").units == {"byte": 4_154_399}
 
@@ -62,10 +62,10 @@ def test_the_real_lambada_has_5153_passages(shared_data: Path) -> None:
     assert all(cloze.target[0] == " " and not cloze.before[-1].isspace() for cloze in clozes)
 
 
-def test_what_is_no_text_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no UTF-8: byte 3"):
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not UTF-8: byte 3"):
         read_running_text("text", b"01 \xff", "file")
-    with pytest.raises(InputError, match="is a folder, and no token set"):
+    with pytest.raises(InputError, match="is a folder without a manifest.json"):
         read_file(str(tmp_path))
     with pytest.raises(InputError, match="nothing"):
         read_file(str(tmp_path / "nothing"))

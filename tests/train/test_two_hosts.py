@@ -1,4 +1,4 @@
-"""Two hosts, each a network namespace with an address: torchrun on both trains one model, and outlives a killed rank."""
+"""Two hosts, each a network namespace with an address: torchrun on both trains one model and survives a killed rank."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def losses(out: Path) -> list[float]:
     return [row.get("loss", row.get("validation_loss")) for row in rows]
 
 
-def test_two_hosts_train_one_model_and_go_on_when_a_rank_of_one_is_killed(
+def test_two_hosts_train_one_model_and_continue_when_a_rank_of_one_is_killed(
     hosts: tuple[str, str], tokens: str, tmp_path: Path
 ) -> None:
-    """Only the host of the killed rank counts a restart; gloo finds the cable though the hosts' names mean 127.0.0.1."""
+    """Only the killed rank's host counts a restart; gloo finds the cable though the hosts' names mean 127.0.0.1."""
     script = tmp_path / "dies_once.py"
     script.write_text(DIES_ONCE)
     flags = ["train", "run", tokens, *FLAGS.split(), *MORE.split(), "--quiet", "--out"]

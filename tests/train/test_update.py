@@ -1,4 +1,4 @@
-"""The last part of a step against torch's own clipping, and that a fault leaves everything as it is."""
+"""The last part of a step compared with torch's own clipping; a fault leaves everything unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_update_is_that_of_torchs_clipping_and_a_plain_step(fused: bool, max_
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_fault_leaves_parameters_moments_and_step_count_to_the_bit(fused: bool) -> None:
+def test_a_fault_leaves_parameters_moments_and_step_count_bit_equal(fused: bool) -> None:
     model = model_with_gradients(1)
     optimizer = optimizer_of(model, fused)
     update(optimizer, gradient_norm(model), 1.0, torch.tensor(0.0))
@@ -60,11 +60,11 @@ def state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     ("loss", "norm", "fault"),
     [(3.0, 1.0, 0.0), (4.0, 2.0, 0.0), (4.1, 1.0, 1.0), (3.0, 2.1, 1.0), (math.nan, 1.0, 1.0), (3.0, -math.inf, 1.0)],
 )
-def test_a_fault_is_no_finite_number_or_above_its_limit(loss: float, norm: float, fault: float) -> None:
+def test_a_fault_is_not_finite_or_above_its_limit(loss: float, norm: float, fault: float) -> None:
     assert is_fault(torch.tensor(loss), torch.tensor(norm), (4.0, 2.0)).item() == fault
 
 
-def test_without_limits_only_what_is_no_number_is_a_fault() -> None:
+def test_without_limits_only_non_finite_values_are_faults() -> None:
     unlimited = (math.inf, math.inf)
     assert is_fault(torch.tensor(1e30), torch.tensor(1e30), unlimited).item() == 0
     assert is_fault(torch.tensor(math.inf), torch.tensor(1.0), unlimited).item() == 1

@@ -1,4 +1,4 @@
-"""`train eval` on evaluation sets: equal to Hugging Face's own model under the same protocol, in every unit."""
+"""`train eval` on evaluation sets equals Hugging Face's model under the same protocol, in every unit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> tuple[str, Any]:
-    """A random GPT2LMHeadModel of transformers, with large weights so that it is sure of what it says; its folder."""
+    """A random GPT2LMHeadModel of transformers and its folder; large weights make its predictions confident."""
     torch.manual_seed(1)
     shape = {"n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": CONTEXT, "vocab_size": tokenizer.vocab_size}
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, initializer_range=0.2)).eval()
@@ -55,7 +55,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> tu
 
 
 def their_loss(model: Any, tokens: list[int], n_scored: int) -> tuple[float, torch.Tensor]:
-    """-log p of the last tokens by transformers' logits, and the likeliest token at each of them."""
+    """Return -log p of the last tokens by transformers' logits, and the likeliest token at each position."""
     with torch.no_grad():
         logits_tv = model(torch.tensor([tokens[:-1]])).logits[0, -n_scored:]
     loss = torch.nn.functional.cross_entropy(logits_tv, torch.tensor(tokens[-n_scored:]), reduction="sum")
@@ -63,7 +63,7 @@ def their_loss(model: Any, tokens: list[int], n_scored: int) -> tuple[float, tor
 
 
 def their_stride_loss(model: Any, tokens: list[int], stride: int, eot: int = EOT, context: int = CONTEXT) -> float:
-    """The sliding window of transformers' documentation on perplexity: of each window the new tokens are scored."""
+    """The sliding window of transformers' documentation on perplexity: each window scores its new tokens."""
     stream, total = [eot, *tokens], 0.0
     for start in range(0, len(tokens), stride):
         end = min(start + stride, len(tokens))
@@ -80,7 +80,7 @@ def values(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
 def test_running_text_is_scored_as_transformers_does(
     task: str, stride: int | None, theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    """The paragraphs eight times over; where the text is de-tokenized the units are those of the original."""
+    """The paragraphs eight times over; the units of a de-tokenized text are those of the original."""
     file = tmp_path / "wiki.test.tokens"
     file.write_text(WIKITEXT)
     answer = evaluate_task(theirs[0], task, str(file), EvalSettings(stride=stride), Run.quiet(), tokenizer=tokenizer)
@@ -103,7 +103,7 @@ def test_running_text_is_scored_as_transformers_does(
 def test_the_last_word_is_scored_as_transformers_does(
     theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    """Besides, passages that end in a word that the model itself would say: some are right, the others are not."""
+    """Some passages end in the word that the model itself predicts: these are right, the others are not."""
     starts = [text[:n] for text in LAMBADA for n in range(8, len(text)) if text[n] == " "]
     said = [(start, their_next_token(theirs[1], tokenizer, start)) for start in starts]
     passages = LAMBADA + [start + token for start, token in said if token.startswith(" ") and token.strip()]
@@ -141,7 +141,7 @@ def test_the_last_word_is_scored_as_transformers_does(
 def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
     words: list[str], right: set[str], theirs: tuple[str, Any], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that begins each word with ' he', or else ' said', ' cat', and goes on with 'q', or else 'z'.
+    """A model that begins each word with ' he', or else ' said', ' cat', and continues with 'q', or else 'z'.
 
     ' heq' begins with the stop word 'he' and is another word. As a stop word it leaves 'z' to follow ' he'.
     """
@@ -161,7 +161,7 @@ def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
     assert (found, plain) == (right, {" he", " heq"})
 
 
-def test_each_accuracy_of_lambada_stands_beside_the_papers_with_the_same_filter(
+def test_each_accuracy_of_lambada_is_compared_with_the_papers_under_the_same_filter(
     theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     file, stops = tmp_path / "lambada.jsonl", tmp_path / "stop-words.txt"
@@ -183,9 +183,9 @@ def test_each_accuracy_of_lambada_stands_beside_the_papers_with_the_same_filter(
     [
         (b"the\nof a\n", "line 2: 'of a' is not a word"),
         (b"the\n\x00\x01", "line 2: "),
-        (b"\n \n", "holds no words"),
-        (b"", "holds no words"),
-        (b"\xff\xfe", "is no UTF-8: byte 0"),
+        (b"\n \n", "has no words"),
+        (b"", "has no words"),
+        (b"\xff\xfe", "is not UTF-8: byte 0"),
     ],
 )
 def test_a_file_that_lists_no_words_is_refused(data: bytes, message: str) -> None:
@@ -220,7 +220,7 @@ def test_choices_are_scored_as_transformers_does(theirs: tuple[str, Any], tokeni
 
 
 def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: Tokenizer) -> None:
-    """Each its own clozes, zeros for the other's: the sum over both is the whole. Ends of one text stay together."""
+    """Each scores its own clozes, with zeros for the other's; the sum is complete. Ends of one text stay together."""
 
     class Apart(World):
         def sum(self, value: torch.Tensor) -> torch.Tensor:
@@ -242,10 +242,10 @@ def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: T
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
-def test_ends_of_one_text_are_worth_what_each_is_alone(
+def test_ends_of_one_text_score_as_each_does_alone(
     batch_size: int, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text read once for all its ends, of one token and of many, up to the last that the context holds, and past it."""
+    """A text is read once for all its ends: ends of one token and of many, that fill the context or exceed it."""
     torch.manual_seed(2)
     shape = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": CONTEXT, "vocab_size": tokenizer.vocab_size}
     model = GPT2(GPT2Config(**shape)).double().eval()
@@ -290,8 +290,8 @@ def test_a_choice_is_split_before_the_word_left_out() -> None:
     assert plain.clozes[3].target == " old , '' said he , `` was n't it ? ''"
 
 
-def test_part_of_a_set_is_told_as_part(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Two of the windows: what they hold of words is reckoned from their share of the tokens."""
+def test_a_part_of_a_set_is_reported_as_a_part(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Two of the windows: their number of words is estimated from their share of the tokens."""
     file = tmp_path / "wiki.test.tokens"
     file.write_text(WIKITEXT)
     how = EvalSettings(windows=2, stride=20)
@@ -311,7 +311,7 @@ def test_part_of_a_set_is_told_as_part(theirs: tuple[str, Any], tokenizer: Token
     assert answer["results"][0]["units"] == 2
 
 
-def test_what_the_corpus_shares_with_the_set_stands_beside(
+def test_the_overlap_of_corpus_and_set_is_in_the_answer(
     theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     file, report = tmp_path / "wiki.test.tokens", tmp_path / "overlap.json"
@@ -322,19 +322,19 @@ def test_what_the_corpus_shares_with_the_set_stands_beside(
     how = {"tokenizer": tokenizer, "overlap": str(report)}
     answer = evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
     assert answer["overlap"]["name"] == "wiki"
-    assert "8-grams of the set in the documents 1.25%, in the corpus -" in task_text(answer)
+    assert "8-grams that are in the documents: 1.25%, in the corpus: -" in task_text(answer)
     file.write_text(WIKITEXT + WIKITEXT)
-    with pytest.raises(InputError, match="tells nothing of"):
+    with pytest.raises(InputError, match="has no set with the SHA-256 of"):
         evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     for damaged in ([], {"sets": [1]}, {"sets": [row | {"sha256": digest}], "overlap_words": 8}):
         report.write_text(json.dumps(damaged))
-        with pytest.raises(InputError, match="is no overlap report"):
+        with pytest.raises(InputError, match="is not an overlap report"):
             evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
 
 
-def test_a_loss_past_all_floats_is_no_number(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """One word of 2,000 letters: e to its loss is past the largest float, which JSON cannot say either."""
+def test_a_perplexity_past_all_floats_is_none(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """One word of 2,000 letters: e to its loss is past the largest float, which JSON has no number for either."""
     file = tmp_path / "text.txt"
     file.write_text("zq" * 1000)
     answer = evaluate_task(theirs[0], "text", str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
@@ -344,7 +344,7 @@ def test_a_loss_past_all_floats_is_no_number(theirs: tuple[str, Any], tokenizer:
 
 
 def test_table_3_has_every_task_of_the_paper() -> None:
-    """Ten columns over nine sets: LAMBADA has two. Larger models are better, save once: CBT-CN from 762M to 1542M."""
+    """Ten columns over nine sets: LAMBADA has two. Larger models are better, except CBT-CN from 762M to 1542M."""
     assert set(TASKS) == {"text", *TABLE_3}
     columns = [(task, measure, row) for task, rows in TABLE_3.items() for measure, row in rows.items()]
     assert len(columns) == 10
@@ -356,17 +356,17 @@ def test_table_3_has_every_task_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("task", "text", "message"),
     [
-        ("wikitext-2", "no margin\n", "line 1 is not tokenised as wikitext is"),
-        ("text", "", "there is no text in the file"),
-        ("text8", "Upper", "is no text8: it holds b'U'"),
-        ("lambada", '{"text": "word"}\n', "line 1: no passage"),
-        ("lambada", '{"text": "two words"}\n[1]\n', "line 2: no passage"),
-        ("lambada", '{"text": "a ' + "zq" * 100 + '"}', "tokens are to be predicted together and the model's"),
-        ("lambada", "", "line 1: no passage"),
+        ("wikitext-2", "no margin\n", "line 1 is not in the tokenised form wikitext"),
+        ("text", "", "the file has no text"),
+        ("text8", "Upper", "is not text8: it contains b'U'"),
+        ("lambada", '{"text": "word"}\n', "line 1: not a passage"),
+        ("lambada", '{"text": "two words"}\n[1]\n', "line 2: not a passage"),
+        ("lambada", '{"text": "a ' + "zq" * 100 + '"}', "tokens have to be predicted together, but the model's"),
+        ("lambada", "", "line 1: not a passage"),
         ("cbt-cn", "1 a\n3 b\n", "the question from line 1: sentence 2 is '3 b'"),
         ("cbt-ne", "1 a\n", "its last line is '1 a'"),
-        ("cbt-ne", CBT.replace("\tcat\t", "\tcow\t"), "the answer 'cow' is none of 'dog|cat"),
-        ("cbt-ne", "", "holds no questions"),
+        ("cbt-ne", CBT.replace("\tcat\t", "\tcow\t"), "the answer 'cow' is not one of 'dog|cat"),
+        ("cbt-ne", "", "has no questions"),
     ],
 )
 def test_a_file_that_is_not_such_a_set_is_refused(
@@ -379,7 +379,7 @@ def test_a_file_that_is_not_such_a_set_is_refused(
     assert message in str(caught.value)
 
 
-def test_a_model_trained_here_is_worth_what_transformers_says(trained_model: tuple[str, str], tmp_path: Path) -> None:
+def test_a_model_trained_here_has_transformers_perplexity(trained_model: tuple[str, str], tmp_path: Path) -> None:
     """Held-out perplexity of a token set's validation split: two shards, each opened by an end-of-text."""
     tokens, model = trained_model
     answer = evaluate_model(model, tokens, EvalSettings(untrained=False, baselines=False), Run.quiet())
@@ -402,7 +402,7 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory, token_set_writer: Ca
     return tokens, str(folder / "model")
 
 
-def test_the_verb_measures_files_and_names_what_does_not_go_together(
+def test_the_verb_measures_files_and_names_options_that_exclude_each_other(
     theirs: tuple[str, Any], tokenizer: Tokenizer, tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, saved = tmp_path / "wiki.test.tokens", str(tmp_path / "tokenizer.json")
@@ -415,10 +415,10 @@ def test_the_verb_measures_files_and_names_what_does_not_go_together(
     for arguments, message in (
         ([*call, "--out", ""], "no --out given"),
         ([*call, "--task", "wiki"], "wikitext-2"),
-        (["train", "eval", theirs[0], str(file)], "holds no tokenizer.json"),
-        (["train", "eval", theirs[0], tokens, "--task", "ptb"], "is a token set and --task is given"),
-        (["train", "eval", theirs[0], tokens, "--overlap", "x"], "is a token set and --overlap is given"),
-        (["train", "eval", theirs[0], tokens, "--stop-words", "x"], "is a token set and --stop-words is given"),
+        (["train", "eval", theirs[0], str(file)], "contains no tokenizer.json"),
+        (["train", "eval", theirs[0], tokens, "--task", "ptb"], "is a token set, but --task is given"),
+        (["train", "eval", theirs[0], tokens, "--overlap", "x"], "is a token set, but --overlap is given"),
+        (["train", "eval", theirs[0], tokens, "--stop-words", "x"], "is a token set, but --stop-words is given"),
         ([*call, "--task", "wikitext-2", "--stop-words", "x"], "only --task lambada takes it"),
         ([*call, "--stride", str(10**20)], "at most 64 bits"),
         (["train", "sample", theirs[0], "--max-tokens", str(10**20)], "at most 64 bits"),

@@ -1,6 +1,6 @@
-"""`two_savers.py RANK FOLDER`: one of two gloo processes that save and load, replicated and sharded. See test_checkpoint_saver.
+"""`two_savers.py RANK FOLDER`: one of two gloo processes that save and load, for test_checkpoint_saver.
 
-FOLDER/one is a checkpoint that the test made alone. Sizes are odd, so that shards are uneven.
+FOLDER/one is a checkpoint that the test saved in one process. Sizes are odd, so that shards are uneven.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from webtext.base.errors import EnvironmentError_
+from webtext.base.errors import MachineError
 from webtext.train import checkpoint_storage
 from webtext.train.checkpoint import checkpoint_path, open_checkpoint
 from webtext.train.checkpoint_saver import CheckpointSaver
@@ -30,11 +30,11 @@ from webtext.train.optimizer import make_optimizer, optimizer_tensors
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
-CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)  # of nothing here
+CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)  # nothing is staged here
 
 
 def trained(shard: Callable[[nn.Module], Any], steps: int, *, reverse: bool = False) -> dict[str, Tensor]:
-    """The tensors of a small model and its optimizer after some updates; the same updates in every process."""
+    """Return the tensors of a small model and its optimizer after some updates, the same in every process."""
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5))
     for layer in (model[0], model[2], model):
@@ -55,7 +55,7 @@ def trained(shard: Callable[[nn.Module], Any], steps: int, *, reverse: bool = Fa
 
 
 def whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor with all its shards, on its own memory."""
+    """Return each tensor with all its shards, in its own memory."""
     return {n: (t.full_tensor() if isinstance(t, DTensor) else t).detach().clone() for n, t in tensors.items()}
 
 
@@ -74,14 +74,14 @@ def main(rank: int, folder: Path) -> None:
         open_checkpoint(checkpoint_path(folder / name, 1)).read(fresh)
         for key, tensor in whole(fresh).items():
             assert torch.equal(tensor, tensors[key]), (name, key)
-    with failing(rank, full_disk), pytest.raises(EnvironmentError_, match="no space left"):
+    with failing(rank, full_disk), pytest.raises(MachineError, match="no space left"):
         save(world, folder / "full", sharded)
     save(world, folder / "killed", sharded)
     with failing(rank, kill), CheckpointSaver(folder / "killed", world, keep=None, keep_best=True) as saver:
         saver.begin(2, CONFIG, sharded, {})
         with pytest.raises(Exception, match=""):
             saver.finish()
-        os._exit(0)  # the other process is gone: there is no group to leave
+        os._exit(0)  # the other process has ended, so the group can't be left
 
 
 def save(world: World, model_dir: Path, tensors: dict[str, Tensor]) -> None:
@@ -91,7 +91,7 @@ def save(world: World, model_dir: Path, tensors: dict[str, Tensor]) -> None:
 
 @contextlib.contextmanager
 def failing(rank: int, how: Callable[[], None]) -> Iterator[None]:
-    """Process 1 fails `how` where it would write its tensors."""
+    """Make process 1 fail as `how` says when it would write its tensors."""
     write = checkpoint_storage.write_tensors
 
     def fail(path: Path, tensors: Any) -> None:

@@ -1,9 +1,9 @@
-"""Processes of Python that are forked from one that has imported torch and the trainer, which takes seconds of CPU.
+"""Python processes that are forked from one that has imported torch and the trainer, which takes seconds of CPU time.
 
-`Forked` is a `subprocess.Popen` whose process has the arguments, environment, folder, files and session that it was given, its
-own exit code and signals, and this process for a parent, as ever; but its interpreter is not begun anew. It is forked from a
-process that is made once for a session of tests. `ForkedHere` forks the process that asks, for one that has only one thread.
-What is not this Python, or asks for more, is started as ever.
+`Forked` is a `subprocess.Popen`. As usual its process has the given arguments, environment, folder, files and session,
+its own exit code and signals, and this process as its parent, but no new interpreter is started. It is forked from a
+process that is made once per test session. `ForkedHere` forks the calling process, which must have only one thread.
+Commands of another program, or with other options, are started as usual.
 
     made once -> fork -> fork: the command      the fork between ends at once, so that the command's parent becomes the nearest
                                                 subreaper (prctl(2)): the process of the tests, for that moment
@@ -34,7 +34,7 @@ ORIGINAL = subprocess.Popen
 
 
 class Zygote:
-    """The process that is forked; it ends with its owner."""
+    """The process that is forked. It ends with its owner."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
@@ -45,7 +45,7 @@ class Zygote:
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def fork(self, start: Start, files: Sequence[int]) -> int:
-        """A child of this process; returns its id."""
+        """Fork a child of this process and return its id."""
         data = pickle.dumps(start)
         self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
@@ -57,7 +57,7 @@ class Zygote:
 
 
 class Start(NamedTuple):
-    """How a process begins; it gets its first three files, and those of `keep`."""
+    """How a process begins: it gets its first three files and those in `keep`."""
 
     command: list[str]
     environment: dict[str, str]
@@ -67,7 +67,7 @@ class Start(NamedTuple):
 
 
 class Forked(subprocess.Popen):  # type: ignore[type-arg]
-    """A `subprocess.Popen` that is forked from a `Zygote`, made for the first one, where it is a command of this Python's."""
+    """A `subprocess.Popen` that forks commands of this Python from a `Zygote`, which the first one creates."""
 
     _zygote: ClassVar[Zygote | None] = None
 
@@ -94,7 +94,7 @@ class Forked(subprocess.Popen):  # type: ignore[type-arg]
 
 
 class ForkedHere(Forked):
-    """The same, forked from the process that asks for it."""
+    """A `Forked` that is forked from the calling process."""
 
     def _fork(self, start: Start, files: Sequence[int]) -> int:
         pid = os.fork()
@@ -104,14 +104,14 @@ class ForkedHere(Forked):
 
 
 def become(start: Start, files: Sequence[int]) -> NoReturn:
-    """Be that process as far as a program can tell; nothing of the one that it was forked from is ended or torn down."""
+    """Become that process as far as a program can see, without ending or closing anything of the forked one."""
     code = 1
     try:
         _take(files, start.keep)
         os.chdir(start.folder)
         if start.new_session:
             os.setsid()
-        for number in signal.valid_signals():  # those that are ignored stay so, as in a new program
+        for number in signal.valid_signals():  # ignored signals stay ignored, as in a new program
             if number != signal.SIGINT and callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -145,7 +145,7 @@ def _run(command: list[str]) -> None:
     sys.path[:1] = [] if is_safe else [place]
     if kind == "-m":
         sys.argv = rest
-        sys.modules.pop(rest[0], None)  # which runpy would warn of
+        sys.modules.pop(rest[0], None)  # runpy would warn about it
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     elif kind == "-c":
         sys.argv = ["-c", *rest[1:]]
@@ -177,7 +177,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _take(files: Sequence[int], keep: Sequence[int]) -> None:
-    """Make the received files this process's first three and those of `keep`, and close all others."""
+    """Make the received files this process's first three and those in `keep`, and close all others."""
     first = max(keep, default=2) + 1
     high = [os.dup(file) for file in files]
     while min(high) < first:
@@ -193,7 +193,7 @@ def _take(files: Sequence[int], keep: Sequence[int]) -> None:
 
 
 def _receive(connection: socket.socket) -> tuple[int, list[int]]:
-    """The size of a request, 0 at the end, and the files that came with it."""
+    """Return the size of a request, 0 at the end, and the files that came with it."""
     data, files, _, _ = socket.recv_fds(connection, 8, MOST_FILES)
     if not data:
         return 0, []
@@ -213,5 +213,5 @@ def _exactly(connection: socket.socket, n: int) -> bytes:
 if __name__ == "__main__":
     from torch.distributed import run  # noqa: F401
 
-    sys.modules["zygote"] = sys.modules["__main__"]  # as what is pickled names it
+    sys.modules["zygote"] = sys.modules["__main__"]  # pickled objects name it so
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,1 +1,1 @@
-"""What a model is worth: perplexity on held-out tokens."""
+"""Evaluation of a model: perplexity of held-out tokens, and the GPT-2 paper's evaluation sets."""

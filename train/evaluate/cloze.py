@@ -1,12 +1,13 @@
-"""Evaluation sets in which a word is missing: LAMBADA (Paperno et al. 2016) and the Children's Book Test (Hill et al. 2016).
+"""Evaluation sets with a missing word: LAMBADA (Paperno et al. 2016) and the Children's Book Test (Hill et al. 2016).
 
-LAMBADA, a JSONL file of {"text": ...} as OpenAI published it: the model predicts a passage's last word. It counts as right
-where each of its tokens is the likeliest ("word"), or the last of them is ("last token"): the paper's accuracies are near
-the latter. With a list of stop words, as the paper's 63.24 % (section 3.3; its list is not published), a token that would
-complete one of them is not a candidate, so a last word that is a stop word counts as wrong.
+LAMBADA is a JSONL file of {"text": ...} as OpenAI published it. The model predicts a passage's last word. The word is
+right if each of its tokens is the likeliest ("word"), or if its last token is ("last token"); the paper's accuracies
+are close to the latter. The paper's 63.24 % (section 3.3) use a list of stop words, which is not published. With such a
+list a token that would complete a stop word is not a candidate, so a last word that is a stop word counts as wrong.
 
-CBT, cbtest_CN_test_2500ext.txt or cbtest_NE_…: twenty sentences, and one with a word left out and ten to choose from. As
-in the paper each choice is scored by the probability of itself and of the rest of the sentence.
+CBT is cbtest_CN_test_2500ext.txt or cbtest_NE_…: each question has twenty sentences, then one with a word left out and
+ten words to choose from. As in the paper, a choice is scored by the probability of itself and of the rest of the
+sentence.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ N_SENTENCES = 21
 
 @dataclass(frozen=True, slots=True)
 class Cloze:
-    """What stands before, and what is scored after it."""
+    """A text, and its continuation that is scored."""
 
     before: str
     target: str
@@ -45,7 +46,7 @@ class Cloze:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Several ends of one passage, and which of them is right."""
+    """Several endings of one passage; `answer` is the index of the right one."""
 
     clozes: tuple[Cloze, ...]
     answer: int
@@ -53,9 +54,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of each cloze: -log p of its target in nats, its tokens, whether all of them and the last are the likeliest.
+    """For each cloze, [n]: -log p of its target in nats, its number of tokens, whether all or the last are likeliest.
 
-    The last two are the same with a stop-word filter; without stop words they repeat the two before.
+    The `filtered` fields apply the stop-word filter; without stop words they equal the `likeliest` fields.
     """
 
     loss: Tensor
@@ -67,18 +68,18 @@ class Scores:
 
 
 def read_stop_words(data: bytes, place: str) -> list[str]:
-    """The words of a list, one per line; blank lines are skipped. InputError names the first line that is not a word."""
+    """Return the words of a list, one per line, without blank lines. InputError names a line that is not a word."""
     words = [line.strip() for line in decoded(data, place).split("\n")]
     for number, word in enumerate(words, 1):
         if len(word.split()) > 1 or not word.isprintable():
             raise InputError(f"'{place}', line {number:,}: {word[:40]!r} is not a word", "expected one word per line")
     if not any(words):
-        raise InputError(f"'{place}' holds no words", "expected one word per line")
+        raise InputError(f"'{place}' has no words", "expected one word per line")
     return list(filter(None, words))
 
 
 def read_lambada(data: bytes, place: str) -> list[Cloze]:
-    """The passages without their last word, and that word with the blank before it."""
+    """Return each passage split before its last word, which keeps the blank before it. InputError names a bad line."""
     clozes = []
     for number, line in enumerate(decoded(data, place).rstrip("\n").split("\n"), 1):
         try:
@@ -87,14 +88,14 @@ def read_lambada(data: bytes, place: str) -> list[Cloze]:
             before = blank = word = ""
         if not (before.strip() and word.strip()):
             raise InputError(
-                f"'{place}', line {number:,}: no passage", 'expected {"text": "a passage and its last word"}'
+                f"'{place}', line {number:,}: not a passage", 'expected {"text": "a passage and its last word"}'
             )
         clozes.append(Cloze(before, blank + word))
     return clozes
 
 
 def read_cbt(data: bytes, place: str, *, detokenize: bool = True) -> list[Choice]:
-    """The questions, de-tokenized or as they are."""
+    """Return the questions, de-tokenized or as they are in the file. InputError names the first damaged question."""
     choices = []
     lines = ((number, line) for number, line in enumerate(decoded(data, place).split("\n"), 1) if line.strip())
     while block := list(itertools.islice(lines, N_SENTENCES)):
@@ -106,7 +107,7 @@ def read_cbt(data: bytes, place: str, *, detokenize: bool = True) -> list[Choice
                 "expected 20 numbered sentences, then 21 with XXXXX, and after tabs the answer and the choices",
             ) from None
     if not choices:
-        raise InputError(f"'{place}' holds no questions", "name a file of the Children's Book Test")
+        raise InputError(f"'{place}' has no questions", "name a file of the Children's Book Test")
     return choices
 
 
@@ -121,9 +122,9 @@ def score_clozes(
     progress: Progress | None = None,
     stop_words: Sequence[str] = (),
 ) -> Scores:
-    """Score every target after an end-of-text and as much of what comes before it as the context holds.
+    """Score every target, given an end-of-text and as much of the text before the target as fits into the context.
 
-    Targets after one text (neighbours in `clozes`) are scored by one process, which reads the text once.
+    Neighbours in `clozes` that share the text before their target go to one process, which reads that text once.
     """
     scores = torch.zeros(6, len(clozes), dtype=torch.float64)
     completions = _completions(stop_words, tokenizer)
@@ -148,7 +149,7 @@ def score_clozes(
 
 
 def _completions(words: Sequence[str], tokenizer: Any) -> dict[tuple[int, ...], list[int]]:
-    """The first tokens of each word, after a blank and in any usual case, and those that complete one after them."""
+    """Map the first tokens of each word, after a blank and in any usual case, to the tokens that complete it."""
     completions: dict[tuple[int, ...], list[int]] = {}
     for form in {form for word in words for form in (word, word.lower(), word.capitalize(), word.upper())}:
         *first, last = tokenizer.encode(f" {form}")
@@ -157,14 +158,14 @@ def _completions(words: Sequence[str], tokenizer: Any) -> dict[tuple[int, ...], 
 
 
 def _barred(target: list[int], i: int, completions: dict[tuple[int, ...], list[int]]) -> list[int]:
-    """The tokens that may not follow the first i of a target; the next one may, unless it is the target's last."""
+    """Return the tokens that may not follow a target's first i tokens; its own next one may, unless it is the last."""
     return [token for token in completions.get(tuple(target[:i]), []) if token != target[i] or i == len(target) - 1]
 
 
 def _judge(
     model: GPT2, hidden_nc: Tensor, targets_n: Tensor, barred_n: Sequence[Sequence[int]]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """On the CPU: -log p of each target in nats, whether it is the likeliest, and whether it is among those not barred."""
+    """Return on the CPU: -log p of each target in nats, whether it is the likeliest, and the likeliest not barred."""
     losses, right, filtered = [], [], []
     for rows in chunk_rows(len(targets_n), model.token_embedding.weight):
         logits_nv = model.logits(hidden_nc[rows]).to(sum_dtype(hidden_nc))
@@ -177,10 +178,11 @@ def _judge(
 
 
 def _hidden_of_targets(model: GPT2, rows: Sequence[tuple[list[int], int]], filler: int, device: torch.device) -> Tensor:
-    """What the targets' logits are made of, row after row, [n, c]; a row is its tokens, and how many of the last are the target.
+    """Return the hidden states that predict the targets, row after row, [n, c].
 
-    Rows are filled up on the right, which a causal model does not see from where it is scored. Where they differ in their
-    targets alone, what stands before is read once, and each row goes on from its keys and values.
+    A row has its tokens, and how many of the last are the target. Rows are padded on the right, which a causal model
+    does not see at the scored positions. If rows differ only in their targets, the text before is read once, and each
+    row continues from its keys and values.
     """
     befores = {tuple(tokens[:-n]) for tokens, n in rows}
     if len(rows) > 1 and len(befores) == 1:
@@ -202,11 +204,11 @@ def _filled(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
 
 
 def _tokens(cloze: Cloze, tokenizer: Any, context: int) -> tuple[list[int], int]:
-    """What the model reads, and how many of the last of it are the target."""
+    """Return the tokens that the model reads, and how many of the last are the target."""
     target = tokenizer.encode(cloze.target)
     if len(target) > context:
         raise InputError(
-            f"{len(target):,} tokens are to be predicted together and the model's context is {context:,}: "
+            f"{len(target):,} tokens have to be predicted together, but the model's context is {context:,}: "
             f"{cloze.target[:40]!r}",
             "evaluate a model with a longer context on this set",
         )
@@ -215,14 +217,14 @@ def _tokens(cloze: Cloze, tokenizer: Any, context: int) -> tuple[list[int], int]
 
 
 def _batches(groups: Sequence[Sequence[int]], size: int) -> Iterator[Sequence[int]]:
-    """At most `size` numbers at once: of a group of several alone, of groups of one together."""
+    """Yield batches of at most `size` numbers. A group of several is not mixed with others; groups of one are."""
     for is_alone, some in itertools.groupby(groups, key=lambda group: len(group) > 1):
         for numbers in some if is_alone else [[number for group in some for number in group]]:
             yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 
 def _choice(lines: Sequence[str], detokenize: bool) -> Choice:
-    """One question; ValueError says what is wrong with it."""
+    """Parse one question; the ValueError says what is wrong with it."""
     texts = []
     for number, line in enumerate(lines, 1):
         found, blank, text = line.partition(" ")
@@ -234,7 +236,7 @@ def _choice(lines: Sequence[str], detokenize: bool) -> Choice:
         raise ValueError(f"its last line is {lines[-1][:40]!r}")
     answer, choices = rest[0], rest[-1].split("|")
     if answer not in choices or not all(choices):
-        raise ValueError(f"the answer {answer!r} is none of {'|'.join(choices)[:60]!r}")
+        raise ValueError(f"the answer {answer!r} is not one of {'|'.join(choices)[:60]!r}")
     written = _written if detokenize else str
     before = "".join(written(text) + "\n" for text in texts[:-1])
     filled = [written(question.replace(BLANK, choice)) for choice in choices]

@@ -1,12 +1,13 @@
-"""De-tokenizers that lose nothing: tokenised text as it is usually written, and back, byte for byte.
+"""Lossless de-tokenizers: tokenised text as it is usually written, and back, byte for byte.
 
-Evaluation sets come as words with a blank around each, punctuation and parts of words too (`Teddy 's "`, `two @-@ part`),
-which no model of running text has seen. Radford et al. (2019, section 3.1) take such artefacts back by "invertible
-de-tokenizers", so that the text's probability is still that of the original, and report perplexities 2.5 to 5 lower.
+Evaluation sets are published as words with a blank around each, punctuation and parts of words too (`Teddy 's "` or
+`two @-@ part`). No model of running text has seen such text. Radford et al. (2019, section 3.1) undo these artefacts by
+"invertible de-tokenizers", so that the text's probability is still that of the original, and report perplexities 2.5 to
+5 lower.
 
-Two words are joined where the set's rules say so *and* the inverse takes them apart again as they were; elsewhere the
-blank stays. A word that the inverse would take apart although it was one, or would rewrite, follows a second blank and
-is left as it is. So every line of words is restored, whatever it says and however good the rules are:
+Two words are joined only if the set's rules say so *and* the inverse splits them again as they were; otherwise the
+blank remains. A word that the inverse would split or rewrite, although it was one word, gets a second blank before it
+and is left as it is. So every line of words is restored, however good the rules are:
 
 >>> text = WIKITEXT.detokenize(' He \\'s in a " two @-@ part " show . \\n \\n')
 >>> text
@@ -25,17 +26,17 @@ from dataclasses import dataclass
 from webtext.base.errors import InputError
 
 LONGEST_RUN = 32
-"""Words that are tried as one; it bounds the work on a line of nothing but brackets."""
+"""Words that are tried as one. The limit bounds the work on a line of nothing but brackets."""
 
 
 @dataclass(frozen=True)
 class Detokenizer:
     """The rules of one tokenised form.
 
-    `margin` stands at both ends of a line of words; a line without words is one margin. `rewritten` are pairs (in words,
-    in text). `left`, `right` and `both` are words that join the one before, the one after, or both; `between_digits`
-    joins both where digits stand around it, `quotes` what it opens or closes; `ending` matches words that join the one
-    before. `split` takes joined words apart.
+    `margin` is at both ends of a line of words; a line without words is one margin. `rewritten` has pairs (in words, in
+    text). Words in `left`, `right` and `both` join the word before, the word after, or both. Words in `between_digits`
+    join both if there are digits around them; `quotes` join what they open or close; `ending` matches words that join
+    the word before. `split` splits joined words.
     """
 
     name: str
@@ -50,16 +51,16 @@ class Detokenizer:
     rewritten: tuple[tuple[str, str], ...] = ()
 
     def detokenize(self, text: str) -> str:
-        """The text as it is usually written; InputError when a line is not words with one blank between two."""
+        """Return the text as it is usually written. InputError names a line that is not words with single blanks."""
         lines = text.split("\n")
-        last = lines.pop()  # what follows the last newline is a line where there is something
+        last = lines.pop()  # text after the last newline is a line too, unless it is empty
         if last and last == self.margin:
             raise InputError(f"the text ends inside a line of {self.name}", "end it with a newline")
         joined = [self._join(line, number) for number, line in enumerate(lines, 1)]
         return "\n".join([*joined, last and self._join(last, len(lines) + 1)])
 
     def tokenize(self, text: str) -> str:
-        """What `detokenize` made `text` of."""
+        """Return the text that `detokenize` turned into `text`."""
         *lines, last = text.split("\n")
         return "\n".join([*map(self._take_apart, lines), last and self._take_apart(last)])
 
@@ -69,7 +70,7 @@ class Detokenizer:
         words = line.removeprefix(self.margin).removesuffix(self.margin).split(" ")
         if line != f"{self.margin}{' '.join(words)}{self.margin}" or not all(words):
             raise InputError(
-                f"line {number:,} is not tokenised as {self.name} is: {line[:60]!r}",
+                f"line {number:,} is not in the tokenised form {self.name}: {line[:60]!r}",
                 f"expected words with one blank between two and {'one' if self.margin else 'none'} at both ends",
             )
         joins = self._joins(words)
@@ -86,14 +87,14 @@ class Detokenizer:
         return " ".join(parts)
 
     def _joined(self, words: list[str]) -> str | None:
-        """The words as one, or None where `split` would not give them back."""
+        """Return the words joined, or None if `split` would not restore them."""
         joined = "".join(words)
         if any(inside in joined for inside, _ in self.rewritten):
             joined = "".join(functools.reduce(lambda word, pair: word.replace(*pair), self.rewritten, w) for w in words)
         return joined if self._split(joined) == tuple(words) else None
 
     def _joins(self, words: list[str]) -> list[bool]:
-        """For each word, and one past the last, whether it would join the one before."""
+        """Return, for each word and one past the last, whether it would join the word before it."""
         joins = [False] * (len(words) + 1)
         is_open: set[str] = set()
         for i, word in enumerate(words):
@@ -154,7 +155,7 @@ def _split_news(joined: str) -> list[str]:
 
 
 def _split_words(apart: str) -> list[str]:
-    """At blanks, and a sentence's last dot from its word."""
+    """Split at blanks, and a sentence's last dot from its word."""
     words: list[str] = []
     for word in filter(None, apart.split(" ")):
         dots = _DOTS.fullmatch(word)

@@ -1,6 +1,6 @@
-"""Held-out perplexity per token and bits per byte: of a model, of the same model untrained, and of two count tables.
+"""Held-out perplexity per token and bits per byte of a model, of the same model untrained, and of two count tables.
 
-A judge needs nothing of a model but `log_likelihood(tokens_bt, last=n)`, natural logarithms [b, n].
+A model needs only `log_likelihood(tokens_bt, last=n)`, which returns natural logarithms [b, n].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from webtext.base.config import recipe_settings
-from webtext.base.errors import EnvironmentError_, InputError
+from webtext.base.errors import InputError, MachineError
 from webtext.base.progress import Progress
 from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
@@ -36,15 +36,15 @@ CODE_VERSION = 3
 
 
 class Judged(Protocol):
-    """What can be measured: this package's GPT2, or any other language model in such a coat."""
+    """A model that can be measured: this package's GPT2, or any other language model with this method."""
 
     def log_likelihood(self, tokens_bt: Tensor, /, *, last: int) -> Tensor:
-        """Natural log-probability of each of the last tokens, given all before it: [b, last]."""
+        """Return the natural log-probability of each of the last tokens, given all tokens before it: [b, last]."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """What a model is measured on: token streams, each after an end-of-text, and their bytes of text where that is known."""
+    """Tokens to measure a model on: streams that begin with an end-of-text; and the text bytes of each id, if known."""
 
     streams: Sequence[TokenSequence]
     vocab_size: int
@@ -56,7 +56,7 @@ class HeldOut:
 def total_loss(
     model: Judged, windows: Windows, batch_size: int, world: World, progress: Progress | None = None
 ) -> tuple[float, int]:
-    """Sum of -log p in nats over the scored tokens of all processes, and how many they are."""
+    """Return the sum of -log p in nats over the scored tokens of all processes, and the number of those tokens."""
     total = torch.zeros(2, dtype=torch.float64)
     for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):
         tokens = torch.from_numpy(tokens_bt).to(world.device)
@@ -73,9 +73,10 @@ def total_loss(
 def evaluate_model(
     model_path: str, data: str, settings: EvalSettings, run: Run, *, tokenizer: Any = None
 ) -> dict[str, Any]:
-    """Measure the model at `model_path` on the validation split of a token set; with its `tokenizer`, per byte too.
+    """Measure the model at `model_path` on the validation split of a token set; given its `tokenizer`, per byte too.
 
-    Computed in float32. Keys that hold a perplexity per token end in `perplexity` or `perplexity_before`.
+    Everything is computed in float32. Keys of a perplexity per token end in `perplexity` or `perplexity_before`.
+    InputError if the split is empty, or if the model has another vocabulary or tokenizer.
     """
     model = load_model(model_path, run.console.warn)
     facts = run_facts(Path(model_path))
@@ -88,7 +89,7 @@ def evaluate_model(
         limit=settings.windows,
     )
     if not len(windows):
-        raise InputError(f"'{data}' holds no held-out tokens", "pack more documents")
+        raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
     answer: dict[str, Any] = {
         "model": model_path,
         "step": facts.get("step"),
@@ -97,7 +98,7 @@ def evaluate_model(
         "stride": windows.stride,
     }
     if facts.get("document_masks"):
-        answer["document_masks"] = True  # measured as it was trained, which an exported folder does not tell
+        answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it
     with join_world(settings.device) as world:
         check_same_checkpoint(facts, model_path, world)
         judged = {"": model}
@@ -120,9 +121,9 @@ def evaluate_model(
 def evaluate_run(
     model_dir: str, tokens: str, tokenizer: str, export: str, run: Run, settings: EvalSettings, sampling: SampleSettings
 ) -> dict[str, Any]:
-    """What ends a pretraining run: evaluation.json with perplexities and a sample, and the model in Hugging Face form.
+    """Finish a pretraining run: write evaluation.json with perplexities and a sample, and export the model.
 
-    Skipped when evaluation.json says that it was made of this very checkpoint and these tokens.
+    Skipped if evaluation.json was made from this checkpoint, these tokens and these settings.
     """
     from webtext.tokenizer import Tokenizer
     from webtext.train.sample import sample_text
@@ -146,13 +147,13 @@ def evaluate_run(
 
 
 def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
-    """Publish evaluation.json, or evaluation-TASK.json of a task: whole or not at all."""
+    """Write evaluation.json, or evaluation-TASK.json for a task, atomically."""
     name = f"evaluation-{answer['task']}.json" if "task" in answer else "evaluation.json"
     folder.write_bytes(name, json.dumps(answer, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 def perplexity_text(answer: dict[str, Any]) -> str:
-    """The perplexities of an evaluation as aligned lines."""
+    """Format the perplexities of an evaluation as aligned lines."""
     names = {
         "perplexity_before": "model before training",
         "unigram_perplexity": "unigram table",
@@ -168,7 +169,7 @@ def perplexity_text(answer: dict[str, Any]) -> str:
 
 
 def run_facts(model_path: Path) -> dict[str, Any]:
-    """What a checkpoint tells of its run; nothing for an exported folder."""
+    """Return what a checkpoint records about its run; empty for an exported folder."""
     from webtext.train.checkpoint import find_checkpoint
 
     if (model_path / "config.json").is_file():
@@ -185,31 +186,31 @@ def run_facts(model_path: Path) -> dict[str, Any]:
 
 
 def check_same_checkpoint(facts: Mapping[str, Any], model_path: str, world: World) -> None:
-    """EnvironmentError_ in all processes where one has found another checkpoint in the training folder than process 0."""
+    """Raise MachineError in all processes if one found another checkpoint in the folder than process 0."""
     found = world.gather((facts.get("step"), facts.get("files")))
     for rank, (step, files) in enumerate(found):
         if (step, files) != found[0]:
-            raise EnvironmentError_(
+            raise MachineError(
                 f"rank {rank} reads step {step} of '{model_path}', and rank 0 step {found[0][0]}",
                 "name one checkpoint folder, or rerun when all hosts see the newest one",
             )
 
 
 def _not_again(_: str) -> None:
-    """Who loads the model is warned."""
+    """Ignore a warning that was already printed when the model was loaded."""
 
 
 def check_fits(
     model: GPT2, facts: dict[str, Any], vocab_size: int, tokenizer_hash: str, model_path: str, data: str
 ) -> None:
-    """Refuse tokens of another vocabulary than the model's, or of another tokenizer than its run's."""
+    """Raise InputError for tokens of another vocabulary than the model's, or of another tokenizer than its run's."""
     remedy = "name the tokens, or the tokenizer, that the model was trained with"
     if model.config.vocab_size != vocab_size:
         raise InputError(
             f"'{model_path}' has a vocabulary of {model.config.vocab_size:,}, '{data}' one of {vocab_size:,}", remedy
         )
     if facts.get("tokenizer_hash", tokenizer_hash) != tokenizer_hash:
-        raise InputError(f"'{model_path}' was trained with another tokenizer than that of '{data}'", remedy)
+        raise InputError(f"'{model_path}' was trained with another tokenizer than the one of '{data}'", remedy)
 
 
 def _token_set(data: str, tokenizer: Any) -> HeldOut:
@@ -221,7 +222,7 @@ def _token_set(data: str, tokenizer: Any) -> HeldOut:
 
 
 def token_bytes(tokenizer: Any) -> Tokens:
-    """Id -> bytes of text; 0 for special tokens."""
+    """Return the bytes of text of each id, int64 [vocab_size]; 0 for special tokens."""
     special = set(tokenizer.special_tokens.values())
     sizes = [0 if i in special else len(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
     return np.array(sizes, np.int64)

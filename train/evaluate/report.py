@@ -1,7 +1,7 @@
-"""What `train eval` prints of an evaluation set: one table, every value with all that it depends on, the paper's too.
+"""The table that `train eval` prints for an evaluation set: our values and the paper's, each with what it depends on.
 
-Each row is whole by itself: measure, unit, stride, context and de-tokenizer stand beside its value, so that no two values
-look alike which do not compare. The paper publishes few of these; its rows say so.
+Each row has its measure, unit, stride, context and de-tokenizer, so that values that can't be compared don't look
+alike. The paper publishes few of these; its rows say so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NONE, UNPUBLISHED = "-", "unpublished"
 
 
 def task_text(answer: Mapping[str, Any]) -> str:
-    """The results of `evaluate_task`, those of the paper after ours of the same measure."""
+    """Format the results of `evaluate_task`; each measure's rows are ours, then the paper's."""
     part = answer["part"]
     if answer.get("scored_ratio", 1) < 1:
         part += f", {answer['scored_ratio']:.2%} of its tokens scored"
@@ -28,9 +28,9 @@ def task_text(answer: Mapping[str, Any]) -> str:
     for measure in dict.fromkeys(row["measure"] for row in answer["results"]):
         rows += [_our_row(answer, row) for row in answer["results"] if row["measure"] == measure]
         rows += [_paper_row(answer, measure, size, value) for size, value in paper.get(measure, {}).items()]
-    notes = [_overlap_text(answer), "compare rows of equal unit, stride, context and de-tokenizer alone"]
+    notes = [_overlap_text(answer), "compare only rows of equal unit, stride, context and de-tokenizer"]
     if any(row["unit"] == "token" for row in answer["results"]):
-        notes[-1] += "; per token, of one tokenizer"
+        notes[-1] += "; per token, of one tokenizer too"
     return "\n".join([f"{answer['task']} ({part}), {tokenizer}", *_aligned(rows), *notes])
 
 
@@ -42,7 +42,7 @@ def _our_row(answer: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, ..
 
 
 def _paper_row(answer: Mapping[str, Any], measure: str, size: str, value: float) -> tuple[str, ...]:
-    """Of bits and of choices the paper's heading tells the unit; of nothing else."""
+    """Format a value of the paper, whose table names the unit only of bits and of choices."""
     units = {row["unit"] for row in answer["results"] if row["measure"] == measure}
     unit = units.pop() if units in ({"byte"}, {"character"}, {"choice"}) else UNPUBLISHED
     stride = UNPUBLISHED if "stride" in answer else NONE
@@ -59,7 +59,7 @@ def _overlap_text(answer: Mapping[str, Any]) -> str:
         return "contamination: not measured (--overlap FILE)"
     row = answer["overlap"]
     before, after = (NONE if row[name] is None else f"{row[name]:.2%}" for name in OVERLAPS)
-    return f"contamination: {row['overlap_words']}-grams of the set in the documents {before}, in the corpus {after}"
+    return f"contamination: {row['overlap_words']}-grams that are in the documents: {before}, in the corpus: {after}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,9 +1,10 @@
-"""The evaluation sets of the GPT-2 paper, and what it reports of them: Radford et al. 2019, Table 3 (zero-shot).
+"""The evaluation sets of the GPT-2 paper, and its values for them: Radford et al. 2019, Table 3 (zero-shot).
 
-LAMBADA's accuracies in that table are with a stop-word filter; section 3.3 gives one without it, of the largest model.
+LAMBADA's accuracies in that table use a stop-word filter; section 3.3 has one value without it, for the largest model.
 
-The paper's units, strides and de-tokenizers are not published, so its numbers stand beside ours and are no target: the
-released 117M model gives 29.9 a token and 37.4 a word on one and the same WikiText (huggingface/transformers#13761).
+The paper's units, strides and de-tokenizers are not published, so its values are printed next to ours but are not a
+target: the released 117M model has 29.9 per token and 37.4 per word on the same WikiText
+(huggingface/transformers#13761).
 """
 
 from __future__ import annotations
@@ -25,4 +26,4 @@ TABLE_3: Mapping[str, Mapping[str, tuple[float, float, float, float]]] = {
 }
 LAMBADA_UNFILTERED = {"1542M": 0.5266}
 TASKS = ("text", *TABLE_3)
-"""What `train eval --task` knows: the paper's sets, and any other text."""
+"""Values of `train eval --task`: the paper's sets, and any other text."""

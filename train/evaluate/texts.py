@@ -1,10 +1,10 @@
-"""Evaluation sets of running text: what a model reads of them, and what their loss is divided by.
+"""Evaluation sets of running text: the text that the model reads, and the units that its loss is divided by.
 
-wikitext-2, wikitext-103    wiki.test.tokens (or .raw): " = Robert Boulter = " and the like, one line a paragraph
-ptb                         ptb.test.txt: Mikolov's Penn Treebank, lower case, `N` for numbers, a line a sentence
-1bw                         news.en.heldout-00000-of-00050: a line a sentence
+wikitext-2, wikitext-103    wiki.test.tokens (or .raw): one line per paragraph, headings like " = Robert Boulter = "
+ptb                         ptb.test.txt: Mikolov's Penn Treebank, lower case, `N` for numbers, one line per sentence
+1bw                         news.en.heldout-00000-of-00050: one line per sentence
 enwik8, text8               the last 5,000,000 bytes of the file of 100,000,000, which are its usual test split; a
-                            file of another size is taken whole
+                            file of another size is scored completely
 text                        any UTF-8
 """
 
@@ -25,7 +25,7 @@ _LETTERS = b"abcdefghijklmnopqrstuvwxyz "
 
 @dataclass(frozen=True, slots=True)
 class RunningText:
-    """One set: `text` is what the model reads; `units` counts words and the like of the text as it was published."""
+    """One set: `text` is what the model reads; `units` has the number of words etc. in the text as it was published."""
 
     text: bytes
     units: Mapping[str, int]
@@ -34,10 +34,10 @@ class RunningText:
 
 
 def read_running_text(task: str, data: bytes, place: str, *, detokenize: bool = True) -> RunningText:
-    """The set in a file's bytes; InputError when it is not what the set's files are."""
+    """Return the set that a file's bytes contain; InputError if they don't have the set's format."""
     if task in ("enwik8", "text8"):
         if task == "text8" and (other := data.translate(None, _LETTERS)):
-            raise InputError(f"'{place}' is no text8: it holds {other[:1]!r}", "expected a to z and blanks only")
+            raise InputError(f"'{place}' is not text8: it contains {other[:1]!r}", "expected a to z and blanks only")
         is_whole = len(data) == WHOLE
         text = data[-TEST:] if is_whole else data
         unit = "character" if task == "text8" else "byte"
@@ -52,16 +52,16 @@ def read_running_text(task: str, data: bytes, place: str, *, detokenize: bool = 
 
 
 def read_file(path: str) -> bytes:
-    """The bytes of a file, local or at a URL."""
+    """Return the bytes of a file, local or at a URL."""
     if Folder(path).is_local and Path(path).is_dir():
-        raise InputError(f"'{path}' is a folder, and no token set (it has no manifest.json)", "name a file")
+        raise InputError(f"'{path}' is a folder without a manifest.json, so not a token set", "name a file")
     folder, _, name = path.rpartition("/")
     return Folder(folder or ("/" if path.startswith("/") else ".")).read_bytes(name)
 
 
 def decoded(data: bytes, place: str) -> str:
-    """The bytes as UTF-8; InputError with the place of the first that is none."""
+    """Decode UTF-8; the InputError names the offset of the first invalid byte."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"'{place}' is no UTF-8: byte {error.start}", "convert it first") from None
+        raise InputError(f"'{place}' is not UTF-8: byte {error.start}", "convert it first") from None

@@ -1,7 +1,8 @@
 """Cut token streams into windows of one context, so that every token but a stream's first is predicted exactly once.
 
-A stream (a shard, a text) begins with the end-of-text that opens its first document, which is only seen. A window ends every
-`stride` tokens and reaches back one context: only its last `stride` tokens are scored, the others are what the model sees.
+A stream (a shard, a text) begins with the end-of-text that opens its first document, which is never predicted. A window
+ends every `stride` tokens and reaches back one context; only its last `stride` tokens are scored, the others are
+context.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ Tokens = npt.NDArray[Any]
 
 
 class TokenSequence(Protocol):
-    """An array of tokens, or what reads them as they are sliced."""
+    """An array of tokens, or an object that reads them when it is sliced."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, place: Any, /) -> Any: ...
 
 
 class Windows:
-    """The windows over `streams`; with `limit`, that many of them, spread evenly."""
+    """The windows over `streams`; given `limit`, that many of them, spread evenly."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class Windows:
         return len(self.numbers)
 
     def window(self, i: int) -> tuple[Tokens, int]:
-        """The i-th window as int64, one token longer than what is predicted, and how many of its last are scored."""
+        """Return window i as int64 [at most context + 1], and how many of its last tokens are scored."""
         number = int(self.numbers[i])
         index = int(np.searchsorted(self._ends, number, side="right"))
         stream = self.streams[index]
@@ -53,7 +54,7 @@ class Windows:
         return np.asarray(stream[max(0, end - self.context - 1) : end], np.int64), end - start
 
     def batches(self, size: int, rank: int = 0, world_size: int = 1) -> Iterator[tuple[Tokens, list[int]]]:
-        """This process's windows: tokens [b, t] of equal length, and how many of the last of each are scored."""
+        """Yield this process's windows: tokens [b, t] of equal length, and how many of each row's last are scored."""
         batch: list[Tokens] = []
         scored: list[int] = []
         for i in range(rank, len(self), world_size):
@@ -67,13 +68,13 @@ class Windows:
             yield np.stack(batch), scored
 
     def pairs(self) -> Iterator[tuple[Tokens, Tokens]]:
-        """Of each window: the scored tokens, and the token before each."""
+        """Yield, for each window, the token before each scored token, and the scored tokens."""
         for i in range(len(self)):
             tokens, n_scored = self.window(i)
             yield tokens[-n_scored - 1 : -1], tokens[-n_scored:]
 
 
 def spread(total: int, limit: int | None) -> npt.NDArray[np.int64]:
-    """The numbers below `total`, or `limit` of them at equal distances, the first and the last among them."""
+    """Return the numbers below `total`, or `limit` of them at equal distances, including the first and the last."""
     n = total if limit is None else min(limit, total)
     return np.unique(np.linspace(0, total - 1, n).round().astype(np.int64)) if n else np.empty(0, np.int64)

@@ -1,8 +1,8 @@
-"""`train eval` on evaluation sets and any text: one loss, and all that it may be divided by, beside the paper's Table 3.
+"""`train eval` on evaluation sets and any text: one loss, divided by each unit, with the values of the paper's Table 3.
 
-Every value is told with what decides it: unit, stride and de-tokenizer. Perplexity is exp(loss / units) and bits are
-loss / (ln 2 · units), the loss being that of the whole text in nats, whatever the tokenizer. So "word" is per word of the
-text as it was published, though the model reads it de-tokenized and in tokens.
+Every value comes with its unit, stride and de-tokenizer. Perplexity is exp(loss / units) and bits are loss / (ln 2 ·
+units), where loss is that of the complete text in nats, whatever the tokenizer. So "word" is per word of the text as it
+was published, although the model reads it de-tokenized and in tokens.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from webtext.train.model import GPT2
 from webtext.train.settings import EvalSettings
 
 BITS = ("byte", "character")
-LARGEST = 700  # nats a unit whose perplexity is still a float
+LARGEST = 700  # nats per unit whose perplexity is still a finite float
 
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """A model on its device, and how it is asked."""
+    """A model on its device, with everything that a measurement needs."""
 
     model: GPT2
     tokenizer: Any
@@ -62,10 +62,11 @@ def evaluate_task(
 ) -> dict[str, Any]:
     """Measure the model on a file of one of `table3.TASKS`, in float32.
 
-    `results` holds {"measure", "unit", "units", "value"} with "measure" perplexity, bits or accuracy, "units" what the
-    loss is divided by (or examples are counted); "paper" is the paper's values of the same measures by model size.
-    `overlap` names an overlap.json of `clean decontaminate` whose row for this very file (by SHA-256) is put beside.
-    `stop_words` is a list of words that do not end a LAMBADA passage: the accuracy is measured with that filter too.
+    In the answer, "results" has rows {"measure", "unit", "units", "value"}: "measure" is perplexity, bits or an
+    accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
+    same measures by model size. `overlap` is an overlap.json of `clean decontaminate`, whose row for this file (by
+    SHA-256) is added. `stop_words` is a list of words that do not end a LAMBADA passage: the accuracy is measured with
+    that filter too.
     """
     if tokenizer.eot_id is None:
         raise ConfigError("the tokenizer has no '<|endoftext|>'", "name the tokenizer that the model was trained with")
@@ -103,7 +104,7 @@ def evaluate_task(
 
 
 def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
-    """What `report`, an overlap.json of `clean decontaminate`, says of the file with that hash."""
+    """Return the row of `report`, an overlap.json of `clean decontaminate`, for the file with this hash."""
     try:
         told = json.loads(read_file(report))
         for row in told["sets"]:
@@ -111,10 +112,10 @@ def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
                 shares = {name: row[name] and float(row[name]) for name in OVERLAPS}
                 return {**row, **shares, "overlap_words": int(told["overlap_words"])}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"'{report}' is no overlap report ({error!r})", "name an overlap.json") from None
+        raise InputError(f"'{report}' is not an overlap report ({error!r})", "name an overlap.json") from None
     raise InputError(
-        f"'{report}' tells nothing of '{path}' (no set with its SHA-256)",
-        f"webtext clean decontaminate … --against {path}",
+        f"'{report}' has no set with the SHA-256 of '{path}'",
+        f"measure it: webtext clean decontaminate … --against {path}",
     )
 
 
@@ -123,10 +124,10 @@ def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
     stream = np.insert(tokenizer.encode_numpy(text.text), 0, tokenizer.eot_id)
     windows = Windows([stream], context=judge.model.config.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
-        raise InputError("there is no text in the file", "name another file")
+        raise InputError("the file has no text", "name another file")
     with judge.run.console.progress(len(windows), "eval", "windows") as progress:
         loss, n_tokens = total_loss(judge.model, windows, settings.batch_size, judge.world, progress)
-    # Of a part of the windows only its tokens are known; of other units it is taken to have as many a token as the whole.
+    # For some of the windows only the tokens are counted; other units are estimated at the full text's rate per token.
     scored_ratio = n_tokens / (len(stream) - 1)
     units = {unit: round(n * scored_ratio) for unit, n in text.units.items()} | {"token": n_tokens}
     return {
@@ -196,7 +197,7 @@ def _part(n: int, total: int, what: str) -> str:
 
 
 def _result(measure: str, unit: str, units: int, total: float) -> dict[str, Any]:
-    """`total` is the loss in nats, or for an accuracy how many examples are right; a value past all floats is None."""
+    """Make a row; `total` is the loss in nats, or the number of right examples. An infinite perplexity becomes None."""
     value: float | None = total / units
     if measure == "perplexity":
         value = math.exp(total / units) if total / units < LARGEST else None

@@ -1,1 +1,1 @@
-"""Experiments: several training runs side by side, and what they tell of the corpora that they read."""
+"""Experiments: several training runs side by side, to compare corpora, settings or sizes."""

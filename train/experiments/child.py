@@ -1,11 +1,12 @@
-"""The process of a place: it reads calls from a socket, makes them one after another, and answers each.
+"""The process of one place: it reads calls from a socket, makes them one after another, and answers each.
+
 
     parent -> child    (function, arguments, log), pickled
     child -> parent    ("returned", value) or ("raised", WebtextError)
 
-torch is loaded once for all of a place's calls. The process has a session of its own, so Ctrl-C reaches the parent alone, which
-asks its children to end by SIGTERM. Where the parent is gone, a pipe that it held closes, and the child asks itself: a run saves
-and ends, whatever became of who started it.
+torch is loaded once for all calls of a place. The process has its own session, so Ctrl-C reaches only the parent, which
+ends its children by SIGTERM. If the parent dies, a pipe from it closes, and the child sends SIGTERM to itself: so a run
+saves and ends, whatever happened to the process that started it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ START = "from webtext.train.experiments.child import main; main()"
 
 
 def main() -> None:
-    """Serve calls until the parent closes the socket. Arguments: the files of the socket and of the pipe."""
+    """Serve calls until the parent closes the socket. Arguments: the file descriptors of socket and pipe."""
     connection, alive = Connection(int(sys.argv[1])), int(sys.argv[2])
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 def _print_into(log: str) -> None:
-    """All that this process and its libraries print goes to the end of the file."""
+    """Append everything that this process and its libraries print to the file."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -49,6 +50,6 @@ def _print_into(log: str) -> None:
 
 
 def _end_with_parent(alive: int) -> None:
-    """Nothing is ever written into the pipe: that reading returns means that its other end is closed."""
+    """Wait for the end of the parent: nothing is ever written into the pipe, so a read returns when it is closed."""
     os.read(alive, 1)
     os.kill(os.getpid(), signal.SIGTERM)

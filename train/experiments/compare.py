@@ -1,10 +1,10 @@
-"""`train compare`: which of several corpora makes the better model, of one size, at one budget, over several seeds.
+"""`train compare`: which of several corpora makes the better model of one size, at one budget, over several seeds.
 
-Every corpus gets the same model, schedule and number of tokens (or, where tokenizers differ, of bytes), each with the same
-seeds, and every model is measured in bits per byte on texts that none of them was trained on. So what differs is the corpus,
-and by how much chance alone differs is what the seeds say. The first corpus is what the others are compared with.
+Every corpus gets the same model, schedule, seeds and number of tokens (of bytes, if tokenizers differ), and every model
+is measured in bits per byte on texts that none of them was trained on. So only the corpus differs, and the seeds show
+how much chance alone does. The others are compared with the first corpus.
 
-One token set named twice is trained with other seeds the second time: then there is nothing but chance between the two.
+A token set that is named twice is trained with other seeds the second time: then only chance differs.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ COMPARISON, OVERALL = "compare.json", "overall"
 CURVE_POINTS = 10
 BETTER, WORSE, NOISE, NONE = "better", "worse", "within noise", "no verdict"
 Values = Mapping[str, Mapping[str, Sequence[float]]]
-"""Set -> corpus -> bits per byte of its seeds."""
+"""Set -> corpus -> bits per byte of each seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One corpus against the first on one set: the difference of means, p as corrected, and the verdict."""
+    """One corpus against the first on one set: the difference of means, the corrected p, and the verdict."""
 
     corpus: str
     set: str
@@ -56,7 +56,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found. `results` hold a corpus' trials, in the order of the seeds."""
+    """The result of a comparison. `results` has each corpus's trials, in the order of the seeds."""
 
     corpora: Sequence[Corpus]
     budgets: Sequence[Budget]
@@ -69,20 +69,20 @@ class Comparison:
 
     @property
     def rows(self) -> Sequence[str]:
-        """What is judged: overall, and each set; one that is all of overall stands there alone, with one verdict."""
+        """Names of the rows: overall, and each set; a set that is all of overall has no row of its own."""
         return (OVERALL, *_others(self.sets, self.overall_of))
 
     @property
     def is_per_byte(self) -> bool:
-        """Whether tokenizers differ, so that runs have equal bytes and not equal tokens."""
+        """Whether tokenizers differ, so that runs have equal bytes instead of equal tokens."""
         return not share_tokenizer(self.corpora)
 
     def judgement(self, corpus: str, name: str) -> Judgement | None:
-        """That of a corpus on a set; None of the first corpus."""
+        """Return the judgement of a corpus on a set; None for the first corpus."""
         return next((each for each in self.judgements if (each.corpus, each.set) == (corpus, name)), None)
 
     def to_json(self) -> dict[str, Any]:
-        """All numbers."""
+        """Return everything as plain values, for compare.json."""
         return {
             "corpora": [
                 {
@@ -125,11 +125,11 @@ def compare_corpora(
     validation: str | None = None,
     tokenizer: str | None = None,
 ) -> Comparison:
-    """Train and measure all runs in `out`, and judge; what was done before is not done again.
+    """Train and measure all runs in `out`, and judge them; finished runs and measures are reused.
 
-    `arguments` are as `corpora.open_corpora` takes them, `evaluation` as `measure.open_evaluation_sets`, `validation` is the file
-    of a frozen set. Everything that can be refused is, before the first step. `out` gets runs/, the validation set and
-    compare.json; the page is the caller's.
+    `arguments` are as in `corpora.open_corpora`, `evaluation` as in `measure.open_evaluation_sets`; `validation` is the
+    file of a frozen set. Whatever can be rejected is rejected before the first step. Writes runs/, the validation set
+    and compare.json into `out`; the caller writes the page.
     """
     refuse_torchrun()
     corpora = open_corpora(arguments, tokenizer)
@@ -162,7 +162,7 @@ def judge(
     sets: Sequence[EvaluationSet],
     results: Mapping[str, Sequence[TrialResult]],
 ) -> Comparison:
-    """The verdicts on every set, and overall: the mean over the evaluation sets, of the validation set where there is none."""
+    """Judge every set, and overall: the mean over the evaluation sets, or the validation set if there are none."""
     names = [each.name for each in sets]
     overall_of = [name for name in names if name != VALIDATION] or [VALIDATION]
     values: dict[str, dict[str, list[float]]] = {name: {} for name in (OVERALL, *names)}
@@ -181,7 +181,7 @@ def judge(
 
 
 def verdicts(values: Values, sets: Sequence[str], corpora: Sequence[str]) -> list[Judgement]:
-    """Every corpus but the first against it on each of the sets; all of these are corrected together."""
+    """Compare every other corpus with the first on each of the sets; all p values are corrected together."""
     pairs = [(name, corpus) for name in sets for corpus in corpora[1:]]
     differences = [welch(values[name][corpora[0]], values[name][corpus]) for name, corpus in pairs]
     ps = holm([difference.p for difference in differences])
@@ -204,7 +204,7 @@ def _verdict(difference: Difference, p: float | None) -> str:
 
 
 def _trials(corpus: Corpus, before: Sequence[Corpus], settings: TrainSettings, seeds: int, out: str) -> list[Trial]:
-    """A corpus' runs. Of a token set that was named before, with the seeds that come after those."""
+    """Return a corpus's runs; a token set that was named before gets the next seeds."""
     n_before = sum(each.train.hash == corpus.train.hash for each in before)
     first = settings.seed + n_before * seeds
     watched = -(-settings.steps // CURVE_POINTS)
@@ -247,12 +247,12 @@ def _measured(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizers: Mappin
 
 
 def _check_frozen(out: str, frozen: ValidationSet) -> None:
-    """A folder has one validation set: runs that were measured on another would stand beside these."""
+    """Raise InputError if the folder has another validation set, since its runs were measured on that."""
     folder = Folder(out)
     if folder.exists(FILE) and folder.read_bytes(FILE) != frozen.to_bytes():
         raise InputError(
-            f"'{folder.location(FILE)}' is another validation set than that of these corpora",
-            f"keep to it by --validation {folder.location(FILE)}, or choose another --out",
+            f"'{folder.location(FILE)}' is not the validation set of these corpora",
+            f"keep it by --validation {folder.location(FILE)}, or choose another --out",
         )
 
 
@@ -263,18 +263,16 @@ def _tell(
     compare: CompareSettings,
     say: Callable[[str], None],
 ) -> None:
-    """What will be compared, and what a reader might not expect of it."""
+    """Print what will be compared, and anything that a reader might not expect."""
     for i, (corpus, budget) in enumerate(zip(corpora, plan, strict=True)):
         say(
             f"compare: '{corpus.name}': {budget.settings.steps:,} steps, {budget.tokens:,} tokens, about "
             f"{budget.tokens * corpus.bytes_per_token:,.0f} bytes, {budget.passes:.2f} passes over {corpus.train.n_tokens:,}"
         )
         if any(corpus.train.hash == other.train.hash for other in corpora[:i]):
-            say(f"compare: '{corpus.name}' is a token set named before: other seeds, so what differs is chance")
+            say(f"compare: '{corpus.name}' is a token set that was named before: other seeds, so only chance differs")
     if not share_tokenizer(corpora):
-        say(
-            "compare: tokenizers differ: runs have equal bytes of text, not equal tokens, and models other vocabularies"
-        )
+        say("compare: tokenizers differ: runs have equal bytes of text, not equal tokens, and different vocabularies")
     say(f"compare: validation set: {frozen}")
     if compare.seeds == 1:
-        say("compare: one seed tells nothing of chance: there will be no verdict")
+        say("compare: one seed shows nothing about chance: there will be no verdict")

@@ -1,4 +1,4 @@
-"""What `train compare` found, as aligned lines and as one self-contained page: verdicts, numbers, curves."""
+"""The result of `train compare` as aligned lines and as a self-contained page: verdicts, numbers, curves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ svg .mean{stroke-width:2.4}
 
 
 def comparison_text(found: Comparison) -> str:
-    """A block for each set: each corpus' mean and spread over seeds, its difference from the first, the verdict."""
+    """Format a block for each set: each corpus's mean and spread, its difference from the first, its verdict."""
     width = max(len(corpus.name) for corpus in found.corpora)
     lines = []
     for name in found.rows:
@@ -38,7 +38,7 @@ def comparison_text(found: Comparison) -> str:
 
 
 def comparison_page(found: Comparison) -> str:
-    """The page: verdicts first, then every set, then the curves of every run."""
+    """Return the page: first the verdicts, then every set, then the curves of every run."""
     tables = (f"<h2>{escape(_title(found, name))}</h2>{_table(found, name)}" for name in found.rows)
     parts = (_headline(found), *tables, _curves(found), paragraphs(_notes(found)), "<h2>Runs</h2>", _runs(found))
     return page("Corpora compared", *parts, style=_STYLE)
@@ -73,7 +73,7 @@ def _table(found: Comparison, name: str) -> str:
 
 
 def _curves(found: Comparison) -> str:
-    """Bits per byte of the validation set over what runs saw: thin each run's, thick their mean."""
+    """Draw bits per byte of the validation set during training: a thin line for each run, a thick one for the mean."""
     lines: list[Line] = []
     for i, corpus in enumerate(found.corpora):
         scale = corpus.bytes_per_token if found.is_per_byte else 1.0
@@ -93,12 +93,12 @@ def _curves(found: Comparison) -> str:
     drawing = line_chart(
         lines, x_label=seen, y_label="bits per byte", label=f"bits per byte over the {seen}", height=HEIGHT
     )
-    caption = "The validation set while runs train, by the windows that they measure. Thin: each run. Thick: the mean over seeds."
-    return f"<h2>On the way</h2>{drawing}<p>{caption}</p>"
+    caption = "The validation set during training, by the runs' measured windows. Thin: each run. Thick: the mean."
+    return f"<h2>During training</h2>{drawing}<p>{caption}</p>"
 
 
 def _points(result: TrialResult, scale: float) -> list[tuple[float, float]]:
-    """A run's held-out losses per byte, by the tokens a byte of the whole validation set."""
+    """Return a run's held-out losses per byte, at the tokens per byte of the complete validation set."""
     measure = result.answer[VALIDATION]
     per_byte = measure.tokens / measure.bytes / math.log(2)
     return [(n * scale, loss * per_byte) for n, loss in result.curve().held_out]
@@ -123,18 +123,18 @@ def _notes(found: Comparison) -> list[str]:
         f"{corpus.name} {budget.tokens:,} tokens, {budget.passes:.2f} passes"
         for corpus, budget in zip(found.corpora, found.budgets, strict=True)
     )
-    equal = "bytes (tokenizers differ, so models have other vocabularies)" if found.is_per_byte else "tokens"
+    equal = "bytes (tokenizers differ, so models differ in vocabulary)" if found.is_per_byte else "tokens"
     notes = [f"Lower is better. Runs have equal {equal}: {budgets}.", f"Validation set: {found.validation}"]
     if n_seeds < 2:
-        return [*notes, "One seed tells nothing of chance: no verdict. Give --seeds 3 or more."]
+        return [*notes, "One seed shows nothing about chance: no verdict. Give --seeds 3 or more."]
     freedom = 2 * (n_seeds - 1)
     widest = quantile(1 - ALPHA / 2, freedom) * math.sqrt(2 / n_seeds)
     return [
         *notes,
-        f"Spread: standard deviation over {n_seeds} seeds. Difference: of means, ± its 95 % interval; at equal spreads it is "
-        f"± {widest:.2f} spreads wide, and no smaller difference is told from chance by so many seeds.",
-        f"Verdict: Welch's t test, two-sided, p below {ALPHA} after Holm's correction: overall over the corpora, else over "
-        f"all corpora and sets. Within noise is no proof of equality.",
+        f"Spread: standard deviation over {n_seeds} seeds. Difference: of means, ± its 95 % interval; at equal spreads "
+        f"it is ± {widest:.2f} spreads wide, and so many seeds can't distinguish a smaller difference from chance.",
+        f"Verdict: Welch's t test, two-sided, p below {ALPHA} after Holm's correction: overall over the corpora, else "
+        f"over all corpora and sets. Within noise does not prove equality.",
     ]
 
 

@@ -1,7 +1,8 @@
-"""The corpora of a comparison: a build or a token set each, its tokenizer, and the budget that makes their runs equal.
+"""The corpora of a comparison: builds or token sets with their tokenizers, and the budgets that make their runs equal.
 
-One tokenizer: every run trains on as many tokens. Several: tokens of one are not tokens of another, so the first corpus' tokens
-are turned into bytes of text, and every run trains on as many bytes; values are bits per byte, whatever the tokenizer.
+With one tokenizer every run trains on as many tokens. Tokens of different tokenizers can't be compared, so with several
+the first corpus's tokens are converted into bytes of text, and every run trains on as many bytes. Results are bits per
+byte in either case.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from webtext.train.settings import TrainSettings
 from webtext.train.sources import open_sources, source_uses
 
 SAMPLE_TOKENS = 10_000_000
-"""Of the first training tokens, by which bytes a token are told."""
+"""Number of first training tokens from which bytes per token are estimated."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """One corpus under the name that messages and folders have for it."""
+    """One corpus, under its name in messages and folders."""
 
     name: str
     tokens: str
@@ -37,27 +38,27 @@ class Corpus:
 
     @property
     def slug(self) -> str:
-        """Its name as a folder's."""
+        """The name as a folder name."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.") or "corpus"
 
     @cached_property
     def train(self) -> TokenShards:
-        """Its training documents."""
+        """The training documents."""
         return TokenShards(self.tokens, "train")
 
     @cached_property
     def held_out(self) -> TokenShards:
-        """The documents that it holds out."""
+        """The held-out documents."""
         return TokenShards(self.tokens, "validation")
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The tokenizer at its path."""
+        """The tokenizer at `tokenizer_path`."""
         return Tokenizer.load(self.tokenizer_path)
 
     @cached_property
     def bytes_per_token(self) -> float:
-        """Bytes of text a training token, by the first SAMPLE_TOKENS; end-of-texts count as tokens without bytes."""
+        """Bytes of text per training token, in the first SAMPLE_TOKENS; end-of-texts count as tokens without bytes."""
         from webtext.train.evaluate.perplexity import token_bytes
 
         tokens = self.train.read(0, min(SAMPLE_TOKENS, self.train.n_tokens))
@@ -66,7 +67,7 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one corpus' runs do: their settings but for the seed, tokens, and passes over the corpus."""
+    """The settings of a corpus's runs (except the seed), their tokens, and their passes over the corpus."""
 
     settings: TrainSettings
     tokens: int
@@ -74,9 +75,10 @@ class Budget:
 
 
 def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list[Corpus]:
-    """The corpora that `NAME=PATH` or `PATH` name: builds (tokens/, tokenizer/) or token sets.
+    """Open the corpora `NAME=PATH` or `PATH`: builds (with tokens/ and tokenizer/) or token sets.
 
-    `tokenizer` names the tokenizer of all; without it a build's own is taken, of a token set that of the build it lies in.
+    `tokenizer` is the tokenizer of all. Without it each build's own is used, for a token set that of the folder around
+    it. ConfigError for fewer than two corpora or for equal names.
     """
     if len(arguments) < 2:
         raise ConfigError(
@@ -86,7 +88,7 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
     slugs = [corpus.slug for corpus in corpora]
     for i, corpus in enumerate(corpora):
         if corpus.slug in slugs[:i]:
-            raise ConfigError(f"two corpora have the name '{corpus.name}'", "tell them apart: one=PATH other=PATH")
+            raise ConfigError(f"two corpora have the name '{corpus.name}'", "name them: one=PATH other=PATH")
     for corpus in corpora:
         corpus.train.check_tokenizer(corpus.tokenizer)
         if not corpus.train.n_tokens:
@@ -95,15 +97,15 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
 
 
 def share_tokenizer(corpora: Sequence[Corpus]) -> bool:
-    """Whether one tokenizer packed them all, so that equal tokens are equal text."""
+    """Return whether one tokenizer packed all corpora, so that equal tokens are equal text."""
     return len({corpus.tokenizer.hash for corpus in corpora}) == 1
 
 
 def budgets(corpora: Sequence[Corpus], settings: TrainSettings, compare: CompareSettings) -> list[Budget]:
-    """What the runs of each corpus do. ConfigError where a corpus is too small for more than `max_passes` over it."""
+    """Return the budget of each corpus. ConfigError if a run would make more than `max_passes` over its corpus."""
     for name in ("weights", "stop_at_step", "sample_interval"):
         if getattr(settings, name):
-            raise ConfigError(f"{name} is {getattr(settings, name)}", "leave it out: a comparison has no use for it")
+            raise ConfigError(f"{name} is {getattr(settings, name)}", "leave it out: a comparison does not support it")
     n_tokens = compare.tokens or total_tokens(settings)
     n_bytes = n_tokens * corpora[0].bytes_per_token
     made = []
@@ -116,21 +118,21 @@ def budgets(corpora: Sequence[Corpus], settings: TrainSettings, compare: Compare
     if most.passes > compare.max_passes:
         corpus = corpora[made.index(most)]
         fits = _whole_steps(settings, most.tokens / most.passes * compare.max_passes)
-        if corpus.tokenizer.hash != corpora[0].tokenizer.hash:  # --tokens are the first corpus'
+        if corpus.tokenizer.hash != corpora[0].tokenizer.hash:  # --tokens are those of the first corpus
             fits = int(fits * corpus.bytes_per_token / corpora[0].bytes_per_token)
-        less = f"give --tokens {fits} or less" if fits > 0 else "it holds no whole step: give a smaller --batch-size"
+        less = f"give --tokens {fits} or less" if fits > 0 else "one step does not fit: give a smaller --batch-size"
         raise ConfigError(
             f"{most.tokens:,} tokens are {most.passes:.2f} passes over '{corpus.name}', which has {corpus.train.n_tokens:,}",
-            "text that is seen again is worth less than new text, so corpora would be compared by their sizes",
+            "repeated text teaches less than new text, so the comparison would depend on the corpora's sizes",
             f"{less}, or allow it: --max-passes {np.ceil(most.passes):.0f}",
         )
     return made
 
 
 def with_tokens(settings: TrainSettings, n_tokens: int) -> TrainSettings:
-    """The settings with so many steps that they take at least `n_tokens`.
+    """Return the settings with the fewest steps that have at least `n_tokens`.
 
-    Warm-up and ramp are as they are told. ConfigError where the budget ends before them.
+    Warm-up and ramp keep their steps. ConfigError if the budget ends before them.
     """
     in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
     steps = settings.batch_ramp_steps + -(-(n_tokens - in_ramp) // per_step)
@@ -143,7 +145,7 @@ def with_tokens(settings: TrainSettings, n_tokens: int) -> TrainSettings:
 
 
 def _whole_steps(settings: TrainSettings, n_tokens: float) -> int:
-    """The tokens of as many steps as `n_tokens` hold: no more than that, and nothing that `with_tokens` rounds up."""
+    """Return the tokens of as many complete steps as fit into `n_tokens`, which `with_tokens` doesn't round up."""
     in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
     return in_ramp + int((n_tokens - in_ramp) // per_step) * per_step
 
@@ -160,10 +162,10 @@ def _open(argument: str, tokenizer: str | None) -> Corpus:
     is_set = folder.exists("manifest.json")
     if not is_set and not folder.exists("tokens/manifest.json"):
         raise InputError(
-            f"'{path}' is no build and no token set", "expected tokens/manifest.json or manifest.json in it"
+            f"'{path}' is neither a build nor a token set", "expected tokens/manifest.json or manifest.json in it"
         )
     build = path.rstrip("/").rpartition("/")[0] or "." if is_set else path
     place = tokenizer or Folder(build).location("tokenizer/tokenizer.json")
     if tokenizer is None and not Folder(build).exists("tokenizer/tokenizer.json"):
-        raise ConfigError(f"'{path}' lies beside no tokenizer/tokenizer.json", "add --tokenizer FILE")
+        raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
     return Corpus(name.rstrip("/"), path if is_set else folder.location("tokens"), place)

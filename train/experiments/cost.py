@@ -1,4 +1,4 @@
-"""What an experiment costs, told before it begins: runs, tokens, operations, time by a few steps made here and now, and disk."""
+"""The cost of an experiment before it starts: runs, tokens, operations, disk, and time measured by a few steps."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from webtext.train.shape import GPT2Config
 from webtext.train.sources import open_sources
 
 WARM_UP_STEPS = 4
-"""Steps of one microbatch; the first is not counted."""
+"""Steps of one microbatch each; the first is not counted."""
 _CHECKPOINT_WORDS = 3
-"""Of each parameter in a checkpoint: itself and AdamW's two moments, in float32."""
+"""Float32 numbers per parameter in a checkpoint: the parameter and AdamW's two moments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`seconds` are of training alone; None where nothing was measured."""
+    """Totals over all runs. `seconds` counts training only; None if nothing was measured."""
 
     runs: int
     side_by_side: int
@@ -46,11 +46,11 @@ class Cost:
 
 
 def cost_of(trials: Sequence[Trial], run: Run, how: ExperimentSettings, share: float = 1.0) -> Cost:
-    """What the trials take for that share of their steps; where `how` asks for it, some steps are made in a temporary folder.
+    """Estimate the cost of the trials for `share` of their steps; with `how.estimate`, measured in a temporary folder.
 
-    Those are made by as many at a time as would run, and by the largest of them. They have the trials' microbatches, so they
-    tell the time of a step without optimizer's work and measurements that large batches spread thin. Disk counts the kept
-    checkpoints and one under way, of each run.
+    The largest trials make some steps, as many at a time as would run. A step is one microbatch of the trial, so the
+    estimate doesn't account for the small share of the optimizer in a large batch. Disk counts each run's kept
+    checkpoints and one being written.
     """
     configs = [each.settings.config(open_sources(each.tokens)[0].train.vocab_size) for each in trials]
     places = places_for([each.settings for each in trials], [config.vocab_size for config in configs], how.side_by_side)
@@ -69,8 +69,8 @@ def cost_of(trials: Sequence[Trial], run: Run, how: ExperimentSettings, share: f
 
 
 def _flops_per_second(trials: Sequence[Trial], configs: Sequence[GPT2Config], run: Run, n_places: int) -> float:
-    """What all places reach together while each makes some steps."""
-    run.console.say("measuring some steps, for the time that all will take")
+    """Return the FLOP/s of all places together while each makes some steps."""
+    run.console.say("measuring some steps to estimate the time of all")
     with tempfile.TemporaryDirectory(prefix="webtext-") as folder:
         short = [_short(trial, f"{folder}/{i}") for i, trial in enumerate(trials)]
         places = places_for([each.settings for each in short], [config.vocab_size for config in configs], n_places)
@@ -97,5 +97,5 @@ def _short(trial: Trial, folder: str) -> Trial:
 
 
 def _tokens_per_second(trial: Trial) -> float:
-    rows = read_metrics(Folder(trial.folder), "give the command again")
+    rows = read_metrics(Folder(trial.folder), "rerun the command")
     return max([float(row["tokens_per_second"]) for row in rows if "tokens_per_second" in row][1:])

@@ -1,4 +1,4 @@
-"""Straight lines by least squares, with the interval in which one more measurement lies: what losses over sizes are fitted by."""
+"""Straight lines by least squares, with the interval for one more measurement: the fit of losses over sizes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from webtext.base.errors import ConfigError
 from webtext.train.experiments.significance import ALPHA, quantile
 
 FEWEST = 3
-"""Two points lie on a line whatever they are."""
+"""Points of a fit, at least: any two points are on a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFit:
-    """y = intercept + slope x, fitted to the points; residuals are what was measured less what the line says."""
+    """y = intercept + slope x, fitted to the points; residuals are measured values minus the line's."""
 
     xs: Sequence[float]
     intercept: float
@@ -25,7 +25,7 @@ class LineFit:
     residuals: Sequence[float]
 
     def at(self, x: float) -> float:
-        """What the line says."""
+        """Return the line's value at x."""
         return self.intercept + self.slope * x
 
     @property
@@ -34,9 +34,9 @@ class LineFit:
         return math.sqrt(sum(residual**2 for residual in self.residuals) / (len(self.xs) - 2))
 
     def margin(self, x: float) -> float:
-        """Half of the 95 % interval for one new measurement at x (Student's t, n - 2 degrees of freedom).
+        """Return half of the 95 % interval for one new measurement at x (Student's t, n - 2 degrees of freedom).
 
-        It grows with the distance from the points, and takes for granted that the line goes on.
+        It grows with the distance from the points, and assumes that the line continues.
         """
         n, mean = len(self.xs), statistics.fmean(self.xs)
         spread = sum((each - mean) ** 2 for each in self.xs)
@@ -44,7 +44,7 @@ class LineFit:
 
 
 def fit_line(xs: Sequence[float], ys: Sequence[float]) -> LineFit:
-    """The line of least squares. ConfigError below FEWEST points, or where xs are equal.
+    """Fit a line by least squares. ConfigError for fewer than FEWEST points, or if all xs are equal.
 
     >>> fit_line([1, 2, 3], [5.0, 3.0, 1.0]).slope
     -2.0
@@ -62,5 +62,5 @@ def fit_line(xs: Sequence[float], ys: Sequence[float]) -> LineFit:
 
 @cache
 def _student(freedom: int) -> float:
-    """Kept: a drawing asks it at every point."""
+    """Cached, because a drawing calls it at every point."""
     return quantile(1 - ALPHA / 2, freedom)

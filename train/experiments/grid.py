@@ -1,4 +1,4 @@
-"""A grid: every combination of the values that are to be tried of one or several settings of [train]."""
+"""The grid of a sweep: all combinations of values of one or several settings of [train]."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from webtext.base.errors import ConfigError, did_you_mean
 from webtext.train.settings import TrainSettings
 
 _NOT_SWEPT = {
-    "seed": "--seeds N makes runs of several",
+    "seed": "use --seeds N for several seeds",
     "steps": "candidates are compared after equal steps",
-    "context": "losses of another context are of another measure",
-    "document_masks": "losses under masks are of another measure",
-    "weights": "the sets' held-out losses are weighed by them: another measure",
+    "context": "losses of different contexts can't be compared",
+    "document_masks": "losses with and without masks can't be compared",
+    "weights": "they weight the sets' held-out losses, which then can't be compared",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One point of the grid: the settings swept with their values, in the grid's order, and all settings with them."""
+    """One point of the grid: the swept settings' values, in the grid's order, and all settings with them applied."""
 
     values: tuple[tuple[str, Any], ...]
     settings: TrainSettings
 
     @property
     def name(self) -> str:
-        """As in `learning_rate=0.001, weight_decay=0.1`."""
+        """The values as text: `learning_rate=0.001, weight_decay=0.1`."""
         return ", ".join(f"{name}={value_text(value)}" for name, value in self.values)
 
     @property
     def folder(self) -> str:
-        """The name as that of a folder: equal candidates of any two grids have one folder."""
+        """The name as a folder name: equal candidates of different grids share a folder."""
         return self.name.replace(", ", ",")
 
 
 def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
-    """All combinations of `NAME=VALUE,VALUE,...`, the last setting changing fastest.
+    """Return all combinations of `NAME=VALUE,VALUE,...`, the last setting changing fastest.
 
-    Values are read and checked as those of a config file. ConfigError where one is refused, where a setting is swept that makes
-    losses incomparable or changes no model, and where there are fewer than two candidates.
+    Values are parsed and checked like those of a config file. ConfigError for a bad value, for a setting that makes
+    losses incomparable or changes no model, and for fewer than two candidates.
     """
     known = {field.name: field for field in fields(TrainSettings)}
     columns: list[list[tuple[str, Any]]] = []
@@ -56,14 +56,14 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
         if name in _NOT_SWEPT:
             raise ConfigError(f"--over {text}: '{name}' cannot be swept", _NOT_SWEPT[name])
         if not known[name].metadata["in_recipe"]:
-            raise ConfigError(f"--over {text}: '{name}' changes no model", "sweep a setting that does")
+            raise ConfigError(f"--over {text}: '{name}' does not change the model", "sweep a setting that does")
         if any(column[0][0] == name for column in columns):
             raise ConfigError(f"--over {text}: '{name}' is swept twice", "give all its values at once")
         columns.append([(name, setting_value(TrainSettings, name, value, "train")) for value in several_values(listed)])
         values = [value for _, value in columns[-1]]
         twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
         if twice is not None:
-            raise ConfigError(f"--over {text}: {value_text(twice)} is there twice", "give each value once")
+            raise ConfigError(f"--over {text}: {value_text(twice)} appears twice", "give each value once")
         if not values:
             raise ConfigError(f"--over {text}: no values", "e.g. --over weight_decay=0.01,0.1")
     points = list(itertools.product(*columns))
@@ -73,7 +73,7 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
 
 
 def value_text(value: Any) -> str:
-    """A setting's value as names and tables tell it.
+    """Format a setting's value for names and tables.
 
     >>> value_text(0.002), value_text(None), value_text(True)
     ('0.002', 'none', 'true')

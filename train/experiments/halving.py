@@ -1,6 +1,7 @@
-"""Successive halving: all candidates run a part of their steps, the better ones go on, and so again (Jamieson & Talwalkar 2016).
+"""Successive halving: all candidates run to a rung, the better ones continue to the next (Jamieson & Talwalkar 2016).
 
-A candidate's loss is the mean over its seeds; where one of them has none, because its run failed, the candidate has lost.
+A candidate's loss is the mean over its seeds. If one of them has no loss, because its run failed, the candidate has
+lost.
 """
 
 from __future__ import annotations
@@ -11,33 +12,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Losses = tuple[float | None, ...]
-"""Of a candidate's seeds, in their order; None where the run failed, or its loss is no number."""
+"""Losses of a candidate's seeds, in order; None for a run that failed."""
 
 FINALISTS = 2
-"""Fewer never run to the end: a winner that nothing is compared with after all steps has won nothing."""
+"""Candidates that run to the end, at least: a winner that is compared with nothing after all steps has won nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """What was measured after `step`: candidate's number -> losses. The candidates are those that were still in."""
+    """Losses after `step` by candidate number, of the candidates that were still running."""
 
     step: int
     losses: Mapping[int, Losses]
 
     def ranking(self) -> list[int]:
-        """The candidates from the lowest mean on, without those that failed; of equals the earlier first."""
+        """Return the candidates from the lowest mean up, without failed ones; of equals the earlier comes first."""
         means = {i: mean for i, losses in self.losses.items() if (mean := mean_loss(losses)) is not None}
         return sorted(means, key=lambda i: (means[i], i))
 
 
 def mean_loss(losses: Losses) -> float | None:
-    """The mean, or None where any is missing or no number."""
+    """Return the mean, or None if any loss is missing or not finite."""
     numbers = [loss for loss in losses if loss is not None and math.isfinite(loss)]
     return statistics.fmean(numbers) if len(numbers) == len(losses) else None
 
 
 def rung_steps(steps: int, shares: Sequence[float]) -> list[int]:
-    """The steps of the rungs, rounded up; rungs of equal steps are one.
+    """Return the steps of the rungs, rounded up; rungs of equal steps are merged.
 
     >>> rung_steps(500, (0.25, 0.5, 1)), rung_steps(2, (0.25, 0.5, 1))
     ([125, 250, 500], [1, 2])
@@ -46,7 +47,7 @@ def rung_steps(steps: int, shares: Sequence[float]) -> list[int]:
 
 
 def survivor_counts(n: int, n_rungs: int, keep_ratio: float) -> list[int]:
-    """How many candidates run in each rung when none fails.
+    """Return how many candidates run in each rung if none fails.
 
     >>> survivor_counts(8, 3, 0.5), survivor_counts(3, 3, 0.5)
     ([8, 4, 2], [3, 2, 2])
@@ -58,7 +59,7 @@ def survivor_counts(n: int, n_rungs: int, keep_ratio: float) -> list[int]:
 
 
 def trained_steps(n: int, rungs: Sequence[int], keep_ratio: float) -> int:
-    """Steps of all candidates together, at most: those that fail make fewer."""
+    """Return the most steps that all candidates make together; failed ones make fewer."""
     counts = survivor_counts(n, len(rungs), keep_ratio)
     return sum(count * (step - before) for count, step, before in zip(counts, rungs, [0, *rungs], strict=False))
 
@@ -66,9 +67,9 @@ def trained_steps(n: int, rungs: Sequence[int], keep_ratio: float) -> int:
 def halve(
     n: int, rungs: Sequence[int], keep_ratio: float, measure: Callable[[Sequence[int], int], Sequence[Losses]]
 ) -> list[Rung]:
-    """Run candidates 0 ... n-1 through the rungs; `measure(candidates, step)` trains them to a step and tells their losses.
+    """Run candidates 0 ... n-1 through the rungs; `measure(candidates, step)` trains them to a step and returns losses.
 
-    It ends early where no candidate is left.
+    Ends early if no candidate is left.
     """
     alive: Sequence[int] = range(n)
     found: list[Rung] = []

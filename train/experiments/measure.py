@@ -1,8 +1,9 @@
-"""Bits per byte of a trained model on fixed texts: what corpora are compared by, whatever their tokenizers.
+"""Bits per byte of a trained model on fixed texts, the measure by which corpora are compared.
 
-A text's loss is summed over all of its tokens and divided by the bytes of the text as it was published (for WikiText and the
-like, not of its de-tokenized form). Computed in float32, in windows of one context that do not overlap, each text after an
-end-of-text; of the validation set the ends of the documents, but for the last one, are predicted too, and have no bytes.
+A text's loss is summed over all its tokens and divided by the bytes of the text as it was published (for WikiText and
+the like, not of its de-tokenized form). It is computed in float32, in windows of one context that don't overlap, each
+text after an end-of-text. In the validation set the ends of all documents but the last are predicted too, and have no
+bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NO_TEXTS = ("lambada", "cbt-cn", "cbt-ne")
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSet:
-    """One file of text: `task` says how it is read, or is VALIDATION for a frozen set's file; `hash` is its SHA-256."""
+    """One file of text: `task` is its format, VALIDATION for a frozen set's file; `hash` is its SHA-256."""
 
     name: str
     task: str
@@ -42,7 +43,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A model on one set: nats of the whole text, the tokens that it is, and its bytes."""
+    """A model's loss on one set in nats, and the set's tokens and bytes."""
 
     loss: float
     tokens: int
@@ -50,12 +51,12 @@ class Measure:
 
     @property
     def bits_per_byte(self) -> float:
-        """What is compared."""
+        """The value that is compared."""
         return self.loss / math.log(2) / self.bytes
 
 
 def open_evaluation_sets(arguments: Sequence[str]) -> list[EvaluationSet]:
-    """The sets that `TASK=FILE` or `FILE` name, each read once. Refuses tasks without running text, and equal names."""
+    """Open the sets `TASK=FILE` or `FILE`. ConfigError for tasks without running text and for equal names."""
     sets: list[EvaluationSet] = []
     for argument in arguments:
         task, equals, path = argument.partition("=")
@@ -70,13 +71,13 @@ def open_evaluation_sets(arguments: Sequence[str]) -> list[EvaluationSet]:
             raise ConfigError(f"two evaluation sets have the name '{name}'", "name files of different names")
         data = read_file(path)
         if not read_running_text(task, data, path).text:
-            raise InputError(f"there is no text in '{path}'", "name another file")
+            raise InputError(f"no text in '{path}'", "name another file")
         sets.append(EvaluationSet(name, task, path, hashlib.sha256(data).hexdigest()))
     return sets
 
 
 def measure_trial(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizer: str) -> dict[str, Measure]:
-    """The trial's model on every set, by name; what its folder's measures.json knows already is taken from there."""
+    """Measure the trial's model on every set, by name; known measures come from its folder's measures.json."""
     from webtext.train.checkpoint import find_checkpoint
 
     checkpoint = find_checkpoint(Path(trial.folder))
@@ -117,14 +118,14 @@ def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -
 
 
 def _stream(each: EvaluationSet, tokenizer: Any, eot_id: int) -> tuple[Any, int]:
-    """The set's tokens after an end-of-text, and its bytes. InputError where the file is no longer what it was."""
+    """Return the set's tokens after an end-of-text, and its bytes. InputError if the file has changed."""
     import numpy as np
 
     from webtext.train.experiments.validation import read_validation
 
     data = read_file(each.path)
     if hashlib.sha256(data).hexdigest() != each.hash:
-        raise InputError(f"'{each.path}' changed during the comparison", "give the same command again")
+        raise InputError(f"'{each.path}' changed during the comparison", "rerun the same command")
     if each.task == VALIDATION:
         documents = read_validation(each.path)
         rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for _, text in documents.documents]

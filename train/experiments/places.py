@@ -1,4 +1,4 @@
-"""How the machine is divided among runs: a GPU each, or equal shares of the cores, as many as its memory holds."""
+"""Divide the machine among runs: one GPU each, or equal shares of the cores, as many as fit into memory."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from webtext.train.parallel.mesh import MeshShape
 from webtext.train.settings import TrainSettings
 
 MEMORY_RATIO = 0.8
-"""Share of the machine's memory that runs may take by plan: what libraries take is in no plan."""
+"""Share of the machine's memory that runs may take by plan; plans don't count the libraries."""
 PROCESS_BYTES = 400 << 20
-"""What a process that has loaded torch takes before it has made a model (measured with torch 2.13 on Linux: about this)."""
+"""Memory of a process that has loaded torch, before it has a model (about this with torch 2.13 on Linux)."""
 
 
 def places_for(
     settings: Sequence[TrainSettings], vocab_sizes: Sequence[int], side_by_side: int | None = None
 ) -> list[Place]:
-    """Places for runs with these settings, at most one for each run; `side_by_side` overrules how many.
+    """Return places for runs with these settings, at most one for each run; `side_by_side` overrides their number.
 
-    Where a run would take a GPU, one place for each GPU, and more than that share them. On a CPU as many as cores, fewer where
-    the largest of the runs would not fit into memory so often or asks for several `threads`; cores are divided evenly.
-    It depends on all runs of the experiment, done or not: a run that goes on has the threads that it had.
+    If a run would use a GPU, there is one place per GPU; more than that share them. On a CPU there are as many as
+    cores, but fewer if the largest run doesn't fit into memory that often or asks for several `threads`. Cores are
+    divided evenly. Finished runs count too, so a resumed run gets the same threads as before.
     """
     if side_by_side is not None and side_by_side < 1:
         raise ConfigError(f"side_by_side is {side_by_side}", "it must be at least 1")
@@ -42,7 +42,7 @@ def places_for(
 
 
 def _fit(settings: Sequence[TrainSettings], vocab_sizes: Sequence[int]) -> int:
-    """How many of the largest run the machine's memory holds at a time, at least one."""
+    """Return how many copies of the largest run fit into the machine's memory, at least one."""
     largest = max(
         memory_on(each.config(vocab_size), each, MeshShape(), each.accumulation(1)[0]).total + PROCESS_BYTES
         for each, vocab_size in zip(settings, vocab_sizes, strict=True)
@@ -52,7 +52,7 @@ def _fit(settings: Sequence[TrainSettings], vocab_sizes: Sequence[int]) -> int:
 
 
 def _gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
     import torch
 
     if not torch.cuda.is_available():

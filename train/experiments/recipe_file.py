@@ -1,4 +1,4 @@
-"""Settings of [train] as a config file, with where they come from as its comment."""
+"""Write settings of [train] as a config file, with their origin as a comment."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OF_ONE_RUN = ("stop_at_step",)
 
 
 def recipe_file(settings: TrainSettings, comment: Iterable[str]) -> str:
-    """TOML that `train run --config` reads back as these settings.
+    """Return TOML that `train run --config` reads back as these settings.
 
-    All that can change the model stands there, defaults too: the file means the same when a default has changed. Of the rest
-    what is not the default, but no stop on the way.
+    It has every setting that can change the model, defaults too, so the file means the same after a default has
+    changed. Other settings are written if they aren't the default, except `stop_at_step`.
     """
     values = all_settings(settings)
     lines = [f"# {' '.join(line.split())}" for line in comment]
@@ -31,5 +31,5 @@ def recipe_file(settings: TrainSettings, comment: Iterable[str]) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Words, numbers and lists of numbers are written in TOML as in JSON; no value is the word that settings take for it."""
+    """Format a value: TOML writes words, numbers and lists of numbers like JSON; None is the settings' word 'none'."""
     return json.dumps("none" if value is None else value)

@@ -1,10 +1,11 @@
-"""`train scale`: held-out loss over the size of the model, the line that it lies on, and what that predicts one size up.
+"""`train scale`: held-out loss over the size of the model, a fitted line, and its prediction one size up.
 
-The GPT-2 paper finds that quality grows log-linearly with capacity (Radford et al. 2019, abstract): the loss is fitted as
-a - b log10(parameters). The power law of Kaplan et al. 2020 (equation 1.1), loss = c parameters^-b, stands beside it; within a
-small range of sizes the two hardly differ, and the residuals of both are told. The size predicted is trained by the same rule.
+The GPT-2 paper finds that quality grows log-linearly with capacity (Radford et al. 2019, abstract), so the loss is
+fitted as a - b log10(parameters). The power law of Kaplan et al. 2020 (equation 1.1), loss = c parameters^-b, is fitted
+too. Within a small range of sizes the two hardly differ; the residuals of both are reported. The predicted size is
+trained by the same rule.
 
-GPT-2's rates were tuned for each size (section 2.3): with `learning_rates` short runs of each size choose its own.
+GPT-2's rates were tuned for each size (section 2.3): with `learning_rates`, short runs of each size choose its rate.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from webtext.train.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 from webtext.train.sources import Source, open_sources, source_uses
 
-BITS, NATS = "bits per byte", "nats a token"
+BITS, NATS = "bits per byte", "nats per token"
 _Key = tuple[str, Size]
-"""Name of a budget, and a size under it."""
+"""Name of a budget, and one of its sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One size under one budget: `values` of its seeds, in the unit of the whole answer."""
+    """One size under one budget; `values` has a loss for each seed, in `Scale.unit`."""
 
     size: Size
     tokens: int
@@ -47,22 +48,22 @@ class Measured:
     learning_rate: float
     values: tuple[float, ...]
     tried: tuple[tuple[float, float | None], ...] = ()
-    """Rates and the losses of their short runs, in the same unit; None of one that failed."""
+    """Rates with the losses of their short runs, in the same unit; None for a failed one."""
 
     @property
     def mean(self) -> float:
-        """What is fitted."""
+        """The mean over seeds, which is fitted."""
         return statistics.fmean(self.values)
 
     @property
     def edge(self) -> Edge | None:
-        """Whether its rate is the lowest or highest that was tried."""
+        """The edge, if its rate is the lowest or highest of those tried."""
         return edge_of(f"the rate of {self.size.name},", self.learning_rate, [rate for rate, _ in self.tried])
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One budget: the sizes that were fitted, from the smallest on, both fits, and the size that they predict."""
+    """One budget: the fitted sizes from the smallest up, both fits, and the size that they predict."""
 
     budget: str
     rows: Sequence[Measured]
@@ -71,23 +72,23 @@ class Table:
     power: LineFit
 
     def predicted(self, size: Size) -> tuple[float, float]:
-        """What a - b log10(N) says of a size, and half of its 95 % interval."""
+        """Return the prediction of a - b log10(N) for a size, and half of its 95 % interval."""
         x = math.log10(size.parameters)
         return self.linear.at(x), self.linear.margin(x)
 
     def predicted_by_power(self, size: Size) -> float:
-        """What the power law says."""
+        """Return the power law's prediction for a size."""
         return math.exp(self.power.at(math.log10(size.parameters)))
 
     @property
     def power_residuals(self) -> list[float]:
-        """Measured less what the power law says, in the unit of the losses."""
+        """Measured losses minus the power law's."""
         return [row.mean - self.predicted_by_power(row.size) for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """All budgets; `rule` says how each size came by its rate."""
+    """All budgets; `rule` says how each size got its learning rate."""
 
     unit: str
     rule: str
@@ -95,7 +96,7 @@ class Scale:
     tables: Sequence[Table]
 
     def to_json(self) -> dict[str, Any]:
-        """Parameters, tokens and losses as plain numbers."""
+        """Return everything as plain values, for scale.json."""
         return {
             "unit": self.unit,
             "rule": self.rule,
@@ -105,7 +106,7 @@ class Scale:
 
 
 def make_table(budget: str, rows: Sequence[Measured], check: Measured | None) -> Table:
-    """The rows with both fits; the check is no part of them."""
+    """Fit the rows by both laws; the check is not part of the fits."""
     xs = [math.log10(row.size.parameters) for row in rows]
     linear = fit_line(xs, [row.mean for row in rows])
     return Table(budget, rows, check, linear, fit_line(xs, [math.log(row.mean) for row in rows]))
@@ -114,9 +115,10 @@ def make_table(budget: str, rows: Sequence[Measured], check: Measured | None) ->
 def run_scale(
     tokens: str, out: str, settings: TrainSettings, scale: ScaleSettings, run: Run, *, tokenizer: str | None = None
 ) -> Scale:
-    """Train every size under every budget in `out`, fit, predict, and compare; scale.json is left there.
+    """Train every size under every budget in `out`, fit, predict and check; write scale.json there.
 
-    With the `tokenizer` that packed the tokens losses are bits per byte of the windows that are measured, else nats a token.
+    With the `tokenizer` that packed the tokens, losses are bits per byte of the measured windows, otherwise nats per
+    token.
     """
     refuse_torchrun()
     sources = open_sources(tokens)
@@ -169,7 +171,7 @@ def run_scale(
 
 
 def _trial(tokens: str, out: str, key: _Key, settings: TrainSettings) -> Trial:
-    """A run's folder says its rate and steps: short runs that try rates are runs like the others, and none stands for another."""
+    """Return a run, whose folder names its rate and steps, so that short and complete runs don't share a folder."""
     budget, size = key
     of_rate = f"rate-{settings.learning_rate:.4g}-steps-{settings.steps}"
     place = Path(out) / "runs" / budget.replace(",", "").replace(" ", "-") / size.name / of_rate
@@ -180,7 +182,7 @@ def _trial(tokens: str, out: str, key: _Key, settings: TrainSettings) -> Trial:
 def _tried(
     tuning: Mapping[_Key, Mapping[float, Trial]], run: Run, scale: ScaleSettings
 ) -> dict[_Key, dict[float, float | None]]:
-    """The held-out loss of each rate's short run, nats a token."""
+    """Return the held-out loss of each rate's short run, in nats per token."""
     trials = [trial for of_rates in tuning.values() for trial in of_rates.values()]
     losses = iter(trial_losses(trials, run, label="rates", side_by_side=scale.side_by_side) if trials else ())
     return {key: {rate: next(losses) for rate in of_rates} for key, of_rates in tuning.items()}
@@ -206,7 +208,7 @@ def _rule(settings: TrainSettings, scale: ScaleSettings, smallest: Size) -> str:
 
 
 def _unit(source: Source, settings: TrainSettings, tokenizer_path: str | None) -> tuple[str, float]:
-    """What losses are told in, and what nats a token are multiplied by for it."""
+    """Return the unit of losses, and the factor that converts nats per token into it."""
     if tokenizer_path is None:
         return NATS, 1.0
     from webtext.tokenizer import Tokenizer
@@ -221,7 +223,7 @@ def _unit(source: Source, settings: TrainSettings, tokenizer_path: str | None) -
     counts = [(len(after), int(sizes[after].sum())) for _, after in windows.pairs()]
     n_tokens, n_bytes = (sum(column) for column in zip(*counts, strict=True))
     if not n_bytes:
-        raise InputError(f"what '{source.name}' holds out has no bytes of text", "leave --tokenizer out")
+        raise InputError(f"the held-out tokens of '{source.name}' have no bytes of text", "leave --tokenizer out")
     return BITS, n_tokens / n_bytes / math.log(2)
 
 
@@ -229,7 +231,7 @@ def _plan_lines(
     planned: Mapping[_Key, TrainSettings], tuning: Mapping[_Key, Mapping[float, Trial]], passes: Mapping[_Key, float]
 ) -> Iterator[str]:
     for key, each in planned.items():
-        beyond = "; more than one pass, and text read again teaches less" if passes[key] > 1 else ""
+        beyond = "; more than one pass, and repeated text teaches less" if passes[key] > 1 else ""
         short_runs = next((f"after {of.settings.steps:,} steps for each rate" for of in tuning[key].values()), None)
         yield (
             f"scale: {key[1].name}, {key[0]}: {key[1].parameters:,} parameters, {each.steps:,} steps, "

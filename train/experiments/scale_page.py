@@ -1,4 +1,4 @@
-"""What `train scale` found, as aligned lines and as one self-contained page: a table and a drawing for each budget."""
+"""The result of `train scale` as aligned lines and as a self-contained page: a table and a chart for each budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STYLE = "svg .dots{stroke:none}svg .fit{stroke-width:1.6}svg .interval{stroke-w
 
 
 def scale_text(found: Scale) -> str:
-    """A block for each budget: its rows, both fits, and how the prediction did."""
+    """Format a block for each budget: its rows, both fits, and the prediction beside what was measured."""
     lines = [f"held-out loss, {found.unit}; {found.rule}"]
     for table in found.tables:
         cells = [HEAD, *_rows(table)]
@@ -33,7 +33,7 @@ def scale_text(found: Scale) -> str:
 
 
 def scale_page(found: Scale) -> str:
-    """The page of a family of sizes."""
+    """Return the page of a family of sizes."""
     parts = [paragraphs([f"Held-out loss, {found.unit}; {found.rule}.", *_general(found)])]
     for of in found.tables:
         rows = [[escape(cell) for cell in row] for row in _rows(of)]
@@ -42,7 +42,7 @@ def scale_page(found: Scale) -> str:
 
 
 def notes(table: Table) -> list[str]:
-    """Both fits with what they leave over, and how the prediction did; budgets beyond one pass."""
+    """Return sentences on both fits and their residuals, rates, the prediction, and budgets beyond one pass."""
     linear = table.linear
     slope = f"{-linear.slope:.4f}" if linear.slope < 0 else f"({-linear.slope:.4f})"
     left = ", ".join(f"{residual:+.4f}" for residual in table.power_residuals)
@@ -53,7 +53,7 @@ def notes(table: Table) -> list[str]:
         f"N^{table.power.slope / math.log(10):.4f}; residuals {left}.",
     ]
     if linear.slope >= 0:
-        found.append("Larger models are no better here: too few tokens or steps, or a rate that suits the small ones.")
+        found.append("Larger models are not better here: too few tokens or steps, or a rate that suits the small ones.")
     found += [_rates(row) for row in _all(table) if row.tried]
     found += [f"At the edge of the rates: {row.edge}." for row in _all(table) if row.edge]
     if table.check is not None:
@@ -66,7 +66,7 @@ def notes(table: Table) -> list[str]:
         )
     repeated = [row.size.name for row in _all(table) if row.passes > 1]
     if repeated:
-        found.append(f"More than one pass over the tokens: {', '.join(repeated)}; text read again teaches less.")
+        found.append(f"More than one pass over the tokens: {', '.join(repeated)}; repeated text teaches less.")
     return found
 
 
@@ -78,11 +78,11 @@ def _rates(row: Measured) -> str:
 def _general(found: Scale) -> list[str]:
     said = (
         []
-        if found.unit != "nats a token"
-        else ["Nats a token, since no --tokenizer was given: compare within one tokenizer."]
+        if found.unit != "nats per token"
+        else ["Nats per token, since no --tokenizer was given: compare only with the same tokenizer."]
     )
     if found.seeds == 1:
-        said.append("One seed: what chance does is in the residuals, and not told apart from what the line misses.")
+        said.append("One seed: the residuals contain chance, which can't be separated from what the line misses.")
     return said
 
 
@@ -115,7 +115,7 @@ def _all(table: Table) -> Sequence[Measured]:
 
 
 def _drawing(found: Scale, of: Table) -> str:
-    """Means over parameters, the line through them, and dashed the interval for one more measurement."""
+    """Draw means over parameters, the line through them, and, dashed, the interval for one more measurement."""
     every = _all(of)
     low, high = math.log10(every[0].size.parameters), math.log10(every[-1].size.parameters)
     xs = [low + (high - low) * i / FIT_POINTS for i in range(FIT_POINTS + 1)]
@@ -140,6 +140,6 @@ def _drawing(found: Scale, of: Table) -> str:
         height=HEIGHT,
         log_x=True,
     )
-    legend = f"<p>{swatch(COLOURS[0])}fitted, its line, and dashed the 95 % interval of one more"
+    legend = f"<p>{swatch(COLOURS[0])}fitted, with its line and, dashed, the 95 % interval of one more measurement"
     check = f" {swatch(COLOURS[1])}predicted, then measured" if of.check else ""
     return f"{drawing}{legend}{check}</p>"

@@ -1,4 +1,4 @@
-"""The settings of experiments: the sections `[train.compare]`, `[train.sweep]` and `[train.scale]`; known without torch."""
+"""The settings of experiments: sections `[train.compare]`, `[train.sweep]` and `[train.scale]`; without torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from webtext.base.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSettings:
-    """How the runs of any experiment are made."""
+    """Settings for the runs of any experiment."""
 
     side_by_side: int | None = setting(
-        None, "runs at a time  [default: one a GPU, or what cores and memory hold]", in_recipe=False
+        None, "runs at a time  [default: one per GPU, or as many as cores and memory allow]", in_recipe=False
     )
-    estimate: bool = setting(
-        True, "measure some steps beforehand, which tells the time that all will take", in_recipe=False
-    )
+    estimate: bool = setting(True, "make some steps first, to estimate the time of all runs", in_recipe=False)
 
     def __post_init__(self) -> None:
         for name in ("tokens", "tokens_per_parameter", "seeds", "head_size", "validation_bytes", "side_by_side"):
@@ -28,14 +26,14 @@ class ExperimentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSettings(ExperimentSettings):
-    """How corpora are compared; the model and its schedule are [train]'s."""
+    """Settings of `train compare`; the model and its schedule are in [train]."""
 
     tokens: int | None = setting(
-        None, "of each run, rounded up to whole steps  [default: what --steps and --batch-size make]"
+        None, "tokens of each run, rounded up to whole steps  [default: those of --steps and --batch-size]"
     )
-    seeds: int = setting(3, "runs of each corpus: --seed, and those after it")
-    max_passes: float = setting(1.0, "over a corpus' training tokens that a run may make")
-    validation_bytes: int = setting(10_000_000, "of text in the frozen validation set at most")
+    seeds: int = setting(3, "runs of each corpus, with --seed and the seeds after it")
+    max_passes: float = setting(1.0, "most passes of a run over a corpus's training tokens")
+    validation_bytes: int = setting(10_000_000, "most bytes of text in the frozen validation set")
 
     def __post_init__(self) -> None:
         ExperimentSettings.__post_init__(self)
@@ -45,13 +43,13 @@ class CompareSettings(ExperimentSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSettings(ExperimentSettings):
-    """How candidates are told apart; what they are made of is [train]'s and the grid's."""
+    """Settings of `train sweep`; the candidates' own settings are in [train] and the grid."""
 
     rungs: tuple[float, ...] = setting(
         (0.25, 0.5, 1.0), "shares of the steps after which the worse candidates stop; the last is 1"
     )
-    keep_ratio: float = setting(0.5, "share of a rung's candidates that goes on, and never fewer than two")
-    seeds: int = setting(1, "runs of each candidate: --seed, and those after it; their mean counts")
+    keep_ratio: float = setting(0.5, "share of a rung's candidates that continue, but never fewer than two")
+    seeds: int = setting(1, "runs of each candidate, with --seed and the seeds after it; their mean counts")
 
     def __post_init__(self) -> None:
         ExperimentSettings.__post_init__(self)
@@ -68,26 +66,26 @@ class SweepSettings(ExperimentSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleSettings(ExperimentSettings):
-    """A family of sizes and its budgets; all else is [train]'s."""
+    """Settings of `train scale`: a family of sizes and its budgets; the rest is in [train]."""
 
     sizes: tuple[str, ...] = setting(
-        ("2x64", "3x96", "4x128", "5x160"), "LAYERSxWIDTH of a size that is fitted; repeatable", flag="--size"
+        ("2x64", "3x96", "4x128", "5x160"), "size to fit, as LAYERSxWIDTH; repeatable", flag="--size"
     )
-    check: str | None = setting(
-        "next", "size that the fit predicts and that is then trained: LAYERSxWIDTH, next (a step beyond), or none"
-    )
+    check: str | None = setting("next", "size to predict and then train: LAYERSxWIDTH, next (one step larger), or none")
     head_size: int = setting(32, "width of a head, in every size")
-    tokens: int | None = setting(None, "of every size, rounded up to whole steps")
-    tokens_per_parameter: float | None = setting(None, "of every size, rounded up to whole steps; a second table")
-    warmup_ratio: float = setting(0.1, "share of a run's steps in which the rate grows, for warmup_steps")
+    tokens: int | None = setting(None, "tokens of every size, rounded up to whole steps")
+    tokens_per_parameter: float | None = setting(
+        None, "tokens per parameter of every size, rounded up to whole steps; a second table"
+    )
+    warmup_ratio: float = setting(0.1, "share of a run's steps in which the rate grows, instead of warmup_steps")
     rate_exponent: float = setting(
-        0.5, "learning_rate is the smallest size's; others have it times (smallest width / width) to this power"
+        0.5, "learning_rate is the smallest size's; others multiply it by (smallest width / width) to this power"
     )
     learning_rates: tuple[float, ...] = setting(
-        (), "tried for each size, which takes the best by held-out loss  [default: one, by the rule of rate_exponent]"
+        (), "rates to try for each size, which takes the best by held-out loss  [default: one, by rate_exponent]"
     )
-    tuning_ratio: float = setting(0.25, "share of a size's tokens, with a schedule of its own, that tries each rate")
-    seeds: int = setting(1, "runs of each size: --seed, and those after it; their mean is fitted")
+    tuning_ratio: float = setting(0.25, "share of a size's tokens for the run that tries a rate, with its own schedule")
+    seeds: int = setting(1, "runs of each size, with --seed and the seeds after it; their mean is fitted")
 
     def __post_init__(self) -> None:
         ExperimentSettings.__post_init__(self)

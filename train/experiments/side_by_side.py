@@ -1,7 +1,8 @@
-"""Calls in processes of their own, several at a time, each on a place of its own: a GPU, or a share of the cores.
+"""Make calls in separate processes, several at a time, each with its own place: a GPU, or a share of the cores.
 
-A worker of `base/engine.py` has one thread, seconds for a record and a limit of memory; a training run has none of these,
-wants its share of the machine, and is asked to end, not killed. So this is another, smaller thing.
+A worker of `base/engine.py` has one thread, a time limit per record and a memory limit. A training run has none of
+these, needs its share of the machine, and is asked to end instead of being killed. So this module doesn't use that
+engine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from webtext.base.errors import ConfigError, EnvironmentError_, Interrupted, WebtextError
+from webtext.base.errors import ConfigError, Interrupted, MachineError, WebtextError
 from webtext.base.storage import no_space_is_an_error
 from webtext.train.experiments.child import START
 from webtext.train.termination import Termination
@@ -29,7 +30,7 @@ POLL_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function that is importable by name, its arguments, and the file that gets all that it prints."""
+    """A function that is importable by name, its arguments, and the log file of everything that it prints."""
 
     name: str
     function: Callable[..., Any]
@@ -39,20 +40,20 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one call runs at a time, as a child's environment says it: threads of a CPU, the GPU that it may see."""
+    """A share of the machine for one call at a time, as environment variables: CPU threads, or the visible GPU."""
 
     environment: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why a call returned nothing, and where its log is."""
+    """The error of a call that isn't fatal, with its log's path."""
 
     error: WebtextError
 
 
 class _Child:
-    """The process of a place, and the call that it is making."""
+    """The process of a place, and its current call."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -70,29 +71,29 @@ class _Child:
         self.connection = Connection(ours.detach())
 
     def give(self, number: int, call: Call) -> None:
-        """Begin a call."""
+        """Start a call."""
         self.number, self.call = number, call
         with no_space_is_an_error(str(call.log)):
             call.log.parent.mkdir(parents=True, exist_ok=True)
             call.log.touch()
-        # that it died is found when its answer is read
+        # if the child has died, `answer` finds out
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(pickle.dumps((call.function, call.arguments, str(call.log))))
 
     def answer(self) -> tuple[str, Any]:
-        """What the call returned or raised."""
+        """Return ("returned", value) or ("raised", error)."""
         try:
             told: tuple[str, Any] = self.connection.recv()
         except (EOFError, ConnectionResetError):
             status = self.process.wait()
             cause = f"signal {-status}" if status < 0 else f"exit status {status}"
             lines = self.call.log.read_text(errors="replace").split("\n")
-            said = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "it said nothing")
-            return "raised", EnvironmentError_(f"its process ended by {cause}: {said}")
+            said = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "its log is empty")
+            return "raised", MachineError(f"its process ended by {cause}: {said}")
         return told
 
     def end(self) -> None:
-        """Wait for its end, after `process.terminate()` or when it has nothing to do."""
+        """Wait for the child's end, after `process.terminate()` or when it is idle."""
         self.connection.close()
         self.process.wait()
         os.close(self._alive)
@@ -105,11 +106,11 @@ def run_side_by_side(
     on_tick: Callable[[], None] = lambda: None,
     is_fatal: Callable[[WebtextError], bool] = lambda error: True,
 ) -> list[Any]:
-    """Make all calls, as many at a time as there are places; what they returned, in their order.
+    """Make all calls, as many at a time as there are places; return their results in order.
 
-    `on_tick` is called a few times a second. The first fatal error ends the others by SIGTERM and is raised with the call's
-    name and log; another one stands as `Failed` in its call's place. SIGTERM to this process is passed on, and raises
-    Interrupted when all have ended; so does Ctrl-C, which goes on as KeyboardInterrupt.
+    `on_tick` is called a few times per second. The first fatal error ends the others by SIGTERM and is raised with the
+    call's name and log; the result of a call with another error is `Failed`. SIGTERM to this process is passed on, and
+    Interrupted is raised when all children have ended. Ctrl-C does the same with KeyboardInterrupt.
     """
     refuse_torchrun()
     waiting = deque(enumerate(calls))
@@ -121,7 +122,7 @@ def run_side_by_side(
         try:
             while waiting or running:
                 if termination.asked:
-                    raise Interrupted("ended by SIGTERM; what ran has saved", "give the same command again to go on")
+                    raise Interrupted("ended by SIGTERM; running trials have saved", "rerun the same command to resume")
                 while waiting and (idle or free):
                     running.append(idle.pop() if idle else _Child(free.popleft()))
                     running[-1].give(*waiting.popleft())
@@ -144,7 +145,7 @@ def run_side_by_side(
 
 
 def _settle(child: _Child, is_fatal: Callable[[WebtextError], bool]) -> Any:
-    """What the child's call returned, or `Failed`; a fatal error is raised."""
+    """Return the result of the child's call, or `Failed`; raise a fatal error."""
     kind, value = child.answer()
     if kind == "returned":
         return value
@@ -154,12 +155,12 @@ def _settle(child: _Child, is_fatal: Callable[[WebtextError], bool]) -> Any:
 
 
 def named(call: Call, error: WebtextError) -> WebtextError:
-    """The error of a call, with its name and where its log is."""
+    """Return the error of a call, with the call's name and its log's path."""
     first, *rest = error.lines
-    return type(error)(f"'{call.name}': {first}", *rest[:1], f"all it said: {call.log}")
+    return type(error)(f"'{call.name}': {first}", *rest[:1], f"its log: {call.log}")
 
 
 def refuse_torchrun() -> None:
-    """ConfigError where this process is one of several: each would start all the calls."""
+    """Raise ConfigError under torchrun: each of its processes would start all the calls."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ConfigError("an experiment starts its own processes", "give the command without torchrun")

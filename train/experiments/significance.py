@@ -1,10 +1,10 @@
-"""Whether two corpora differ by more than their seeds do: Welch's t test, with Holm's correction over several.
+"""Test whether two corpora differ by more than their seeds do: Welch's t test, with Holm's correction over several.
 
-A run's bits per byte depend on its seed (first weights, order of the windows), so a corpus has a mean and a spread. Of two
-corpora the difference of the means is compared with what spreads of that size would show by chance (Welch 1947): no equal
-variances are assumed. Seeds are not taken in pairs: two corpora have other windows in another order, so that an equal seed
-makes the same first weights and nothing else alike, and pairs would halve the degrees of freedom. Where several differences
-are judged together, Holm (1979) keeps the chance that any verdict is wrong at `ALPHA`.
+A run's bits per byte depend on its seed (initial weights, order of the windows), so a corpus has a mean and a spread.
+The difference of two corpora's means is compared with what such spreads would show by chance (Welch 1947), without
+assuming equal variances. Seeds aren't paired: two corpora have different windows in another order, so an equal seed
+makes only the initial weights equal, and pairs would halve the degrees of freedom. If several differences are judged
+together, Holm's correction (1979) keeps the chance of any wrong verdict at `ALPHA`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of `values` less mean of `baseline`; `margin` is half of its 95 % interval, `p` of the two-sided test.
+    """Mean of `values` minus mean of `baseline`; `margin` is half of its 95 % interval, `p` of the two-sided test.
 
-    `margin` and `p` are None where there is no test: one seed, or seeds that make no difference at all.
+    `margin` and `p` are None if there is no test: one seed, or seeds without any spread.
     """
 
     mean: float
@@ -30,7 +30,7 @@ class Difference:
 
 
 def welch(baseline: Sequence[float], values: Sequence[float]) -> Difference:
-    """The difference of two corpora, each with the values of its seeds.
+    """Return the difference of two corpora, given the values of their seeds.
 
     >>> found = welch([30.02, 29.99, 30.11, 29.97, 30.01, 29.99], [29.89, 29.93, 29.72, 29.98, 30.02, 29.98])
     >>> round(found.mean, 3), round(found.p, 4)
@@ -48,7 +48,7 @@ def welch(baseline: Sequence[float], values: Sequence[float]) -> Difference:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """The p values as they count when they are judged together: each may be compared with ALPHA. None stays None.
+    """Correct p values that are judged together, so that each can be compared with ALPHA; None stays None.
 
     >>> holm([0.01, 0.04, None, 0.03])
     [0.03, 0.06, None, 0.06]
@@ -63,7 +63,7 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def tail(t: float, freedom: float) -> float:
-    """P(T > t) of Student's t, for t of 0 or more.
+    """Return P(T > t) for Student's t distribution and t >= 0.
 
     >>> round(tail(4.302653, 2), 6), round(tail(2.228139, 10), 6)
     (0.025, 0.025)
@@ -72,7 +72,7 @@ def tail(t: float, freedom: float) -> float:
 
 
 def quantile(p: float, freedom: float) -> float:
-    """The t that Student's t stays below with probability p, for p of 0.5 or more.
+    """Return the t with P(T <= t) = p for Student's t distribution and p >= 0.5.
 
     >>> round(quantile(0.975, 4), 4), round(quantile(0.975, 1), 3)
     (2.7764, 12.706)
@@ -87,7 +87,7 @@ def quantile(p: float, freedom: float) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
+    """Return the regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
     if x in (0.0, 1.0):
         return x
     if x > (a + 1) / (a + b + 2):
@@ -96,7 +96,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
         a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) - math.log(a)
     )
     value = 1.0
-    for m in range(200, 0, -1):  # from the inside out
+    for m in range(200, 0, -1):  # from the innermost fraction outwards
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m - 1) * (a + b + m - 1) * x / ((a + 2 * m - 2) * (a + 2 * m - 1))
         value = 1 + odd / (1 + even / value)

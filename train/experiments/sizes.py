@@ -1,4 +1,4 @@
-"""A family of sizes: shapes written as LAYERSxWIDTH, with heads of one size, and the runs that train them."""
+"""A family of sizes: shapes written as LAYERSxWIDTH, with heads of one width, and the settings of their runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webtext.train.settings import TrainSettings
 
 @dataclass(frozen=True, slots=True, order=True)
 class Size:
-    """Parameters are all of them, the shared embedding and the positions counted once; `in_blocks` leaves these out."""
+    """A shape and its size: `parameters` counts all, the shared embedding once; `in_blocks` leaves embeddings out."""
 
     parameters: int
     name: str
@@ -25,7 +25,7 @@ class Size:
 
     @classmethod
     def of(cls, n_layer: int, n_embd: int, settings: TrainSettings, vocab_size: int, head_size: int) -> Size:
-        """The size of that shape. ConfigError where heads do not divide the width."""
+        """Return the size of a shape. ConfigError if heads don't divide the width."""
         if n_layer < 1 or n_embd < head_size or n_embd % head_size:
             raise ConfigError(
                 f"size {n_layer}x{n_embd} has no heads of {head_size}", "choose a width that --head-size divides"
@@ -37,10 +37,10 @@ class Size:
 
 
 def family(settings: TrainSettings, scale: ScaleSettings, vocab_size: int) -> tuple[list[Size], Size | None]:
-    """The sizes that are fitted, from the smallest on, and the one that is predicted and then trained.
+    """Return the sizes to fit, from the smallest up, and the check, the size to predict and then train.
 
-    That one is a step beyond the largest, as large as the last one; or the one named. ConfigError for fewer than three
-    sizes, equal ones, and a check that is no larger than the others.
+    By default the check is one step beyond the largest, with the same step in layers and width as between the last two.
+    ConfigError for fewer than three sizes, for equal ones, and for a check that isn't larger than the others.
     """
     sizes = sorted(_parse(text, settings, scale, vocab_size) for text in scale.sizes)
     if len(sizes) < FEWEST:
@@ -50,7 +50,7 @@ def family(settings: TrainSettings, scale: ScaleSettings, vocab_size: int) -> tu
     for one, other in zip(sizes, sizes[1:], strict=False):
         if one.parameters == other.parameters:
             raise ConfigError(
-                f"sizes {one.name} and {other.name} have {one.parameters:,} parameters both", "leave one out"
+                f"sizes {one.name} and {other.name} both have {one.parameters:,} parameters", "leave one out"
             )
     if scale.check is None:
         return sizes, None
@@ -64,17 +64,17 @@ def family(settings: TrainSettings, scale: ScaleSettings, vocab_size: int) -> tu
     else:
         check = _parse(scale.check, settings, scale, vocab_size)
     if check.parameters <= last.parameters:
-        raise ConfigError(f"check {check.name} is no larger than {last.name}", "name a larger size, or none")
+        raise ConfigError(f"check {check.name} is not larger than {last.name}", "name a larger size, or none")
     return sizes, check
 
 
 def run_settings(
     size: Size, smallest: Size, tokens: float, settings: TrainSettings, scale: ScaleSettings, rate: float | None = None
 ) -> TrainSettings:
-    """A run of `tokens`, rounded up to whole steps, at that rate, or at the one that the rule gives the size.
+    """Return the settings of a run of `tokens`, rounded up to whole steps, at `rate` or by the rule.
 
-    The rule: learning_rate is the smallest size's, and others have it times (smallest width / width) ** rate_exponent.
-    Muon's rate, where it is another, keeps its ratio to learning_rate.
+    The rule: `learning_rate` is the smallest size's, and others multiply it by (smallest width / width) **
+    rate_exponent. Muon's rate, if it has its own, keeps its ratio to `learning_rate`.
     """
     if settings.batch_ramp_start is not None:
         raise ConfigError("batch_ramp_start is set", "scale compares runs of one batch size: leave it out")
@@ -97,7 +97,7 @@ def run_settings(
 
 
 def budgets(scale: ScaleSettings, sizes: Sequence[Size]) -> dict[str, list[float]]:
-    """Name of each budget -> tokens of each size under it."""
+    """Return each budget's name with the tokens of every size under it."""
     found: dict[str, list[float]] = {}
     if scale.tokens is not None:
         found[f"{scale.tokens:,} tokens"] = [float(scale.tokens)] * len(sizes)

@@ -1,11 +1,11 @@
-"""`train sweep`: the best of a grid of settings by held-out loss, by successive halving, and what that does not show.
+"""`train sweep`: find the best of a grid of settings by held-out loss, with successive halving.
 
-GPT-2's learning rates were tuned on held-out perplexity (Radford et al. 2019, section 2.3). Here every candidate is a run of its
-own schedule; the worse ones stop at the rungs (`halving.py`), the others go on from where they are.
+GPT-2's learning rates were tuned on held-out perplexity (Radford et al. 2019, section 2.3). Here every candidate is a
+run with its own schedule. The worse ones stop at the rungs (`halving.py`), the others continue from where they are.
 
-    out/plan.json                what is swept, and all that is equal in every trial: another one is refused
-    out/trials/CANDIDATE/seed-N  model folders like any other; candidates of a larger grid join them later
-    out/sweep.json, winner.toml  the answer; the page is `sweep_page.py`'s
+    out/plan.json                the swept settings, and those equal in every trial; another plan is rejected
+    out/trials/CANDIDATE/seed-N  model folders like any other; candidates of a larger grid are added later
+    out/sweep.json, winner.toml  the result; `sweep_page.py` makes the page
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WINNER = "winner.toml"
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What was measured. Rungs name candidates by their places in `candidates`; the last rung is after all steps."""
+    """The result of a sweep. Rungs refer to candidates by index in `candidates`; the last rung is after all steps."""
 
     tokens: tuple[str, ...]
     candidates: Sequence[Candidate]
@@ -50,23 +50,23 @@ class Sweep:
 
     @property
     def best(self) -> int:
-        """The winner's number. Sweeps in which all failed are none."""
+        """The winner's index. There is always one: a sweep in which all fail raises."""
         return self.rungs[-1].ranking()[0]
 
     @property
     def winner(self) -> Candidate:
-        """Lowest held-out loss after all steps."""
+        """The candidate of lowest held-out loss after all steps."""
         return self.candidates[self.best]
 
     @property
     def loss(self) -> float:
-        """The winner's held-out loss, nats a token, mean of its seeds."""
+        """The winner's held-out loss in nats per token, the mean of its seeds."""
         loss = mean_loss(self.rungs[-1].losses[self.best])
         assert loss is not None
         return loss
 
     def notes(self) -> list[str]:
-        """What is not shown: at an edge of the grid, within what chance does, of candidates that stopped or failed."""
+        """Return caveats: a winner at the grid's edge, a lead within chance, candidates that stopped or failed."""
         names = [candidate.name for candidate in self.candidates]
         found = [f"At the edge of the grid: {edge}." for edge in edges(self.candidates, self.winner)]
         found.append(order_note(self.rungs[-1], names))
@@ -77,16 +77,16 @@ class Sweep:
         if n_stopped:
             found.append(
                 f"{n_stopped} of {len(names)} candidates stopped early, judged while the learning rate was still high; "
-                "--rungs 1 lets all run to the end."
+                "--rungs 1 trains all to the end."
             )
         if n_failed:
-            found.append(f"{n_failed} of them failed: a loss that is no number has lost.")
+            found.append(f"{n_failed} of them failed: a loss that is not finite has lost.")
         if len({candidate.settings.batch_size for candidate in self.candidates}) > 1:
             found.append("Batch sizes differ, so equal steps are not equal tokens.")
         return found
 
     def trial(self, number: int, seed: int) -> Trial:
-        """The run of a candidate with one seed."""
+        """Return the run of a candidate with one seed."""
         candidate = self.candidates[number]
         name = candidate.name if len(self.seeds) == 1 else f"{candidate.name}, seed {seed}"
         settings = replace(candidate.settings, seed=seed, stop_at_step=None, sample_interval=None)
@@ -94,14 +94,14 @@ class Sweep:
         return Trial(name=name, tokens=self.tokens, settings=settings, folder=folder)
 
     def curves(self) -> Iterator[tuple[int, Curve]]:
-        """Of every run that made steps: its candidate's number, and its losses."""
+        """Yield the candidate's index and the losses of every run that made steps."""
         for number in range(len(self.candidates)):
             for seed in self.seeds:
-                with contextlib.suppress(InputError):  # a run that failed in its first step has none
+                with contextlib.suppress(InputError):  # a run that failed in its first step has no losses
                     yield number, TrialResult(self.trial(number, seed), None).curve()
 
     def to_json(self) -> dict[str, Any]:
-        """Losses are nats a token; null of a run that failed."""
+        """Return everything as plain values, for sweep.json; losses are nats per token, None for a failed run."""
         rows = [
             {
                 "values": dict(candidate.values),
@@ -128,10 +128,10 @@ class Sweep:
 def run_sweep(
     tokens: Sequence[str], over: Sequence[str], out: str, settings: TrainSettings, sweep: SweepSettings, run: Run
 ) -> Sweep:
-    """Train the grid that `over` names (`grid.make_grid`) in `out`, rung by rung, and leave sweep.json and winner.toml there.
+    """Train the grid `over` (`grid.make_grid`) in `out`, rung by rung, and write sweep.json and winner.toml there.
 
-    What was trained before is not trained again, and a larger grid or more seeds add to it. Refuses tokens that hold nothing out
-    and a folder of another sweep; RunFailed where no candidate has a loss.
+    Finished runs are reused, and a larger grid or more seeds add to them. InputError for tokens without a validation
+    split; ConfigError or InputError for the folder of another sweep; RunFailed if no candidate has a loss.
     """
     refuse_torchrun()
     candidates = make_grid(over, settings)
@@ -140,7 +140,7 @@ def run_sweep(
     if len(sources) > 1 and not settings.weights and len({each.settings.crosses_documents for each in candidates}) > 1:
         raise ConfigError(
             "'crosses_documents' is swept over several token sets, whose shares follow their windows",
-            "held-out losses are weighed by them: fix them by --weights",
+            "the shares weight the held-out losses: set them with --weights",
         )
     steps = rung_steps(settings.steps, sweep.rungs)
     found = Sweep(tuple(tokens), candidates, [], range(settings.seed, settings.seed + sweep.seeds), steps, out)
@@ -154,7 +154,7 @@ def run_sweep(
         run.console.say(f"  each run to the end: {use}")
     share = trained_steps(len(candidates), steps, sweep.keep_ratio) / (len(candidates) * steps[-1])
     trials = [found.trial(i, seed) for i in range(len(candidates)) for seed in found.seeds]
-    run.console.say(f"sweep: {cost_of(trials, run, sweep, share)}, {share:.0%} of what all would take to the end")
+    run.console.say(f"sweep: {cost_of(trials, run, sweep, share)}, {share:.0%} of training all to the end")
     if run.dry_run:
         raise DryRun
 
@@ -177,12 +177,12 @@ def run_sweep(
 
 
 def winner_recipe(found: Sweep) -> str:
-    """winner.toml: the winner's settings, and as a comment what they won."""
+    """Return winner.toml: the winner's settings, with the sweep's result as a comment."""
     place = Folder(found.out).location(WINNER)
     seeds = f"mean of {len(found.seeds)} seeds" if len(found.seeds) > 1 else "one seed"
     comment = [
         f"{found.winner.name}: the best of {len(found.candidates)} candidates of `webtext train sweep {' '.join(found.tokens)}`,",
-        f"{found.loss:.4f} nats a held-out token after {found.planned_steps[-1]:,} steps, {seeds}.",
+        f"{found.loss:.4f} nats per held-out token after {found.planned_steps[-1]:,} steps, {seeds}.",
         *found.notes(),
         f"  webtext train run {' '.join(found.tokens)} --out build/model --config {place}",
     ]
@@ -190,16 +190,16 @@ def winner_recipe(found: Sweep) -> str:
 
 
 def need_held_out(sources: Sequence[Source]) -> None:
-    """InputError where no token set holds anything out: held-out loss decides."""
+    """Raise InputError if no token set has held-out tokens, since held-out loss decides."""
     if not any(source.validation.n_tokens for source in sources):
         names = ", ".join(f"'{source.name}'" for source in sources)
-        raise InputError(f"{names} holds nothing out, and held-out loss decides", "pack with a validation split")
+        raise InputError(f"{names} has no held-out tokens, and held-out loss decides", "pack with a validation split")
 
 
 def _plan(
     sources: Sequence[Source], candidates: Sequence[Candidate], settings: TrainSettings, sweep: SweepSettings
 ) -> dict[str, Any]:
-    """What must be equal for trials to be comparable: not the values that are tried, nor the seeds."""
+    """Return what must be equal for trials to be comparable: all but the swept values and the seeds."""
     swept = [name for name, _ in candidates[0].values]
     fixed = {name: value for name, value in recipe_settings(settings).items() if name not in (*swept, "seed")}
     measured = {"eval_windows": settings.eval_windows}
@@ -217,12 +217,12 @@ def _check_plan(out: str, plan: dict[str, Any]) -> None:
     if not folder.exists("plan.json"):
         return
     theirs = folder.read_object("plan.json", "choose another --out")
-    remedy = "choose another --out, or remove the folder to sweep anew"
+    remedy = "choose another --out, or remove the folder to start again"
     if theirs.get("tokens") != plan["tokens"]:
-        raise InputError(f"'{out}' is a sweep on other tokens", remedy)
+        raise InputError(f"'{out}' is a sweep of other tokens", remedy)
     for name in ("swept", "rungs", "keep_ratio"):
         if theirs.get(name) != plan[name]:
-            raise ConfigError(f"'{out}' is a sweep with {name} {theirs.get(name)}, and here it is {plan[name]}", remedy)
+            raise ConfigError(f"'{out}' is a sweep with {name} {theirs.get(name)}, but here it is {plan[name]}", remedy)
     changed = difference(theirs.get("settings", {}), plan["settings"], "there")
     if changed:
-        raise ConfigError(f"'{out}' is a sweep of other settings: {changed}", remedy)
+        raise ConfigError(f"'{out}' is a sweep with other settings: {changed}", remedy)

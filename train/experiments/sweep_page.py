@@ -1,4 +1,4 @@
-"""What `train sweep` found, as lines and as one self-contained page: the winner, losses over settings, curves, a table."""
+"""The result of `train sweep` as lines and as a self-contained page: winner, losses over settings, curves, table."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from webtext.train.page import colour, page, paragraphs, swatch, table
 HEIGHT = 380
 FAILED, STOPPED = "failed", ""
 LOG_RATIO = 4
-"""Values whose largest is so many times their smallest are drawn over a logarithmic axis."""
+"""Ratio of largest to smallest value from which the axis is logarithmic."""
 
 
 def sweep_text(found: Sweep) -> str:
-    """A line for each candidate, the best first, and what the losses do not show."""
+    """Format a line for each candidate, the best first, and the caveats."""
     rows = _rows(found)
     width = max(len(row[0]) for row in rows)
-    lines = [f"held-out loss, nats a token{_of_seeds(found)}"]
+    lines = [f"held-out loss, nats per token{_of_seeds(found)}"]
     for i, (name, *cells) in enumerate(rows):
         mark = "  best" if i == 1 else ""
         lines.append(f"  {name:<{width}}{''.join(f'{cell:>12}' for cell in cells)}{mark}".rstrip())
@@ -30,7 +30,7 @@ def sweep_text(found: Sweep) -> str:
 
 
 def sweep_page(found: Sweep) -> str:
-    """The page of a sweep."""
+    """Return the page of a sweep."""
     (_, *steps), *rows = _rows(found)
     cells = [
         [swatch(colour(number)) + (f"<b>{escape(name)}</b>" if i == 0 else escape(name)), *losses]
@@ -39,25 +39,25 @@ def sweep_page(found: Sweep) -> str:
     names = [name for name, _ in found.winner.values]
     return page(
         f"Sweep of {', '.join(names)}",
-        f"<p><b>{escape(found.winner.name)}</b>: held-out loss {found.loss:.4f} nats a token{_of_seeds(found)}, after all "
-        f"{found.planned_steps[-1]:,} steps.</p>",
+        f"<p><b>{escape(found.winner.name)}</b>: held-out loss {found.loss:.4f} nats per token{_of_seeds(found)}, "
+        f"after all {found.planned_steps[-1]:,} steps.</p>",
         paragraphs(found.notes()),
         *(_chart(found, i, name) for i, name in enumerate(names)),
-        "<h2>On the way</h2>",
+        "<h2>During training</h2>",
         losses_drawn([(curve, colour(number)) for number, curve in found.curves()]),
-        "<h2>Held-out loss, nats a token</h2>",
+        "<h2>Held-out loss, nats per token</h2>",
         table(("candidate", *steps), cells),
     )
 
 
 def _rows(found: Sweep) -> list[tuple[str, ...]]:
-    """A head, then a row for each candidate: its name, and its mean at each rung."""
+    """Return a header, then a row for each candidate: its name, and its mean at each rung."""
     head = ("", *(f"step {rung.step:,}" for rung in found.rungs))
     return [head, *((found.candidates[i].name, *(_cell(rung, i) for rung in found.rungs)) for i in _order(found))]
 
 
 def _order(found: Sweep) -> list[int]:
-    """Candidates from the best on: those that came furthest first, by their loss there, then those that failed."""
+    """Return candidates from the best: by the last rung they reached, then by their loss there; failed ones last."""
     order: list[int] = []
     for rung in reversed(found.rungs):
         order += [i for i in rung.ranking() if i not in order]
@@ -72,7 +72,7 @@ def _cell(rung: Rung, number: int) -> str:
 
 
 def _chart(found: Sweep, place: int, name: str) -> str:
-    """Held-out loss over one setting's values, a line for each rung; of several settings the best of the others at each value."""
+    """Draw held-out loss over one setting's values, a line per rung, with the best values of the other settings."""
     values = {candidate.values[place][1] for candidate in found.candidates}
     if len(values) < 2 or not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values):
         return ""
@@ -88,7 +88,7 @@ def _chart(found: Sweep, place: int, name: str) -> str:
     drawing = line_chart(
         lines,
         x_label=escape(name),
-        y_label="held-out loss, nats a token",
+        y_label="held-out loss, nats per token",
         label=f"held-out loss over {escape(name)}",
         height=HEIGHT,
         log_x=min(values) > 0 and max(values) >= LOG_RATIO * min(values),
@@ -97,7 +97,7 @@ def _chart(found: Sweep, place: int, name: str) -> str:
         f'<span style="white-space:nowrap">{swatch(colour(i))}step {rung.step:,}</span>'
         for i, rung in enumerate(found.rungs)
     )
-    others = "; at each value the best of the other settings" if len(found.winner.values) > 1 else ""
+    others = "; at each value with the best of the other settings" if len(found.winner.values) > 1 else ""
     return f"<h2>Over {escape(name)}</h2>{drawing}<p>{legend}{others}</p>"
 
 

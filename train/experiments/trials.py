@@ -5,19 +5,20 @@
     for result in run_trials(trials, run):
         result.trial.name, result.result, result.held_out_loss(), result.curve()
 
-A trial is a run as `train run` makes it, under that command's rules: one that is done is skipped, one that was killed goes on
-from its last whole checkpoint, and a folder of other settings or tokens is refused before anything starts. So an experiment
-that is given again goes on, and each of its folders is a model folder like any other.
+A trial is a run as `train run` makes it, with that command's rules: a finished trial is skipped, a killed one resumes
+from its last complete checkpoint, and a folder of other settings or tokens is rejected before anything starts. So an
+experiment resumes if it is run again, and each of its folders is a model folder like any other.
 
-To a part of its steps a trial runs by `stop_at_step` in its settings, which is no part of a recipe: the schedule is that of all
-`steps`. Given again with a later one, or none, it goes on (successive halving):
+With `stop_at_step` in its settings, which is not part of the recipe, a trial runs only a part of its steps; the
+schedule is that of all `steps`. Run again with a later step, or none, it continues (successive halving):
+
 
     first = run_trials([trial.until(100) for trial in trials], run)
     best = sorted(first, key=lambda result: result.held_out_loss())[:2]
     second = run_trials([result.trial.until(300) for result in best], run)
 
-A trial that is past the step already (the experiment was given again) answers with the loss that it measured at that step:
-`held_out_loss` reads it from the run's metrics.
+For a trial that is already past the step (the experiment was run again), `held_out_loss` reads the loss that was
+measured at that step from the run's metrics.
 """
 
 from __future__ import annotations
@@ -44,43 +45,43 @@ LOG, FAILED = "log.txt", "failed.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run: `tokens` are the token sets that it mixes, `folder` is its model folder, `name` stands in messages."""
+    """One run: `tokens` are the token sets that it mixes, `folder` is its model folder, `name` is used in messages."""
 
     name: str
     tokens: tuple[str, ...]
     settings: TrainSettings
     folder: str
     held_out: str | None = None
-    """The token set whose validation split is measured on the way; None: what `tokens` hold out themselves."""
+    """The token set whose validation split is measured during training; None: those of `tokens`."""
 
     def until(self, step: int | None) -> Trial:
-        """The same trial, to that step of its schedule; None: to its end."""
+        """Return the same trial, ending at a step of its schedule; None: at its end."""
         return replace(self, settings=replace(self.settings, stop_at_step=step))
 
     @property
     def log(self) -> Path:
-        """What the run said, all its beginnings one after another."""
+        """Log of everything that the run printed, appended each time it is started."""
         return Path(self.folder) / LOG
 
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """How a trial ended. `result` is None where the run stopped by itself (`failure` says why): its loss was no number."""
+    """How a trial ended. `result` is None if the run failed, e.g. by a loss that isn't finite; `failure` says why."""
 
     trial: Trial
     result: TrainResult | None
     failure: str | None = None
     answer: Any = None
-    """What `then` returned, where it was given."""
+    """What `then` returned, if given."""
 
     def held_out_loss(self, step: int | None = None) -> float:
-        """Nats a token at the trial's last step, or at `step`. InputError where none was measured at that very step.
+        """Return nats per token at the trial's last step, or at `step`. InputError if none was measured at that step.
 
-        Where a trial was ended at that step for another reason, or goes on with other stops, there may be none.
+        There may be none if the trial ended at that step for another reason, or continues with other stops.
         """
         step = self.trial.settings.last_step if step is None else step
         folder = Folder(self.trial.folder)
-        for row in read_metrics(folder, "give the command again"):
+        for row in read_metrics(folder, "rerun the command"):
             if row["step"] == step and "validation_loss" in row:
                 return float(row["validation_loss"])
         raise InputError(
@@ -89,7 +90,7 @@ class TrialResult:
         )
 
     def curve(self) -> Curve:
-        """Its losses over the tokens seen."""
+        """Return the losses over the tokens seen."""
         return replace(read_curve(self.trial.folder), name=self.trial.name)
 
 
@@ -102,14 +103,14 @@ def run_trials(
     allow_failed: bool = False,
     then: Callable[[Trial], Any] | None = None,
 ) -> list[TrialResult]:
-    """Run all trials to their ends (or their `stop_at_step`), as many at a time as the machine holds; results in order.
+    """Run all trials to their ends (or their `stop_at_step`), as many at a time as fit; return results in order.
 
-    `side_by_side` overrules how many (`places.places_for`). One bar counts the steps of all. The first trial that fails ends
-    the others by SIGTERM, after which they are saved, and is raised with its name and log. With `allow_failed` a run that
-    stops by itself (RunFailed: its loss is no number, or it spiked) is a result like another, with `failure`; errors of
-    settings, input and machine are raised all the same. `then`, which must be picklable, is called with each trial that is
-    done, in the process that ran it, and its answer stands in the result; so it is for trials that were done before. SIGTERM
-    and Ctrl-C end all children, and the same call goes on.
+    `side_by_side` overrides how many (`places.places_for`). One progress bar counts the steps of all. The first trial
+    that fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With `allow_failed`,
+    a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is a result with `failure`; errors of
+    settings, input and machine are still raised. `then`, which must be picklable, is called with each finished trial in
+    the process that ran it, also for trials that were finished before; its return value is the result's `answer`.
+    SIGTERM and Ctrl-C end all children; the same call resumes.
     """
     _check_names(trials)
     done: list[Any] = [finished_result(trial.tokens, trial.folder, trial.settings) for trial in trials]
@@ -140,9 +141,9 @@ def run_trials(
 def trial_losses(
     trials: Sequence[Trial], run: Run, *, label: str, side_by_side: int | None = None
 ) -> list[float | None]:
-    """Each trial's held-out loss at its last step; None of one that failed on its way there, now or when it was made before.
+    """Return each trial's held-out loss at its last step; None for one that failed before it, now or earlier.
 
-    One that failed is not made again until its folder is removed: it would do so again.
+    A failed trial isn't tried again until its folder is removed, since it would fail again.
     """
     left = [trial for trial in trials if not _failed_before(trial)]
     results = run_trials(left, run, label=label, side_by_side=side_by_side, allow_failed=True) if left else []
@@ -163,9 +164,9 @@ def _failed_before(trial: Trial) -> bool:
 
 
 def train_trial(trial: Trial, then: Callable[[Trial], Any] | None = None) -> tuple[TrainResult, Any]:
-    """The trial in this process, and what `then` says of it."""
+    """Run a trial in this process; return its result and that of `then`."""
     run = Run.quiet()
-    run.console.mode = "human"  # into its log
+    run.console.mode = "human"  # for the log
     result = train_model(trial.tokens, trial.folder, trial.settings, run, held_out=trial.held_out)
     return result, None if then is None else then(trial)
 

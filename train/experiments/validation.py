@@ -1,9 +1,10 @@
-"""The frozen validation set of a comparison: documents that every corpus holds out, by their ids, with one corpus' texts.
+"""The frozen validation set of a comparison: the documents that every corpus holds out, with the first corpus's texts.
 
-Which documents are held out is decided by a keyed hash of the link (`base/identifiers.py`), so corpora made of the same pages
-under other rules hold out the same ids, as far as their rules keep them. The set is what all of them hold out, in the order of
-the ids, which are hashes; the texts are those of the reference, since rules may change texts. It is written once, as
-`validation.jsonl` of {"id", "text"}, and known by its SHA-256; another experiment takes it with --validation.
+A keyed hash of the link decides whether a document is held out (`base/identifiers.py`). So corpora made from the same
+pages with different rules hold out the same ids, as far as their rules keep them. The set has the documents that all of
+them hold out, ordered by id, which is a hash. The texts are the first corpus's, since rules may change texts. It is
+written once, as `validation.jsonl` of {"id", "text"}, and identified by its SHA-256; other experiments use it with
+--validation.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _SHARD = "validation-00000.tok"
 
 @dataclass(frozen=True, slots=True)
 class ValidationSet:
-    """Documents in the order of their ids; `source` says where they are from."""
+    """Documents (id, text) in the order of their ids; `source` says where they are from."""
 
     documents: tuple[tuple[str, str], ...]
     source: str
 
     def to_bytes(self) -> bytes:
-        """The file: a line of JSON each."""
+        """Return the file's bytes: one line of JSON per document."""
         lines = (json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n" for i, text in self.documents)
         return "".join(lines).encode()
 
@@ -46,7 +47,7 @@ class ValidationSet:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of text."""
+        """Bytes of text in all documents."""
         return sum(len(text.encode()) for _, text in self.documents)
 
     def __str__(self) -> str:
@@ -54,9 +55,10 @@ class ValidationSet:
 
 
 def frozen_validation(corpora: Sequence[Corpus], named: str | None, max_bytes: int) -> ValidationSet:
-    """The set in the file `named`, or what all corpora hold out with the first one's texts, at most `max_bytes` of them.
+    """Return the set in the file `named`, or the shared held-out documents with the first corpus's texts.
 
-    InputError where there is none, or where a corpus trains on a document of it.
+    The latter has at most `max_bytes` of text. InputError if there is none, or if a corpus trains on one of its
+    documents.
     """
     found = _shared(corpora, max_bytes) if named is None else read_validation(named)
     ids = {identifier for identifier, _ in found.documents}
@@ -71,7 +73,7 @@ def frozen_validation(corpora: Sequence[Corpus], named: str | None, max_bytes: i
 
 
 def read_validation(path: str) -> ValidationSet:
-    """The set in a file as this module writes it. InputError names the first line that is none of its."""
+    """Read a set from a file that `to_bytes` wrote. InputError names the first bad line."""
     documents = []
     for number, line in enumerate(read_file(path).split(b"\n"), 1):
         if not line:
@@ -81,15 +83,15 @@ def read_validation(path: str) -> ValidationSet:
             documents.append((str(row["id"]), str(row["text"])))
         except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(
-                f"'{path}', line {number:,}: no document", 'expected {"id": "…", "text": "…"} in each line'
+                f"'{path}', line {number:,}: not a document", 'expected {"id": "…", "text": "…"} in each line'
             ) from None
     if not documents:
-        raise InputError(f"'{path}' holds no documents", f"name the {FILE} of an earlier comparison")
+        raise InputError(f"'{path}' has no documents", f"name the {FILE} of an earlier comparison")
     return ValidationSet(tuple(sorted(documents)), f"'{path}'")
 
 
 def pack_validation(validation: ValidationSet, corpus: Corpus, out: str) -> str:
-    """The set as a token set of the corpus' tokenizer, which runs measure on their way; made once. Returns its folder."""
+    """Pack the set with the corpus's tokenizer, for measuring during training, unless it exists; return its folder."""
     tokenizer = corpus.tokenizer
     facts = {"vocab_size": tokenizer.vocab_size, "eot_id": tokenizer.eot_id, "tokenizer_hash": tokenizer.hash}
     recipe = Recipe(stage="train.compare", code_version=2, settings={**facts, "documents": validation.hash})
@@ -120,7 +122,7 @@ def _shared(corpora: Sequence[Corpus], max_bytes: int) -> ValidationSet:
     if not ids:
         counts = ", ".join(f"'{corpus.name}' {len(mine):,}" for corpus, mine in zip(corpora, held, strict=True))
         raise InputError(
-            f"there is no document that all corpora hold out: {counts}",
+            f"no document is held out by all corpora: {counts}",
             f"build them from the same pages, or name documents that none of them has: --validation {FILE}",
         )
     shared = set(ids)

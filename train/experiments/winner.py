@@ -1,4 +1,4 @@
-"""What the winner of a sweep may claim: whether the grid's edge hides a better one, and whether chance explains its lead."""
+"""Caveats about a sweep's winner: the grid's edge may hide a better one, and chance may explain its lead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webtext.train.experiments.significance import ALPHA, welch
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A setting whose best value is the smallest or largest that was tried; `further` would be the next one."""
+    """A setting whose best value is the smallest or largest that was tried; `further` is the next value to try."""
 
     name: str
     value: Any
@@ -28,9 +28,9 @@ class Edge:
 
 
 def edges(candidates: Sequence[Candidate], winner: Candidate) -> list[Edge]:
-    """The settings of numbers, several of which were tried, whose best is the first or last of them.
+    """Return the edges: numeric settings whose best value is the smallest or largest of those tried.
 
-    A value whose runs failed was tried as well: next to it nothing is hidden.
+    Values whose runs failed count as tried: beyond a value that failed there is nothing to find.
     """
     found = []
     for i, (name, value) in enumerate(winner.values):
@@ -41,7 +41,7 @@ def edges(candidates: Sequence[Candidate], winner: Candidate) -> list[Edge]:
 
 
 def edge_of(name: str, value: Any, tried: Iterable[Any]) -> Edge | None:
-    """The edge that the best value of a setting lies at, of the numbers that were tried; None of one, and between others."""
+    """Return the edge if `value` is the smallest or largest of the tried numbers; None otherwise, or for one number."""
     order = sorted(tried)
     if len(order) < 2 or value not in (order[0], order[-1]):
         return None
@@ -50,7 +50,7 @@ def edge_of(name: str, value: Any, tried: Iterable[Any]) -> Edge | None:
 
 
 def order_note(last: Rung, names: Sequence[str]) -> str:
-    """What the last rung shows of the best two candidates: which is better, or not, and what would tell."""
+    """Say whether the last rung shows which of the best two candidates is better, and what would show it."""
     best = last.ranking()
     if len(best) < 2:
         return "No other candidate ran to the end, so the winner is compared with none there."
@@ -58,18 +58,18 @@ def order_note(last: Rung, names: Sequence[str]) -> str:
     difference = _mean(second) - _mean(first)
     two = f"{names[best[0]]} and {names[best[1]]}, {difference:.4f} apart"
     if len(first) < 2:
-        return f"One seed: how much chance does is not known, so the order of {two}, is not shown. --seeds 3 tells."
+        return f"One seed: the effect of chance is not known, so the order of {two}, is not shown. Use --seeds 3."
     margin = welch(_numbers(first), _numbers(second)).margin
     spread = statistics.fmean(statistics.variance(_numbers(each)) for each in (first, second)) ** 0.5
     said = f"seeds of one candidate spread by {spread:.4f}"
     if margin is None or difference <= margin:
-        width = "" if margin is None else f", and so few tell no less than {margin:.4f} from chance"
-        return f"The order of {two}, is not shown: {said}{width}. More --seeds tell."
+        width = "" if margin is None else f", and so few can't distinguish less than {margin:.4f} from chance"
+        return f"The order of {two}, is not shown: {said}{width}. Use more --seeds."
     return f"{two}: more than the {margin:.4f} that chance explains (Welch, p < {ALPHA}, two of several); {said}."
 
 
 def _further(value: float, neighbour: float) -> float | int | None:
-    """As far beyond as the neighbour lies before: by ratio where both are above 0, else none is proposed."""
+    """Return the value as far beyond as the neighbour is before, by ratio; None unless both are above 0."""
     if min(value, neighbour) <= 0:
         return None
     further = value * value / neighbour

@@ -1,1 +1,1 @@
-"""More model than device memory: parameters, gradients and moments on the host, a moving window of layers on the device."""
+"""Train a model larger than device memory: its state on the host, a moving window of layers on the device."""

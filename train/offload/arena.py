@@ -1,4 +1,4 @@
-"""A device made of host memory, of so many bytes and not one more: what offloading is tested in where there is no GPU.
+"""A simulated device: host memory with a limit in bytes, for testing offloading without a GPU.
 
 with Arena(64 << 20) as arena:
     model = GPT2(config)            # every tensor made here counts until it is freed
@@ -18,10 +18,10 @@ from torch.utils._pytree import tree_leaves
 
 
 class Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within, an operation whose results do not fit into `capacity` bytes raises torch.OutOfMemoryError.
+    """A context in which an operation whose results don't fit into `capacity` bytes raises torch.OutOfMemoryError.
 
-    Memory that was made outside is the host's: it may be read and written, and does not count. One operation's own scratch
-    is not seen.
+    Memory that was allocated outside is the host's: it may be read and written, and doesn't count. Memory that an
+    operation uses internally isn't seen.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -45,7 +45,7 @@ class Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def within(self) -> Arena:
-        """The arena itself, as a context."""
+        """Return the arena itself, as a context."""
         return self
 
     def _hold(self, storage: torch.UntypedStorage) -> None:

@@ -1,4 +1,4 @@
-"""What an offloaded run may take of its device: an arena of host memory in the place of a GPU, or a share of a real one."""
+"""The device memory of an offloaded run: an arena of host memory instead of a GPU, or a share of a real one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from webtext.base.errors import ConfigError, EnvironmentError_
+from webtext.base.errors import ConfigError, MachineError
 from webtext.train.distributed import World
 from webtext.train.offload.arena import Arena
 from webtext.train.offload.host_memory import HostMemory
@@ -19,7 +19,7 @@ GIB = 2**30
 
 
 class DeviceMemory(Protocol):
-    """What the device may hold and what it held at most, bytes; `within` surrounds all that is done there."""
+    """A limit and a peak in bytes; all work on the device is done in the context `within`."""
 
     capacity: int
 
@@ -30,7 +30,7 @@ class DeviceMemory(Protocol):
 
 
 class CudaMemory:
-    """The first `capacity` bytes of a GPU: torch's allocator refuses more."""
+    """`capacity` bytes of a GPU; torch's allocator rejects more."""
 
     def __init__(self, device: torch.device, capacity: int | None) -> None:
         total = int(torch.cuda.get_device_properties(device).total_memory)
@@ -41,37 +41,37 @@ class CudaMemory:
 
     @property
     def peak_bytes(self) -> int:
-        """With what the allocator holds in reserve, as that counts against the capacity."""
+        """Peak of the allocator's reserved memory, since that counts against the capacity."""
         return torch.cuda.max_memory_reserved(self.device)
 
     def within(self) -> AbstractContextManager[None]:
-        """Nothing: the allocator is always asked."""
+        """Return a null context: the allocator always enforces the limit."""
         return contextlib.nullcontext()
 
 
 def device_memory(settings: TrainSettings, device: torch.device) -> DeviceMemory:
-    """The memory that `settings` give an offloaded run on `device`."""
+    """Return the memory that `settings` allow an offloaded run on `device`."""
     given = settings.device_memory_gib
     capacity = None if given is None else int(given * GIB)
     if device.type == "cuda":
         return CudaMemory(device, capacity)
-    assert capacity is not None, "refused by check_offload"
+    assert capacity is not None, "rejected by check_offload"
     return Arena(capacity)
 
 
 def check_offload(settings: TrainSettings, world: World) -> None:
-    """Refuse what an offloaded run cannot be, before anything is written."""
+    """Raise ConfigError or MachineError for settings that can't be offloaded, before anything is written."""
     if settings.offload is None:
         return
     given = settings.device_memory_gib
     if world.device.type == "cpu" and given is None:
         raise ConfigError(
             f"offload is '{settings.offload}' and the device is the CPU, whose memory is the host's",
-            "give device_memory_gib, for an arena of that size in the place of a GPU, or leave out offload",
+            "give device_memory_gib, for an arena of that size instead of a GPU, or leave out offload",
         )
     if world.device.type == "cuda" and given is not None:
         total = int(torch.cuda.get_device_properties(world.device).total_memory)
         if given * GIB > total:
-            raise EnvironmentError_(f"device_memory_gib is {given}, and the GPU has {total / GIB:.1f}", "give less")
+            raise MachineError(f"device_memory_gib is {given}, but the GPU has {total / GIB:.1f}", "give less")
     if settings.offload_folder is not None:
         HostMemory(folder=Path(settings.offload_folder)).zeros((1,), torch.float32)

@@ -1,4 +1,4 @@
-"""What of a model is no layer: embeddings before the first, norm and output layer after the last; a module without memory."""
+"""Embeddings before the first layer, and norm and output layer after the last, as a module without memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ("token_embedding", "position_embedding", "final_norm")
 
 
 class Ends(nn.Module):
-    """Called by its methods with `parameters`, the modules' of `NAMES` by name."""
+    """A model's parts outside its layers. Methods take `parameters`: those of the modules `NAMES`, by name."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
@@ -28,17 +28,17 @@ class Ends(nn.Module):
         return cast(Tensor, getattr(self, f"_{name}")(*arguments))
 
     def embed(self, parameters: dict[str, Tensor], tokens_bt: Tensor) -> Tensor:
-        """What goes into the first layer, [b, t, c]."""
+        """Return the first layer's input, [b, t, c]."""
         return self._call(parameters, "embed", tokens_bt)
 
     def loss(
         self, parameters: dict[str, Tensor], x_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None
     ) -> Tensor:
-        """The mean loss of what comes out of the last layer, as `TrainingLoss` counts it; a scalar."""
+        """Return the mean loss of the last layer's output, as in `TrainingLoss`; a scalar."""
         return self._call(parameters, "loss", x_btc, targets_bt, counted_bt)
 
     def token_losses(self, parameters: dict[str, Tensor], x_btc: Tensor, targets_bt: Tensor) -> Tensor:
-        """The loss of each of the last targets, [b, n] as they are."""
+        """Return the loss of each of the last targets, [b, n] like `targets_bt`."""
         return self._call(parameters, "token_losses", x_btc, targets_bt)
 
     def _call(self, parameters: dict[str, Tensor], name: str, *arguments: Tensor | None) -> Tensor:

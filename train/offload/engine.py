@@ -1,4 +1,4 @@
-"""The Engine of a run whose model lies on the host: `OffloadedModel`, fitted to its device, with an optimizer a layer."""
+"""The Engine of an offloaded run: `OffloadedModel`, fitted to its device, with one optimizer per layer."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from webtext.train.update import gradient_norm
 
 
 class OffloadedEngine:
-    """One process, or one of several replicas, each with a device and a host's memory of its own.
+    """One process, or one of several replicas, each with its own device and host memory.
 
-    `model`, which has no values yet, gets them on the host, as rows of pinned memory or of files.
+    `model` has no values yet; they are drawn into rows of pinned memory or of files on the host.
     """
 
     stages: Mapping[int, nn.Module] = MappingProxyType({})
@@ -53,12 +53,12 @@ class OffloadedEngine:
         with self.memory.within():
             self.costs = fit(self.offloaded, tokens_bt, accumulation, self.memory)
         if world.size > 1:
-            # Of its own, as it is used by a thread; gloo, as gradients lie on the host.
+            # A separate group, because a thread uses it; gloo, because gradients are on the host.
             group = distributed.new_group(backend="gloo")
             self.offloaded.share = partial(_average, group=group, n=world.size)
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
-        """In groups of microbatches, layer after layer; parameters whose update is under way are waited for one by one."""
+        """Compute groups of microbatches layer after layer, waiting for a layer's update if it is still in progress."""
         batches = list(microbatches)
         with self.memory.within():
             loss = self.offloaded.forward_backward(batches)
@@ -71,44 +71,44 @@ class OffloadedEngine:
         return self.rules.mean_over_counted(loss, share, (p.grad for p in self.parameters.values()))
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
-        """One for each layer and one for the ends, as one to those who look at it."""
+        """Return one optimizer that consists of one for each layer and one for the ends."""
         memory = HostMemory(folder=self.folder)
         self._optimizers = HostOptimizers(self.parameters, _layer_of, settings, memory)
         return self._optimizers.whole
 
     def gradient_norm(self) -> Tensor:
-        """As `nn.utils.clip_grad_norm_` takes it, on the host, where the gradients are."""
+        """Return the norm as `nn.utils.clip_grad_norm_` computes it, on the host, where the gradients are."""
         return gradient_norm(self.model).to(self.device)
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        """On the host, layer by layer, while the next step's first layers are computed."""
+        """Update on the host, layer by layer, while the next step's first layers are computed."""
         assert optimizer is self._optimizers.whole
         norm, fault = norm.cpu(), fault.cpu()
         self.offloaded.update(lambda layer: self._optimizers.step(layer, max_norm, norm, fault))
 
     def parameters_changed(self) -> None:
-        """Make the copies anew that are computed with."""
+        """Refresh the copies of the parameters that steps compute with."""
         self.offloaded.refresh()
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
-        """The tensor itself, where all updates are over."""
+        """Return the tensor itself, after all updates."""
         self.offloaded.wait()
         return tensor
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        """Computed as a step computes, a batch through all layers after another."""
+        """Compute as in a step, each batch through all layers."""
         judge = MaskedLikelihood(self.offloaded, self.rules.eot_id) if self.rules.masks else self.offloaded
         with self.memory.within():
             return total_loss(judge, windows, batch_size, self.world)
 
     def whole_model(self) -> GPT2:
-        """The model on the host, where all updates are over: texts are drawn by the CPU."""
+        """Return the model on the host, after all updates: the CPU draws texts."""
         self.offloaded.wait()
         return self.model
 
 
 def _average(row: Tensor, *, group: distributed.ProcessGroup, n: int) -> None:
-    """Make a row of gradients the mean of all processes', the same bits in each."""
+    """Average a row of gradients over all processes, to the same bits in each."""
     distributed.all_reduce(row, group=group)
     row.div_(n)
 

@@ -1,7 +1,7 @@
-"""How much of a model goes to the device at once: found by a step of two microbatches, and by copying and computing one layer.
+"""Choose how much of a model is on the device at once, by a trial step and by timing one layer's copies and computing.
 
-What decides numbers, the group, follows from memory alone, so that a run that goes on has it again; the window, which decides
-nothing but time, follows from measured times too (STRONGHOLD, section 3.2).
+The group affects numbers, so it depends on memory alone, and a resumed run has the same one. The window affects only
+time, so it depends on measured times too (STRONGHOLD, section 3.2).
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from webtext.train.offload.window import Costs, choose_window
 
 REPEATS = 5
 INPUTS_PER_MICROBATCH = 3
-"""Of [b, t, c]: going back, what went into this layer, into the one before, and the gradient of what came out."""
+"""Tensors [b, t, c] in a backward pass: this layer's input, the one before's, and the gradient of the output."""
 
 
 def fit(model: OffloadedModel, tokens_bt: Tensor, n_microbatches: int, memory: DeviceMemory) -> Costs:
     """Set `model.group` and its window so that `n_microbatches` like `tokens_bt`, [b, t + 1], fit into `memory`.
 
-    Draws random numbers and sets gradients.
-    torch.OutOfMemoryError where two layers and one microbatch do not fit.
+    Draws random numbers and sets gradients. Raises torch.OutOfMemoryError if two layers and one microbatch don't fit.
     """
     model.group = 1
     model.resize_window(2)
-    model.forward_backward([tokens_bt] * min(2, n_microbatches))  # the second comes while gradients of the first leave
+    model.forward_backward([tokens_bt] * min(2, n_microbatches))  # the second arrives while gradients leave
     free = memory.capacity - memory.peak_bytes
     more = INPUTS_PER_MICROBATCH * input_bytes(model, tokens_bt)
     most = min(n_microbatches, 1 + max(0, free) // more)
@@ -42,12 +41,12 @@ def fit(model: OffloadedModel, tokens_bt: Tensor, n_microbatches: int, memory: D
 
 
 def input_bytes(model: OffloadedModel, tokens_bt: Tensor) -> int:
-    """What goes into a layer, of one microbatch [b, t + 1]."""
+    """Return the bytes of a layer's input for one microbatch [b, t + 1]."""
     return tokens_bt.shape[0] * (tokens_bt.shape[1] - 1) * model.model.config.n_embd * model.dtype.itemsize
 
 
 def measure_costs(model: OffloadedModel, tokens_bt: Tensor) -> Costs:
-    """Times of this device and this link, each the median of five, and the bytes of each copy; draws random numbers."""
+    """Measure times of this device and link, each the median of REPEATS, and count bytes; draws random numbers."""
     layers, link, row = model.layers, model.link, model.layers.copies[0]
     model.window.begin()
     parameters = model.window.parameters(0)
@@ -83,7 +82,7 @@ def measure_costs(model: OffloadedModel, tokens_bt: Tensor) -> Costs:
         tensor.requires_grad_()
     few, many = len(row) // 8, len(row)
     few_seconds, many_seconds = seconds(lambda: copy(few)), seconds(lambda: copy(many))
-    is_clear = many_seconds > few_seconds  # else the copies are too small for this clock
+    is_clear = many_seconds > few_seconds  # otherwise the copies are too small for this clock
     per_element = (many_seconds - few_seconds) / (many - few) if is_clear else many_seconds / many
     return Costs(
         n_layer=layers.n_layers,

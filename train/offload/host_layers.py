@@ -1,4 +1,4 @@
-"""The blocks of a model on the host: a row a layer of parameters and of gradients, contiguous, so a window is one copy."""
+"""The blocks of a model on the host: one contiguous row of parameters per layer, and one of gradients."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from webtext.train.offload.host_memory import HostMemory
 
-_ALIGNMENT = 128  # elements: whole cache lines, and whole tiles of a GPU's matrix units, in every dtype
+_ALIGNMENT = 128  # elements: full cache lines, and full tiles of a GPU's matrix units, in every dtype
 
 
 class HostLayers:
-    """Takes the parameters of equal modules: they become views of `parameters` [layer, element], their gradients of `gradients`.
+    """Rows for the parameters of equal modules, which become views of `parameters` and `gradients`, [layer, element].
 
-    Those on the meta device have no values: their rows stay zeros. `copies` holds them in the dtype that is computed in;
-    where that is the parameters' own, it is `parameters`.
+    Parameters on the meta device have no values, so their rows are zeros. `copies` has the parameters in the dtype that
+    is computed in; it is `parameters` itself if the dtype is the same.
     """
 
     def __init__(self, modules: Sequence[nn.Module], dtype: torch.dtype, memory: HostMemory) -> None:
@@ -43,14 +43,14 @@ class HostLayers:
             self.refresh(i)
 
     def rows(self, dtype: torch.dtype) -> Tensor:
-        """Zeros for all layers, [layer, element]."""
+        """Return zeros for all layers, [layer, element]."""
         return self.memory.zeros((self.n_layers, self.n_elements), dtype)
 
     def views(self, row: Tensor) -> dict[str, Tensor]:
-        """A row as the parameters of one layer, by name."""
+        """Return views of a row as the parameters of one layer, by name."""
         return {name: row[place].view(shape) for name, shape, place in self._places}
 
     def refresh(self, layer: int) -> None:
-        """Make a layer's copy of its parameters anew."""
+        """Copy a layer's parameters to `copies`."""
         if self.copies is not self.parameters:
             self.copies[layer].copy_(self.parameters[layer])

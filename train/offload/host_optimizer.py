@@ -1,7 +1,7 @@
-"""An optimizer for each layer and one for the ends, which step on the host one after another beside the device's computing.
+"""One optimizer for each layer and one for the ends, which step on the host in turn while the device computes.
 
-They are the run's own (`optimizer.py`), so an update is the same; their moments lie where the parameters do. A step of one
-layer is a call of torch's fused kernel, all threads of torch together.
+They are the run's optimizer (`optimizer.py`), so an update is the same. Their moments are stored like the parameters. A
+step of one layer is one call of torch's fused kernel, which uses all threads of torch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from webtext.train.update import update
 
 
 class HostOptimizers:
-    """`whole` has all groups and states, as a run's one optimizer; `step` updates the parameters of one layer.
+    """`whole` has all groups and states, like a run's single optimizer; `step` updates the parameters of one layer.
 
-    `layer_of` tells the layer of a parameter by its name; -1 is for what is in none.
+    `layer_of` returns the layer of a parameter, given its name; -1 for the ends.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class HostOptimizers:
             _begin_at_zero(part, memory)
 
     def step(self, layer: int, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        """Update the parameters of a layer by their gradients; as `update.update`."""
+        """Update the parameters of a layer by their gradients, like `update.update`."""
         for part in self._of_layer[layer]:
             update(part, norm, max_norm, fault)
 
@@ -49,7 +49,7 @@ def _parts(optimizer: torch.optim.Optimizer) -> tuple[torch.optim.Optimizer, ...
 
 
 def _begin_at_zero(optimizer: torch.optim.Optimizer, memory: HostMemory) -> None:
-    """Make the state that torch would make at the first step, in `memory`."""
+    """Allocate in `memory` the state that torch would make at the first step."""
     is_muon = isinstance(optimizer, torch.optim.Muon)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     sizes = [p.numel() for p in parameters]

@@ -1,7 +1,7 @@
-"""Copies between host and device, each way in its own order, beside the computing.
+"""Asynchronous copies between host and device, in order for each direction, while the device computes.
 
-`load` and `store` return before the copy is made; an `Event` is waited for by whoever uses its result. A load begins when all
-computing that was asked for before it is done with the target, and `after` has happened on the host; a store when its source is
+`load` and `store` return before the copy is made; the user of its result waits for the returned `Event`. A load starts
+when `after` has happened on the host and earlier computing no longer uses its target; a store starts when its source is
 computed.
 """
 
@@ -20,14 +20,14 @@ class Event(Protocol):
     """The end of a copy."""
 
     def wait(self) -> None:
-        """Let all computing asked for after this begin after it."""
+        """Make work that is queued from now on wait for this copy."""
 
     def done(self) -> None:
-        """Wait on the host until it is over."""
+        """Block the host until this copy has finished."""
 
 
 class Link(Protocol):
-    """A way between host and device."""
+    """A connection between host and device."""
 
     def load(self, target: Tensor, source: Tensor, after: Future[None] | None = None) -> Event:
         """Copy host memory to the device."""
@@ -36,14 +36,14 @@ class Link(Protocol):
         """Copy device memory to the host."""
 
     def computed(self, what: str) -> None:
-        """Told of each "forward" and "backward" of a layer for a microbatch: what takes time in a model of it."""
+        """Called after each "forward" or "backward" of a layer for a microbatch, which take time on a modelled link."""
 
     def seconds(self) -> float:
-        """The time by the clock of the device, when all computing that was asked for is over."""
+        """Return the time by the device's clock, after all queued computing has finished."""
 
 
 class CudaLink:
-    """A GPU's two copy engines: a stream for each way. Host memory should be pinned."""
+    """A GPU's two copy engines: one stream for each direction. Host memory should be pinned."""
 
     def __init__(self, device: torch.device) -> None:
         self._streams = {way: torch.cuda.Stream(device) for way in ("load", "store")}  # type: ignore[no-untyped-call]
@@ -86,7 +86,7 @@ class _CudaEvent:
 
 
 class ThreadLink:
-    """A thread for each way; with `bandwidth` (bytes a second) and `latency` (seconds) no faster than such a link."""
+    """One thread for each direction, slowed down to `bandwidth` (bytes per second) and `latency` (seconds) if given."""
 
     def __init__(self, bandwidth: float | None = None, latency: float = 0.0) -> None:
         self.bandwidth, self.latency = bandwidth, latency
@@ -130,9 +130,9 @@ class _FutureEvent:
 
 
 class ModelledLink:
-    """A link and a device on a clock of their own: copies and computing take the time that they are said to take.
+    """A link and a device with a simulated clock: copies and computing take the time that was configured.
 
-    Everything is done at once and in the caller's thread, so a run's `now` is a function of the order in which the run asks.
+    Everything is done immediately in the caller's thread, so `now` depends only on the order of the calls.
     """
 
     def __init__(self, bandwidth: float, latency: float, seconds: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""The window: so many layers' parameters on the device, and the next ones on their way into rows that are no longer needed."""
+"""The window: some layers' parameters on the device, while the next ones are loaded into rows that are free again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webtext.train.offload.link import Event, Link
 
 
 class MovingWindow:
-    """`size` rows on `device`; a layer that is in `updated` leaves the host when its update there is over."""
+    """`size` rows on `device`; a layer in `updated` is loaded after its update on the host has finished."""
 
     def __init__(
         self, layers: HostLayers, link: Link, device: torch.device, size: int, updated: Mapping[int, Future[None]]
@@ -24,9 +24,9 @@ class MovingWindow:
         self._resident: dict[int, tuple[int, Event]] = {}
 
     def begin(self) -> None:
-        """Forget what is there, which the host may have changed, and ask for the first layers; one row stays free."""
+        """Drop loaded layers, which the host may have changed, and load the first ones; one row remains free."""
         self._resident.clear()
-        if not self._rows:  # a tensor each: autograd takes a copy to one row for a change of what it saved of another
+        if not self._rows:  # one tensor each: autograd would take a copy into one row for a change of another saved row
             dtype = self.layers.copies.dtype
             self._rows = [
                 torch.empty(self.layers.n_elements, dtype=dtype, device=self.device) for _ in range(self.size)
@@ -35,14 +35,14 @@ class MovingWindow:
             self.ask_for(layer)
 
     def ask_for(self, layer: int) -> None:
-        """Let a layer's parameters come; nothing where there is no such layer, or it is there."""
+        """Start loading a layer's parameters, unless there is no such layer or it is loaded already."""
         row = layer % self.size
         if 0 <= layer < self.layers.n_layers and self._resident.get(row, (-1,))[0] != layer:
             event = self.link.load(self._rows[row], self.layers.copies[layer], self._updated.get(layer))
             self._resident[row] = (layer, event)
 
     def parameters(self, layer: int) -> dict[str, Tensor]:
-        """A layer's parameters, by name, for computing that is asked for from now on."""
+        """Return a layer's parameters by name, for computing that is queued from now on."""
         found, event = self._resident[layer % self.size]
         assert found == layer
         event.wait()

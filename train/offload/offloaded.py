@@ -1,16 +1,18 @@
-"""A step of a model of which only a moving window of layers is on the device (STRONGHOLD, Sun et al. 2022).
+"""A training step with only a moving window of layers on the device (STRONGHOLD, Sun et al. 2022).
 
-    host: parameters, gradients, moments, what went into each layer     device: `window` layers' parameters
+    host: parameters, gradients, moments, each layer's inputs     device: parameters of `window` layers
                  ── load, one layer ahead of the window ──►
-                 ◄── store gradients, and what went into each layer ──
+                 ◄── store gradients and each layer's inputs ──
 
-Each layer is computed for all microbatches of a group while it is there, so a step moves it twice, however many microbatches
-it has. Nothing of a layer stays on the device: going back it is computed once more from what went into it (Chen et al. 2016),
-with one module as the template of all layers (MegaTrain, arXiv 2604.05091). The optimizer steps on the host, layer by layer,
-while the next step's first layers are already computed. What the device holds does not depend on the number of layers.
+Each layer is computed for all microbatches of a group while it is loaded, so a step moves it twice, however many
+microbatches it has. Nothing of a layer remains on the device: in the backward pass it is computed again from its inputs
+(Chen et al. 2016), with one module as the template of all layers (MegaTrain, arXiv 2604.05091). The optimizer steps on
+the host, layer by layer, while the next step's first layers are already computed. Memory on the device doesn't depend
+on the number of layers.
 
-With `group` 1, or one microbatch a step, gradients are summed up in the order of the plain run, to the same bits; else the
-shared embedding gets its two parts group by group.
+With `group` 1, or one microbatch per step, gradients are summed in the order of the plain run, to the same bits.
+Otherwise the shared embedding gets its two parts group by group.
+
 
 Shape suffixes as in `model.py`.
 """
@@ -38,13 +40,13 @@ from webtext.train.offload.moving_window import MovingWindow
 from webtext.train.offload.replay import Replay
 
 ENDS = -1
-"""The number of what is no layer: embeddings and final norm."""
+"""Layer number of the ends: embeddings and final norm."""
 GRADIENT_ROWS = 2
-"""Layers' gradients on the device: one that is summed up, one on its way to the host."""
+"""Rows of gradients on the device: one being summed, one on its way to the host."""
 
 
 class OffloadedModel:
-    """A model on the host, computed on `device` through `link`; its parameters' `grad` are the step's."""
+    """A model on the host, computed on `device` through `link`; a step sets the parameters' `grad`."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class OffloadedModel:
         self.rules = rules
         pin = device.type == "cuda"
         self._memory, self._passing = HostMemory(pin=pin, folder=folder), HostMemory(pin=pin)
-        rest = nn.Module()  # the shared ends: embeddings and final norm, on the device for the whole of a step
+        rest = nn.Module()  # the ends: embeddings and final norm, on the device during the complete step
         for name in ends.NAMES:
             rest.add_module(name, getattr(model, name))
         self.layers = HostLayers(list(model.blocks), dtype, self._memory)
@@ -77,11 +79,11 @@ class OffloadedModel:
         self._inputs = torch.empty(0)
         self._leaving: deque[tuple[Callable[[], None], Tensor]] = deque()
         self.share: Callable[[Tensor], None] | None = None
-        """Called for each row of a step's gradients when it is on the host, in a thread and always in the same order."""
+        """Called for each row of a step's gradients once it is on the host, in a thread, always in the same order."""
         self._sharing: list[Future[None]] = []
 
     def forward_backward(self, batches: Iterable[Tensor]) -> Tensor:
-        """Set the gradients of a step's microbatches, [b, t + 1] each; returns their mean loss."""
+        """Set the gradients of a step's microbatches, [b, t + 1] each; return their mean loss."""
         batches = list(batches)
         losses: list[Tensor] = []
         for start in range(0, len(batches), self.group):
@@ -90,13 +92,13 @@ class OffloadedModel:
         self._settle_gradients(0)
         while self._sharing:
             self._sharing.pop().result()
-        return cast(Tensor, sum(losses))  # one after another, as the plain run adds them
+        return cast(Tensor, sum(losses))  # in the order of the plain run
 
     @torch.no_grad()
     def log_likelihood(
         self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
     ) -> Tensor:
-        """As `GPT2.log_likelihood`, without dropout; layer by layer, for all of the batch at once."""
+        """Like `GPT2.log_likelihood`, without dropout; layer by layer for the complete batch."""
         self._train(False)
         parameters = self._begin()
         x_btc = self._ends.embed(parameters, tokens_bt[:, :-1])
@@ -106,24 +108,24 @@ class OffloadedModel:
         return -self._ends.token_losses(parameters, x_btc, tokens_bt[:, 1:] if last is None else tokens_bt[:, -last:])
 
     def update(self, step: Callable[[int], None]) -> None:
-        """Begin `step(-1)` for the ends and `step(i)` for each layer i on the host; a layer's next use waits for its own."""
+        """Start `step(-1)` for the ends and `step(i)` for each layer i on the host; a layer's next load waits."""
         for layer in (ENDS, *range(self.layers.n_layers)):
             self._updated[layer] = self._host.submit(self._update, step, layer)
 
     def wait(self) -> None:
-        """Wait until all parameters on the host are of the last step."""
+        """Wait until all parameters on the host are updated."""
         for future in self._updated.values():
             future.result()
 
     def refresh(self) -> None:
-        """Take parameters that were changed on the host, as by a checkpoint that was read."""
+        """Use parameters that were changed on the host, e.g. by reading a checkpoint."""
         self._updated.clear()
         self.ends.refresh(0)
         for layer in range(self.layers.n_layers):
             self.layers.refresh(layer)
 
     def resize_window(self, size: int) -> None:
-        """Let the device hold `size` layers from the next step on."""
+        """Set the window to `size` layers from the next step on."""
         self.window = MovingWindow(self.layers, self.link, self.device, size, self._updated)
 
     def _update(self, step: Callable[[int], None], layer: int) -> None:
@@ -134,7 +136,7 @@ class OffloadedModel:
             self.layers.refresh(layer)
 
     def _sweep(self, batches: Sequence[Tensor], n_all: int, *, adds: bool, ends: bool) -> list[Tensor]:
-        """Forward and backward of a group of microbatches through all layers; returns their parts of the mean loss."""
+        """Run a group of microbatches forward and backward through all layers; return their parts of the mean loss."""
         inputs_bt = [tokens_bt[:, :-1] for tokens_bt in batches]
         self._train(True)
         self._make_room(inputs_bt)
@@ -157,7 +159,7 @@ class OffloadedModel:
         return losses
 
     def _forward(self, ends_parameters: dict[str, Tensor], inputs_bt: Sequence[Tensor]) -> list[Tensor]:
-        """From tokens through all layers; what goes into each is kept on the host."""
+        """Compute from tokens through all layers, storing each layer's inputs on the host."""
         x: list[Tensor] = []
         for i, tokens_bt in enumerate(inputs_bt):
             self._replay.remember((ENDS, i))
@@ -180,7 +182,7 @@ class OffloadedModel:
         return x
 
     def _backward(self, slopes: list[Tensor], inputs_bt: Sequence[Tensor], *, adds: bool, ends: bool) -> None:
-        """Back through all layers, in place; each layer's gradients go to the host."""
+        """Go back through all layers, updating `slopes` in place; each layer's gradients go to the host."""
         coming = self._load_inputs(self.layers.n_layers - 1, slopes)
         for layer in reversed(range(self.layers.n_layers)):
             inputs, coming = coming, self._load_inputs(layer - 1, slopes)
@@ -197,7 +199,7 @@ class OffloadedModel:
             self._store_gradients(self.layers.gradients[layer], gradient, adds=adds, ends=ends)
 
     def layer(self, parameters: dict[str, Tensor], x_btc: Tensor, documents_bt: Tensor | None) -> Tensor:
-        """What comes out of the layer that has these parameters, [b, t, c]."""
+        """Return the output of the layer with these parameters, [b, t, c]."""
         mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
         return cast(Tensor, functional_call(self._template, parameters, (x_btc, None, mask_b1tt)))
 
@@ -206,7 +208,7 @@ class OffloadedModel:
         self._ends.train(mode)
 
     def _begin(self) -> dict[str, Tensor]:
-        """Ask for the ends and the first layers; returns the ends' parameters."""
+        """Load the ends and the first layers; return the ends' parameters."""
         row = self._empty(self.ends.n_elements, self.dtype)
         arrived = self.link.load(row, self.ends.copies[0], self._updated.get(ENDS))
         self.window.begin()
@@ -214,24 +216,24 @@ class OffloadedModel:
         return self.ends.views(row)
 
     def inputs_shape(self, tokens_bt: Tensor) -> tuple[int, ...]:
-        """[b, t, c] of what goes into a layer, for input tokens [b, t]."""
+        """Return the shape [b, t, c] of a layer's inputs, for input tokens [b, t]."""
         return (*tokens_bt.shape, self.model.config.n_embd)
 
     def _make_room(self, inputs_bt: Sequence[Tensor]) -> None:
-        """On the host, for what goes into each layer."""
+        """Allocate host memory for each layer's inputs."""
         shape = (self.layers.n_layers, self.group, *self.inputs_shape(inputs_bt[0]))
         if self._inputs.shape != shape:
             self._inputs = self._memory.zeros(shape, self.dtype)
 
     def _load_inputs(self, layer: int, like: Sequence[Tensor]) -> list[tuple[Event, Tensor]]:
-        """What went into a layer, on its way back."""
+        """Start loading a layer's inputs from the host."""
         if layer < 0:
             return []
         targets = [self._empty(x_btc.shape, self.dtype) for x_btc in like]
         return [(self.link.load(x_btc, self._inputs[layer, i]), x_btc) for i, x_btc in enumerate(targets)]
 
     def _store_gradients(self, target: Tensor, sums: Tensor, *, adds: bool, ends: bool) -> None:
-        """Send a row of gradients to the host, in the place of what is there or added to it; `ends` where it is then whole."""
+        """Send a row of gradients to the host, replacing what is there or added to it; `ends`: it is complete then."""
         self._settle_gradients(GRADIENT_ROWS - 1)
         if adds:
             arrived = self._passing.zeros(sums.shape, sums.dtype)
@@ -254,7 +256,7 @@ class OffloadedModel:
 def add_gradients(
     output: Tensor, slope: Tensor | None, x_btc: Tensor | None, leaves: dict[str, Tensor], sums: dict[str, Tensor]
 ) -> Tensor:
-    """Add the gradients of `leaves` to `sums`, which has them in the same order; returns that of `x_btc`."""
+    """Add the gradients of `leaves` to `sums`, which has the same order; return the gradient of `x_btc`."""
     wanted = [*leaves.values()] + ([] if x_btc is None else [x_btc])
     slopes = torch.autograd.grad(output, wanted, slope, allow_unused=True)
     for total, gradient in zip(sums.values(), slopes, strict=x_btc is None):

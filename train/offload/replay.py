@@ -1,4 +1,4 @@
-"""Random numbers drawn twice alike: a layer that is computed once more going back must drop what it dropped before."""
+"""Repeat random numbers: a layer that is computed again in the backward pass has to drop the same values."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 
 class Replay:
-    """States of the device's generator, on the host; with `draws` false, of a model without dropout, it keeps none."""
+    """States of the device's generator, stored on the host; none with `draws` false, for a model without dropout."""
 
     def __init__(self, device: torch.device, *, draws: bool) -> None:
         self._device, self._draws = device, draws
         self._states: dict[Hashable, Tensor] = {}
 
     def remember(self, key: Hashable) -> None:
-        """Note what would be drawn next."""
+        """Store the generator's state under `key`."""
         if self._draws:
             self._states[key] = self._state()
 
     @contextlib.contextmanager
     def again(self, key: Hashable) -> Iterator[None]:
-        """Within, what was drawn after `remember(key)` is drawn again; after it, all is as if nothing were drawn."""
+        """Draw the numbers that were drawn after `remember(key)` again; the state is restored afterwards."""
         if not self._draws:
             yield
             return

@@ -1,4 +1,4 @@
-"""How many layers the window holds, and how long a step then takes on a link of known bandwidth and latency."""
+"""Choose the window's size, and predict a step's time on a link of known bandwidth and latency."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webtext.train.shape import GPT2Config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a group of `group` microbatches takes: bytes of each copy, seconds of one microbatch in one layer."""
+    """Costs of a group of `group` microbatches: bytes of each copy, seconds of one microbatch in one layer."""
 
     n_layer: int
     group: int
@@ -27,13 +27,13 @@ class Costs:
     latency: float
 
     def copy_seconds(self, n_bytes: int) -> float:
-        """One copy of so many bytes, alone on its way."""
+        """Return the seconds of one copy of `n_bytes` on a free link."""
         return self.latency + n_bytes / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A step's time; that in which it waited for copies, which took so long altogether."""
+    """A step's seconds, the seconds in which it waited for copies, and the seconds of all copies."""
 
     seconds: float
     stalled_seconds: float
@@ -41,22 +41,23 @@ class StepTime:
 
     @property
     def hidden_ratio(self) -> float:
-        """The share of the copies' time that nothing waited for."""
+        """Share of the copies' time that nothing waited for, in [0, 1]."""
         return 1 - self.stalled_seconds / self.copied_seconds
 
 
 def choose_window(costs: Costs, free_bytes: int) -> int:
-    """Layers that the device holds at once: the fewest with which a step takes as long as with any that fit, within 1 %.
+    """Return the number of layers on the device: the fewest with which a step is within 1 % of the fastest that fits.
 
-    While one layer is computed the next ones come, so a window of w gives a copy the time of w - 1 of them (STRONGHOLD,
-    section 3.2); a copy that takes longer than computing its layer is never hidden, but layers that are still there at
-    the turn from forward to backward need none. ConfigError where fewer than two layers fit into `free_bytes`.
+    While one layer is computed the next ones arrive, so in a window of w layers a copy has the time of w - 1 of them
+    (STRONGHOLD, section 3.2). A copy that takes longer than computing its layer is never hidden, but layers that are
+    still loaded at the turn from forward to backward need no copy. ConfigError if fewer than two layers fit into
+    `free_bytes`.
     """
     most = min(costs.n_layer, free_bytes // costs.layer_bytes)
     least = min(2, costs.n_layer)
     if most < least:
         raise ConfigError(
-            f"{free_bytes:,} bytes are left for a window, and a layer has {costs.layer_bytes:,}",
+            f"{free_bytes:,} bytes are left for a window, but a layer has {costs.layer_bytes:,}",
             "choose a smaller microbatch_size, or give the device more memory",
         )
     sizes = {least, most} | {size for n in range(1, 20) for size in (2**n, 3 * 2**n) if least <= size <= most}
@@ -65,9 +66,9 @@ def choose_window(costs: Costs, free_bytes: int) -> int:
 
 
 def covering_bandwidth(costs: Costs) -> float:
-    """Bytes a second, each way, from which on computing a layer takes as long as any copies beside it, without latency.
+    """Return the bytes per second, each way, from which computing a layer takes as long as the copies during it.
 
-    Only the first and the last copies of a step are then waited for.
+    Then a step waits only for its first and last copies. Latency isn't counted.
     """
     inputs = costs.group * costs.input_bytes
     forward, backward = costs.group * costs.forward_seconds, costs.group * costs.backward_seconds
@@ -76,9 +77,9 @@ def covering_bandwidth(costs: Costs) -> float:
 
 
 def predict_step(costs: Costs, window: int) -> StepTime:
-    """A step of one group, from the first load to the last gradient on the host, by the order in which `offloaded.py` asks.
+    """Predict a step of one group, from the first load to the last gradient on the host, with `offloaded.py`'s order.
 
-    The ends' own computing is left out, which nothing is copied beside.
+    Computing of the ends, during which nothing is copied, isn't counted.
     """
     clock = _Clock(costs)
     ends = clock.load(costs.ends_bytes)
@@ -91,7 +92,7 @@ def predict_step(costs: Costs, window: int) -> StepTime:
 
 
 def plan_costs(config: GPT2Config, settings: TrainSettings, n: int, speed: float, bandwidth: float) -> Costs:
-    """What a step would take each of `n` replicas, all its microbatches in one group: model FLOP/s, bytes a second each way."""
+    """Return the costs of a step for each of `n` replicas, in one group, at `speed` FLOP/s and `bandwidth` bytes/s."""
     microbatch, accumulation = settings.accumulation(n)
     size = 4 if settings.dtype == "float32" else 2
     layer, n_tokens = 12 * config.n_embd**2 + 13 * config.n_embd, microbatch * config.context
@@ -106,7 +107,7 @@ def plan_costs(config: GPT2Config, settings: TrainSettings, n: int, speed: float
         ends_bytes=size * ends,
         ends_gradient_bytes=4 * ends,
         forward_seconds=forward,
-        backward_seconds=3 * forward,  # one of them to compute it once more
+        backward_seconds=3 * forward,  # one of them to recompute the layer
         bandwidth=bandwidth,
         latency=0.0,
     )
@@ -115,29 +116,28 @@ def plan_costs(config: GPT2Config, settings: TrainSettings, n: int, speed: float
 def offload_text(
     config: GPT2Config, settings: TrainSettings, n: int, row_bytes: int, speed: float | None, bandwidth: float | None
 ) -> str:
-    """A line of a plan of `n` replicas: what lies on the host of each, of which `row_bytes` are parameters, gradients and
-    moments; a step's time, at `speed` model FLOP/s of each.
+    """Return a plan's line for each of `n` replicas: the bytes on its host, and a step's time at `speed` model FLOP/s.
 
-    The output layer's time, which nothing is copied beside, is added; the optimizer's is not, which works meanwhile, nor
-    that of summing up gradients.
+    `row_bytes` is the size of parameters, gradients and moments. The time of the output layer, during which nothing is
+    copied, is added. The optimizer, which works in parallel, and the summing of gradients aren't counted.
     """
     microbatch, accumulation = settings.accumulation(n)
     size = 4 if settings.dtype == "float32" else 2
     inputs = config.n_layer * accumulation * microbatch * config.context * config.n_embd * size
     text = f"offloaded: {(row_bytes + inputs) / 2**30:,.2f} GiB on the host"
     if speed is None or bandwidth is None:
-        return f"{text}; a step: not known; give the speed and --host-gb-per-second"
+        return f"{text}; one step: unknown; give the speed and --host-gb-per-second"
     costs = plan_costs(config, settings, n, speed, bandwidth)
     output = 6 * config.n_embd * config.vocab_size * accumulation * microbatch * config.context / speed
     computing = output + config.n_layer * costs.group * (costs.forward_seconds + costs.backward_seconds)
     return (
-        f"{text}; a step: {predict_step(costs, 2).seconds + output:,.2f} s, of which computing {computing:,.2f} s, "
-        f"which covers the copies of a link from {covering_bandwidth(costs) / 1e9:,.3g} GB/s on"
+        f"{text}; one step: {predict_step(costs, 2).seconds + output:,.2f} s, of which {computing:,.2f} s computing, "
+        f"which hides the copies on links of {covering_bandwidth(costs) / 1e9:,.3g} GB/s or more"
     )
 
 
 class _Clock:
-    """The time on the device, and when each way of the link is free."""
+    """The time on the device, and the times when each way of the link is free."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -183,7 +183,7 @@ def _backward(clock: _Clock, costs: Costs, window: int, arrives: dict[int, float
     for layer in reversed(range(costs.n_layer)):
         of_layer, inputs = inputs, [clock.load(costs.input_bytes) for _ in range(costs.group if layer else 0)]
         coming = layer - window + 1
-        if 0 <= coming < costs.n_layer - window:  # those behind are still there
+        if 0 <= coming < costs.n_layer - window:  # the last ones are still loaded
             arrives[coming] = clock.load(costs.layer_bytes)
         clock.wait(arrives[layer])
         for arrival in of_layer:

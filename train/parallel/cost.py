@@ -1,20 +1,20 @@
-"""How long a step of a layout takes on a machine of known speed: an analytic model, known without torch.
+"""The time of a step of a layout on a machine of known speed: an analytic model that doesn't need torch.
 
-    step = m (forward + backward + computed twice + tensor parallel) + bubble + messages
-         + what data parallel does not hide + update
+    step = m (forward + backward + recomputation + tensor parallel) + bubble + messages
+         + the part of data parallel that is not hidden + update
 
-Computing is FLOPs over a rate that one device reaches alone, measured or given. Collectives are rings: each of n ranks sends
-(n - 1) / n of the bytes, once for all-gather or reduce-scatter and twice for all-reduce, in n - 1 or 2 (n - 1) messages
-(Thakur et al. 2005; Patarasuk and Yuan 2009). What is assumed of overlap:
+Computing is FLOPs over the rate that one device reaches alone, measured or given. Collectives are rings: each of n
+ranks sends (n - 1) / n of the bytes, once for all-gather or reduce-scatter and twice for all-reduce, in n - 1 or 2 (n -
+1) messages (Thakur et al. 2005; Patarasuk and Yuan 2009). Assumptions about overlap:
 
-- tensor parallel collectives and a pipeline's messages hide behind nothing (Narayanan et al. 2021, section 3);
-- gathered parameters and sent gradients hide behind the same pass of the other blocks, but for one block's (Rajbhandari et al.
-  2020; Li et al. 2020), as far as `Machine.overlap_ratio` lets them: 0 where computing and sending share a core;
-- shards and gradients are copied into the buffers that are sent, and parameters out of them (torch's FSDP2: copy-in and
-  copy-out of `_fsdp_collectives.py`), each copy a reading and a writing;
-- a pipeline waits for its slowest rank, and its bubble is that of equal microbatches.
+- Tensor parallel collectives and a pipeline's messages hide behind nothing (Narayanan et al. 2021, section 3).
+- Gathered parameters and sent gradients hide behind the same pass of the other blocks, except one block's (Rajbhandari
+  et al. 2020; Li et al. 2020), as far as `Machine.overlap_ratio` allows: 0 if computing and sending share a core.
+- Shards and gradients are copied into the buffers that are sent, and parameters out of them (torch's FSDP2: copy-in and
+  copy-out of `_fsdp_collectives.py`). Each copy is a read and a write.
+- A pipeline waits for its slowest rank, and its bubble is the bubble of equal microbatches.
 
-Offloaded layers have a model of their own, the order of copies: `offload/window.py`.
+The time of an offloaded step follows from the order of its copies: `offload/window.py`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
 COLLECTIVES_A_BLOCK = 4
-"""All-gathers and reduce-scatters of a block's forward pass under tensor with sequence parallel, and of its backward pass."""
+"""All-gathers and reduce-scatters of one pass of a block, forward or backward, under tensor with sequence parallel."""
 RECOMPUTED_COLLECTIVES_A_BLOCK = 3
-"""Those that checkpointing sends once more: the forward pass' but the last, behind which nothing is asked for."""
+"""Collectives that checkpointing repeats: the forward pass's but the last, whose result isn't needed to go back."""
 RECOMPUTED_WIDTHS = 15
-"""What selective checkpointing reads and writes meanwhile, of the block's width: two norms 2 each, a sum 3, GELU 4 + 4."""
+"""Widths of a block that selective checkpointing reads and writes again: two norms 2 each, a sum 3, GELU 4 + 4."""
 UPDATE_BYTES = 7 * FLOAT32
 """AdamW reads a parameter, its gradient and two moments, and writes all but the gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What one device sends another: bytes a second one way, and seconds that a message takes whatever its size."""
+    """A link between two devices: bytes per second one way, and seconds per message whatever its size."""
 
     bandwidth: float
     latency: float
@@ -48,7 +48,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Devices in nodes. `flops` is what one device reaches alone, `memory_bandwidth` what its update moves a second."""
+    """Devices in nodes. `flops` is the FLOP/s that one device reaches alone; `memory_bandwidth` is bytes per second."""
 
     flops: float
     inside: Link
@@ -58,9 +58,9 @@ class Machine:
     overlap_ratio: float = 1.0
 
     def link(self, shape: MeshShape, axis: str) -> Link:
-        """The slowest link of a ring along an axis; the innermost axis lies on neighbouring devices.
+        """Return the slowest link of a ring along an axis; the innermost axis is on neighbouring devices.
 
-        A ring that leaves its node does so through the network adapters of all its devices there, one each, as NCCL's do.
+        A ring that leaves its node uses the network adapters of all its devices there, one each, as NCCL's rings do.
         """
         axes = ["pp", "dp", "fsdp", "tp"]
         stride = 1
@@ -76,7 +76,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """Seconds of one optimizer step, by what they go to."""
+    """Seconds of one optimizer step, by cause."""
 
     compute: float
     recompute: float
@@ -88,17 +88,17 @@ class StepTime:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Seconds of the complete step."""
         return float(sum(getattr(self, field.name) for field in fields(self)))
 
 
 def gather_seconds(n_bytes: float, n: int, link: Link) -> float:
-    """An all-gather to `n_bytes` on each of n ranks, or a reduce-scatter from them, by a ring."""
+    """Return the time of a ring's all-gather to `n_bytes` on each of n ranks, or of a reduce-scatter from them."""
     return (n - 1) * (n_bytes / n / link.bandwidth + link.latency)
 
 
 def all_reduce_seconds(n_bytes: float, n: int, link: Link) -> float:
-    """A ring's all-reduce: a reduce-scatter and an all-gather.
+    """Return the time of a ring's all-reduce: a reduce-scatter and an all-gather.
 
     >>> all_reduce_seconds(8e9, 4, Link(bandwidth=1e9, latency=0.0))
     12.0
@@ -109,13 +109,14 @@ def all_reduce_seconds(n_bytes: float, n: int, link: Link) -> float:
 def bubble_ratio(
     schedule: str, pp: int, n_microbatches: int, *, forward: float, backward: float, weights: float
 ) -> float:
-    """Idle time of a pipeline over the time that it computes.
+    """Return the idle time of a pipeline over the time that it computes.
 
-    1f1b: (p - 1) / m; interleaved in v = 2 stages a rank: (p - 1) / (v m) (Narayanan et al. 2021, sections 2.2.1 and 2.2.2).
-    zbv: (p - 1) (T_F + T_B - 2 T_W) of its microbatches' passes, T_B being the inputs' gradients: the bound of ZB-H2, which a
-    V reaches with half the memory, and nothing where all three are equal (Qi et al. 2024, sections 2.3 and 6).
+    1f1b: (p - 1) / m. Interleaved with v = 2 stages per rank: (p - 1) / (v m) (Narayanan et al. 2021, sections 2.2.1
+    and 2.2.2). zbv: (p - 1) (T_F + T_B - 2 T_W) of its microbatches' passes, where T_B is the time of the inputs'
+    gradients. That is the bound of ZB-H2, which a V reaches with half the memory; it is 0 if all three are equal (Qi et
+    al. 2024, sections 2.3 and 6).
 
-    `backward` is the whole backward pass, of which `weights` are for the weights' gradients.
+    `backward` is the time of the complete backward pass, including `weights` for the weights' gradients.
     """
     if schedule == "zbv":
         idle = max(0.0, forward + (backward - weights) - 2 * weights)
@@ -124,7 +125,7 @@ def bubble_ratio(
 
 
 def step_time(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine) -> StepTime:
-    """A step's seconds on the slowest rank of the pipeline, by what they go to."""
+    """Return a step's seconds on the slowest rank of the pipeline, by cause."""
     pp = layout.shape.pp
     ranks = sorted({0, 1, pp // 2, pp - 1} & set(range(pp)))
     times = [_time_of_rank(config, settings, layout, machine, rank) for rank in ranks]
@@ -184,8 +185,8 @@ def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, m
 
 
 def _messages(layout: Layout, machine: Machine, n_bytes: float, tied_bytes: float) -> float:
-    """A hidden state forward and its gradient back for each microbatch and stage of a rank, the fill of the pipeline among
-    them; and the sum of the two copies of the tied weight's gradient."""
+    """Return the seconds of a pipeline's messages: a hidden state forward and its gradient back for each microbatch and
+    stage of a rank, including the pipeline's fill, and the sum of the two copies of the tied weight's gradient."""
     if layout.shape.pp == 1:
         return 0.0
     link = machine.link(layout.shape, "pp")
@@ -197,7 +198,7 @@ def _messages(layout: Layout, machine: Machine, n_bytes: float, tied_bytes: floa
 def _data_parallel(
     layout: Layout, machine: Machine, n_parameters: float, size: int, n_blocks: int, forward: float, backward: float
 ) -> float:
-    """What is not hidden of gathering parameters and of summing gradients over the data ranks, seconds a step."""
+    """Return the seconds per step of gathering parameters and summing gradients that nothing hides."""
     shape, m = layout.shape, layout.n_microbatches
 
     def shown(seconds: float, behind: float) -> float:
@@ -205,17 +206,17 @@ def _data_parallel(
 
     if shape.n_data == 1:
         return 0.0
-    copies = 2 * (1 + 1 / shape.fsdp) * n_parameters / machine.memory_bandwidth  # in, and out; a replica's is one
+    copies = 2 * (1 + 1 / shape.fsdp) * n_parameters / machine.memory_bandwidth  # in and out; a replica has only one
     gather = gather_seconds(size * n_parameters, shape.fsdp, machine.link(shape, "fsdp"))
     gather += size * copies / (2 if shape.fsdp == 1 else 1)
     gradients = gather_seconds(FLOAT32 * n_parameters, shape.fsdp, machine.link(shape, "fsdp")) + FLOAT32 * copies
     gradients += all_reduce_seconds(FLOAT32 * n_parameters / shape.fsdp, shape.dp, machine.link(shape, "dp"))
-    if shape.pp > 1:  # parameters stay gathered for all microbatches
+    if shape.pp > 1:  # parameters remain gathered for all microbatches
         return shown(gather, forward) + shown(gradients, backward)
     return m * shown(gather, forward) + (m - 1) * shown(gather, backward) + shown(gather + gradients, backward)
 
 
 def mfu_ratio(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine, peak: float) -> float:
-    """Model FLOPs that a step needs over those that all devices could do in its time at `peak` each."""
+    """Return the model FLOPs of a step over the FLOPs that all devices could do in its time at `peak` FLOP/s each."""
     flops = flops_per_token(config) * settings.batch_size * settings.context
     return flops / (step_time(config, settings, layout, machine).total * layout.shape.size * peak)

@@ -1,8 +1,8 @@
-"""Held-out loss of a model in stages: forward passes alone, every rank in the order of the stages.
+"""Held-out loss of a model in stages: forward passes only, each rank in the order of the stages.
 
-All windows are filled up to one context at the right, which changes nothing to the left of it, and a rank that has fewer
-batches than others computes some that count nothing: so all ranks send the same shapes equally often, which shards, tensor
-parallel ranks and pipelines need.
+All windows are padded on the right to one context, which changes nothing to the left of the padding. A rank with fewer
+batches than others computes some that don't count. So all ranks send the same shapes equally often, which shards,
+tensor parallel ranks and pipelines require.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webtext.train.parallel.stage import Stage
 
 
 class StageWalk:
-    """This rank's `stages`, and where the others lie: stage i on rank `ranks[i]` of `group`; `advance` follows each batch."""
+    """This rank's `stages`; stage i is on rank `ranks[i]` of `group`. `advance` is called after each batch."""
 
     def __init__(
         self,
@@ -37,7 +37,10 @@ class StageWalk:
         self.rules, self.dtype, self.device, self.advance = rules, dtype, device, advance
 
     def total_loss(self, windows: Windows, batch_size: int, data_rank: int, n_data: int) -> Tensor:
-        """Sum of -log p in nats of the windows of one data rank and how many they are, float64 [2]; zeros but at the end."""
+        """Return the sum of -log p in nats over one data rank's scored tokens, and their number, as float64 [2].
+
+        Only the rank with the last stage has them; others return zeros.
+        """
         total = torch.zeros(2, dtype=torch.float64, device=self.device)
         for tokens_bt, is_scored_bt in _batches(windows, batch_size, data_rank, n_data):
             losses_bt = self._losses(tokens_bt.to(self.device))
@@ -48,7 +51,7 @@ class StageWalk:
         return total
 
     def _losses(self, tokens_bt: Tensor) -> Tensor | None:
-        """The loss of each token after the first, [b, t], where this rank has the last stage."""
+        """Return the loss of each token after the first, [b, t], or None if this rank doesn't have the last stage."""
         inputs_bt, targets_bt = tokens_bt[:, :-1], tokens_bt[:, 1:]
         documents_bt = self.rules.documents(inputs_bt)
         x: Tensor | None = inputs_bt
@@ -67,7 +70,7 @@ class StageWalk:
 
 
 def _batches(windows: Windows, size: int, data_rank: int, n_data: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Tokens [size, context + 1] and which of those after the first are scored [size, context]: equally many on all ranks."""
+    """Yield tokens [size, context + 1] and which after the first are scored [size, context]; as often on all ranks."""
     n_batches = math.ceil(len(windows) / n_data / size)
     for first in range(0, n_batches * size, size):
         tokens_bt = np.zeros((size, windows.context + 1), np.int64)

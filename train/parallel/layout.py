@@ -1,6 +1,6 @@
-"""A layout: a mesh with the microbatch, the schedule and the recomputation of a run on it; and all that a run could have.
+"""Layouts: a mesh with the microbatch, the schedule and the recomputation of a run on it; and all layouts of a run.
 
-Arithmetic only, known without torch. What a layout takes of memory is in `footprint.py`, of time in `cost.py`.
+Arithmetic only, without torch. `footprint.py` computes a layout's memory, `cost.py` its time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from webtext.train.shape import GPT2Config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a model is spread over devices. `n_microbatches` are those that one device sees in a step."""
+    """How a model is spread over devices. `n_microbatches` counts what one device computes in a step."""
 
     shape: MeshShape
     microbatch: int
@@ -29,24 +29,25 @@ class Layout:
 
     @property
     def chunks(self) -> int:
-        """Stages of one rank."""
+        """Number of stages on each rank."""
         return n_stages(self.schedule, self.shape.pp) // self.shape.pp
 
     def blocks(self, config: GPT2Config, rank: int) -> int:
-        """Blocks that a rank of the pipeline holds in all of its stages."""
+        """Return the number of blocks in all stages of a rank of the pipeline."""
         n, pp = n_stages(self.schedule, self.shape.pp), self.shape.pp
         return sum(len(blocks_of_stage(config.n_layer, n, i)) for i in stages_of_rank(self.schedule, rank, pp))
 
     def ends(self, rank: int) -> tuple[bool, bool]:
-        """Whether a rank of the pipeline holds the first stage, and the last."""
+        """Return whether a rank of the pipeline has the first stage, and whether it has the last."""
         held = stages_of_rank(self.schedule, rank, self.shape.pp)
         return 0 in held, n_stages(self.schedule, self.shape.pp) - 1 in held
 
     def in_flight(self, rank: int) -> float:
-        """Microbatches whose activations a rank holds at most, in units of all of its stages.
+        """Return the largest number of microbatches whose activations a rank stores, in units of all of its stages.
 
-        1f1b: one for each stage from it on. Interleaved: its warm-up of 2 (p - r - 1) + (v - 1) p chunks and one
-        (Narayanan et al. 2021, section 2.2, and Megatron-LM's schedule). ZB-V: 2 p half stages (Qi et al. 2024, section 6).
+        1f1b: one for each stage from this one to the last. Interleaved: the warm-up of 2 (p - r - 1) + (v - 1) p
+        chunks, and one more (Narayanan et al. 2021, section 2.2, and Megatron-LM's schedule). ZB-V: 2 p half stages (Qi
+        et al. 2024, section 6).
         """
         pp, chunks = self.shape.pp, self.chunks
         if pp == 1:
@@ -59,9 +60,10 @@ class Layout:
 
 
 def meshes(config: GPT2Config, n_sequences: int, devices: int, devices_per_node: int) -> Iterator[MeshShape]:
-    """All meshes of so many devices that divide a batch of `n_sequences` and leave no stage empty; tp stays inside a node.
+    """Yield all meshes of `devices` devices that divide a batch of `n_sequences` and leave no stage empty.
 
-    Its collectives are on the way of every layer, and links between nodes are slower (Narayanan et al. 2021, takeaway 1).
+    tp never exceeds a node: every layer waits for its collectives, and links between nodes are slower (Narayanan et al.
+    2021, takeaway 1).
     """
     for tp in divisors(devices):
         if tp > devices_per_node or devices_per_node % tp:
@@ -75,9 +77,9 @@ def meshes(config: GPT2Config, n_sequences: int, devices: int, devices_per_node:
 
 
 def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> Iterator[Layout]:
-    """All on a mesh that can be trained: microbatches that divide a device's share, schedules, each kind of checkpointing.
+    """Yield all trainable layouts on a mesh: microbatches that divide a device's share, schedules, and checkpointing.
 
-    Where the settings ask for one, that and those that keep less.
+    Kinds of checkpointing begin with the one in the settings, followed by those that keep less.
     """
     mesh = str(shape) if shape.size > 1 else None
     kinds = ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(settings.activation_checkpointing) :]
@@ -99,7 +101,7 @@ def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> It
 
 
 def divisors(n: int) -> list[int]:
-    """All of them, the smallest first.
+    """Return the divisors of n in increasing order.
 
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]

@@ -1,7 +1,8 @@
-"""The mesh of a run: so many devices for each kind of parallelism, `pp=2,dp=2,tp=2`. Known without torch.
+"""The mesh of a run: the number of devices for each kind of parallelism, as in `pp=2,dp=2,tp=2`. Without torch.
 
-The order is from the slowest links to the fastest: pipeline stages send one activation, replicas one gradient a step, shards
-every parameter twice or three times, tensor parallel ranks four activations a layer (Narayanan et al. 2021, section 3).
+The axes are ordered from the slowest links to the fastest: pipeline stages send one activation, replicas one gradient
+per step, shards every parameter twice or three times, tensor parallel ranks four activations per layer (Narayanan et
+al. 2021, section 3).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ AXES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshShape:
-    """Devices along each axis; their product is the number of processes."""
+    """Number of devices along each axis; their product is the number of processes."""
 
     pp: int = 1
     dp: int = 1
@@ -34,7 +35,7 @@ class MeshShape:
 
     @classmethod
     def parse(cls, text: str) -> MeshShape:
-        """The shape that a user writes, as "pp=2,tp=4"; axes not named are 1. ConfigError for any other text.
+        """Parse a shape like "pp=2,tp=4"; axes that aren't named are 1. ConfigError for any other text.
 
         >>> MeshShape.parse("pp=2,tp=4").size
         8
@@ -47,18 +48,18 @@ class MeshShape:
             if axis in degrees:
                 raise ConfigError(f"mesh '{text}' names {axis} twice", "give each axis once")
             if not degree.isascii() or not degree.isdigit() or int(degree) < 1:
-                raise ConfigError(f"mesh '{text}' says {axis} is '{degree}'", "it must be a whole number, at least 1")
+                raise ConfigError(f"mesh '{text}' has {axis} = '{degree}'", "it must be a whole number, at least 1")
             degrees[axis] = int(degree)
         return cls(**degrees)
 
     @property
     def size(self) -> int:
-        """Processes that the mesh takes."""
+        """Number of processes."""
         return math.prod(asdict(self).values())
 
     @property
     def n_data(self) -> int:
-        """Processes, or groups of them, that read sequences of their own."""
+        """Number of data ranks: processes, or groups of them, that read different sequences."""
         return self.dp * self.fsdp
 
     def __str__(self) -> str:
@@ -66,7 +67,7 @@ class MeshShape:
 
     @property
     def processes(self) -> str:
-        """As a run's messages tell it.
+        """The mesh as a run's messages name it.
 
         >>> MeshShape.parse("pp=2,tp=2").processes, MeshShape().processes
         ('processes: 4 (pp=2,tp=2)', 'processes: 1')
@@ -74,7 +75,7 @@ class MeshShape:
         return f"processes: {self.size}" + (f" ({self})" if self.size > 1 else "")
 
     def build(self, device_type: str) -> DeviceMesh:
-        """The processes of the run as a mesh with all four axes, in their order."""
+        """Build torch's mesh of the run's processes, with all four axes in order."""
         from torch.distributed.device_mesh import init_device_mesh
 
         return init_device_mesh(device_type, tuple(asdict(self).values()), mesh_dim_names=tuple(AXES))

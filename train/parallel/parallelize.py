@@ -1,4 +1,4 @@
-"""A model spread over a mesh: the order in which stages, tensors, shards and replicas are made of it.
+"""Spread a model over a mesh: first into stages, then split tensors, then shards or replicas.
 
     with torch.device("meta"):
         model = GPT2(config)
@@ -7,9 +7,10 @@
     loss = model.forward_backward(microbatches, n)     # the step's mean over all microbatches and data ranks
     norm = model.gradient_norm()                       # the same bits on every rank
 
-Tensors are split into plain ones (`tensor_parallel.py`), and torch makes its shards and replicas of those. What is updated is
-the rank's own piece of a parameter, a plain tensor on the same memory, so that any elementwise optimizer works as it does
-alone. `stored` makes a DTensor of it, or of what the optimizer keeps for it: so checkpoints reshard.
+Tensor parallel splits parameters into plain tensors (`tensor_parallel.py`), of which torch makes its shards and
+replicas. The optimizer updates the rank's own shard of a parameter as a plain tensor on the same memory, so any
+elementwise optimizer works as in one process (torch's fused AdamW doesn't take a mixture of DTensors and plain
+tensors). `stored` wraps such a shard, or its optimizer state, as a DTensor, so checkpoints can be resharded.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from webtext.train.update import update
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Of which whole, of `shape`, a tensor is a piece, and which."""
+    """The position of a rank's shard in the full tensor of shape `shape`."""
 
     mesh: DeviceMesh
     placements: tuple[Placement, ...]
@@ -54,10 +55,10 @@ class _Place:
 
 
 class ParallelModel:
-    """The Engine of one process of a mesh; every process makes one, and all call the same methods.
+    """The Engine of one process of a mesh. Every process makes one, and all call the same methods.
 
-    `model` lies on the meta device. Only what this process holds of it gets memory, and then its first values: a stage, of
-    each parameter a piece, for which one whole parameter at a time is drawn (`initialization.py`).
+    `model` is on the meta device. Memory is allocated only for this process's shards of its stages' parameters. They
+    get their initial values from one full parameter at a time (`initialization.py`).
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class ParallelModel:
             for name, parameter in stage.model.named_parameters():
                 self._fill(name, parameter, first_values(model.config, name, shapes[name], seed))
         self._pieces: dict[str, nn.Parameter] = {}
-        self._copies: list[nn.Parameter] = []  # of the tied weight, where first and last stage lie on one rank
+        self._copies: list[nn.Parameter] = []  # of the tied weight, if first and last stage are on one rank
         for stage in self.stages.values():
             for name, parameter in stage.model.named_parameters():
                 if self._pieces.setdefault(name, parameter) is not parameter:
@@ -102,9 +103,9 @@ class ParallelModel:
             self._tied_pair = self._join_tied(stages.rank_of_stage(schedule, n_stages - 1, shape.pp))
 
     def _spread_over_data_ranks(self, stage: Stage) -> None:
-        """Block by block, so that one block's gradients are sent while the next one's are computed.
+        """Shard or replicate block by block, so that one block's gradients are sent while the next one's are computed.
 
-        The same wrapper casts: parameters and gradients are summed in the parameters' own dtype, a step computes in `dtype`.
+        The same wrapper casts: a step computes in `dtype`, and gradients are summed in the parameters' own dtype.
         """
         modules = (*stage.model.blocks.children(), stage)
         own = next(stage.parameters()).dtype
@@ -120,7 +121,7 @@ class ParallelModel:
 
     @torch.no_grad()
     def _fill(self, name: str, piece: Tensor, values: Tensor) -> None:
-        """Copy into a piece of a parameter what belongs there of the whole one's values."""
+        """Copy this rank's part of a full parameter's values into its shard."""
         axis = split_axis(name)
         if self.shape.tp > 1 and axis is not None:
             values = _part(values, self.mesh["tp"], 0, axis)
@@ -131,14 +132,14 @@ class ParallelModel:
         _local(piece).copy_(values)
 
     def _place(self, name: str, shape: torch.Size) -> _Place | None:
-        """Where a parameter's piece lies in the whole one; None where it is whole."""
+        """Return the position of this rank's shard in the full parameter; None if the rank has all of it."""
         piece, axis = self._pieces[name], split_axis(name)
         axes: tuple[str, ...] = ()
         placements: tuple[Placement, ...] = ()
         if isinstance(piece, DTensor):
             axes, placements = piece.device_mesh.mesh_dim_names or (), piece.placements
         if self.shape.tp > 1:
-            if axis is not None:  # shards are made of what was split
+            if axis is not None:  # FSDP shards what tensor parallel has split
                 strided = _StridedShard(axis, split_factor=self.shape.tp)
                 placements = tuple(strided if placement == Shard(axis) else placement for placement in placements)
             axes, placements = (*axes, "tp"), (*placements, Replicate() if axis is None else Shard(axis))
@@ -146,21 +147,21 @@ class ParallelModel:
 
     @property
     def data_rank(self) -> int:
-        """Which of the `n_data` shares of a batch this process reads."""
+        """Index of the share of a batch, of `n_data`, that this process reads."""
         return self.mesh["dp"].get_local_rank() * self.shape.fsdp + self.mesh["fsdp"].get_local_rank()
 
     @property
     def n_data(self) -> int:
-        """Replicas times shards: processes that read sequences of their own, or groups of them."""
+        """Number of shares of a batch: replicas times shards."""
         return self.shape.n_data
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
-        """Set the gradients of a step's microbatches, [b, t + 1] each; returns their mean loss over all data ranks."""
+        """Set the gradients of a step's microbatches, [b, t + 1] each; return their mean loss over all data ranks."""
         if self.shape.pp > 1:
             loss, share = self._through_pipeline(torch.cat(list(microbatches)), n_microbatches)
         else:
             loss, share = self._accumulate(microbatches, n_microbatches)
-        # Of a pipeline the last stage alone has a loss; tensor parallel ranks all have it, and all ranks the share.
+        # Only the last stage of a pipeline has a loss, on all its tensor parallel ranks; all ranks have the share.
         sums = torch.stack([loss.double(), share.double() / self.shape.pp])
         distributed.all_reduce(sums)
         total, shares = sums / self.shape.tp
@@ -170,7 +171,7 @@ class ParallelModel:
         (stage,) = self.stages.values()
         losses, shares = [], []
         for i, tokens_bt in enumerate(microbatches):
-            if isinstance(stage, FSDPModule):  # only the last backward pass of a step sends gradients around
+            if isinstance(stage, FSDPModule):  # only the last backward pass of a step sums gradients over ranks
                 stage.set_requires_gradient_sync(i == n - 1)
             inputs_bt = tokens_bt[:, :-1]
             how = {"documents_bt": self.rules.documents(inputs_bt), "counted_bt": self.rules.counted(inputs_bt)}
@@ -181,14 +182,14 @@ class ParallelModel:
         return torch.stack(losses).sum(), torch.stack(shares).sum()
 
     def _through_pipeline(self, tokens_bt: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        if self._pipeline is None or self._pipeline.n_microbatches != n:  # a batch ramp takes more of them
+        if self._pipeline is None or self._pipeline.n_microbatches != n:  # a batch ramp changes the number
             self._pipeline = Pipeline(self.stages, self.schedule, n, self.mesh["pp"].get_group(), self.device)
         inputs_bt = tokens_bt[:, :-1]
         loss = self._pipeline.step(tokens_bt, self.rules.documents(inputs_bt), self.rules.counted(inputs_bt))
         return loss, self.rules.counted_share(inputs_bt)
 
     def _take_gradients(self) -> list[Tensor]:
-        """Hand the gradients over to what is updated."""
+        """Move the gradients to the parameters that the optimizer updates, and return them."""
         if self.shape.tp > 1:
             self._sum_over_parts_of_the_sequence()
         if self.shape.pp > 1:
@@ -203,7 +204,7 @@ class ParallelModel:
         return gradients
 
     def gradient_norm(self) -> Tensor:
-        """In float64: each piece's squares, divided by how many ranks hold the piece, summed over all ranks."""
+        """Return the norm in float64: each shard's squares, divided by its number of copies, summed over all ranks."""
         squares = torch.zeros((), dtype=torch.float64, device=self.device)
         for name, parameter in self.parameters.items():
             if parameter.grad is not None:
@@ -212,7 +213,7 @@ class ParallelModel:
         return squares.sqrt()
 
     def _n_holders(self, name: str) -> int:
-        """How many processes hold this very piece of a parameter."""
+        """Return how many processes have the same shard of a parameter."""
         place, n_pieces = self._places[name], 1
         if place is not None:
             sizes = place.mesh.shape
@@ -223,22 +224,22 @@ class ParallelModel:
         return self.n_data * self.shape.tp // n_pieces * (2 if is_on_two else 1)
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
-        """One for this process's parameters."""
+        """Return an optimizer of this process's parameters."""
         return make_optimizer(self.parameters, settings)
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        """Of this process's parameters, by the decision that all processes share."""
+        """Update this process's parameters, by the norm and fault that all processes share."""
         update(optimizer, norm, max_norm, fault)
         optimizer.zero_grad(set_to_none=True)
         self.parameters_changed()
 
     def parameters_changed(self) -> None:
-        """Let the second copy of a tied weight follow the first."""
+        """Copy the tied weight to its second copy."""
         for copy in self._copies:
             _local(copy.detach()).copy_(self.parameters[TOKEN_EMBEDDING].detach())
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
-        """The DTensor of which `tensor` is this process's piece."""
+        """Return the DTensor whose local shard is `tensor`."""
         place = self._places[name]
         if place is None:
             return tensor
@@ -253,7 +254,7 @@ class ParallelModel:
 
     @torch.no_grad()
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        """Computed as a step computes, uncompiled, stage after stage."""
+        """Return the summed loss and its number of tokens, computed as in a step but uncompiled, stage after stage."""
         for stage in self.stages.values():
             stage.eval()
         n_stages = stages.n_stages(self.schedule, self.shape.pp)
@@ -273,7 +274,7 @@ class ParallelModel:
         return loss, round(n_scored)
 
     def whole_model(self) -> GPT2 | None:
-        """The model of this replica, on the same memory; None where no process holds all of it."""
+        """Return this replica's model, on the same memory; None if no process has all of it."""
         if self.shape.size > self.shape.dp:
             return None
         with torch.device("meta"):
@@ -282,17 +283,17 @@ class ParallelModel:
         return model
 
     def _join_tied(self, last_rank: int) -> distributed.ProcessGroup | None:
-        """The group of the two ranks that hold the copies of the tied weight; None for others, and where it is one rank."""
+        """Return the group of the two ranks with the tied weight's copies; None for others, or if one rank has both."""
         mine = None
         if last_rank:
-            for ranks in self.mesh.mesh.flatten(1).T.tolist():  # all processes make all groups, in one order
+            for ranks in self.mesh.mesh.flatten(1).T.tolist():  # all processes must make all groups, in one order
                 pair = distributed.new_group([ranks[0], ranks[last_rank]])
                 if distributed.get_rank() in (ranks[0], ranks[last_rank]):
                     mine = pair
         return mine
 
     def _sum_over_parts_of_the_sequence(self) -> None:
-        """Give what all tensor parallel ranks hold the sum of their gradients, in one message."""
+        """Sum the gradients of parameters that tensor parallel doesn't split, in one message."""
         summands = [
             _local(piece.grad)
             for name, piece in self._pieces.items()
@@ -304,7 +305,7 @@ class ParallelModel:
             summand.copy_(total.view_as(summand))
 
     def _sum_tied(self) -> None:
-        """Give both copies of the tied weight the sum of their gradients."""
+        """Sum the gradients of both copies of the tied weight, in place."""
         weight = self._pieces.get(TOKEN_EMBEDDING)
         if weight is None or weight.grad is None:
             return
@@ -316,7 +317,7 @@ class ParallelModel:
 
 
 def _part(tensor: Tensor, mesh: DeviceMesh, axis_of_mesh: int, axis: int) -> Tensor:
-    """This rank's share of a tensor that is split along `axis`; some have none."""
+    """Return this rank's share of a tensor that is split along `axis`, empty on some ranks."""
     parts, rank = tensor.chunk(mesh.size(axis_of_mesh), axis), mesh.get_local_rank(axis_of_mesh)
     return parts[rank] if rank < len(parts) else tensor[:0]
 

@@ -1,4 +1,4 @@
-"""The pipeline at work: the stages of one rank, run by torch's schedules; `stages.py` says which stages those are."""
+"""Run the stages of one rank by torch's pipeline schedules; `stages.py` assigns stages to ranks."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Pipeline:
         )
 
     def step(self, tokens_bt: Tensor, documents_bt: Tensor | None, counted_bt: Tensor | None) -> Tensor:
-        """Forward and backward of all microbatches; their mean loss where this rank has the last stage, else zero."""
+        """Run all microbatches forward and backward; return their mean loss, or zero without the last stage."""
         losses: list[Tensor] = []
         targets_bt = tokens_bt[:, 1:]
         inputs = (tokens_bt[:, :-1],) if self.has_first else ()
         target = targets_bt if self.has_last else None
         given = {"targets_bt": targets_bt, "documents_bt": documents_bt, "counted_bt": counted_bt}
-        parts = {name: tensor for name, tensor in given.items() if tensor is not None}  # each is cut into microbatches
+        parts = {name: tensor for name, tensor in given.items() if tensor is not None}  # torch splits each
         self.schedule.step(*inputs, target=target, losses=losses, return_outputs=False, **parts)
         return torch.stack(losses).detach().sum() if losses else torch.zeros((), device=tokens_bt.device)

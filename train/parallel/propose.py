@@ -1,7 +1,7 @@
-"""Which mesh for a model on given devices: all that divide, of those that fit the fastest by `cost.py`, and why. Without torch.
+"""Propose a mesh for a model on given devices: of all that divide and fit, the fastest by `cost.py`. Without torch.
 
-Meshes within one hundredth of the fastest count as equal; then the simpler one is taken, the one of fewer axes.
-A tenth of the memory is left to what nobody counts, the allocator's gaps and the libraries.
+Meshes within 1 % of the fastest count as equal; of these the simplest is taken, the one with the fewest axes.
+A tenth of the memory is left to what isn't counted, the allocator's gaps and the libraries.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SIMPLER = (("dp",), ("fsdp",), ("dp", "tp"), ("fsdp", "tp"), ("dp", "pp"), ("fsd
 MOST_DEVICES = 2**16
 
 ASSUMED_TFLOPS = 137.0
-"""What an A100 reached in a 1.7B model without model parallel: Narayanan et al. 2021, table 1."""
+"""Rate that an A100 reached with a 1.7B model without model parallel: Narayanan et al. 2021, table 1."""
 INSIDE_LATENCY, BETWEEN_LATENCY = 10e-6, 20e-6
 MEMORY_BANDWIDTH = 1.555e12
-"""Of an A100, as the latencies; they move no mesh much, and so are no settings."""
+"""An A100's, like the latencies. They hardly change which mesh is best, so they aren't settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A layout with what it takes."""
+    """A layout with its memory and step time."""
 
     layout: Layout
     memory: Memory
@@ -44,18 +44,18 @@ class Candidate:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes of its mesh that have more than one device."""
+        """Axes of the mesh with more than one device."""
         return _axes(self.layout.shape)
 
     @property
     def simplicity(self) -> tuple[object, ...]:
-        """Sorts by the axes of the mesh, then what computes least twice, then the fewest and largest microbatches."""
+        """Sort key: number and kind of axes, then least recomputation, then the largest microbatch, then time."""
         ranks = sorted((SIMPLEST_FIRST.index(axis) for axis in self.axes), reverse=True)
         twice = ACTIVATION_CHECKPOINTING.index(self.layout.activation_checkpointing)
         return len(ranks), ranks, twice, -self.layout.microbatch, self.time.total
 
     def flags(self) -> str:
-        """What to give `train run`."""
+        """Return the options for `train run`."""
         layout = self.layout
         mesh = f"--mesh {layout.shape} " if layout.shape.size > 1 else ""
         schedule = f" --pipeline-schedule {layout.schedule}" if layout.shape.pp > 1 else ""
@@ -64,7 +64,7 @@ class Candidate:
         return f"{mesh}--microbatch-size {layout.microbatch}{schedule}{checkpointing}"
 
     def to_json(self) -> dict[str, Any]:
-        """Bytes and seconds as plain numbers."""
+        """Return the layout, its bytes and its seconds as plain numbers."""
         layout = {name: value for name, value in asdict(self.layout).items() if name != "shape"}
         return {
             "mesh": asdict(self.layout.shape),
@@ -76,7 +76,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The best layout, the next best meshes, and what is to be said of the simpler ones."""
+    """The best layout, the next best meshes, and why simpler ones weren't chosen."""
 
     config: GPT2Config
     settings: TrainSettings
@@ -88,7 +88,7 @@ class Proposal:
 
     @property
     def binds(self) -> str:
-        """What costs the step most beside computing once: memory (computing twice), the pipeline's bubble, or the links."""
+        """The largest cost besides computing once: memory (computing twice), the pipeline's bubble, or the links."""
         time = self.best.time
         losses = {
             "memory: blocks are computed twice": time.recompute,
@@ -101,7 +101,7 @@ class Proposal:
         return f"{name}, {losses[name] / time.total:.0%} of the step"
 
     def to_json(self) -> dict[str, Any]:
-        """Bytes, seconds and the reasons."""
+        """Return the model, the machine, the candidates and the reasons as plain values."""
         return {
             "model": {**asdict(self.config), "parameters": self.config.n_parameters},
             "devices": self.plan.devices,
@@ -116,7 +116,7 @@ class Proposal:
 
 
 def propose(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[str] = ()) -> Proposal:
-    """A mesh of `plan.devices` for the run of these settings. ConfigError, with what would, where none divides or fits."""
+    """Propose a mesh of `plan.devices` for these settings. If none divides or fits, a ConfigError names what would."""
     config = settings.config(_vocab_size(plan, tokens))
     devices, usable = plan.devices or 1, int((plan.memory_gib or 0) * GIB * USABLE_RATIO)
     machine = machine_of(plan)
@@ -144,7 +144,7 @@ def propose(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[str] =
 
 
 def machine_of(plan: PlanSettings) -> Machine:
-    """The devices and links of a plan; what nobody told is an A100's."""
+    """Return the devices and links of a plan; missing values are an A100's."""
     flops = ASSUMED_TFLOPS * 1e12
     if plan.peak_tflops is not None and plan.mfu_ratio is not None:
         flops = plan.peak_tflops * 1e12 * plan.mfu_ratio
@@ -180,7 +180,7 @@ def _layouts(config: GPT2Config, settings: TrainSettings, devices: int, machine:
 
 
 def _one_a_mesh(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The first of each mesh, in their order."""
+    """Return the first candidate of each mesh, in order."""
     found: dict[MeshShape, Candidate] = {}
     for candidate in candidates:
         found.setdefault(candidate.layout.shape, candidate)
@@ -190,7 +190,7 @@ def _one_a_mesh(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _simpler(
     settings: TrainSettings, devices: int, candidates: Sequence[Candidate], usable: int, best: Candidate
 ) -> list[tuple[str, str]]:
-    """Why not one of the simpler meshes: each kind of them by its least memory, or its time where it fits."""
+    """Return, for each simpler kind of mesh, why it wasn't chosen: its least memory, or its time if it fits."""
     said = []
     for axes in SIMPLER:
         ranks = sorted((SIMPLEST_FIRST.index(axis) for axis in axes), reverse=True)
@@ -200,13 +200,13 @@ def _simpler(
         same = [c for c in candidates if c.axes == axes]
         fitting = [c for c in same if c.memory.total <= usable]
         if not same:
-            said.append((name, f"{settings.first_batch_size:,} sequences, the layers or the heads do not divide so"))
+            said.append((name, f"{settings.first_batch_size:,} sequences, layers or heads do not divide this way"))
         elif not fitting:
             least = min(same, key=lambda c: c.memory.total)
-            said.append((name, f"{least.memory.total / GIB:,.1f} GiB at the least, by {least.layout.shape}"))
+            said.append((name, f"{least.memory.total / GIB:,.1f} GiB at least: {least.layout.shape}"))
         else:
             fastest = min(fitting, key=lambda c: c.time.total)
-            said.append((name, f"{fastest.time.total / best.time.total:.2f} times as long, by {fastest.layout.shape}"))
+            said.append((name, f"{fastest.time.total / best.time.total:.2f} times as long: {fastest.layout.shape}"))
     return said
 
 
@@ -225,14 +225,14 @@ def _nothing_fits(
         more *= 2
     held = f"{devices:,} device{'s' * (devices > 1)} of {memory_gib:g} GiB"
     return ConfigError(
-        f"no mesh of {held} holds {config.n_parameters:,} parameters: the least is {needed:,.1f} GiB a device, by "
-        f"{least.layout.shape}",
+        f"no mesh of {held} fits {config.n_parameters:,} parameters: the least is {needed:,.1f} GiB per device, "
+        f"with {least.layout.shape}",
         f"choose {' or '.join([*choices, 'a smaller model or context'])}",
     )
 
 
 def _that_divides(config: GPT2Config, settings: TrainSettings, devices: int, machine: Machine) -> str:
-    """The nearest smaller number of devices that some mesh takes, and a batch for all."""
+    """Suggest the nearest smaller number of devices that some mesh takes, and a batch size for all devices."""
     fewer = next(n for n in range(devices - 1, 0, -1) if any(_layouts(config, settings, n, machine)))
     return f"--devices {fewer} or --batch-size {-(-settings.batch_size // devices) * devices}"
 
@@ -242,7 +242,7 @@ def _axes(shape: MeshShape) -> tuple[str, ...]:
 
 
 def proposal_text(proposal: Proposal) -> str:
-    """A proposal as lines: the best, why, the next, the simpler, and by whose speeds."""
+    """Format a proposal: the best layout, its bottleneck, the next two, why not simpler ones, the assumed speeds."""
     config, plan, best, time = proposal.config, proposal.plan, proposal.best, proposal.best.time
     settings, machine = proposal.settings, proposal.machine
     memory = ", ".join(f"{_NAMES[name]} {n / GIB:.1f}" for name, n in asdict(best.memory).items() if n >= GIB / 20)
@@ -250,17 +250,17 @@ def proposal_text(proposal: Proposal) -> str:
     total = settings.steps * time.total
     lines = [
         shape_text(config),
-        f"devices: {plan.devices:,} of {plan.memory_gib:g} GiB, {machine.devices_per_node} a node; "
-        f"{settings.batch_size:,} sequences of {settings.context:,} tokens a step",
+        f"devices: {plan.devices:,} of {plan.memory_gib:g} GiB, {machine.devices_per_node} per node; "
+        f"{settings.batch_size:,} sequences of {settings.context:,} tokens per step",
         f"  {best.flags()}",
-        f"  {best.layout.n_microbatches:,} x {best.layout.microbatch} sequences a step for each"
+        f"  {best.layout.n_microbatches:,} x {best.layout.microbatch} sequences per step for each"
         + (" pipeline" if best.layout.shape.pp > 1 else " device"),
         f"memory of the fullest device: {best.memory.total / GIB:.1f} GiB ({memory}), "
-        f"of {(plan.memory_gib or 0) * USABLE_RATIO:.1f} that are counted on",
-        f"a step: {time.total:.3g} s ({parts})",
+        f"of {(plan.memory_gib or 0) * USABLE_RATIO:.1f} that may be used",
+        f"one step: {time.total:.3g} s ({parts})",
         f"  {settings.steps:,} steps: {time_text(total)}" + _cost_text(plan, total),
-        f"  the model's own operations: {_flops(proposal) / 1e12:,.1f} TFLOP/s a device",
-        f"what binds: {proposal.binds}",
+        f"  the model's own operations: {_flops(proposal) / 1e12:,.1f} TFLOP/s per device",
+        f"bottleneck: {proposal.binds}",
     ]
     lines += [
         f"next: {other.flags()}: {other.time.total / time.total:.2f} times as long, {other.memory.total / GIB:.1f} GiB"
@@ -269,8 +269,8 @@ def proposal_text(proposal: Proposal) -> str:
     for reason in dict.fromkeys(why for _, why in proposal.simpler):
         lines.append(f"simpler: {'; '.join(name for name, why in proposal.simpler if why == reason)}: {reason}")
     lines.append(
-        f"by {machine.flops / 1e12:,.1f} TFLOP/s a device{_source(plan)}, links of {machine.inside.bandwidth / 1e9:g} GB/s in a "
-        f"node and {machine.between.bandwidth / 1e9:g} between nodes"
+        f"at {machine.flops / 1e12:,.1f} TFLOP/s per device{_source(plan)}, links "
+        f"of {machine.inside.bandwidth / 1e9:g} GB/s in a node and {machine.between.bandwidth / 1e9:g} between nodes"
     )
     return "\n".join(lines)
 
@@ -285,7 +285,7 @@ _NAMES = {
 }
 _PARTS = {
     "compute": "computing",
-    "recompute": "computing twice",
+    "recompute": "recomputation",
     "tensor_parallel": "tensor parallel",
     "bubble": "bubble",
     "messages": "messages between stages",

@@ -1,4 +1,4 @@
-"""What a mesh cannot train, refused by name before anything is written. Known without torch."""
+"""Reject what a mesh can't train, before anything is written. Without torch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from webtext.train.shape import GPT2Config
 
 
 def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: int) -> MeshShape:
-    """The mesh of a run of so many processes.
+    """Return the mesh of a run of `n_processes` processes.
 
-    ConfigError where a model or its run do not divide, where a setting needs what no process of the mesh has, and where the
-    mesh takes another number of processes.
+    ConfigError if the mesh doesn't divide the model or the batch, if a setting needs what no process of the mesh has,
+    or if the mesh needs another number of processes.
     """
     shape = settings.mesh_shape(n_processes)
     _check_tensor_parallel(config, shape)
     stages = n_stages(settings.pipeline_schedule, shape.pp)
     if config.n_layer < stages:
         raise ConfigError(
-            f"{config.n_layer} layers do not fill the {stages} pipeline stages of mesh '{shape}' by "
+            f"{config.n_layer} layers do not fill the {stages} pipeline stages of mesh '{shape}' with schedule "
             f"'{settings.pipeline_schedule}'",
             "choose a smaller pp",
         )
@@ -28,25 +28,25 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
     check_microbatches(settings.pipeline_schedule, settings.first_batch_size // (shape.n_data * microbatch), shape.pp)
     if settings.sample_interval is not None and shape.size > shape.dp:
         raise ConfigError(
-            f"sample_interval is {settings.sample_interval}, and no process of mesh '{shape}' has the whole model",
+            f"sample_interval is {settings.sample_interval}, and no process of mesh '{shape}' has the complete model",
             "leave it out, and draw from the checkpoints by 'webtext train sample'",
         )
     if settings.optimizer == "muon" and shape.fsdp * shape.tp > 1:
         raise ConfigError(
-            f"optimizer is 'muon', which needs whole matrices, and mesh '{shape}' splits them",
-            "choose adamw, or a mesh of pp and dp alone",
+            f"optimizer is 'muon', which needs complete matrices, and mesh '{shape}' splits them",
+            "choose adamw, or a mesh with only pp and dp",
         )
     how = settings.activation_checkpointing
     if how != "none" and shape.pp > 1 and settings.pipeline_schedule == "zbv":
-        raise ConfigError(  # torch goes back once for the inputs and once for each layer's weights, and computes anew each time
+        raise ConfigError(  # torch recomputes for the inputs, and again for each layer's weights
             f"activation_checkpointing is '{how}', and 'zbv' would compute each block nine times more",
             "choose none, or pipeline_schedule 1f1b or interleaved",
         )
     if shape.size != n_processes:
         are = "is 1 process" if n_processes == 1 else f"are {n_processes} processes"
         raise ConfigError(
-            f"mesh '{settings.mesh}' takes {shape.size} processes, and there {are}",
-            f"begin it by 'torchrun --nproc-per-node {shape.size} -m webtext.app.main train run ...'",
+            f"mesh '{settings.mesh}' needs {shape.size} processes, but there {are}",
+            f"start it by 'torchrun --nproc-per-node {shape.size} -m webtext.app.main train run ...'",
         )
     return shape
 
@@ -58,6 +58,6 @@ def _check_tensor_parallel(config: GPT2Config, shape: MeshShape) -> None:
             raise ConfigError(f"tp={shape.tp} does not divide {name} = {value}", "choose a degree that does")
     if config.dropout and shape.tp > 1:
         raise ConfigError(
-            f"dropout is {config.dropout}, and the ranks of tp={shape.tp} would not agree what to drop",
+            f"dropout is {config.dropout}, and the ranks of tp={shape.tp} would drop different values",
             "choose dropout = 0, or a mesh without tp",
         )

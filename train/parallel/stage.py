@@ -1,7 +1,7 @@
-"""A part of the model as a module to its loss: what is sharded, replicated and sent through a pipeline.
+"""A stage: a part of the model as one module, which is sharded, replicated and run by a pipeline.
 
-Stage i of n holds its blocks under the names that they have in the whole model; the first holds the embeddings, the last the
-final norm and a copy of the token embedding as the output layer (`parallelize.py` keeps the copies equal).
+Stage i of n contains its blocks under their names in the full model. The first stage also has the embeddings, the last
+the final norm and a copy of the token embedding as the output layer (`parallelize.py` keeps the copies equal).
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from webtext.train.model import GPT2, document_mask
 
 
 class Stage(nn.Module):
-    """The blocks `blocks` of `model`, which stays as it is; with all of them, the whole model to its loss."""
+    """The blocks `blocks` of `model`, which isn't changed; a stage with all blocks is the full model with its loss."""
 
     def __init__(self, model: GPT2, blocks: range) -> None:
         super().__init__()
         n_layer = model.config.n_layer
         self.is_first, self.is_last = blocks.start == 0, blocks.stop == n_layer
         self.tensor_group: ProcessGroup | None = None
-        """Where the model is split by `tensor_parallel.split_tensors`: the ranks it is split over."""
+        """The ranks that `tensor_parallel.split_tensors` has split the model over; None if it isn't split."""
         self.model = model if len(blocks) == n_layer else _part_of(model, blocks)
 
     def forward(
         self, x: Tensor, targets_bt: Tensor, documents_bt: Tensor | None = None, counted_bt: Tensor | None = None
     ) -> Tensor:
-        """From token ids [b, t] or the stage before to the stage after [b, t, c]; of the last stage the loss.
+        """Return hidden states [b, t, c] from token ids [b, t] or the previous stage's; the last stage returns a loss.
 
-        In training that is `loss.TrainingLoss`'s, [1], else the loss of each target, [b, t]. Tokens attend to those of the
-        same number in `documents_bt`; targets count where `counted_bt` is true.
+        In training the loss is that of `loss.TrainingLoss`, [1]; otherwise the loss of each target, [b, t]. Tokens
+        attend only to tokens with the same number in `documents_bt`. Targets count where `counted_bt` is true.
         """
         model = self.model
         x_btc = model.embed(x) if self.is_first else x
@@ -46,10 +46,10 @@ class Stage(nn.Module):
             return self._losses(hidden_btc, targets_bt)
         loss = self._mean_loss(hidden_btc, targets_bt, counted_bt)
         loss = loss if counted_bt is None else loss * counted_bt.float().mean()
-        return loss[None].clone()  # FSDP2 warns of a view that leaves what it wraps
+        return loss[None].clone()  # FSDP2 warns if its module returns a view
 
     def input_shape(self, tokens_bt: Tensor) -> tuple[int, int, int]:
-        """Of what a stage but the first takes: with tensor parallel, each rank's part of the sequence."""
+        """Return the input shape of any stage but the first; tensor parallel ranks have a part of the sequence."""
         b, t = tokens_bt.shape
         tp = 1 if self.tensor_group is None else self.tensor_group.size()
         return b, t // tp, self.model.config.n_embd
@@ -76,7 +76,7 @@ class Stage(nn.Module):
 
 
 def _part_of(model: GPT2, blocks: range) -> GPT2:
-    """The same modules in a model that lacks the others: of the first and last stage's shared one, a copy each."""
+    """Return a model with only these blocks. It shares modules with `model`; the last stage copies the embedding."""
     part = copy.copy(model)
     part._modules = dict(model._modules)
     part.blocks = nn.ModuleDict({str(i): model.blocks[i] for i in blocks})  # type: ignore[assignment]

@@ -1,16 +1,16 @@
 """Tensor parallel with sequence parallel (Shoeybi et al. 2019; Korthikanti et al. 2022).
 
-Query, key, value and the first feed-forward layer are split by columns, what follows them by rows; between them, norms,
-dropout and the residual stream hold a part of the sequence each. Embeddings are split by vocabulary, and the
-loss never gathers logits.
+Query, key, value and the first feed-forward layer are split by columns, the layers after them by rows. Norms, dropout
+and the residual stream between them compute a part of the sequence on each rank. Embeddings are split by vocabulary,
+and the loss never gathers logits.
 
-    part of the sequence ──gather──► whole: columns, rows ──sum and scatter──► part of the sequence
+    part of the sequence ──gather──► all of it: columns, rows ──sum and scatter──► part of the sequence
 
-and going back each of the two is the other. Modules hold plain tensors, a rank's own pieces, and call the collectives
-themselves: through torch's styles, which compute with DTensors, the host took longer for a step of a small model than its
-products (README, "Tried").
+In the backward pass each of the two collectives is the other. Modules have plain tensors, the rank's own shards, and
+call the collectives themselves: with torch's styles, which compute with DTensors, the host took longer for a step of a
+small model than its products did (docs/tried/train.md).
 
-Shape suffixes as in `model.py`, and p rank, s position of one rank's part of the sequence.
+Shape suffixes as in `model.py`, and p rank, s position in one rank's part of the sequence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COLUMNS, _ROWS = ("query", "key", "value", "expand"), ("projection", "contract"
 
 
 def split_axis(name: str) -> int | None:
-    """Along which of its axes the parameter `name` is split; None where every rank holds all of it."""
+    """Return the axis along which the parameter `name` is split; None if every rank has all of it."""
     *_, layer, kind = name.split(".")
     if layer in _COLUMNS or name == "token_embedding.weight":
         return 0
@@ -37,10 +37,10 @@ def split_axis(name: str) -> int | None:
 
 
 def split_tensors(model: GPT2, group: ProcessGroup) -> None:
-    """Leave of the parameters of a model, or of one stage of it, the pieces of this rank of `group`, in place.
+    """Replace each split parameter of a model, or of a stage, by this rank's shard, in place.
 
-    Of what is not split (`split_axis`) a rank's gradient is a summand: that of its part of the sequence.
-    Heads, positions and rows of the embedding must divide (`refusal.py`).
+    The gradient of a parameter that isn't split (`split_axis`) covers only the rank's part of the sequence, so it has
+    to be summed over `group`. Heads, positions and rows of the embedding must divide (`refusal.py`).
     """
     rank, n = distributed.get_rank(group), group.size()
     for name, parameter in list(model.named_parameters()):
@@ -62,7 +62,7 @@ def split_tensors(model: GPT2, group: ProcessGroup) -> None:
 
 
 class _Gathers:
-    """The hook of a module whose input is gathered."""
+    """Forward pre-hook that gathers a module's input along the sequence."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self.group = group
@@ -72,7 +72,7 @@ class _Gathers:
 
 
 class _Rows(nn.Module):
-    """A linear layer of which every rank has some columns of its input, and each gives a summand of the output."""
+    """A linear layer split by rows: each rank has some channels of the input and computes a summand of the output."""
 
     def __init__(self, layer: nn.Linear, group: ProcessGroup) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class _Rows(nn.Module):
 
 
 class _VocabularyPart(nn.Module):
-    """Vectors of tokens, of which every rank knows some and gives zeros for the others."""
+    """A token embedding split by vocabulary: each rank looks up its own rows, and zeros for the others."""
 
     def __init__(self, weight: Tensor, group: ProcessGroup) -> None:
         super().__init__()
@@ -97,12 +97,12 @@ class _VocabularyPart(nn.Module):
 
 
 def gather_sequence(x_bsc: Tensor, group: ProcessGroup) -> Tensor:
-    """The whole sequence, [b, t, c], of which each rank has a part; gradients are summed as they are scattered."""
+    """Gather the parts of the sequence on all ranks to [b, t, c]; gradients are summed and scattered."""
     return cast(Tensor, _Gather.apply(x_bsc, group))  # type: ignore[no-untyped-call]
 
 
 def scatter_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
-    """This rank's part of the sequence, [b, s, c], of the sum over all ranks; gradients are gathered."""
+    """Return this rank's part of the sequence, [b, s, c], of the sum over all ranks; gradients are gathered."""
     return cast(Tensor, _ScatterSum.apply(x_btc, group))  # type: ignore[no-untyped-call]
 
 
@@ -138,7 +138,7 @@ def _gathered(x_bsc: Tensor, group: ProcessGroup) -> Tensor:
 def _scattered_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
     b, _, c = x_btc.shape
     x_pbsc = x_btc.reshape(b, group.size(), -1, c).transpose(0, 1).contiguous()
-    if x_btc.device.type == "cpu":  # gloo's own is its all-reduce, which sends twice the bytes
+    if x_btc.device.type == "cpu":  # gloo's reduce-scatter is its all-reduce, which sends twice the bytes
         received_pbsc = torch.empty_like(x_pbsc)
         distributed.all_to_all_single(received_pbsc, x_pbsc, group=group)
         return received_pbsc.sum(0)
@@ -155,9 +155,9 @@ def tensor_parallel_loss(
     group: ProcessGroup,
     counted_n: Tensor | None = None,
 ) -> Tensor:
-    """The loss of a hidden state of which each rank of `group` has a part of the sequence, and some of the output weights.
+    """Return the loss of a hidden state; each rank of `group` has a part of the sequence and of the output weights.
 
-    As `cross_entropy.linear_cross_entropy`, its mean over the positions where `counted_n` is true.
+    Like `cross_entropy.linear_cross_entropy`, the mean over the positions where `counted_n` is true.
     """
     hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
     loss: Tensor = VocabParallelCrossEntropy.apply(  # type: ignore[no-untyped-call]
@@ -169,6 +169,6 @@ def tensor_parallel_loss(
 def tensor_parallel_token_losses(
     hidden_bsc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: ProcessGroup
 ) -> Tensor:
-    """The loss of each position, [n], the same on all ranks; without gradient."""
+    """Return the loss of each position, [n], the same on all ranks; without gradient."""
     hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
     return vocab_parallel_losses(hidden_nc, weight_vc, targets_n, vocab_size, group)

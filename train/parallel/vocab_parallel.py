@@ -1,7 +1,7 @@
-"""The output layer and its cross-entropy where each rank holds a part of the vocabulary (Shoeybi et al. 2019, section 3).
+"""The output layer and its cross-entropy, with the vocabulary split over ranks (Shoeybi et al. 2019, section 3).
 
-As `cross_entropy.py`, a chunk of positions at a time; of the logits only two numbers a position are sent around, their
-maximum and their sum of exponentials, and with the sum the target's logit, which one rank has.
+Like `cross_entropy.py`, it computes a chunk of positions at a time. Ranks exchange only the logits' maximum and sum of
+exponentials per position, and with the sum the target's logit, which one rank has.
 
 Shape suffixes as in `model.py`: n position, c channel, v the rank's own part of the vocabulary (padded).
 """
@@ -19,7 +19,7 @@ from webtext.train.cross_entropy import chunk_rows, sum_dtype
 class VocabParallelCrossEntropy(torch.autograd.Function):
     """Mean over n of -log softmax(hidden @ weight.T)[target]; the gradient of `hidden_nc` is this rank's summand.
 
-    With `counted_n` the mean is over the positions where it is true, at least one.
+    With `counted_n` the mean is over the positions where it is true, which must be at least one.
     """
 
     @staticmethod
@@ -61,7 +61,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
 def vocab_parallel_losses(
     hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: distributed.ProcessGroup
 ) -> Tensor:
-    """-log softmax(hidden @ weight.T)[target] of each position, [n], the same on all ranks; without gradient."""
+    """Return -log softmax(hidden @ weight.T)[target] of each position, [n], the same on all ranks; without gradient."""
     chunks = chunk_rows(len(targets_n), weight_vc)
     return torch.cat(
         [_Chunk(hidden_nc[rows], weight_vc, targets_n[rows], vocab_size, group).losses_n for rows in chunks]
@@ -69,7 +69,7 @@ def vocab_parallel_losses(
 
 
 class _Chunk:
-    """Some positions' losses, and the exponentials of this rank's logits, of which their slopes are made."""
+    """The losses of some positions, and the exponentials of this rank's logits, from which the gradient is computed."""
 
     def __init__(
         self, hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: distributed.ProcessGroup
@@ -92,6 +92,6 @@ class _Chunk:
         self.losses_n = sums_2n[0].log() - sums_2n[1]
 
     def slopes(self) -> Tensor:
-        """Softmax - one hot of this rank's part of the vocabulary, [n, v], in the place of the exponentials."""
+        """Return softmax minus one-hot for this rank's part of the vocabulary, [n, v], overwriting the exponentials."""
         slope_nv = self._exps_nv.div_(self._sums_n[:, None])
         return slope_nv.scatter_add_(1, self._here_n1, -self._is_here_n[:, None].to(slope_nv.dtype))

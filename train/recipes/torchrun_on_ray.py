@@ -1,12 +1,12 @@
-"""`torchrun` on the nodes of a Ray cluster, one on each: started by hand, and imported by nothing.
+"""Run `torchrun` on the nodes of a Ray cluster, one on each. Start it by hand; nothing imports it.
 
     python train/recipes/torchrun_on_ray.py --nodes 2 --gpus 8 train run build/tokens --out build/model
 
-Ray finds the nodes and holds their devices; all else is torchrun's, as on any two hosts. `--cpus` in place of `--gpus` starts so
-many processes on CPUs. Needs `pip install ray` on every node.
+Ray finds the nodes and reserves their devices; torchrun does the rest, as on any two hosts. `--cpus` instead of
+`--gpus` starts that many processes on CPUs. Needs `pip install ray` on every node.
 """
 
-# Ray is no dependency of ours:
+# Ray is not one of our dependencies:
 # mypy: ignore-errors
 
 import argparse
@@ -22,13 +22,13 @@ PORT = 29500
 
 @ray.remote(num_cpus=0)
 def address() -> str:
-    """The address of the node on which this runs."""
+    """Return the address of the node on which this runs."""
     return str(ray.util.get_node_ip_address())
 
 
 @ray.remote(max_retries=0)
 def torchrun(host: str, n_nodes: int, n_processes: int, is_host: bool, own: str, arguments: list[str]) -> int:
-    """torchrun's exit code, on this node."""
+    """Run torchrun on this node and return its exit code."""
     meet = ["--nnodes", str(n_nodes), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{PORT}"]
     place = ["--rdzv-conf", f"is_host={int(is_host)}", "--local-addr", own, "--nproc-per-node", str(n_processes)]
     command = [sys.executable, "-m", "torch.distributed.run", *meet, *place, "--max-restarts", "20"]
@@ -36,13 +36,13 @@ def torchrun(host: str, n_nodes: int, n_processes: int, is_host: bool, own: str,
 
 
 def main() -> int:
-    """The worst of torchrun's exit codes."""
+    """Run torchrun on all nodes and return the largest exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--nodes", type=int, required=True)
     devices = parser.add_mutually_exclusive_group(required=True)
-    devices.add_argument("--gpus", type=int, help="a node, one for each process")
-    devices.add_argument("--cpus", type=int, help="a node, one for each process")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="webtext's own: train run ...")
+    devices.add_argument("--gpus", type=int, help="GPUs per node, one for each process")
+    devices.add_argument("--cpus", type=int, help="CPUs per node, one for each process")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of webtext: train run ...")
     given = parser.parse_args()
     n, need = (given.gpus, {"GPU": given.gpus, "CPU": 1}) if given.gpus else (given.cpus, {"CPU": given.cpus})
     ray.init(address="auto")

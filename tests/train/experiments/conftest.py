@@ -1,4 +1,4 @@
-"""Settings of runs that take a second, and builds of texts made up on the spot."""
+"""Settings of runs that take a second, and builds of generated texts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WORDS = re.findall(
 
 
 def texts_of(seed: int, n: int, *, noise: bool = False) -> list[str]:
-    """Sentences of few words, which a model learns, or letters drawn one by one, of which it learns nothing of sentences."""
+    """Sentences of few words, which a model learns, or letters drawn one by one, which teach it nothing of sentences."""
     generator = random.Random(seed)
     if noise:
         return ["".join(generator.choices(string.ascii_letters + " ", k=400)) for _ in range(n)]
@@ -114,7 +114,7 @@ def sentences(make_build: MakeBuild) -> str:
 
 @pytest.fixture
 def letters(make_build: MakeBuild) -> str:
-    """A build that holds out six documents of `sentences` and one of its own, and trains on letters."""
+    """A build that trains on letters and holds out six documents of `sentences` and one of its own."""
     held_out = dict(list(HELD_OUT.items())[:6]) | {"mine": "a text of its own"}
     return make_build("letters", {f"x{i}": text for i, text in enumerate(texts_of(3, 80, noise=True))}, held_out)
 
@@ -136,7 +136,7 @@ def remake(make_build: MakeBuild) -> Callable[[str, str, Tokenizer], str]:
 
 @pytest.fixture
 def trials_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """trials_here(module) has an experiment make its trials in this process, without importing torch once more."""
+    """trials_here(module) makes an experiment run its trials in this process, without importing torch again."""
 
     def run_here(
         trials: Sequence[Trial], run: Run, *, then: Callable[[Trial], Any] | None = None, **_: Any

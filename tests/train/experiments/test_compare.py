@@ -1,4 +1,4 @@
-"""Corpora compared: verdicts that the numbers carry, equal budgets, one frozen validation set, and what goes on."""
+"""Corpora compared: verdicts that follow from the numbers, equal budgets, one frozen validation set, resuming."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from webtext.train.metrics import steps_made
 from webtext.train.settings import EvalSettings
 
 CHROMIUM = Path("/usr/bin/chromium")
-SECONDS = 300.0  # a guard, no measure
+SECONDS = 300.0  # a guard against hanging, not a measurement
 COMPARE = CompareSettings(estimate=False, side_by_side=2)
 SHAPE = (
     "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --warmup-steps 2 --threads 1"
@@ -65,10 +65,10 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert judged == {
         (corpus, name): verdict
         for corpus, verdict in (("again", NOISE), ("letters", WORSE))
-        for name in ("overall", "validation")  # the one evaluation set is overall, and judged once
+        for name in ("overall", "validation")  # the only evaluation set is overall, and judged once
     }
     assert found.overall_of == ["news.txt"]
-    assert "'again' is a token set named before: other seeds, so what differs is chance" in said
+    assert "'again' is a token set that was named before: other seeds, so only chance differs" in said
     assert "validation set: 6 documents" in said
     assert "9 runs, 2 at a time, 34,560 tokens and " in said
     assert "FLOP in all; time not measured, at most" in said
@@ -97,7 +97,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
 
 
 def look_at(page: Path) -> None:
-    """A browser shows verdicts and a mean line and one of each seed for every corpus, asks nobody, and fits a telephone."""
+    """A browser shows verdicts and, for every corpus, a mean line and one per seed; it fetches nothing and fits a phone."""
     if not CHROMIUM.exists():
         return
     from playwright.sync_api import sync_playwright
@@ -128,7 +128,7 @@ def test_several_tokenizers_get_equal_bytes_and_say_so(
     capsys: pytest.CaptureFixture[str],
     trials_here: Callable[[Any], None],
 ) -> None:
-    """A tokenizer of bytes alone needs several times the tokens for the same text."""
+    """A tokenizer with only bytes needs several times the tokens for the same text."""
     other = remake(sentences, "bytes", Tokenizer.train(["aa"], 258))
     human = Run.quiet()
     human.console.mode, human.dry_run = "human", True
@@ -143,17 +143,17 @@ def test_several_tokenizers_get_equal_bytes_and_say_so(
     assert second["trained_tokens"] > 2 * first["trained_tokens"]
     step = 4 * 32 * found.corpora[1].bytes_per_token
     assert abs(first["trained_bytes"] - second["trained_bytes"]) <= step + 1
-    assert [each.verdict for each in found.judgements] == [NONE], "one seed tells nothing of chance"
+    assert [each.verdict for each in found.judgements] == [NONE], "one seed shows nothing about chance"
 
 
-def test_whoever_ends_a_comparison_gets_the_same_answer_by_the_same_command(
+def test_a_comparison_ended_at_any_point_resumes_to_the_same_answer(
     sentences: str,
     letters: str,
     tmp_path: Path,
     experiment_that_waits: Callable[..., list[str]],
     trials_here: Callable[[Any], None],
 ) -> None:
-    """SIGTERM comes while the first run waits for it; what goes on, here, has the numbers of one undisturbed."""
+    """SIGTERM comes while the first run waits for it; the resumed comparison has the numbers of an undisturbed one."""
 
     def command(out: Path) -> list[str]:
         arguments = [sentences, letters, "--out", str(out), "--seeds", "2", "--tokens", "1400", "--side-by-side", "1"]
@@ -178,7 +178,7 @@ def test_whoever_ends_a_comparison_gets_the_same_answer_by_the_same_command(
     assert ended["judgements"] == whole["judgements"]
 
 
-def test_a_verdict_needs_a_difference_beyond_what_seeds_make() -> None:
+def test_a_verdict_needs_a_difference_beyond_that_of_seeds() -> None:
     values = {
         "near": {"a": [1.00, 1.02, 0.98], "b": [1.01, 0.99, 0.97], "c": [0.90, 0.91, 0.89], "d": [1.2, 1.21, 1.22]},
         "equal": {"a": [1.0, 1.0], "b": [0.5, 0.5], "c": [1.0, 1.0], "d": [1.0, 1.0]},

@@ -1,4 +1,4 @@
-"""What a comparison refuses, before it makes a step or writes a file: each with what to do."""
+"""Comparisons that are rejected before a step is made or a file written, each with a remedy."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def refused(tmp_path: Path, settings: TrainSettings) -> Refused:
 def test_one_corpus_or_two_of_a_name(sentences: str, letters: str, refused: Refused) -> None:
     assert "1 corpora are named\nname two or more" in refused([sentences], ConfigError)
     assert "two corpora have the name" in refused([sentences, sentences], ConfigError)
-    assert "two corpora have the name 'a'\ntell them apart: one=PATH" in refused(
+    assert "two corpora have the name 'a'\nname them: one=PATH" in refused(
         [f"a={sentences}", f"a={letters}"], ConfigError
     )
 
 
-def test_what_is_no_corpus(
+def test_a_folder_that_is_not_a_corpus(
     sentences: str, refused: Refused, tmp_path: Path, make_token_set: Callable[..., str]
 ) -> None:
-    assert "nothing' is no build and no token set" in refused([sentences, f"{tmp_path}/nothing"], InputError)
+    assert "nothing' is neither a build nor a token set" in refused([sentences, f"{tmp_path}/nothing"], InputError)
     other = make_token_set("bare")
-    assert "lies beside no tokenizer/tokenizer.json\nadd --tokenizer" in refused([sentences, other], ConfigError)
+    assert "has no tokenizer/tokenizer.json next to it\nadd --tokenizer" in refused([sentences, other], ConfigError)
     own = f"{sentences}/tokenizer/tokenizer.json"
     assert "was packed with tokenizer" in refused([sentences, other], InputError, tokenizer=own)
 
@@ -67,15 +67,15 @@ def test_more_than_one_pass(sentences: str, letters: str, refused: Refused, sett
         compare_corpora([sentences, letters], "out", settings, replace(COMPARE, tokens=fits), dry)
 
 
-def test_a_corpus_of_less_than_a_step_is_no_advice_to_give_no_tokens(
+def test_a_corpus_smaller_than_a_step_has_a_remedy_other_than_zero_tokens(
     sentences: str, letters: str, refused: Refused, settings: TrainSettings
 ) -> None:
     huge = replace(settings, batch_size=4096)
     told = refused([sentences, letters], ConfigError, settings=huge, how=replace(COMPARE, tokens=3 * 4096 * 32))
-    assert "it holds no whole step: give a smaller --batch-size, or allow it: --max-passes" in told
+    assert "one step does not fit: give a smaller --batch-size, or allow it: --max-passes" in told
 
 
-def test_a_budget_within_the_warm_up_and_settings_of_no_use(
+def test_a_budget_within_the_warm_up_and_unsupported_settings(
     sentences: str, letters: str, refused: Refused, settings: TrainSettings
 ) -> None:
     both = [sentences, letters]
@@ -88,7 +88,7 @@ def test_a_budget_within_the_warm_up_and_settings_of_no_use(
 def test_no_document_that_all_hold_out(sentences: str, make_build: Callable[..., str], refused: Refused) -> None:
     other = make_build("other", {f"y{i}": "some words " * 90 for i in range(40)}, {"mine": "text"})
     told = refused([sentences, other], InputError)
-    assert "there is no document that all corpora hold out" in told
+    assert "no document is held out by all corpora" in told
     assert f"'{sentences}' 8" in told
     assert f"'{other}' 1" in told
 
@@ -102,9 +102,9 @@ def test_a_validation_set_that_a_corpus_trains_on(
     told = refused([sentences, letters], InputError, validation=str(frozen))
     assert f"'{letters}' trains on 2 of the 3 documents of the validation set" in told
     frozen.write_text('{"id": "held 0"}\n')
-    assert "line 1: no document" in refused([sentences, letters], InputError, validation=str(frozen))
+    assert "line 1: not a document" in refused([sentences, letters], InputError, validation=str(frozen))
     frozen.write_text("")
-    assert "holds no documents" in refused([sentences, letters], InputError, validation=str(frozen))
+    assert "has no documents" in refused([sentences, letters], InputError, validation=str(frozen))
 
 
 def test_another_validation_set_than_the_folder_has(
@@ -113,7 +113,7 @@ def test_another_validation_set_than_the_folder_has(
     out = tmp_path / "out"
     out.mkdir()
     (out / "validation.jsonl").write_text('{"id": "held 0", "text": "old"}\n')
-    with pytest.raises(InputError, match="is another validation set than that of these corpora"):
+    with pytest.raises(InputError, match="is not the validation set of these corpora"):
         compare_corpora([sentences, letters], str(out), settings, COMPARE, Run.quiet())
     dry = Run.quiet()
     dry.dry_run = True
@@ -128,7 +128,7 @@ def test_evaluation_sets_without_running_text(sentences: str, letters: str, refu
     both = [sentences, letters]
     empty = tmp_path / "empty.txt"
     empty.write_text("")
-    assert "there is no text in" in refused(both, InputError, evaluation=[str(empty)])
+    assert "no text in" in refused(both, InputError, evaluation=[str(empty)])
     empty.write_text("text")
     told = refused(both, ConfigError, evaluation=[f"lambada={empty}"])
     assert "'lambada' measures an accuracy\ncorpora are compared by bits per byte" in told

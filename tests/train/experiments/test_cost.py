@@ -1,4 +1,4 @@
-"""What an experiment costs: runs, tokens and operations counted, time by some steps of the largest, disk by checkpoints."""
+"""The cost of an experiment: runs, tokens, operations, time from some steps of the largest, disk from checkpoints."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from webtext.train.plan import flops_per_token
 
 @pytest.fixture
 def trials(tokens: str, settings: TrainSettings) -> list[Trial]:
-    """Two of twelve steps, the second of twice the layers."""
+    """Two trials of twelve steps, the second with twice the layers."""
     large = replace(settings, n_layer=4)
     return [Trial(name=f"{s.n_layer}", tokens=(tokens,), settings=s, folder=f"{s.n_layer}") for s in (settings, large)]
 
 
-def test_everything_is_counted_and_the_largest_tell_the_time(
-    trials: list[Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_is_counted_and_the_largest_are_timed(trials: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
 
     def flops_per_second(some: Sequence[Trial], *_: Any) -> float:
@@ -46,7 +44,7 @@ def test_everything_is_counted_and_the_largest_tell_the_time(
     assert (half.tokens, half.flops, half.seconds) == (n_tokens, flops / 2, flops / 2e6)
 
 
-def test_what_was_not_measured_is_said(trials: list[Trial]) -> None:
+def test_a_missing_measurement_is_reported(trials: list[Trial]) -> None:
     cost = cost_of(trials, Run.quiet(), ExperimentSettings(estimate=False, side_by_side=2))
     assert cost.seconds is None
     assert str(cost).startswith("2 runs, 2 at a time, 3,072 tokens and ")

@@ -1,4 +1,4 @@
-"""Lines of least squares: exact on a line, numpy's on points, and intervals that cover what they say."""
+"""Least-squares lines: exact on a line, equal to numpy's, with intervals that cover as often as they claim."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NUMBERS = st.integers(-1000, 1000).map(lambda n: n / 10)
 
 
 @given(NUMBERS, NUMBERS, st.lists(NUMBERS, min_size=3, max_size=10, unique=True))
-def test_points_of_a_line_give_the_line_and_leave_nothing_over(a: float, b: float, xs: list[float]) -> None:
+def test_points_of_a_line_are_fitted_without_residuals(a: float, b: float, xs: list[float]) -> None:
     fit = fit_line(xs, [a + b * x for x in xs])
     assert fit.at(2.5) == pytest.approx(a + 2.5 * b, abs=1e-6)
     assert fit.deviation == pytest.approx(0, abs=1e-6)
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=10, unique_by=lambda point: point[0]))
-def test_other_points_give_numpy_s_line(points: list[tuple[float, float]]) -> None:
+def test_other_points_are_fitted_like_numpy(points: list[tuple[float, float]]) -> None:
     xs, ys = zip(*points, strict=True)
     fit = fit_line(xs, ys)
     slope, intercept = np.polyfit(xs, ys, 1)
@@ -45,6 +45,6 @@ def test_the_interval_grows_with_the_distance() -> None:
 
 
 @pytest.mark.parametrize(("xs", "message"), [([1, 2], "2 points make no fit"), ([1, 1, 1], "all sizes are equal")])
-def test_what_makes_no_line_is_refused(xs: list[float], message: str) -> None:
+def test_points_that_make_no_line_are_rejected(xs: list[float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         fit_line(xs, xs)

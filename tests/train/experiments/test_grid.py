@@ -1,4 +1,4 @@
-"""Grids: combinations in order, values in the setting's own type, and what cannot be compared is refused."""
+"""Grids: combinations in order, values of the setting's type, and settings that can't be compared are rejected."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def test_values_are_those_of_a_config_file() -> None:
         ([], "--lr 1e-3,2e-3,4e-3"),
         (["learning_rate=fast,slow"], "expected a number"),
         (["learning_rate=1e-3,-1"], "learning_rate is -1.0"),
-        (["learning_rate=1e-3,0.001"], "0.001 is there twice"),
+        (["learning_rate=1e-3,0.001"], "0.001 appears twice"),
         (["learning_rate=1,2", "learning-rate=3,4"], "swept twice"),
         (["optimizer=adamw,sgd"], "optimizer is 'sgd'"),
         (["n_layer=2.5,3"], "expected a whole number"),
-        (["device=cpu,cuda"], "changes no model"),
+        (["device=cpu,cuda"], "does not change the model"),
         (["seed=0,1"], "--seeds N"),
         (["steps=10,20"], "equal steps"),
-        (["context=128,256"], "another measure"),
-        (["weights=[0.7,0.3],[0.5,0.5]"], "weighed by them"),
+        (["context=128,256"], "can't be compared"),
+        (["weights=[0.7,0.3],[0.5,0.5]"], "weight the sets' held-out losses"),
     ],
 )
-def test_what_cannot_be_swept_is_refused(over: list[str], message: str) -> None:
+def test_a_setting_that_cannot_be_swept_is_rejected(over: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_grid(over, SETTINGS)

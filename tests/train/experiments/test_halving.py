@@ -1,4 +1,4 @@
-"""Successive halving on losses made up: who goes on, who has lost, how many steps that takes."""
+"""Successive halving on made-up losses: which candidates continue, which have lost, and the number of steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webtext.train.experiments.halving import (
 )
 
 
-def test_the_better_half_goes_on_and_two_run_to_the_end() -> None:
+def test_the_better_half_continues_and_two_run_to_the_end() -> None:
     losses = [5.0, 3.0, 4.0, 2.0, 6.0, 7.0, 8.0, 1.0]
     asked: list[tuple[list[int], int]] = []
 
@@ -34,7 +34,7 @@ def test_the_better_half_goes_on_and_two_run_to_the_end() -> None:
     assert found[-1].ranking() == [7, 3]
 
 
-def test_a_loss_that_is_no_number_loses_at_once_and_a_candidate_with_its_worst_seed() -> None:
+def test_a_candidate_with_a_loss_that_is_not_finite_has_lost() -> None:
     table: dict[int, Losses] = {0: (1.0, None), 1: (3.0, 3.0), 2: (math.nan, 1.0), 3: (4.0, 5.0)}
     found = halve(4, [1, 2], 1.0, lambda numbers, step: [table[i] for i in numbers])
     assert list(found[1].losses) == [1, 3]
@@ -42,13 +42,13 @@ def test_a_loss_that_is_no_number_loses_at_once_and_a_candidate_with_its_worst_s
     assert mean_loss((1.0, math.inf)) is None
 
 
-def test_where_all_fail_it_ends_there() -> None:
+def test_if_all_fail_it_ends_there() -> None:
     found = halve(3, [1, 2, 4], 0.5, lambda numbers, step: [(None,) for _ in numbers])
     assert [rung.step for rung in found] == [1]
     assert found[-1].ranking() == []
 
 
-def test_of_equal_losses_the_earlier_goes_on() -> None:
+def test_of_equal_losses_the_earlier_continues() -> None:
     found = halve(4, [1, 2], 0.5, lambda numbers, step: [(1.0,) for _ in numbers])
     assert list(found[1].losses) == [0, 1]
 
@@ -60,7 +60,7 @@ def test_rungs_are_rounded_up_and_never_below_a_step() -> None:
 
 
 @given(st.integers(2, 40), st.integers(1, 5), st.floats(0.01, 1))
-def test_the_steps_that_are_told_are_those_that_are_made(n: int, n_rungs: int, keep_ratio: float) -> None:
+def test_the_planned_steps_are_the_steps_made(n: int, n_rungs: int, keep_ratio: float) -> None:
     rungs = [10 * 2**i for i in range(n_rungs)]
     made = [0] * n
 

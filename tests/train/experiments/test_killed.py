@@ -1,4 +1,4 @@
-"""Experiments whose processes are all killed midway: the same command makes what is left, once, and the answer is the same."""
+"""Experiments whose processes are all killed midway: the same command makes the rest, once, with the same answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webtext.train.experiments.side_by_side import Call
 from webtext.train.experiments.trials import Trial
 from webtext.train.metrics import steps_made
 
-SECONDS = 300.0  # a guard, no measure
+SECONDS = 300.0  # a guard against hanging, not a measurement
 FLAGS = (
     "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --steps 4 --warmup-steps 1 "
     "--learning-rate 1e-2 --threads 1 --dtype float32 --device cpu --eval-interval none --eval-windows 4 "
@@ -32,12 +32,12 @@ SCALE = (
 )
 COMPARE = "train compare one={build} other={build} --seeds 2 --tokens 512"
 Made = set[tuple[str, int]]
-"""Folders of trials, and the steps that they were trained to."""
+"""Folders of trials, and the steps to which they were trained."""
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Calls are made in this process, which is quicker; what made steps."""
+    """Make calls in this process, which is quicker; return the trials that made steps."""
     found: Made = set()
 
     def here(calls: Sequence[Call], places: Any, **_: Any) -> list[Any]:
@@ -60,7 +60,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     [(SWEEP, 0, 3), (SCALE, 0, 6), (COMPARE, 1, 1)],
     ids=["sweep", "scale", "compare"],
 )
-def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_one_undisturbed(
+def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_an_undisturbed_experiment(
     verb: str,
     seed: int,
     n_finished: int,
@@ -69,7 +69,7 @@ def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_one_undisturb
     made: Made,
     experiment_that_waits: Callable[..., list[str]],
 ) -> None:
-    """The first trial that is to make a third step, with that seed or a later one, waits there until it is killed."""
+    """The first trial to make a third step, with this seed or a later one, waits there until it is killed."""
 
     def command(out: Path) -> list[str]:
         named = verb.format(tokens=f"{sentences}/tokens", build=sentences)
@@ -84,7 +84,7 @@ def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_one_undisturb
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.005)
-    process.send_signal(signal.SIGSTOP)  # what became of its child, it never learns
+    process.send_signal(signal.SIGSTOP)  # it never learns that its child ended
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     its_end = os.pidfd_open(int(child))
     os.kill(int(child), signal.SIGKILL)
@@ -111,5 +111,5 @@ def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_one_undisturb
 
 
 def folders(out: Path, seed: int) -> list[Path]:
-    """The model folders of an experiment with that seed, as far as they are there."""
+    """Return the existing model folders of an experiment with this seed."""
     return [path.parent for path in out.rglob(f"seed-{seed}/metrics.jsonl")]

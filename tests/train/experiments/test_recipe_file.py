@@ -1,4 +1,4 @@
-"""Settings as a file: read back they are the same, whatever their types, and the comment is none of TOML's business."""
+"""Settings as a file: they are read back unchanged, whatever their types and the comment."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def read(text: str, folder: Path) -> TrainSettings:
         ),
     ],
 )
-def test_a_recipe_is_read_back_as_the_settings_that_it_was_written_of(settings: TrainSettings, tmp_path: Path) -> None:
+def test_a_recipe_is_read_back_as_the_settings_it_was_written_from(settings: TrainSettings, tmp_path: Path) -> None:
     assert read(recipe_file(settings, []), tmp_path) == settings
 
 
-def test_defaults_that_decide_the_model_are_written_and_a_stop_on_the_way_is_not() -> None:
+def test_defaults_that_decide_the_model_are_written_and_an_early_stop_is_not() -> None:
     text = recipe_file(TrainSettings(stop_at_step=7), [])
     assert "beta2 = 0.95\n" in text
     assert "stop_at_step" not in text
     assert "keep_checkpoints" not in text
 
 
-def test_a_comment_of_any_text_stays_a_comment(tmp_path: Path) -> None:
+def test_a_comment_of_any_text_remains_a_comment(tmp_path: Path) -> None:
     text = recipe_file(TrainSettings(), ["of 'a\nlearning_rate = 5'", "two"])
     assert text.startswith("# of 'a learning_rate = 5'\n# two\n[train]\n")
     assert read(text, tmp_path) == TrainSettings()

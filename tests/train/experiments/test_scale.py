@@ -1,4 +1,4 @@
-"""Families of sizes from runs of a second; fits, pages and refusals from losses made up."""
+"""Families of sizes, from runs of a second; fits, pages and errors, from made-up losses."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SMALL: dict[str, Any] = {"sizes": ("1x16", "2x16", "2x32"), "head_size": 16, "ch
 
 @pytest.fixture
 def settings(settings: TrainSettings) -> TrainSettings:
-    """Saved at the end alone."""
+    """Settings of runs that are saved only at the end."""
     return replace(settings, checkpoint_interval=None)
 
 
 @pytest.fixture(autouse=True)
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainSettings]:
-    """Trials are made in this process, which is quicker; the list has the settings of those that made steps."""
+    """Make trials in this process, which is quicker; the list has the settings of those that made steps."""
     made: list[TrainSettings] = []
 
     def run_here(trials: list[Trial], run: Run, **_: Any) -> list[TrialResult]:
@@ -65,7 +65,7 @@ def made_up(check_loss: float) -> Scale:
     return Scale(NATS, "a rule", 1, [make_table("1,000 tokens", rows, measured(10**8, check_loss, passes=1.5))])
 
 
-def test_the_fit_predicts_one_size_up_and_says_whether_it_came_so() -> None:
+def test_the_fit_predicts_one_size_up_and_says_whether_it_was_right() -> None:
     (table,) = made_up(1.0).tables
     assert -table.linear.slope == pytest.approx(0.5, abs=0.01)
     predicted, margin = table.predicted(table.check.size) if table.check else (0.0, 0.0)
@@ -73,11 +73,11 @@ def test_the_fit_predicts_one_size_up_and_says_whether_it_came_so() -> None:
     assert 0 < margin < 0.2
     assert any("measured 1.0000, inside the interval" in note for note in notes(table))
     (other,) = made_up(2.0).tables
-    assert other.linear == table.linear, "the check is no part of the fit"
+    assert other.linear == table.linear, "the check is not part of the fit"
     assert any("measured 2.0000, outside the interval" in note for note in notes(other))
 
 
-def test_a_power_law_leaves_nothing_over_where_the_losses_are_one() -> None:
+def test_a_power_law_fits_losses_of_a_power_law_without_residuals() -> None:
     table = make_table("b", [measured(n, 7 * n**-0.1) for n in (1000, 3000, 9000)], None)
     assert table.power_residuals == pytest.approx([0, 0, 0], abs=1e-9)
     assert "N^-0.1000" in notes(table)[1]
@@ -85,16 +85,16 @@ def test_a_power_law_leaves_nothing_over_where_the_losses_are_one() -> None:
     assert (told["c"], told["exponent"]) == (pytest.approx(7), pytest.approx(0.1))
 
 
-def test_what_the_answer_does_not_show_is_said() -> None:
+def test_caveats_are_printed() -> None:
     text = scale_text(made_up(1.0))
     assert "More than one pass over the tokens: 1x100000000" in text
     assert "no --tokenizer was given" in text
     assert "One seed" in text
     rising = make_table("b", [measured(n, math.log(n)) for n in (10, 100, 1000)], None)
-    assert any("Larger models are no better here" in note for note in notes(rising))
+    assert any("Larger models are not better here" in note for note in notes(rising))
 
 
-def test_the_page_has_a_drawing_and_a_table_for_each_budget() -> None:
+def test_the_page_has_a_chart_and_a_table_for_each_budget() -> None:
     table = made_up(1.0).tables[0]
     page = scale_page(Scale(NATS, "a rule", 1, [table, replace(table, budget="<20>")]))
     assert page.count("<svg") == 2
@@ -103,7 +103,7 @@ def test_the_page_has_a_drawing_and_a_table_for_each_budget() -> None:
     assert page.count("(predicted)") == 2
 
 
-def test_every_size_is_trained_under_both_budgets_and_again_nothing_is(
+def test_every_size_is_trained_under_both_budgets_and_nothing_is_trained_twice(
     sentences: str, tmp_path: Path, settings: TrainSettings, tokenizer: Tokenizer
 ) -> None:
     scale = ScaleSettings(**SMALL, tokens=512, tokens_per_parameter=0.02)
@@ -174,7 +174,7 @@ def test_a_rate_whose_run_failed_is_not_taken_and_no_size_goes_without(
         run_scale(tokens, str(tmp_path), wild, replace(scale, learning_rates=(1e30, 1e31)), Run.quiet())
 
 
-def test_a_best_rate_at_the_edge_of_those_tried_is_said() -> None:
+def test_a_best_rate_at_the_edge_of_those_tried_is_reported() -> None:
     row = measured(1000, 4.0)
     inside = replace(row, learning_rate=2e-3, tried=((1e-3, 4.1), (2e-3, 4.0), (4e-3, 4.2)))
     edge = replace(row, learning_rate=4e-3, tried=((1e-3, 4.2), (2e-3, 4.1), (4e-3, None)))
@@ -196,12 +196,12 @@ def test_a_best_rate_at_the_edge_of_those_tried_is_said() -> None:
         ({"tuning_ratio": 1.5}, "at most 1"),
     ],
 )
-def test_rates_that_are_no_choice_are_refused(how: dict[str, Any], message: str) -> None:
+def test_bad_lists_of_rates_are_rejected(how: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ScaleSettings(**how)
 
 
-def test_a_dry_run_tells_the_short_runs_too(
+def test_a_dry_run_prints_the_short_runs_too(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     how = Run.quiet()
@@ -215,7 +215,7 @@ def test_a_dry_run_tells_the_short_runs_too(
     assert "10 steps, 1,280 tokens, 0.13 passes, after 2 steps for each rate" in said
 
 
-def test_a_dry_run_tells_sizes_tokens_and_passes_and_makes_nothing(
+def test_a_dry_run_prints_sizes_tokens_and_passes_and_makes_nothing(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     how = Run.quiet()
@@ -229,10 +229,10 @@ def test_a_dry_run_tells_sizes_tokens_and_passes_and_makes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_tokens_that_hold_nothing_out_are_refused(
+def test_tokens_without_a_validation_split_are_rejected(
     make_token_set: Callable[..., str], tmp_path: Path, settings: TrainSettings
 ) -> None:
-    with pytest.raises(InputError, match="holds nothing out"):
+    with pytest.raises(InputError, match="has no held-out tokens"):
         run_scale(make_token_set("all", validation=0), str(tmp_path), settings, ScaleSettings(tokens=9), Run.quiet())
 
 

@@ -1,4 +1,4 @@
-"""The test behind a verdict: published quantiles, how often it is wrong where nothing differs, and what it cannot tell."""
+"""The test behind a verdict: published quantiles, its error rate if nothing differs, and its limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_one_seed_and_seeds_that_change_nothing_have_no_test() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_lies_between_no_correction_and_bonferroni_s_and_keeps_the_order(ps: list[float]) -> None:
+def test_holm_is_between_no_correction_and_bonferroni_s_and_keeps_the_order(ps: list[float]) -> None:
     adjusted = holm(ps)
     for p, corrected in zip(ps, adjusted, strict=True):
         assert corrected is not None

@@ -1,4 +1,4 @@
-"""Families of sizes: what a step beyond is, how rates and steps follow, and what is no family."""
+"""Families of sizes: the next size, the rates and steps that follow, and families that are rejected."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def test_sizes_are_sorted_and_the_next_one_is_a_step_beyond() -> None:
     ("how", "message"),
     [
         ({"sizes": ("2x64", "3x96")}, "2 sizes make no fit"),
-        ({"sizes": ("2x64", "3x96", "2x64")}, "2x64 and 2x64 have [0-9,]+ parameters both"),
+        ({"sizes": ("2x64", "3x96", "2x64")}, "2x64 and 2x64 both have [0-9,]+ parameters"),
         ({"sizes": ("2x64", "3x96", "large")}, "'large' is not LAYERSxWIDTH"),
         ({"sizes": ("2x64", "3x96", "4x100")}, "no heads of 32"),
-        ({"check": "2x64"}, "no larger than 5x160"),
+        ({"check": "2x64"}, "not larger than 5x160"),
     ],
 )
-def test_what_is_no_family_is_refused(how: dict[str, Any], message: str) -> None:
+def test_sizes_that_make_no_family_are_rejected(how: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         of(**how)
 
 
-def test_the_rate_falls_with_the_width_and_steps_hold_the_tokens() -> None:
+def test_the_rate_falls_with_the_width_and_steps_cover_the_tokens() -> None:
     sizes, _ = of()
     scale = ScaleSettings(rate_exponent=0.5, warmup_ratio=0.1)
     small, large = (
@@ -60,12 +60,12 @@ def test_the_rate_falls_with_the_width_and_steps_hold_the_tokens() -> None:
     muon = replace(SETTINGS, muon_learning_rate=3e-2)
     tuned = run_settings(replace(sizes[0], n_embd=256), sizes[0], 12_800, muon, scale, 2e-2)
     assert (tuned.learning_rate, tuned.muon_learning_rate) == (2e-2, pytest.approx(6e-2)), (
-        "one that is named is no rule's"
+        "a given rate does not follow the rule"
     )
     assert run_settings(sizes[0], sizes[0], 12_801, SETTINGS, scale).steps == 101
 
 
-def test_budgets_are_equal_tokens_equal_tokens_a_parameter_or_both() -> None:
+def test_budgets_are_equal_tokens_equal_tokens_per_parameter_or_both() -> None:
     sizes, _ = of()
     both = budgets(ScaleSettings(tokens=1000, tokens_per_parameter=2), sizes)
     assert both == {

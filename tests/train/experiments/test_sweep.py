@@ -1,4 +1,4 @@
-"""Sweeps of runs of a second: trained in rungs, gone on, added to, refused; the winner's recipe trains the winner again."""
+"""Sweeps of short runs: trained in rungs, resumed, extended, rejected; the winner's recipe trains the winner again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from webtext.train.experiments.trials import Trial, TrialResult, run_trials
 
 @pytest.fixture
 def settings(settings: TrainSettings) -> TrainSettings:
-    """Four steps, saved at stops alone."""
+    """Settings of four steps, saved only at stops."""
     return replace(settings, steps=4, warmup_steps=1, checkpoint_interval=None)
 
 
@@ -38,7 +38,7 @@ Trained = list[tuple[str, int]]
 
 @pytest.fixture(autouse=True)
 def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
-    """Trials are made in this process, which is quicker; the list names those that made steps, and to which."""
+    """Make trials in this process, which is quicker; the list has those that made steps, and their last step."""
     made: Trained = []
 
     def in_process(trials: Sequence[Trial], run: Run, **_: Any) -> list[TrialResult]:
@@ -97,10 +97,10 @@ def test_the_same_sweep_again_trains_nothing_and_a_larger_one_only_what_is_new(
     assert seeds.rungs[0].losses[1][0] == first.rungs[0].losses[1][0]
 
 
-def test_what_is_another_sweep_is_refused_by_name(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
+def test_the_folder_of_another_sweep_is_rejected(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
     out = tmp_path / "sweep"
     sweep_of(tokens, out, settings, rungs=(1.0,))
-    with pytest.raises(ConfigError, match=r"rungs \[1.0\], and here it is \[0.5, 1.0\]"):
+    with pytest.raises(ConfigError, match=r"rungs \[1.0\], but here it is \[0.5, 1.0\]"):
         sweep_of(tokens, out, settings, rungs=(0.5, 1.0))
     with pytest.raises(ConfigError, match="a sweep with swept"):
         sweep_of(tokens, out, settings, ["weight_decay=0,0.1"], rungs=(1.0,))
@@ -108,7 +108,7 @@ def test_what_is_another_sweep_is_refused_by_name(tokens: str, tmp_path: Path, s
         sweep_of(tokens, out, replace(settings, n_layer=1), rungs=(1.0,))
 
 
-def test_a_candidate_whose_loss_is_no_number_has_lost_and_is_not_tried_again(
+def test_a_candidate_whose_loss_is_not_finite_has_lost_and_is_not_tried_again(
     tokens: str, tmp_path: Path, settings: TrainSettings, trained: Trained
 ) -> None:
     wild = replace(settings, max_grad_norm=None)
@@ -139,7 +139,7 @@ def test_the_winner_s_recipe_trains_the_winner_again(tokens: str, tmp_path: Path
     assert [row["validation_loss"] for row in rows if "validation_loss" in row][-1] == found.loss
 
 
-def test_a_dry_run_tells_runs_and_tokens_and_makes_nothing(
+def test_a_dry_run_prints_runs_and_tokens_and_makes_nothing(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     how = Run.quiet()
@@ -152,14 +152,14 @@ def test_a_dry_run_tells_runs_and_tokens_and_makes_nothing(
     assert "6 runs, " in said
     assert f" at a time, {n_tokens:,} tokens and " in said
     assert "time not measured" in said
-    assert "67% of what all would take to the end" in said or "75%" in said
+    assert "67% of training all to the end" in said or "75%" in said
     assert not (tmp_path / "sweep").exists()
 
 
 def test_windows_within_documents_or_across_them_are_not_swept_over_several_sets_without_weights(
     make_token_set: Callable[..., str], tmp_path: Path, settings: TrainSettings
 ) -> None:
-    """How many windows a set has says how its held-out loss counts, and that follows how windows are cut."""
+    """A set's number of windows weights its held-out loss, and that number depends on how windows are cut."""
     sets = [make_token_set("one"), make_token_set("other", train=20)]
     over, how = ["crosses_documents=true,false"], SweepSettings(rungs=(1.0,), estimate=False)
     with pytest.raises(ConfigError, match="'crosses_documents' is swept over several"):
@@ -168,10 +168,10 @@ def test_windows_within_documents_or_across_them_are_not_swept_over_several_sets
     assert run_sweep(sets, over, str(tmp_path / "sweep"), weighed, how, Run.quiet()).loss > 0
 
 
-def test_tokens_that_hold_nothing_out_are_refused(
+def test_tokens_without_a_validation_split_are_rejected(
     make_token_set: Callable[..., str], tmp_path: Path, settings: TrainSettings
 ) -> None:
-    with pytest.raises(InputError, match="holds nothing out"):
+    with pytest.raises(InputError, match="has no held-out tokens"):
         sweep_of(make_token_set("all", validation=0), tmp_path / "sweep", settings)
 
 
@@ -186,7 +186,7 @@ def test_the_page_draws_losses_over_each_setting_and_every_curve(tmp_path: Path)
     losses = {i: (4.0 + i / 10,) for i in range(12)}
     rungs = [Rung(6, losses), Rung(12, {i: (3.0 + i / 10,) for i in range(6)})]
     found = Sweep(("tokens",), grid, rungs, [0], [6, 12], str(tmp_path))
-    for i in range(11):  # the twelfth failed before it told anything
+    for i in range(11):  # the twelfth failed before it wrote anything
         folder = Path(found.trial(i, 0).folder)
         folder.mkdir(parents=True)
         rows = [{"step": 6, "tokens": 600, "loss": 4.5}, {"step": 6, "validation_loss": 4.0 + i / 10}]

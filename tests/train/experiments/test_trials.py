@@ -1,4 +1,4 @@
-"""Trials: the runs that `train run` would make, side by side; skipped, gone on, stopped at a step, failed, ended."""
+"""Trials: the runs that `train run` would make, side by side; skipped, resumed, stopped at a step, failed, ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webtext.train.checkpoint import list_checkpoints
 from webtext.train.experiments.trials import Trial, run_trials
 from webtext.train.metrics import steps_made
 
-SECONDS = 300.0  # a guard, no measure
+SECONDS = 300.0  # a guard against hanging, not a measurement
 
 
 def trials_of(tokens: str, out: Path, settings: TrainSettings, seeds: int = 2) -> list[Trial]:
@@ -55,7 +55,7 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
     assert results[0].trial.log.read_bytes() == before, "no process was started"
 
 
-def test_a_trial_runs_to_a_step_and_goes_on_as_the_whole_run(
+def test_a_trial_runs_to_a_step_and_continues_like_the_complete_run(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     (trial,) = trials_of(tokens, tmp_path / "parts", settings, seeds=1)
@@ -72,7 +72,7 @@ def test_a_trial_runs_to_a_step_and_goes_on_as_the_whole_run(
         past.held_out_loss(6)
 
 
-def test_a_failed_trial_is_an_error_with_its_name_and_log_or_a_result_where_that_is_allowed(
+def test_a_failed_trial_is_an_error_with_its_name_and_log_or_a_result_if_allowed(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     good, bad = trials_of(tokens, tmp_path, settings)
@@ -87,7 +87,7 @@ def test_a_failed_trial_is_an_error_with_its_name_and_log_or_a_result_where_that
     assert results[1].result is not None
 
 
-def test_a_folder_of_another_run_is_refused_before_any_starts(
+def test_a_folder_of_another_run_is_rejected_before_any_starts(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     one, other = trials_of(tokens, tmp_path, settings)
@@ -115,10 +115,10 @@ except WebtextError as error:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_whoever_is_ended_its_children_save_and_the_same_trials_go_on(
+def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
     tokens: str, tmp_path: Path, settings: TrainSettings, number: signal.Signals, forking: str
 ) -> None:
-    """Runs too long to end by themselves, and no checkpoint on the way: what lies there was saved when they were asked."""
+    """Runs too long to end by themselves, without checkpoints before the end: only SIGTERM makes them save."""
     import pickle
 
     endless = replace(settings, steps=1_000_000, checkpoint_interval=None, stop_at_step=None)
@@ -138,12 +138,12 @@ def test_whoever_is_ended_its_children_save_and_the_same_trials_go_on(
         time.sleep(0.01)
     parent.send_signal(number)
     said, _ = parent.communicate(timeout=SECONDS)
-    while not all(map(list_checkpoints, folders)):  # of a parent that was killed the children end after it
+    while not all(map(list_checkpoints, folders)):  # children of a killed parent end after it
         assert time.monotonic() < end
         time.sleep(0.01)
     if number == signal.SIGTERM:
         assert parent.returncode == 130
-        assert "give the same command again to go on" in said
+        assert "rerun the same command to resume" in said
     for trial, folder in zip(trials, folders, strict=True):
         (saved,) = list_checkpoints(folder)
         step = json.loads((saved / "state.json").read_text())["step"]
@@ -156,4 +156,4 @@ def test_whoever_is_ended_its_children_save_and_the_same_trials_go_on(
     (again,) = run_trials([trials[0].until(steps_made(folders[0]) + 2)], Run.quiet())
     assert again.result is not None
     assert not again.result.skipped
-    assert "going on from step" in trials[0].log.read_text()
+    assert "resuming from step" in trials[0].log.read_text()

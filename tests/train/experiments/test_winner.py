@@ -1,4 +1,4 @@
-"""What a winner may claim, on losses made up: edges of the grid, seeds that differ as much, nothing to compare with."""
+"""Caveats about a winner, on made-up losses: edges of the grid, seeds that differ as much, no other candidate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def edges_of(over: list[str], best: int) -> list[str]:
     return [str(edge) for edge in edges(grid, grid[best])]
 
 
-def test_a_winner_at_the_edge_of_the_grid_is_told_with_what_to_try_next() -> None:
+def test_a_winner_at_the_edge_of_the_grid_is_reported_with_the_value_to_try_next() -> None:
     rates = ["learning_rate=1e-3,2e-3,4e-3"]
     beyond = "so the best may lie beyond; try"
     assert edges_of(rates, 0) == [f"learning_rate 0.001 is the smallest of those tried, {beyond} 0.0005 too"]
@@ -24,7 +24,7 @@ def test_a_winner_at_the_edge_of_the_grid_is_told_with_what_to_try_next() -> Non
     assert edges_of(rates, 2) == [f"learning_rate 0.004 is the largest of those tried, {beyond} 0.008 too"]
 
 
-def test_every_setting_of_a_grid_has_edges_of_its_own_and_words_have_none() -> None:
+def test_every_setting_of_a_grid_has_its_own_edges_and_words_have_none() -> None:
     grid = ["learning_rate=1e-3,2e-3,4e-3", "n_layer=2,4", "optimizer=adamw,muon"]
     (only,) = edges_of(grid, 4)
     assert only.startswith("n_layer 2 is the smallest of those tried")
@@ -40,12 +40,12 @@ def test_one_seed_shows_no_order_and_says_so() -> None:
     assert note.startswith("One seed: how much chance does is not known, so the order of middle and low, 0.0200 apart")
 
 
-def test_a_lead_within_what_seeds_differ_by_is_no_lead() -> None:
+def test_a_lead_within_the_seeds_spread_is_not_a_lead() -> None:
     note = order_note(Rung(10, {0: (4.0, 4.2, 4.1), 1: (4.0, 4.18, 4.08), 2: (5.0, 5.0, 5.0)}), NAMES)
     assert note.startswith(
         "The order of middle and low, 0.0133 apart, is not shown: seeds of one candidate spread by 0.0952"
     )
-    assert "More --seeds tell" in note
+    assert "Use more --seeds" in note
 
 
 def test_a_lead_of_many_spreads_is_one() -> None:
