@@ -1,6 +1,6 @@
 """webtext: rebuild WebText from the links people voted for, and pretrain GPT-2 on it.
 
-The public names are loaded when they are first used, so that `import webtext` costs nothing.
+Public names are imported on first use, so that `import webtext` costs nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The chain behind `webtext build` and `webtext pretrain`: each stage reads the folder the one before it wrote.
 
-Stages skip what is done, so the chain is the same for a first run, for a resumed one, and after a changed setting.
+Stages skip finished work, so a first run, a resumed run and a run after a changed setting all take the same path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from webtext.base.partset import MANIFEST, PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 
-SECONDS = "seconds.json"  # of a sample's stages, which the estimate of the whole is reckoned from
+SECONDS = "seconds.json"  # how long a sample's stages took; the estimate of the whole build uses it
 STAGE_TITLES = {
     "links": "1/6 links: who voted for what",
     "pages": "2/6 pages: fetch what they voted for",
@@ -35,14 +35,14 @@ STAGE_TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the parts of a build lie under its folder; a sample's links are those of the whole build."""
+    """Paths of a build's part sets under its folder; a sample shares the whole build's links."""
 
     root: str
     whole: str | None = None
 
     @classmethod
     def of(cls, settings: BuildSettings) -> Layout:
-        """That of a config: a sample lies beside the whole build, in a folder that says what it is."""
+        """Return the layout of a config; a sample's folder is beside the whole build's, with the share in its name."""
         sample = settings.sample_of()
         if sample is None:
             return cls(settings.out)
@@ -57,19 +57,19 @@ class Layout:
 
     @property
     def tokenizer(self) -> str:
-        """The tokenizer's file."""
+        """Path of tokenizer.json."""
         return Folder(self.root).location("tokenizer/tokenizer.json")
 
     @property
     def export(self) -> str:
-        """The trained model as a Hugging Face GPT-2 folder."""
+        """Path of the trained model as a Hugging Face GPT-2 folder."""
         return Folder(self.root).location("model/export")
 
 
 def build(config: BuildConfig, run: Run) -> Layout:
-    """Links to tokens. Raises what the stages raise; what is done stays.
+    """Run the stages from links to tokens. Errors of a stage pass through; finished parts are kept.
 
-    A dry run tells what is to do and ends with DryRun at the first stage that has work: what follows depends on it.
+    A dry run prints what there is to do and raises DryRun at the first stage that has work, since later stages depend on it.
     """
     from webtext.clean.pipeline import CleanSettings, check_settings, clean_pages
     from webtext.shards.pack import pack_shards
@@ -97,7 +97,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
 
 @contextlib.contextmanager
 def _stage(name: str, layout: Layout, run: Run) -> Iterator[None]:
-    """Say which stage begins; of a sample, note how long it took: the longest of its runs, since one that resumes is short."""
+    """Announce the stage; for a sample also record its seconds: the longest run, since a resumed run is short."""
     if name in STAGE_TITLES:
         run.console.say(STAGE_TITLES[name])
     started = time.monotonic()
@@ -110,7 +110,7 @@ def _stage(name: str, layout: Layout, run: Run) -> Iterator[None]:
 
 
 def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
-    """Build, train, evaluate, export. Returns the layout and what the evaluation says; a dry run ends as in `build`."""
+    """Build, train, evaluate and export. Returns the layout and the evaluation; a dry run ends as in `build`."""
     from webtext.train.evaluate.perplexity import evaluate_run
     from webtext.train.loop import train_model
 
@@ -126,7 +126,7 @@ def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
 
 
 def check_failures(layout: Layout, command: str) -> None:
-    """RunFailed when records of the build failed that another run could change: the rest is built, and nobody may overlook it."""
+    """Raise RunFailed when records failed that another run could recover, so that a finished build doesn't hide them."""
     from webtext.crawl.links.collect import check_dumps
 
     names = ("links", "pages", "documents", "corpus", "tokens")
@@ -138,7 +138,7 @@ def check_failures(layout: Layout, command: str) -> None:
 
 
 def _check(config: BuildConfig, layout: Layout) -> None:
-    """Raise what later stages would raise anyway, so that none of them refuses after the earlier ones have been redone."""
+    """Raise the errors that later stages would raise, before earlier stages spend time."""
     from webtext.crawl.fetch.run import check_pages
     from webtext.tokenizer.formats import load
 
@@ -149,7 +149,7 @@ def _check(config: BuildConfig, layout: Layout) -> None:
 
 
 def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
-    """The page sets to clean: those given, or the one fetched for the links."""
+    """Return the page sets to clean: those in the config, or the one fetched for the links."""
     from webtext.crawl.fetch.run import fetch_pages
     from webtext.crawl.links.collect import collect_links
 
@@ -170,7 +170,7 @@ def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
 
 
 def smaller_sample(config: BuildConfig) -> PartSet | None:
-    """The pages of the largest sample beside the build that is smaller than what is built now."""
+    """Return the pages of the largest sample beside the build that is smaller than the one being built."""
     out, wanted = Path(config["build"].out), config["build"].sample_of()
     if not Folder(config["build"].out).is_local:
         return None
@@ -183,7 +183,7 @@ def smaller_sample(config: BuildConfig) -> PartSet | None:
 
 
 def _all_fetched(layout: Layout) -> bool:
-    """Whether every link has its row in a sealed set: what a dry run must know, which opens no pages set."""
+    """Whether a sealed set has a row for every link. A dry run asks here, because it must not open the set for writing."""
     pages = PartSet.open(layout.pages, "pages") if Folder(layout.pages).exists(MANIFEST) else None
     links = PartSet.open(layout.links, "links")
     return pages is not None and pages.complete and {"kind": "links", "hash": links.hash} in pages.manifest["parents"]

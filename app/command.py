@@ -20,14 +20,14 @@ _commands = click.Group("app")
 
 
 _SAMPLE = click.option(
-    "--sample", metavar="PERCENT", help="Build a share of the links, as 0.1%, and reckon the whole from it."
+    "--sample", metavar="PERCENT", help="Build a share of the links, e.g. 0.1%, and estimate the whole build from it."
 )
 
 
 @verb(_commands, "build", config_argument=True)
 @_SAMPLE
 def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | None) -> None:
-    """Links to tokens: run every stage that CONFIG asks for, skipping what is done.
+    """Build from links to tokens: run every stage that CONFIG asks for, and skip what is done.
 
     \b
       webtext build build.toml
@@ -36,8 +36,8 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
 
     \b
     Reads:  the dumps (or pages) that CONFIG names in [build]
-    Writes: one folder per stage into its `out`, and report.html; of a sample all but links/ into a folder beside it,
-            OUT-sample-0.1-percent, and estimate.json: what the whole would be
+    Writes: one folder per stage into its `out`, and report.html. A sample goes into a folder beside it, OUT-sample-0.1-percent
+            (except links/), with estimate.json: the size, time and cost of the whole build
     """
     from webtext.app.chain import build as run_build
     from webtext.app.chain import check_failures
@@ -63,7 +63,7 @@ def _sample_override(sample: str | None) -> list[str]:
 
 
 def _estimate(config: BuildConfig, layout: Layout) -> tuple[dict[str, Any], list[str]]:
-    """The estimate that a sample gives, as a part of the answer and as text; nothing of a whole build."""
+    """Return a sample's estimate as JSON and as text; both are empty for a whole build."""
     if config["build"].sample is None:
         return {}, []
     from webtext.app.estimate import write_estimate
@@ -76,7 +76,7 @@ def _estimate(config: BuildConfig, layout: Layout) -> tuple[dict[str, Any], list
 @verb(_commands, "pretrain", config_argument=True)
 @_SAMPLE
 def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | None) -> None:
-    """The whole way: build, then train a GPT-2 on it and evaluate it.
+    """Build, then train a GPT-2 on the tokens, evaluate and export it.
 
     \b
       webtext pretrain build.toml
@@ -115,7 +115,7 @@ Writes: FOLDER/report.html and FOLDER/report.json
 @verb(_commands, "report", epilog=REPORT_EXAMPLES)
 @click.argument("folder")
 def report(run: Run, folder: str) -> None:
-    """Write report.html and report.json of the build in FOLDER: funnel, samples, curves; one page, no network."""
+    """Write report.html and report.json for the build in FOLDER: funnel, samples and curves on one self-contained page."""
     from webtext.app.report import make_report, write_report
 
     if run.dry_run:
@@ -131,18 +131,18 @@ Examples:
   webtext demo --out /tmp/demo
 
 \b
-Reads:  the documentation that Python carries
+Reads:  Python's own documentation
 Writes: DIR/web, the dump DIR/RS_2017-01.zst, DIR/build.toml, and the build in DIR/build
 """
 
 
 @verb(_commands, "demo", epilog=DEMO_EXAMPLES)
-@click.option("--out", default=DEMO_FOLDER, show_default=True, help="Folder for everything the demo makes.")
+@click.option("--out", default=DEMO_FOLDER, show_default=True, help="Folder for everything the demo writes.")
 def demo(run: Run, out: str) -> None:
-    """The whole way on a small web of this machine's own: voted links, pages, corpus, tokens, a trained GPT-2, a report.
+    """Run the whole pipeline on a small web served by this machine: links, pages, corpus, tokens, a trained GPT-2, a report.
 
-    A few hundred pages, made of the documentation that Python carries, are served on 127.0.0.1 to 127.0.0.8. Mirrors,
-    near-duplicates, redirects, forbidden and hostile pages are planted among them, and each must end where it was planned to.
+    A few hundred pages made from Python's own documentation are served on 127.0.0.1 to 127.0.0.8. Mirrors, near-duplicates,
+    redirects, forbidden and hostile pages are planted among them, and the demo checks the outcome of each.
     """
     from webtext.app.demo.run import run_demo
 
@@ -152,7 +152,7 @@ def demo(run: Run, out: str) -> None:
 
 @click.group("inspect")
 def inspect() -> None:
-    """Why a record is here, or is not."""
+    """Show why a record is kept or dropped."""
 
 
 SET_EXAMPLES = """\b
@@ -168,7 +168,7 @@ Writes: nothing
 @verb(inspect, "set", epilog=SET_EXAMPLES)
 @click.argument("folder")
 def inspect_set(run: Run, folder: str) -> None:
-    """The funnel, recipe and size of the part set in FOLDER; every byte is verified, and what it was made from compared."""
+    """Print the funnel, recipe and size of the part set in FOLDER; verify every byte and check that its inputs are unchanged."""
     from webtext.base.console import funnel_text
     from webtext.base.lineage import stale
     from webtext.base.partset import PartSet
@@ -187,7 +187,7 @@ def inspect_set(run: Run, folder: str) -> None:
 @verb(inspect, "doc")
 @click.argument("build_folder", metavar="BUILD")
 @click.argument("url_or_id", metavar="URL|ID")
-@click.option("--text", "with_text", is_flag=True, help="Also print the whole text of the document.")
+@click.option("--text", "with_text", is_flag=True, help="Also print the document's full text.")
 def inspect_doc(run: Run, build_folder: str, url_or_id: str, with_text: bool) -> None:
     """Follow one URL or document id of BUILD: posts, page, document, each rule's value, decision, tokens.
 
@@ -268,7 +268,7 @@ Writes: nothing
 def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
     """Show a document of BUILD beside all that were dropped as its duplicates, each with its Jaccard similarity.
 
-    URL or ID may be that of any of them.
+    URL or ID may name any document of the cluster.
     """
     from webtext.app.trace import Tracer, find_cluster
     from webtext.app.trace_text import cluster_text
@@ -278,7 +278,7 @@ def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
     if found is None:
         raise InputError(
             f"no document '{url_or_id}' in '{build_folder}' has duplicates",
-            "name one that was dropped as a duplicate (webtext inspect drop), or one that stays",
+            "name a document that was dropped as a duplicate (see 'webtext inspect drop'), or one that was kept",
         )
     value = {"kept": found.kept, "decision": found.decision, "dropped": found.dropped}
     run.console.result(value, cluster_text(found))
@@ -297,10 +297,10 @@ Writes: nothing
 
 @verb(inspect, "drop", epilog=DROP_EXAMPLES)
 @click.argument("build_folder", metavar="BUILD")
-@click.option("--reason", default=None, help="Only documents dropped for this reason.")
-@click.option("-n", "limit", type=click.IntRange(1), default=5, show_default=True, help="How many to show.")
+@click.option("--reason", default=None, help="Show only documents dropped for this reason.")
+@click.option("-n", "limit", type=click.IntRange(1), default=5, show_default=True, help="Number of documents to show.")
 def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) -> None:
-    """Dropped documents of BUILD, with reason, value and threshold."""
+    """Print dropped documents of BUILD with reason, value and threshold."""
     from webtext.app.chain import Layout
     from webtext.app.trace_text import dropped_text
     from webtext.base.partset import PartSet
@@ -334,7 +334,7 @@ Writes: nothing
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 def inspect_diff(run: Run, a: str, b: str) -> None:
-    """What changed from build A to build B: settings, documents lost and gained by reason, samples."""
+    """Print what changed from build A to build B: settings, and documents lost and gained by reason, with samples."""
     from webtext.app.diff import make_diff
     from webtext.app.diff_text import diff_text
 
@@ -343,7 +343,7 @@ def inspect_diff(run: Run, a: str, b: str) -> None:
 
 
 def _build(folder: str) -> str:
-    """The folder itself; InputError when it holds no part set of a build."""
+    """Return `folder`; InputError when it contains no part set of a build."""
     from webtext.app.chain import Layout
     from webtext.base.storage import Folder
 

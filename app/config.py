@@ -1,4 +1,4 @@
-"""The file behind `build` and `pretrain`: which section holds whose settings, and where everything lies."""
+"""The TOML file behind `build` and `pretrain`: which section sets which component."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from webtext.base.storage import Folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """What goes in, and where everything goes: the section [build]."""
+    """The section [build]: inputs and the output folder."""
 
     links: tuple[str, ...] = setting(
-        (), "Reddit submission dumps: files, folders or globs; or APIs, as reddit:r/programming/top"
+        (), "Reddit submission dumps: files, folders or globs; or APIs, e.g. reddit:r/programming/top"
     )
     pages: tuple[str, ...] = setting((), "page sets or WARC files to start from instead of links")
-    out: str = setting("build", "folder of the whole build", in_recipe=False)
+    out: str = setting("build", "output folder of the build", in_recipe=False)
     retrain_tokenizer: bool = setting(
-        False, "train the tokenizer again when the corpus has changed; off: only when [tokenizer] has"
+        False, "retrain the tokenizer whenever the corpus changes; off: only when [tokenizer] changes"
     )
-    sample: str | None = setting(None, "share of the links to build and to reckon the whole from, as 0.1%")
+    sample: str | None = setting(None, "share of the links to build and to estimate the whole build from, e.g. 0.1%")
 
     def __post_init__(self) -> None:
         sample = self.sample_of()
@@ -35,23 +35,21 @@ class BuildSettings:
                 "[build] needs either links or pages", 'e.g. links = ["RS_2017-*.zst"], or pages = ["crawl.warc.gz"]'
             )
         if sample is not None and self.pages:
-            raise ConfigError(
-                f"[build] sample = {self.sample!r}: a sample is one of links", "leave sample or pages out"
-            )
+            raise ConfigError(f"[build] sample = {self.sample!r}: only links can be sampled", "remove sample or pages")
 
     def sample_of(self) -> Sample | None:
-        """`sample` as a share; ConfigError where it is none."""
+        """Return `sample` as a share; ConfigError when it isn't one."""
         return None if self.sample is None else Sample.parse(self.sample, "[build] sample")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceSettings:
-    """What things cost you, for the estimate of a sample: the section [build.prices]. Nothing is assumed."""
+    """The section [build.prices]: what resources cost you, for a sample's estimate. No price is assumed."""
 
-    hour: float | None = setting(None, "price of an hour of the machine", in_recipe=False)
-    gigabyte_fetched: float | None = setting(None, "price of 10^9 bytes that come over the wire", in_recipe=False)
-    gigabyte_month: float | None = setting(None, "price of 10^9 bytes on disk for a month", in_recipe=False)
-    currency: str = setting("dollars", "what prices are in", in_recipe=False)
+    hour: float | None = setting(None, "price of one machine hour", in_recipe=False)
+    gigabyte_fetched: float | None = setting(None, "price of 10^9 bytes downloaded", in_recipe=False)
+    gigabyte_month: float | None = setting(None, "price of storing 10^9 bytes for a month", in_recipe=False)
+    currency: str = setting("dollars", "currency of the prices", in_recipe=False)
 
     def __post_init__(self) -> None:
         for name in ("hour", "gigabyte_fetched", "gigabyte_month"):
@@ -61,7 +59,7 @@ class PriceSettings:
 
 
 def settings_classes() -> dict[str, type]:
-    """Section -> settings class, for every component that `build` and `pretrain` run."""
+    """Return section -> settings class for every component that `build` and `pretrain` run."""
     from webtext.clean.card_settings import CardSettings
     from webtext.clean.decontaminate.settings import DecontaminationSettings
     from webtext.clean.dedup.settings import DedupSettings
@@ -100,7 +98,7 @@ def settings_classes() -> dict[str, type]:
 
 
 def classes_of_other_verbs() -> dict[str, type]:
-    """Section -> settings class of the verbs that are called alone: they read the same file with `--config`."""
+    """Return section -> settings class for verbs outside the build, which read the same file with `--config`."""
     from webtext.crawl.apis.refresh_settings import RefreshSettings
     from webtext.crawl.plan.settings import PlanSettings
     from webtext.tokenizer.corpus import CountSettings
@@ -119,7 +117,7 @@ def classes_of_other_verbs() -> dict[str, type]:
 
 
 class BuildConfig:
-    """All sections, resolved and checked: every unknown key was an error before anything ran."""
+    """All sections, resolved and checked; an unknown key is an error before anything runs."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         classes = settings_classes()
@@ -130,22 +128,23 @@ class BuildConfig:
         share = self["crawl.fetch"].share
         if self["build"].sample is not None and share != "1/1":
             raise ConfigError(
-                f"[crawl.fetch] share = {share!r} with a sample: it is taken of all links", "leave one of the two out"
+                f"[crawl.fetch] share = {share!r} with a sample: samples are drawn from all links",
+                "remove one of the two",
             )
 
     @classmethod
     def read(cls, path: str, overrides: Iterable[str] = ()) -> BuildConfig:
-        """Read the TOML file at `path` with `section.key=value` overrides; inputs are relative to where you stand."""
+        """Read the TOML file at `path` with `section.key=value` overrides. Paths in it are relative to the working directory."""
         return cls(load_config(path, overrides))
 
     def __getitem__(self, section: str) -> Any:
         return self._settings[section]
 
     def to_json(self) -> dict[str, Any]:
-        """Every setting of every section, defaults included."""
+        """Return every setting of every section, including defaults."""
         return {name: all_settings(settings) for name, settings in self._settings.items()}
 
     def write(self, folder: Path) -> None:
-        """Leave the resolved settings beside the output, so that a build can be read years later."""
+        """Write the resolved settings beside the output, as a record of how the build was made."""
         data = json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n"
         Folder(folder).write_bytes("config.json", data.encode())

@@ -1,6 +1,6 @@
-"""How two builds differ: recipes, and documents lost and gained by reason.
+"""Compare two builds: recipes, and documents lost and gained by reason.
 
-One JSON value, as a report is; `diff_text.py` shows it. Only scratch files are written, and they are removed.
+The result is one JSON value, which `diff_text.py` prints. Only scratch files are written, and they are removed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from webtext.base.partset import PartSet
 SHOWN_OF_CORPUS = ["id", "url", "title", "domain", "karma", "text"]
 SHOWN_OF_DECISION = ["id", "value", "threshold", "duplicate_of"]
 REMOVED = "remove"
-"""The stage of what was taken out on request: its text is not shown, though the older build still has it."""
+"""Stage of documents removed on request: their text is not shown, although the older build still has it."""
 
 
 def make_diff(a: str, b: str) -> dict[str, Any]:
-    """What changed from the build in folder `a` to the one in `b`. InputError where a folder has no build."""
+    """Return what changed from the build in folder `a` to the one in `b`. InputError when a folder has no build."""
     built = (Built.open(a), Built.open(b))
     for each in built:
         if not each.sets:
@@ -49,7 +49,7 @@ def make_diff(a: str, b: str) -> dict[str, Any]:
 
 
 def _stages(a: Built, b: Built) -> Iterator[dict[str, Any]]:
-    """Records of each set that one of the builds has, and whether they are the very same."""
+    """Yield each set's number of records in both builds, and whether the records are identical."""
     for name in SETS:
         if name in a.sets or name in b.sets:
             sets = [each.sets.get(name) for each in (a, b)]
@@ -71,7 +71,7 @@ def _documents(a: Built, b: Built, found: Compared) -> dict[str, Any]:
 
 
 def _left(left: Left, here: Built, there: Built) -> dict[str, Any]:
-    """What `here` keeps and `there` does not."""
+    """Return the documents that `here` keeps and `there` doesn't, by reason."""
     reasons = sorted(left.reasons.items(), key=lambda item: (-item[1], item[0]))
     wanted = [identifier for _, identifier, _, _ in left.samples]
     rows = _by_id(here.sets["corpus"], wanted, SHOWN_OF_CORPUS)

@@ -1,7 +1,7 @@
-"""Rows larger than memory, spread over buckets by a hash of one column: rows of one key are read together.
+"""Tables larger than memory, partitioned into buckets by a hash of one column, so that rows with equal keys are read together.
 
-Each time that a few million bytes are gathered, they go to one Arrow file whose record batch i holds the rows of bucket i.
-So there are few files, however many buckets there are.
+Whenever the buffer is full it goes to one Arrow file, whose record batch i has the rows of bucket i. So there are few files,
+however many buckets there are.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 ROWS_PER_BUCKET = 1 << 17
-"""So many rows of a bucket are expected, and held in memory."""
+"""Expected rows per bucket; one bucket of each side is in memory."""
 BUFFER_BYTES = 32 << 20
 
 
 class Buckets:
-    """Rows of one schema, by the hash of the column `key`, a string that is never null."""
+    """Rows of one schema, partitioned by the hash of the column `key`, a non-null string."""
 
     def __init__(self, folder: Path, schema: pa.Schema, key: str, n_buckets: int) -> None:
         folder.mkdir(parents=True)
@@ -33,7 +33,7 @@ class Buckets:
         self.n_rows = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows; their order within a bucket stays."""
+        """Add rows; their order is kept within a bucket."""
         if rows.num_rows:
             self._held.append(rows)
             self.n_rows += rows.num_rows
@@ -42,7 +42,7 @@ class Buckets:
                 self._spill()
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows of each bucket, as one table; in the order of the buckets, empty ones too."""
+        """Yield one table per bucket, in order, including empty ones."""
         self._spill()
         for bucket in range(self._n_buckets):
             batches = []
@@ -73,7 +73,7 @@ class Buckets:
 
 
 def buckets_for(n_rows: int) -> int:
-    """How many buckets hold that many rows.
+    """Return the number of buckets for `n` rows.
 
     >>> buckets_for(0), buckets_for(131_073)
     (1, 2)

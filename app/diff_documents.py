@@ -1,10 +1,10 @@
-"""Which documents two builds have in common, and what became of the others.
+"""Find the documents that two builds have in common, and the reasons for the others.
 
-A document's id names a page as it was fetched, so two builds of one crawl share their ids. What was fetched twice has two
-ids: such documents are paired by URL. What is left of one corpus is looked for among the decisions of the other build,
-by id and by URL, then by its link among the other build's pages and links.
+A document's id names a page as it was fetched, so two builds of one crawl share ids. A page that was fetched twice has two
+ids; such documents are paired by URL. Documents left over in one corpus are looked up among the other build's decisions,
+by id and by URL, then by link among its pages and links.
 
-All that is larger than memory goes through `diff_buckets.py`: memory is a bucket of each side, however large the builds.
+Tables larger than memory go through `diff_buckets.py`, so memory is one bucket of each side, however large the builds are.
 """
 
 from __future__ import annotations
@@ -33,28 +33,30 @@ DOCUMENT = pa.schema([(name, pa.string()) for name in ("id", "url", "link_id", "
 DECISION = pa.schema([(name, pa.string()) for name in ("id", "url", "stage", "reason")])
 PAGE = pa.schema([(name, pa.string()) for name in ("link_id", "outcome", "reason")])
 LINK = pa.schema([("link_id", pa.string())])
-Fate = tuple[str, str]
+StageReason = tuple[str, str]
 
 
 @dataclass(slots=True)
 class Left:
-    """Documents that one build keeps and the other does not: how many by (stage, reason) of the other build, and samples.
+    """Documents that only one build keeps: counts by (stage, reason) in the other build, and samples.
 
-    A sample is (hash, id, stage, reason). The smallest keyed hashes are taken: a random choice, and always the same one.
+    A sample is (hash, id, stage, reason). Samples have the smallest keyed hashes: a random but repeatable choice.
     """
 
-    reasons: Counter[Fate] = field(default_factory=Counter)
+    reasons: Counter[StageReason] = field(default_factory=Counter)
     samples: list[tuple[str, str, str, str]] = field(default_factory=list)
 
-    def add(self, identifiers: Sequence[str], fates: Sequence[Fate]) -> None:
-        """Count documents, each with what became of it."""
-        self.reasons.update(fates)
-        hashed = [(_hash(each), each, *fate) for each, fate in zip(identifiers, fates, strict=True)]
+    def add(self, identifiers: Sequence[str], stage_reasons: Sequence[StageReason]) -> None:
+        """Count documents, each with its stage and reason in the other build."""
+        self.reasons.update(stage_reasons)
+        hashed = [
+            (_hash(each), each, *stage_reason) for each, stage_reason in zip(identifiers, stage_reasons, strict=True)
+        ]
         self.samples = heapq.nsmallest(SAMPLES, [*self.samples, *hashed])
 
     @property
     def n(self) -> int:
-        """All of them."""
+        """Total number of documents."""
         return self.reasons.total()
 
 
@@ -63,14 +65,14 @@ class Compared:
     """Two corpora: kept in A = common + lost, kept in B = common + gained."""
 
     common: int = 0
-    fetched_again: int = 0  # of the common ones, those of one URL and two ids
-    text_changed: int = 0  # of the common ones
+    fetched_again: int = 0  # common documents with one URL and two ids
+    text_changed: int = 0  # common documents whose text changed
     lost: Left = field(default_factory=Left)
     gained: Left = field(default_factory=Left)
 
 
 def compare_documents(a: Built, b: Built, scratch: Path) -> Compared:
-    """Compare the corpora of two builds that have one; `scratch` is an empty folder for what is larger than memory."""
+    """Compare the corpora of two builds; `scratch` is an empty folder for tables larger than memory."""
     found = Compared()
     corpora = (a.sets["corpus"], b.sets["corpus"])
     join = _Join(scratch, buckets_for(max(opened.records for each in (a, b) for opened in each.sets.values())))
@@ -88,7 +90,7 @@ def compare_documents(a: Built, b: Built, scratch: Path) -> Compared:
 
 
 def _pair_urls(join: _Join, left: Sequence[Buckets], builds: tuple[Built, Built], found: Compared) -> None:
-    """What no id settles: the same by URL, then by link."""
+    """Match the documents left over by URL, then by link."""
     if not any(each.n_rows for each in left):
         return
     decisions = [join.spread(_decisions(built), DECISION, "url") for built in builds]
@@ -106,7 +108,7 @@ def _pair_urls(join: _Join, left: Sequence[Buckets], builds: tuple[Built, Built]
 
 
 def _pair(mine: pa.Table, yours: pa.Table, key: str, found: Compared) -> tuple[pa.Table, pa.Table]:
-    """Count the rows that have their key in common; returns the others of each side."""
+    """Count the rows whose key both sides have; return each side's other rows."""
     place = pc.index_in(mine[key], value_set=yours[key].combine_chunks()).combine_chunks()
     paired = pc.is_valid(place)
     digests = yours["text_digest"].take(place.drop_null())
@@ -118,17 +120,17 @@ def _pair(mine: pa.Table, yours: pa.Table, key: str, found: Compared) -> tuple[p
 
 
 def _settle(rows: pa.Table, decisions: pa.Table, key: str, kind: Left) -> pa.Table:
-    """Count the rows that the other build decided against; returns those of which its decisions say nothing."""
+    """Count the rows that the other build dropped; return those for which it has no decision."""
     place = pc.index_in(rows[key], value_set=decisions[key].combine_chunks()).combine_chunks()
     decided = pc.is_valid(place)
     of_rows = decisions.take(place.drop_null())
-    fates = list(zip(of_rows["stage"].to_pylist(), of_rows["reason"].to_pylist(), strict=True))
-    kind.add(rows["id"].filter(decided).to_pylist(), fates)
+    stage_reasons = list(zip(of_rows["stage"].to_pylist(), of_rows["reason"].to_pylist(), strict=True))
+    kind.add(rows["id"].filter(decided).to_pylist(), stage_reasons)
     return rows.filter(pc.invert(decided))
 
 
 def _numbered(rows: pa.Table) -> pa.Table:
-    """With `url_number`: the URL and how many rows before have it, ids rising; so that two of one URL make two pairs."""
+    """Add `url_number`, the URL and its number of earlier rows, so that two documents of one URL make two pairs."""
     rows = rows.sort_by([("url", "ascending"), ("id", "ascending")])
     seen: Counter[str] = Counter()
     numbered = []
@@ -139,7 +141,7 @@ def _numbered(rows: pa.Table) -> pa.Table:
 
 
 def _trace_links(join: _Join, left: Buckets, other: Built, kind: Left) -> None:
-    """Count documents by what the other build did with their links."""
+    """Count documents by the outcome of their links in the other build."""
     documents = other.sets.get("documents")
     pages = other.sets.get("pages") or _parent(documents, "pages")
     links = other.sets.get("links") or _parent(pages, "links")
@@ -152,35 +154,39 @@ def _trace_links(join: _Join, left: Buckets, other: Built, kind: Left) -> None:
         answers = of_pages.take(place)
         is_link = pc.is_in(rows["link_id"], value_set=of_links["link_id"].combine_chunks())
         columns = (rows["url"], answers["outcome"], answers["reason"], is_link)
-        fates = [
-            ("documents", "not_among_its_inputs") if pages is None else _fate(url, outcome, reason, linked, extraction)
+        stage_reasons = [
+            ("documents", "not_among_its_inputs")
+            if pages is None
+            else _stage_reason(url, outcome, reason, linked, extraction)
             for url, outcome, reason, linked in zip(*(each.to_pylist() for each in columns), strict=True)
         ]
-        kind.add(rows["id"].to_pylist(), fates)
+        kind.add(rows["id"].to_pylist(), stage_reasons)
 
 
-def _fate(url: str, outcome: str | None, reason: str, is_link: bool, extraction: _Extraction) -> Fate:
-    """As `webtext inspect doc` would say it of the link."""
+def _stage_reason(url: str, outcome: str | None, reason: str, is_link: bool, extraction: _Extraction) -> StageReason:
+    """Return (stage, reason) for a link, as `webtext inspect doc` prints it."""
     if outcome is None:
         return ("pages", "not_fetched_yet") if is_link else ("links", "not_a_link")
     return ("documents", extraction.why_not(url)) if outcome == "fetched" else ("pages", reason)
 
 
 class _Extraction:
-    """Why a page that was fetched gave no document."""
+    """Return why a fetched page has no document."""
 
     def __init__(self, documents: PartSet | None) -> None:
         failures = documents.failures() if documents is not None else ()
         self._failed = {failure.id.rpartition(" ")[2]: failure.reason for failure in failures}
         dropped = documents.counts.dropped if documents is not None else {}
-        self._otherwise = " or ".join(sorted(dropped)) or "no_document"  # what is dropped leaves a count, and no row
+        self._otherwise = (
+            " or ".join(sorted(dropped)) or "no_document"
+        )  # extraction counts what it drops, but writes no row
 
     def why_not(self, url: str) -> str:
         return self._failed.get(url, self._otherwise)
 
 
 class _Join:
-    """Makes buckets that belong together: as many of each, so that bucket i of all holds the same keys."""
+    """Makes bucket sets of equal number, so that bucket i has the same keys in each."""
 
     def __init__(self, scratch: Path, n_buckets: int) -> None:
         self._scratch = scratch
@@ -203,7 +209,7 @@ def _zip(*spread: Buckets) -> Iterator[tuple[pa.Table, ...]]:
 
 
 def _documents(corpus: PartSet) -> Iterator[pa.Table]:
-    """The rows of DOCUMENT."""
+    """Return a table of document rows."""
     columns = ["id", "url", "link_ids", "text_digest"]
     for part in corpus.parts:
         for batch in corpus.batches(part, columns, BATCH_ROWS):
@@ -225,12 +231,12 @@ def _rows(opened: PartSet | None, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _keyed(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.Table:
-    """A table of strings; for null the first column, the id: equal to no URL, and spread as evenly as ids are."""
+    """Return a table of strings; null becomes the row's id, which equals no URL and is spread evenly."""
     return pa.Table.from_arrays([pc.coalesce(each, columns[0]) for each in columns], schema=schema)
 
 
 def _parent(opened: PartSet | None, kind: str) -> PartSet | None:
-    """A set of that kind elsewhere, from which this one was made."""
+    """Return a parent of this kind, in another folder, that this set was made from."""
     return next((each for each in parents_of(opened) if each.kind == kind), None) if opened is not None else None
 
 

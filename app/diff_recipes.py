@@ -1,4 +1,4 @@
-"""How the recipes of two builds differ: settings, versions and code of every stage, old and new."""
+"""Compare the recipes of two builds: settings, versions and code versions of every stage."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ STAGES = (*SETS[:-1], "tokenizer", "tokens", "model")
 
 TOKENIZER_MANIFEST = "tokenizer.manifest.json"
 FOLLOWS = {("tokens", "tokenizer_hash"), ("model", "tokens")}
-"""What recipes say of the stage before, which nobody sets."""
+"""Recipe keys about the stage before, which aren't settings."""
 
 NOT_SET = "not set"
-"""Stands for the value of a setting that one of two recipes does not have."""
+"""Marks the value of a setting that one of the recipes lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What lies in a build's folder: its sealed sets by name, and the recipe of each stage that has run."""
+    """A build's folder: its sealed sets by name, and the recipe of each finished stage."""
 
     root: str
     sets: Mapping[str, PartSet]
@@ -33,7 +33,7 @@ class Built:
 
     @classmethod
     def open(cls, root: str) -> Built:
-        """Everything that is sealed in `root`."""
+        """Open everything that is sealed in `root`."""
         layout = Layout(root)
         names = (*SETS, "dropped")
         sets = {name: found for name in names if (found := open_if_there(getattr(layout, name), name)) is not None}
@@ -47,13 +47,13 @@ class Built:
 
     @property
     def missing(self) -> list[str]:
-        """The stages that have not been finished here; a build may begin with pages or with documents of elsewhere."""
+        """Stages that aren't finished here; a build may start from pages or documents in another folder."""
         first = next((place for place, name in enumerate(STAGES) if name in self.recipes), 0)
         return [name for name in STAGES[first:-1] if name not in self.recipes]
 
 
 def changed_settings(a: Built, b: Built) -> list[dict[str, Any]]:
-    """{stage, name, a, b} for each setting, version or code version that two recipes of one stage have not in common."""
+    """Return {stage, name, a, b} for each setting, version or code version that differs between two recipes of a stage."""
     return [
         {"stage": stage, "name": name, "a": old, "b": new}
         for stage in STAGES
@@ -71,7 +71,7 @@ def _changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 
 def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value by its dotted name; `settings.` is left out of it."""
+    """Flatten a recipe to dotted names, without the prefix `settings.`."""
     for key, inner in value.items():
         name = f"{prefix}{key}"
         if isinstance(inner, Mapping) and inner:

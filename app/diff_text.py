@@ -1,4 +1,4 @@
-"""A difference of two builds as text for people. What comes from outside is shown with its control characters escaped."""
+"""Print the difference between two builds as text. Control characters in untrusted text are escaped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Row = Mapping[str, Any]
 
 REASONS_SHOWN = 12
 START_CHARACTERS = 160
-NO_TEXT = "(taken out on request: its text is not shown)"
+NO_TEXT = "(removed on request: its text is not shown)"
 SET_NAMES = {"tokens": "documents in tokens", "corpus": "documents in the corpus", "signals": "documents with signals"}
 
 
 def diff_text(diff: Row) -> str:
-    """Everything, the verdict first."""
+    """Return the whole text, the verdict first."""
     lines = [verdict_line(diff), ""]
     lines += [
         f"A  {visible(diff['a'])}",
@@ -30,7 +30,7 @@ def diff_text(diff: Row) -> str:
 
 
 def verdict_line(diff: Row) -> str:
-    """One sentence: equal, or what differs."""
+    """Return one sentence: equal, or what differs."""
     documents = diff["documents"]
     if diff["equal"]:
         return "The builds are equal: the same recipes, the same records"
@@ -45,9 +45,9 @@ def verdict_line(diff: Row) -> str:
 
 
 def notes(diff: Row) -> list[str]:
-    """What a reader must know before the numbers: stages that lack, sets that are stale, builds that share nothing."""
+    """Yield what a reader has to know before the numbers: missing stages, stale sets, builds with nothing in common."""
     said = [
-        f"{side.upper()} is half done: it has no {', '.join(diff['missing'][side])}; `webtext build` goes on with it"
+        f"{side.upper()} is half done: it has no {', '.join(diff['missing'][side])}; rerun `webtext build` to finish it"
         for side in "ab"
         if diff["missing"][side]
     ]
@@ -59,22 +59,22 @@ def notes(diff: Row) -> list[str]:
 
 
 def set_name(name: str) -> str:
-    """What a stage's records are called."""
+    """Return the name of a stage's records."""
     return SET_NAMES.get(name, name)
 
 
 def reason_name(row: Row) -> str:
-    """Where the other build let go of a document, and why."""
+    """Return the stage and reason that lost a document in the other build."""
     return f"{row['stage']}: {row['reason']}"
 
 
 def shown_value(value: Any) -> str:
-    """A setting's value on one line."""
+    """Return a setting's value on one line."""
     return visible(value if isinstance(value, str) else str(value))
 
 
 def measured(row: Row) -> str:
-    """What was measured of a document that the other build dropped, beside the threshold."""
+    """Return the value that dropped the document in the other build, beside the threshold."""
     if row.get("value") is None:
         return ""
     against = f" (threshold {row['threshold']:.4g})" if row.get("threshold") is not None else ""
@@ -82,7 +82,7 @@ def measured(row: Row) -> str:
 
 
 def visible(text: str) -> str:
-    """The text on one line: blanks of every kind as blanks, what else does not print (controls, turned directions) as escapes.
+    """Return text on one line: all whitespace as spaces, other non-printing characters (controls, bidi marks) as escapes.
 
     >>> visible("a\\nb\\x1b[2J")
     'a b\\\\x1b[2J'
@@ -115,7 +115,7 @@ def _documents(documents: Row) -> Iterator[str]:
     yield f"  kept in A  {documents['kept_a']:>12,} = {documents['common']:,} common + {lost['documents']:,} lost"
     yield f"  kept in B  {documents['kept_b']:>12,} = {documents['common']:,} common + {gained['documents']:,} gained"
     if documents["fetched_again"]:
-        yield f"  of the common ones {documents['fetched_again']:,} were fetched anew: they have one URL and two ids"
+        yield f"  of the common ones {documents['fetched_again']:,} were fetched again: they have one URL and two ids"
     yield f"  of the common ones {documents['text_changed']:,} have another text"
     for title, left in (("Lost, by what B did with them", lost), ("Gained, by what A did with them", gained)):
         if left["documents"]:

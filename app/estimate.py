@@ -1,7 +1,7 @@
-"""What the whole build would be, reckoned from a sample of its links: documents, tokens, bytes, time and money.
+"""Estimate a whole build from a sample of its links: documents, tokens, bytes, time and money.
 
-The links of the whole are known, for a sample is taken of them. Everything else is counted in the sample's sets and brought
-up to all links by `estimate_statistics.py`; what does not grow in proportion is modelled or said (`LIMITS`).
+The number of links is known, because the sample is drawn from all of them. Everything else is counted in the sample's sets and
+scaled up by `estimate_statistics.py`. What doesn't grow in proportion is modelled, or listed in `LIMITS`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from webtext.crawl.plan.settings import PlanSettings
 ESTIMATE = "estimate.json"
 GIGABYTE = 10**9
 HEADERS_RATIO = 0.5
-"""Headers of the pages of columns beside the footer (measured on parts of 132 and 438 records: 0.4)."""
+"""Size of the column pages' headers relative to the footer (0.4 measured on parts of 132 and 438 records)."""
 SETS = ("pages", "documents", "signals", "corpus", "dropped", "tokens")
 
 LIMITS = (
-    "Duplicates: a copy is met only if both links are in the sample, so their share grows with it. The low end of what is "
-    "kept lets it go on growing, the high end leaves it as it is in the sample.",
-    "Crawling: the host with most links takes one answer after the other, whatever the sample; counted over all links. The "
-    "high end is the registrable domain with most links, were it at one address.",
-    "Tokenizer: merges take as long as in the sample at least, counting grows with the text at most. It is trained on the "
-    "sample's text alone, and fits it better than it would fit all: tokens may be more.",
-    "Training takes the steps that its settings say, whatever the corpus, and its folder the same bytes.",
-    "Starting workers takes as long for a sample, so small ones make stages look slow. Hosts answer as they did today.",
+    "Duplicates: a copy is found only if both links are in the sample, so the ratio grows with the sample. The low end of the "
+    "kept documents lets it keep growing; the high end leaves it as it is in the sample.",
+    "Crawling: the host with the most links takes one request after another; its links are counted in the whole set. The high "
+    "end assumes that all hosts of the largest registrable domain share one address.",
+    "Tokenizer: merging takes at least as long as in the sample, counting grows at most with the text. A tokenizer trained on "
+    "the sample fits it better than it would fit everything: there may be more tokens.",
+    "Training takes the steps in its settings, whatever the corpus, and its folder the same bytes.",
+    "Starting workers takes as long for a sample, so small samples make stages look slow. Hosts are assumed to answer as today.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """How many values, their sum, and the sum of their squares."""
+    """Number of values, their sum, and the sum of their squares."""
 
     n: int = 0
     total: float = 0
@@ -56,7 +56,7 @@ class _Sizes:
 
 
 def make_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
-    """The estimate of the whole build, from the sample's sets in `layout`."""
+    """Return the estimate of the whole build from the sample's sets in `layout`."""
     sets = {name: PartSet.open(getattr(layout, name), name) for name in ("links", *SETS)}
     n, total = _n_sampled(sets["links"], config["build"].sample_of()), sets["links"].records
     duplicates, whole = _documents(sets, n, total)
@@ -87,7 +87,7 @@ def make_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
 
 
 def _n_sampled(links: PartSet, sample: Sample | None) -> int:
-    """How many of the links are in the sample; pages/ may also have rows of links that were collected before."""
+    """Return how many links are in the sample; pages/ may also have rows for links collected earlier."""
     if sample is None:
         return links.records
     batches = (batch for part in links.parts for batch in links.batches(part, ["link_id"], 1 << 16))
@@ -95,31 +95,31 @@ def _n_sampled(links: PartSet, sample: Sample | None) -> int:
 
 
 def write_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
-    """Make the estimate and leave it in the sample's folder."""
+    """Make the estimate and write it to the sample's folder."""
     found = make_estimate(config, layout)
     Folder(layout.root).write_bytes(ESTIMATE, (json.dumps(found, indent=1, sort_keys=True) + "\n").encode())
     return found
 
 
 def _documents(sets: Mapping[str, PartSet], n: int, total: int) -> tuple[dict[str, Any], dict[str, Range]]:
-    """The share of duplicates, and how many pages, documents and documents of the corpus there would be."""
+    """Estimate the duplicate ratio and the number of pages, documents and corpus documents of the whole build."""
     sizes = _cluster_sizes(sets["dropped"])
     n_duplicates = sum(sizes) - len(sizes)
     n_compared = sets["corpus"].records + n_duplicates
     share = duplicate_ratio(sizes, n_compared, n / total) if n_compared else Range(0.0, 0.0, 1.0)
-    compared = total_of_share(min(n_compared, n), n, total)  # a page may hold but one document
+    compared = total_of_share(min(n_compared, n), n, total)  # a page has at most one document
     whole = {name: total_of_share(min(_n_documents(sets[name]), n), n, total) for name in ("pages", "documents")}
     whole["corpus"] = compared * Range(1 - share.high, 1 - share.value, 1 - share.low)
     return {"sample": n_duplicates / max(n_compared, 1), "whole": share.to_json()}, whole
 
 
 def _n_documents(opened: PartSet) -> int:
-    """Records of a set; of pages, those that were fetched."""
+    """Return a set's number of records; for pages, of fetched ones."""
     return opened.counts.kept if opened.kind == "pages" else opened.records
 
 
 def _cluster_sizes(dropped: PartSet) -> list[int]:
-    """Members of each cluster of duplicates, the one that stays among them."""
+    """Return the size of each duplicate cluster, including the kept document."""
     counted: Counter[str] = Counter()
     for batch in _batches(dropped, ["stage", "duplicate_of"]):
         counted.update(batch.filter(pc.equal(batch["stage"], "dedup"))["duplicate_of"].to_pylist())
@@ -142,7 +142,7 @@ def _batches(opened: PartSet, columns: list[str]) -> Iterator[Any]:
 def _disk(
     sets: Mapping[str, PartSet], whole: Mapping[str, Range], sampled: Mapping[str, int], ratio: float
 ) -> dict[str, Range]:
-    """Bytes of each set: pages and documents by their own sizes, the corpus by its text; dropped is what is not kept."""
+    """Estimate the bytes of each set: pages and documents from their own sizes, the corpus from its text, dropped as the rest."""
     documents, corpus = whole["documents"], whole["corpus"]
     dropped = Range(*(max(n - m, 0.0) for n, m in zip(_ends(documents), reversed(_ends(corpus)), strict=True)))
     answers = _sizes(batch["warc_length"].drop_null() for batch in _batches(sets["pages"], ["warc_length"]))
@@ -163,12 +163,12 @@ def _disk(
 
 
 def _relative(sizes: _Sizes, ratio: float) -> Range:
-    """The mean size, by what the sample's is."""
+    """Return the mean size relative to the sample's."""
     return sizes.mean(ratio) * (sizes.n / sizes.total) if sizes.total else Range(1.0, 1.0, 1.0)
 
 
 def _grown(opened: PartSet, growth: Range) -> Range:
-    """A set's bytes so many times; what each part has whatever is in it stays while the sample's one part has room."""
+    """Scale a set's bytes; fixed costs per part are counted once while the sample fills one part."""
     once = min(sum(_overhead(opened, part) for part in opened.parts), _bytes(opened))
     content = growth * (_bytes(opened) - once)
     parts = Range(1.0, 1.0 if len(opened.parts) == 1 else growth.value, growth.high)
@@ -176,13 +176,13 @@ def _grown(opened: PartSet, growth: Range) -> Range:
 
 
 def _overhead(opened: PartSet, part: Part) -> float:
-    """The footer of a Parquet file, whose length stands before its last four bytes, and the headers of its columns' pages."""
+    """Return the bytes of a Parquet file's footer (its length precedes the last four bytes) and of its page headers."""
     length = opened.folder.read_range(part.name, part.bytes - 8, part.bytes - 4)
     return (1 + HEADERS_RATIO) * int.from_bytes(length, "little")
 
 
 def _model_bytes(layout: Layout) -> dict[str, Range]:
-    """The model folder's bytes, where there is one: they follow from its settings, whatever the corpus."""
+    """Return the model folder's bytes, if any; they follow from its settings, whatever the corpus."""
     files = [file for file in Path(layout.model).rglob("*") if file.is_file()]
     n_bytes = float(sum(file.stat().st_size for file in files))
     return {"model": Range(n_bytes, n_bytes, n_bytes)} if files else {}
@@ -201,7 +201,7 @@ def _bytes(opened: PartSet) -> int:
 
 
 def _crawl(config: BuildConfig, links: PartSet, pages: PartSet) -> tuple[int | None, Range | None]:
-    """Bytes over the wire, and seconds, as `webtext crawl plan` reckons them from the sample's pages; None without a page."""
+    """Return downloaded bytes and seconds as `webtext crawl plan` estimates them from the sample; None when it has no page."""
     fetch = config["crawl.fetch"]
     try:
         plan = make_plan(links, PlanSettings(), fetch, pages)
@@ -215,7 +215,7 @@ def _crawl(config: BuildConfig, links: PartSet, pages: PartSet) -> tuple[int | N
 def _seconds(
     layout: Layout, sampled: Mapping[str, int], whole: Mapping[str, Range], crawl: Range | None
 ) -> dict[str, Range]:
-    """Seconds of each stage, from what it took the sample."""
+    """Estimate the seconds of each stage from the sample's."""
     folder = Folder(layout.root)
     took = folder.read_object(SECONDS, "remove it") if folder.exists(SECONDS) else {}
     once = Range(1.0, 1.0, 1.0)
@@ -234,7 +234,7 @@ def _seconds(
 
 
 def _money(prices: PriceSettings, hours: Range, wire: int | None, stored: Range) -> dict[str, Any] | None:
-    """What has a price; None where nothing has."""
+    """Return the cost of everything that has a price; None when nothing has."""
     parts: dict[str, Range] = {}
     if prices.hour is not None:
         parts["machine"] = hours * prices.hour

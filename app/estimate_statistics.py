@@ -1,8 +1,8 @@
-"""From a sample of links to all of them: shares, means and duplicates, each as a range.
+"""Scale counts from a sample of links to all links: shares, means and duplicates, each as a range.
 
-The sample holds each link independently of the others, so what it says of links and of documents that stand for themselves is
-survey sampling: 95 % intervals, narrower the more of the whole is in the sample. Duplicates are no such thing: a document's
-copy is in the sample only if its link is too, so their share grows with the sample, and is modelled here.
+Each link is sampled independently, so shares and means are survey sampling: 95 % intervals that narrow as the sample grows.
+Duplicates are different: a document's copy is in the sample only if its own link is, so the duplicate ratio grows with the
+sample and is modelled here.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-Z = 1.96  # of a normal distribution, 95 % lie within so many standard deviations
+Z = 1.96  # 95 % of a normal distribution is within this many standard deviations
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is most likely, and between what it lies."""
+    """The most likely value and its interval."""
 
     low: float
     value: float
     high: float
 
     def __mul__(self, other: Range | float) -> Range:
-        """The product of positive ranges: from that of the low ends to that of the high ends."""
+        """Multiply positive ranges end by end."""
         if isinstance(other, Range):
             return Range(self.low * other.low, self.value * other.value, self.high * other.high)
         return Range(self.low * other, self.value * other, self.high * other)
@@ -32,16 +32,16 @@ class Range:
         return Range(self.low + other.low, self.value + other.value, self.high + other.high)
 
     def rounded(self) -> Range:
-        """As whole numbers, outwards."""
+        """Return whole numbers, rounded outwards."""
         return Range(math.floor(self.low), round(self.value), math.ceil(self.high))
 
     def to_json(self) -> dict[str, float]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
 def total_of_share(n_yes: int, n: int, total: int) -> Range:
-    """How many of `total` say yes when `n_yes` of a sample of `n` of them do: Wilson's interval, for a finite population.
+    """Estimate how many of `total` are positive when `n_yes` of `n` sampled ones are: Wilson's interval, finite population.
 
     >>> total_of_share(30, 100, 100)
     Range(low=30.0, value=30.0, high=30.0)
@@ -55,13 +55,13 @@ def total_of_share(n_yes: int, n: int, total: int) -> Range:
     centre = (ratio + spread / 2) / (1 + spread)
     half = Z * math.sqrt(ratio * (1 - ratio) / effective + spread / (4 * effective)) / (1 + spread)
     low, high = (centre - half) * total, (centre + half) * total
-    return Range(max(low, n_yes), ratio * total, min(high, total - (n - n_yes)))  # what was seen is certain
+    return Range(max(low, n_yes), ratio * total, min(high, total - (n - n_yes)))  # at least what was seen
 
 
 def mean(n: int, total: float, squares: float, sampled_ratio: float) -> Range:
-    """The mean of values of which n, their sum and the sum of their squares are known: Student's interval.
+    """Estimate a mean from n, the sum and the sum of squares: Student's interval, finite population.
 
-    The quantile is Fisher's expansion of the normal one; of a single value the range is open: from 0 to twice the value.
+    The quantile is Fisher's expansion of the normal one. A single value gives the range from 0 to twice the value.
     """
     value = total / n
     if n < 2:
@@ -73,12 +73,12 @@ def mean(n: int, total: float, squares: float, sampled_ratio: float) -> Range:
 
 
 def duplicate_ratio(cluster_sizes: Iterable[int], n_documents: int, sampled_ratio: float) -> Range:
-    """The share of duplicates among all documents, from the clusters of a sample's `n_documents`.
+    """Estimate the duplicate ratio among all documents from the clusters of a sample's `n_documents`.
 
-    Low: as in the sample, for the share never falls. High: every pair stands for 1/ratio^2 pairs, which is how often both
-    links of one are met, and a cluster of more, which was met again and again, for one larger by 1/ratio. Value: in half the
-    sample a cluster of c members would have c/2 - 1 + 2^-c duplicates; a hyperbola through both shares, which levels off
-    (the curve of Michaelis and Menten, by which species are counted). Poisson's limits widen both ends.
+    Low: the sample's ratio, since the ratio never falls as the sample grows. High: each pair represents 1/ratio^2 pairs, because
+    both links are sampled with probability ratio^2; a larger cluster, found several times, represents one larger by 1/ratio.
+    Value: half the sample would have c/2 - 1 + 2^-c duplicates per cluster of c members; a saturating hyperbola through both
+    ratios (Michaelis-Menten, as in species counting) is extrapolated. Poisson limits widen both ends.
     """
     sizes = list(cluster_sizes)
     n_pairs = sizes.count(2)
@@ -88,9 +88,9 @@ def duplicate_ratio(cluster_sizes: Iterable[int], n_documents: int, sampled_rati
     low = _limit(n_duplicates, -1, sampled_ratio) * growth
     larger = sum(size for size in sizes if size > 2)
     high = _limit(n_pairs, 1, sampled_ratio) * growth**2 + _limit(larger, 1, sampled_ratio) * growth
-    high -= len(sizes) - n_pairs  # of each cluster one stays
+    high -= len(sizes) - n_pairs  # one document per cluster is kept
     in_half = sum(size / 2 - 1 + 0.5**size for size in sizes)
-    ratio = 2 * in_half / n_duplicates if n_duplicates else 0.5  # of half the sample, by that of the sample: 1/2 to 1
+    ratio = 2 * in_half / n_duplicates if n_duplicates else 0.5  # half the sample's ratio over the sample's: 1/2 to 1
     levelling = 0.5 * (1 - ratio) / (ratio - 0.5) if ratio > 0.5 else math.inf
     factor = growth if math.isinf(levelling) else growth * (1 + levelling) / (growth + levelling)
     most = 1 - 1 / max(n_whole, 1)
@@ -99,13 +99,13 @@ def duplicate_ratio(cluster_sizes: Iterable[int], n_documents: int, sampled_rati
 
 
 def _limit(n: int, side: int, sampled_ratio: float) -> float:
-    """The upper (1) or lower (-1) 95 % limit of what is expected where n were seen: nearer to n, the more is in the sample."""
+    """Return the upper (1) or lower (-1) 95 % limit of the expectation given n seen; closer to n for a larger sample."""
     limit = _poisson_limits(n)[side > 0]
     return n + (limit - n) * math.sqrt(max(1 - sampled_ratio, 0.0))
 
 
 def _poisson_limits(n: int) -> tuple[float, float]:
-    """Of the mean of which n were seen, 95 %: Byar's approximation."""
+    """Return 95 % limits of a Poisson mean given n seen: Byar's approximation."""
     low = n * (1 - 1 / (9 * n) - Z / (3 * math.sqrt(n))) ** 3 if n else 0.0
     more = n + 1
     return max(low, 0.0), more * (1 - 1 / (9 * more) + Z / (3 * math.sqrt(more))) ** 3

@@ -1,4 +1,4 @@
-"""An estimate as text for people: what the sample has, what the whole would be, and between what that lies."""
+"""Print an estimate as text: the sample, the whole build, and its interval."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COUNTED = ("pages", "documents", "corpus", "bytes of text", "tokens")
 UNITS = (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
 STAGES = {
     "links": "links: all are read, in a sample too",
-    "pages": "pages: the host with most links, or all",
+    "pages": "pages: the host with the most links",
     "clean": "documents: in proportion",
     "tokenizer": "tokenizer: once, or with the text",
     "tokens": "tokens: in proportion",
@@ -21,7 +21,7 @@ STAGES = {
 
 
 def estimate_text(estimate: Row) -> str:
-    """Everything that was reckoned, then what does not grow in proportion."""
+    """Return the table of estimates, then the limits of the method."""
     links, duplicates = estimate["links"], estimate["duplicates_ratio"]
     return "\n".join(
         [
@@ -53,7 +53,7 @@ def _counted(name: str, row: Row) -> str:
 
 
 def short(value: float) -> str:
-    """A number in three or four digits.
+    """Return a number in three or four digits.
 
     >>> short(812), short(12_345), short(8_130_000)
     ('812', '12.3k', '8.13M')
@@ -65,7 +65,7 @@ def short(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them.
+    """Return seconds in a readable unit.
 
     >>> duration(3.21), duration(600), duration(50_000), duration(10**6)
     ('3.2 s', '10.0 min', '13.9 h', '11.6 days')

@@ -1,6 +1,6 @@
-"""Finds rows of a part set by key: part by part, first the key column alone, then the rows that match.
+"""Find rows of a part set by key: for each part the key column first, then only the rows that match.
 
-Memory is a part's key column and the rows found, however large the set is.
+Memory is one part's key column plus the rows found, however large the set is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ START_CHARACTERS = 200
 
 
 def open_if_there(url: str, kind: str) -> PartSet | None:
-    """The sealed set at `url`, or None where no stage has sealed one yet."""
+    """Open the sealed set at `url`; None when there isn't one yet."""
     return PartSet.open(url, kind) if Folder(url).exists(MANIFEST) else None
 
 
@@ -31,10 +31,9 @@ def find_rows(
     *,
     whole_text: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The rows whose column `key` (a string, or a list of strings) holds one of `wanted`, in the order of the set.
+    """Yield the rows whose column `key` (a string or a list of strings) contains one of `wanted`, in the order of the set.
 
-    A column `text` is cut to its start and called `text_start`, unless `whole_text`. A set that is not there (None)
-    holds no row.
+    A column `text` is cut to its start and named `text_start`, unless `whole_text`. None as the set yields nothing.
     """
     if opened is None or not wanted:
         return
@@ -53,7 +52,7 @@ def find_rows(
 
 
 def _hits(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
-    """Rising row numbers where the column holds a value."""
+    """Return the numbers of the rows whose column contains a value, in order."""
     if pa.types.is_list(column.type):
         array = column.combine_chunks()
         array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array

@@ -1,4 +1,4 @@
-"""The command line: a table of stages and verbs that loads a stage's code only when one of its verbs is called."""
+"""The command line: a table of stages and verbs that imports a stage only when one of its verbs is called."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext import __version__
-from webtext.base.errors import ConfigError, DryRun, EnvironmentError_, WebtextError, did_you_mean, missing_extra
+from webtext.base.errors import ConfigError, DryRun, MachineError, WebtextError, did_you_mean, missing_extra
 
 if TYPE_CHECKING:
     from webtext.base.console import Console
 
 STAGES = {
-    "crawl": ("webtext.crawl.command:group", "Votes to links, links to pages."),
-    "clean": ("webtext.clean.command:group", "Pages to corpus: extract, judge, deduplicate."),
+    "crawl": ("webtext.crawl.command:group", "Collect links from votes; fetch their pages."),
+    "clean": ("webtext.clean.command:group", "Turn pages into a corpus: extract, filter, deduplicate."),
     "tokenizer": ("webtext.tokenizer.command:group", "Train and apply a byte-level BPE."),
-    "shards": ("webtext.shards.command:group", "Pack a corpus into token shards; look into them."),
+    "shards": ("webtext.shards.command:group", "Pack a corpus into token shards and inspect them."),
     "train": ("webtext.train.command:group", "Plan, train, evaluate, sample and export a GPT-2."),
     "build": ("webtext.app.command:build", "Links to tokens, all stages; skips what is done."),
-    "pretrain": ("webtext.app.command:pretrain", "Build, then train and evaluate: the whole way."),
-    "inspect": ("webtext.app.command:inspect", "Why a record is here, or is not."),
+    "pretrain": ("webtext.app.command:pretrain", "Build, then train and evaluate: the whole pipeline."),
+    "inspect": ("webtext.app.command:inspect", "Show why a record is kept or dropped."),
     "report": ("webtext.app.command:report", "Write a build's report.html and report.json."),
-    "demo": ("webtext.app.command:demo", "The whole way on a small web of this machine's own."),
+    "demo": ("webtext.app.command:demo", "Run the whole pipeline on a small web served by this machine."),
 }
-"""Name -> (where the command is, its line in the help). The order is the order of the help."""
+"""Name -> (import path of the command, its help line), in the order shown by --help."""
 
-EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "tensorboard": "train", "s3fs": "s3"}
+EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "s3fs": "s3"}
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-SHOW_TRACEBACK = "WEBTEXT_TRACEBACK"  # in the environment, not empty: an unexpected error shows where it came from
+SHOW_TRACEBACK = "WEBTEXT_TRACEBACK"  # environment variable: when it isn't empty, unexpected errors show a traceback
 MAX_CAUSE_CHARACTERS = 300
 
 
@@ -54,13 +54,13 @@ class CommandTable(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click does it, with a did-you-mean."""
+        """Resolve as click does, with a did-you-mean."""
         if args and not args[0].startswith("-") and args[0] not in STAGES:
             raise ConfigError(f"unknown command '{args[0]}'", did_you_mean(args[0], STAGES))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, importing none."""
+        """List the commands from the table without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_line) for name, (_, help_line) in STAGES.items()])
 
@@ -71,7 +71,7 @@ def cli() -> None:
     """Rebuild WebText from the links people voted for, and pretrain GPT-2 on it.
 
     \b
-      webtext demo                      the whole way in a few minutes, on this machine alone
+      webtext demo                      the whole pipeline in a few minutes, on this machine alone
       webtext build build.toml          links to tokens
       webtext pretrain build.toml       links to a trained and evaluated GPT-2
     """
@@ -86,14 +86,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends a run as Ctrl-C does, even where a shell started us in its background and had us ignore Ctrl-C."""
+    """Make SIGTERM act like Ctrl-C, even when a shell started us in the background with Ctrl-C ignored."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 
 def _open_closed_streams() -> None:
-    """Whoever starts us with a closed stream (`>&-`) wants silence: nor may the next file that is opened take its number."""
+    """Point closed standard streams (`>&-`) at /dev/null, so that no file opened later takes their descriptors."""
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(handle)
@@ -103,16 +103,16 @@ def _open_closed_streams() -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line and return the exit code; every error is shown in at most three lines."""
+    """Run the command line and return the exit code; every error is printed in at most three lines."""
     from webtext.base.console import Console
 
     console = Console()
     try:
         return _run(arguments, console)
-    except OSError as error:  # a file of the user's that no stage has a better word for
-        console.error(EnvironmentError_(_os_error_text(error), "check that path, and what the disk allows"))
-        return EnvironmentError_.exit_code
-    except Exception as error:  # the outermost boundary: a fault of webtext's own, or a remote service's
+    except OSError as error:  # about a user's file; no stage had a more specific error
+        console.error(MachineError(_os_error_text(error), "check that path, its permissions and the free space"))
+        return MachineError.exit_code
+    except Exception as error:  # the outermost boundary: a bug in webtext, or a remote service's fault
         if os.environ.get(SHOW_TRACEBACK):
             raise
         console.error(
@@ -150,8 +150,11 @@ def _run(arguments: list[str] | None, console: Console) -> int:
         if package in ("", "webtext"):
             raise
         console.error(missing_extra(package, EXTRA_OF_PACKAGE.get(package, "build")))
-        return EnvironmentError_.exit_code
-    except (BrokenPipeError, SystemExit):  # `webtext ... | head`: whoever reads has had enough (click makes it an exit)
+        return MachineError.exit_code
+    except (
+        BrokenPipeError,
+        SystemExit,
+    ):  # `webtext ... | head`: the reader closed the pipe (click turns it into an exit)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

@@ -1,6 +1,6 @@
-"""What a build did, as one JSON value: the funnel by stage and reason, what stands out, samples, the loss curve.
+"""Make a build's report as one JSON value: the funnel by stage and reason, alarms, samples, the loss curve.
 
-Everything is read from manifests, parts and `metrics.jsonl`; nothing is measured here, and no set is held in memory.
+Everything is read from manifests, parts and `metrics.jsonl`; nothing is measured here, and sets are streamed.
 `app/report_html.py` draws it.
 """
 
@@ -26,10 +26,10 @@ from webtext.train.curve import thinned
 from webtext.train.metrics import METRICS, read_metrics
 
 UNITS = {"links": "posts", "pages": "links", "documents": "pages", "corpus": "documents", "tokens": "documents"}
-"""Stage -> what its funnel counts."""
+"""Stage -> unit of its funnel."""
 
 ALARM_RATIO = 0.2
-"""One reason, or one cluster of duplicates, that takes out a larger share of the documents deserves a look."""
+"""A reason or duplicate cluster that drops more than this share of the documents is an alarm."""
 
 SAMPLES_PER_REASON = 20
 KEPT_SAMPLES = 12
@@ -41,9 +41,9 @@ CURVE_POINTS = 400
 
 
 def make_report(root: str) -> dict[str, Any]:
-    """The report of the build in `root`; stages that have not run are left out.
+    """Return the report of the build in `root`; stages that haven't run are left out.
 
-    Samples are the records with the smallest ids: ids are hashes, so it is a random choice, and always the same one.
+    Samples are the records with the smallest ids. Ids are hashes, so the choice is random but repeatable.
     """
     layout = Layout(root)
     sets = {name: found for name in UNITS if (found := open_if_there(getattr(layout, name), name)) is not None}
@@ -70,16 +70,16 @@ def make_report(root: str) -> dict[str, Any]:
 
 
 def sample_of(pages: PartSet | None) -> str | None:
-    """The share of the links that a build is a sample of; None of a whole one."""
+    """Return the share of links that a sample has; None for a whole build."""
     sample = pages.recipe["settings"].get("sample") if pages is not None else None
     return None if sample is None else str(sample)
 
 
-_REMEDY = "give the command that made it again, or remove the file"
+_REMEDY = "rerun the command that wrote it, or remove the file"
 
 
 def write_report(root: str) -> str:
-    """Write `report.json` and `report.html` into the build's folder; returns where the page lies."""
+    """Write `report.json` and `report.html` into the build's folder; return the page's path."""
     from webtext.app.report_html import render
 
     report = make_report(root)
@@ -107,7 +107,7 @@ def _stage(name: str, opened: PartSet) -> dict[str, Any]:
 
 
 def _alarms(sets: Mapping[str, PartSet], clusters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Reasons after fetching, and clusters, that take out more than ALARM_RATIO of what came in."""
+    """Return the reasons after fetching, and the clusters, that drop more than ALARM_RATIO of the stage's input."""
     found: list[dict[str, Any]] = []
     for name in ("documents", "corpus"):
         counts = sets[name].counts if name in sets else Counts()
@@ -127,7 +127,7 @@ def _rows(opened: PartSet, columns: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _dropped(dropped: PartSet | None, corpus: PartSet | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Per reason, how many and samples; and the largest clusters of duplicates."""
+    """Return counts and samples by reason, and the largest duplicate clusters."""
     counts: Counter[tuple[str, str]] = Counter()
     samples: dict[tuple[str, str], list[dict[str, Any]]] = {}
     clusters: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""Draws a report as one self-contained page: inline style and SVG, no script, no address outside the page is fetched.
+"""Draw a report as one self-contained page: inline style and SVG, no script, nothing loaded from elsewhere.
 
-Every text from outside goes through `escape`.
+All untrusted text goes through `escape`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Row = Mapping[str, Any]
 
 STAGE_TITLES = {
     "links": "links: posts that voted",
-    "pages": "pages: links that were fetched",
-    "documents": "documents: pages that hold text",
-    "corpus": "corpus: documents that stay",
-    "tokens": "tokens: documents that were packed",
+    "pages": "pages: fetched links",
+    "documents": "documents: pages with text",
+    "corpus": "corpus: documents kept",
+    "tokens": "tokens: documents packed",
 }
 PERPLEXITIES = {
     "perplexity_before": "model before training",
@@ -29,14 +29,14 @@ PERPLEXITIES = {
     "bigram_perplexity": "interpolated bigram",
     "perplexity": "model",
 }
-"""Keys of an evaluation -> what they are, in the order in which they are shown."""
+"""Evaluation key -> label, in the order shown."""
 
 
-_SAMPLE = "this is a sample of {} of the links, and no whole build; estimate.json says what the whole would be"
+_SAMPLE = "this is a sample of {} of the links, not a whole build; estimate.json has the estimate for the whole"
 
 
 def render(report: Row) -> str:
-    """The whole page."""
+    """Return the whole page."""
     title = escape(report["title"])
     sections = [
         _header(report),
@@ -55,7 +55,7 @@ def render(report: Row) -> str:
 
 
 def page(title: str, sections: Iterable[str]) -> str:
-    """A page that stands alone: its title, already escaped, and sections of markup, the empty ones left out."""
+    """Return a self-contained page from an escaped title and sections of markup; empty sections are left out."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n<body>\n'
@@ -65,7 +65,7 @@ def page(title: str, sections: Iterable[str]) -> str:
 
 
 def _header(report: Row) -> str:
-    """The way in numbers: what each stage handed on."""
+    """Return the header: each stage's output as a number."""
     tiles: list[tuple[str, str]] = []
     for stage in report["stages"]:
         kept = stage["counts"]["kept"]
@@ -151,7 +151,7 @@ def _training(training: Row | None) -> str:
         f"<table>{rows}</table>"
     )
     sample = evaluation.get("sample")
-    text = f"<h3>The model says</h3><pre>{escape(sample)}</pre>" if sample else ""
+    text = f"<h3>Sample from the model</h3><pre>{escape(sample)}</pre>" if sample else ""
     curves = loss_curves(training["training_loss"], training["validation_loss"])
     return f"<h2>Training</h2>{curves}{table if rows else ''}{text}"
 
@@ -166,7 +166,7 @@ def _dropped(reasons: Sequence[Row], lengths: Row | None) -> str:
         f"{''.join(map(_dropped_document, reason['samples']))}</details>"
         for reason in reasons
     )
-    about = "Each reason with a random choice of what it took out." if reasons else "Nothing was dropped."
+    about = "Each reason with a random choice of what it dropped." if reasons else "Nothing was dropped."
     return f'<h2>Dropped documents</h2><p class="soft">{about}</p>{bars}{blocks}'
 
 
@@ -189,7 +189,7 @@ def _clusters(clusters: Iterable[Row]) -> str:
             f'<details><summary><code>{name}</code><span class="n">{cluster["dropped"]:,} dropped for it</span></summary>'
             f"{_article(kept, f'{karma}stays')}{members}</details>"
         )
-    about = "Each document that stays, and some of those that say the same."
+    about = "Each kept document, and some of its duplicates."
     return f'<h2>Largest clusters of duplicates</h2><p class="soft">{about}</p>{"".join(blocks)}' if blocks else ""
 
 
@@ -221,8 +221,8 @@ def _corpus(corpus: Row | None) -> str:
     return (
         f'<h2>The corpus</h2><p class="soft">{_count(corpus["documents"], "document")} of '
         f"{_count(corpus['n_domains'], 'domain')}: {splits}.</p>"
-        f"<details><summary>the domains with most documents</summary><table>{domains}</table></details>"
-        f"<h3>A random choice of what stays</h3>{texts}"
+        f"<details><summary>the domains with the most documents</summary><table>{domains}</table></details>"
+        f"<h3>A random choice of kept documents</h3>{texts}"
     )
 
 
@@ -233,7 +233,7 @@ def _about_kept(row: Row) -> str:
 
 
 def _article(row: Row, about: str) -> str:
-    """One document: its URL, what is said of it (already escaped), how it begins."""
+    """Return one document: its URL, a description (already escaped) and the start of its text."""
     name = escape(row["url"] or row["id"])
     return f'<article><code>{name}</code><p class="soft">{about}</p><pre>{escape(row["text_start"])}</pre></article>'
 
@@ -247,13 +247,15 @@ def _recipes(stages: Sequence[Row]) -> str:
             for key, value in {**recipe["settings"], **recipe["versions"]}.items()
         )
         time = f" · {_duration(stage['seconds'])}" if stage["seconds"] is not None else ""
-        is_killed = not stage["reproducible"] and stage["name"] != "pages"  # the web cannot be asked again
+        is_killed = (
+            not stage["reproducible"] and stage["name"] != "pages"
+        )  # the web may answer differently another time
         note = " · not reproducible: records that killed workers were set aside" if is_killed else ""
         about = f"{_count(stage['parts'], 'part')} · {_bytes(stage['bytes'])}{time}{note}"
         blocks.append(
             f'<details><summary>{stage["name"]}<span class="n">{about}</span></summary><table>{rows}</table></details>'
         )
-    what = "All that could change a record: settings, and versions of what decides content."
+    what = "Everything that can change a record: settings, and versions of the libraries that decide content."
     return f'<h2>Recipes</h2><p class="soft">{what}</p>{"".join(blocks)}'
 
 
@@ -266,7 +268,7 @@ def _share(n: int, total: int) -> str:
 
 
 def _short(n: int) -> str:
-    """A count in three or four digits.
+    """Return a count in three or four digits.
 
     >>> [_short(n) for n in (9_999, 16_234, 606_400, 1_912_000)]
     ['9,999', '16.2 k', '606 k', '1.91 M']

@@ -1,4 +1,4 @@
-"""How long documents are, kept and dropped, beside the rules that judge their length."""
+"""Histogram of document lengths, kept and dropped, with the thresholds of the length rules."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FIRST_BOUND = 8
 BOUND_RATIO = 1.5
 BINS = 28
 BOUNDS = np.array([round(FIRST_BOUND * BOUND_RATIO**i) for i in range(BINS)])
-"""Upper bounds of the bins, in words: geometric, so that short and long documents both show."""
+"""Upper bounds of the bins in words; geometric, so that short and long documents both show."""
 
 
 def length_histogram(signals: PartSet | None, dropped: PartSet | None, corpus: PartSet | None) -> dict[str, Any] | None:
-    """[upper bound, kept, dropped] for each bin, and the thresholds over the same axis; None without signals.
+    """Return [upper bound, kept, dropped] per bin and the thresholds on the same axis; None without signals.
 
-    Part n of the signals speaks of the same documents as part n of what was dropped.
+    Part n of the signals has the same documents as part n of dropped.
     """
     if signals is None or dropped is None:
         return None
@@ -44,7 +44,7 @@ def length_histogram(signals: PartSet | None, dropped: PartSet | None, corpus: P
 
 
 def _word_thresholds(corpus: PartSet | None) -> list[tuple[str, float]]:
-    """The rules over the number of words that the corpus was made with."""
+    """Return the word-count thresholds that the corpus was made with."""
     from webtext.clean.rules.thresholds import RULES, RuleSettings
 
     recorded = corpus.recipe["settings"].get("rules") if corpus else None
@@ -53,5 +53,5 @@ def _word_thresholds(corpus: PartSet | None) -> list[tuple[str, float]]:
     try:
         rules = RuleSettings(profile=recorded["profile"], rule=tuple(recorded["rule"]))
     except ConfigError:
-        return []  # rules of another version: their names say nothing here
+        return []  # rules of another version: unknown names
     return [(reason, value) for reason, value in rules.thresholds().items() if RULES[reason].column == "n_words"]

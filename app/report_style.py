@@ -1,4 +1,4 @@
-"""The look of the report: one inline style sheet, light and dark, fonts of the reader's own machine."""
+"""The report's inline style sheet: light and dark, with the reader's own fonts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report's drawings, as SVG without script: the loss curves and the histogram of lengths."""
+"""The report's SVG drawings: loss curves and the histogram of lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Curve = Sequence[Sequence[float]]
 
 
 def loss_curves(training: Curve, held_out: Curve) -> str:
-    """Both losses over the steps, in nats a token; each held-out point tells its perplexity."""
+    """Return training and held-out loss over the steps, in nats per token; held-out points carry their perplexity."""
     if len(training) + len(held_out) < 2:
         return '<p class="soft">too few steps for a curve</p>'
 
@@ -25,14 +25,14 @@ def loss_curves(training: Curve, held_out: Curve) -> str:
 
     lines = [Line(training, "training"), Line(held_out, "held", dot=told)]
     drawn = line_chart(
-        lines, x_label="step", y_label="loss, nats a token", label="loss over the steps", height=CURVE_HEIGHT
+        lines, x_label="step", y_label="loss, nats per token", label="loss over the steps", height=CURVE_HEIGHT
     )
     key = '<span><i class="table"></i>training</span><span><i class="model"></i>held out</span>'
     return _figure(drawn, f"Loss by step. {key}")
 
 
 def length_bars(lengths: Mapping[str, Any]) -> str:
-    """Documents by their number of words, kept and dropped, with the thresholds of the rules over it."""
+    """Return the histogram of words per document, kept and dropped, with the rules' thresholds."""
     bins = [(bound, kept, gone) for bound, kept, gone in lengths["bins"]]
     filled = [i for i, (_, kept, gone) in enumerate(bins) if kept or gone]
     if not filled:
@@ -77,6 +77,6 @@ def _figure(drawing: str, caption: str) -> str:
 
 
 def _place(bins: Sequence[tuple[int, int, int]], value: float) -> float:
-    """Where a value lies among the bins, in bins: their bounds are geometric, so the logarithm is even."""
+    """Return a value's position on the axis, in bins; bounds are geometric, so it is linear in the logarithm."""
     first, ratio = math.log(bins[0][0]), (math.log(bins[-1][0]) - math.log(bins[0][0])) / (len(bins) - 1)
     return 1 + (math.log(max(value, 1)) - first) / ratio

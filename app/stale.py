@@ -1,5 +1,5 @@
-"""What of a build was made from something that has changed since: sets by their parts' digests, tokenizer and model by the
-hashes of corpus and tokens.
+"""Find what is stale in a build, that is, was made from inputs that have changed since: sets by the digests of their parts,
+tokenizer and model by the hashes of corpus and tokens.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SETS = ("pages", "documents", "signals", "corpus", "dropped", "tokens")
 
 
 def stale_in(layout: Layout) -> list[str]:
-    """A sentence for each, in the order in which they were made; none where all is as it should be."""
+    """Return one sentence per stale set, tokenizer or model, in build order; empty when nothing is stale."""
     sets = [open_if_there(getattr(layout, name), name) for name in SETS]
     said = [str(each) for opened in sets if opened is not None for each in stale(opened)]
     return [*said, *filter(None, (_tokenizer(layout), _model(layout)))]
 
 
 def model_recipe(layout: Layout) -> dict[str, Any]:
-    """The recipe of the model's last checkpoint; empty where there is none, or where the folder is remote."""
+    """Return the recipe of the model's last checkpoint; empty when there is none, or when the folder is remote."""
     checkpoints = list_checkpoints(Path(layout.model)) if Folder(layout.model).is_local else []
     if not checkpoints:
         return {}
@@ -34,7 +34,7 @@ def model_recipe(layout: Layout) -> dict[str, Any]:
 
 
 def _tokenizer(layout: Layout) -> str | None:
-    """Of a tokenizer that was trained on another corpus than the one that is here now, as those of builds that grow are."""
+    """Yield a sentence when the tokenizer was trained on another corpus, as in builds that grow."""
     corpus, folder = open_if_there(layout.corpus, "corpus"), Folder(layout.root).child("tokenizer")
     made = folder.read_object(MANIFEST, "train it again") if folder.exists(MANIFEST) else {}
     if corpus is None or not made or {"set": "corpus", "hash": corpus.hash} in made.get("parents", ()):
@@ -44,8 +44,9 @@ def _tokenizer(layout: Layout) -> str | None:
 
 
 def _model(layout: Layout) -> str | None:
-    """Of a model that was trained on other tokens than those that lie here now."""
+    """Yield a sentence when the model was trained on other tokens."""
     tokens, recipe = open_if_there(layout.tokens, "tokens"), model_recipe(layout)
     if tokens is None or not recipe or tokens.hash in recipe.get("settings", {}).get("tokens", ()):
         return None
-    return f"'{layout.model}' is stale: it was trained on other tokens than those in '{layout.tokens}'; train anew, elsewhere"
+    remedy = "train again, in another folder"
+    return f"'{layout.model}' is stale: it was trained on other tokens than those in '{layout.tokens}'; {remedy}"

@@ -1,4 +1,4 @@
-"""Where a URL, a document or a token ended, and why: from the posts that voted to the tokens. Read from the parts alone."""
+"""Trace a URL, a document or a token through a build, from posts to tokens, by reading the part sets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MEMBER = [*TWIN, "karma", "date", "split"]
 
 @dataclass(slots=True)
 class Trace:
-    """One URL's way. `stage` is where it ended, `reason` why it went no further (None in the corpus).
+    """One URL's path. `stage` is the last stage it reached, `reason` why it went no further (None in the corpus).
 
-    `link` and `page` are those of the URL itself; `links` are all links that led to the document. `twin` is the document
-    that the decision names: the one that stays, or with which this one goes. `others` are the ids of further documents of
-    the same URL, `rules` what each rule says of the document.
+    `link` and `page` belong to the URL itself; `links` are all links that led to the document. `twin` is the document that
+    the decision names: the one kept instead, or the one removed together with it. `others` are ids of further documents of
+    the same URL, `rules` each rule's verdict on the document.
     """
 
     url: str
@@ -42,12 +42,12 @@ class Trace:
     tokens: list[Row] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
 class Tracer:
-    """Answers for the build in `root`. Each question reads each set once, and holds no more than the rows it found."""
+    """Traces records of the build in `root`. Each call reads each set once and keeps only the rows it found."""
 
     def __init__(self, root: str) -> None:
         layout = Layout(root)
@@ -59,13 +59,13 @@ class Tracer:
         if self._sets["pages"] is None and documents is not None:
             self._sets["pages"] = next((each for each in parents_of(documents) if each.kind == "pages"), None)
         pages = self._sets["pages"]
-        if self._sets["links"] is None and pages is not None:  # a sample's are those of the whole build
+        if self._sets["links"] is None and pages is not None:  # a sample shares the whole build's links
             self._sets["links"] = next((each for each in parents_of(pages) if each.kind == "links"), None)
 
     def find(self, url_or_id: str) -> Trace | None:
-        """Follow what a URL or a document's id names; None where nothing has that id, or without links that URL.
+        """Trace a URL or a document id; None when nothing has that id, or, without links, that URL.
 
-        A URL is a link's, in any spelling, or a document's own: that of the last redirect.
+        A URL is a link's, in any spelling, or a document's own URL after redirects.
         """
         url = canonical_url(url_or_id) if "://" in url_or_id else None
         if url is None:
@@ -74,7 +74,7 @@ class Tracer:
         at_url = [row["id"] for row in find_rows(self._sets["documents"], "url", {url_or_id, url}, ["id"])]
         if found.document is None and at_url:
             found = self.trace_document(at_url[0]) or found
-        if self._sets["links"] is None and not (found.document or found.page):  # of WARC files, or imported
+        if self._sets["links"] is None and not (found.document or found.page):  # from WARC files, or imported
             reason = self._failure(url_or_id, url)
             return Trace(url, "documents", reason) if reason else None
         own = found.document["id"] if found.document else None
@@ -82,11 +82,11 @@ class Tracer:
         return self._with_rules(found)
 
     def trace(self, url: str) -> Trace:
-        """Follow a canonical URL as far as it went."""
+        """Trace a canonical URL."""
         return self.trace_all([url])[url]
 
     def trace_all(self, urls: Iterable[str]) -> dict[str, Trace]:
-        """Follow many canonical URLs; each set is read once for all of them."""
+        """Trace many canonical URLs; each set is read once for all of them."""
         by_id = {link_id(url): url for url in urls}
         links = self._by("links", "link_id", by_id)
         pages = self._by("pages", "link_id", by_id)
@@ -94,7 +94,7 @@ class Tracer:
         unlinked = [url for identifier, url in by_id.items() if identifier not in links]
         documents += [
             row for row in find_rows(self._sets["documents"], "url", unlinked) if not row["link_ids"]
-        ]  # of pages that came without links
+        ]  # from pages without links
         of_link = {identifier: row for row in documents for identifier in row["link_ids"]}
         of_url = {row["url"]: row for row in documents if not row["link_ids"]}
         ends = self._ends(documents)
@@ -106,7 +106,7 @@ class Tracer:
         }
 
     def trace_documents(self, identifiers: Collection[str]) -> dict[str, Trace]:
-        """Follow documents back to their links and forth to their tokens; ids that name no document are left out."""
+        """Trace documents back to their links and forward to their tokens; unknown ids are left out."""
         documents = list(find_rows(self._sets["documents"], "id", identifiers))
         first_links = [row["link_ids"][0] for row in documents if row["link_ids"]]
         pages = self._by("pages", "link_id", first_links)
@@ -119,7 +119,7 @@ class Tracer:
         return traces
 
     def trace_document(self, identifier: str) -> Trace | None:
-        """Follow one document; None when none has this id."""
+        """Trace one document; None when no document has this id."""
         return self.trace_documents([identifier]).get(identifier)
 
     def _with_rules(self, trace: Trace | None) -> Trace | None:
@@ -128,7 +128,7 @@ class Tracer:
         return trace
 
     def text(self, identifier: str) -> str:
-        """The whole text of a document that was found."""
+        """Return the full text of a document."""
         rows = find_rows(self._sets["documents"], "id", [identifier], ["id", "text"], whole_text=True)
         return str(next(rows)["text"])
 
@@ -161,7 +161,7 @@ class Tracer:
         return trace
 
     def _end(self, link: Row | None, page: Row | None, document: Row | None, ends: _Ends) -> tuple[str, str | None]:
-        """Stage and reason: the first stage that did not hand it on."""
+        """Return the stage where the record stopped, and the reason."""
         if document is None and link is None and page is None:
             return "links", "not_a_link"
         if document is None and page is None:
@@ -180,14 +180,14 @@ class Tracer:
         return "documents", next(failed, "not_judged_yet")
 
     def _failure(self, *urls: str) -> str | None:
-        """Why the record of a URL could not be processed."""
+        """Return why the record of a URL failed, if it did."""
         documents = self._sets["documents"]
         ends = tuple(f" {url}" for url in urls)
         failures = documents.failures() if documents else ()
         return next((failure.reason for failure in failures if failure.id.endswith(ends)), None)
 
     def _why_no_document(self, page: Row) -> str:
-        """The failure that names this page's record; else the reasons for which extraction drops pages without a row."""
+        """Return this page's failure, else all reasons for which extraction dropped pages, since those leave no row."""
         documents = self._sets["documents"]
         if documents is None:
             return "not_extracted_yet"
@@ -200,7 +200,7 @@ class Tracer:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """What is known of some documents beyond their own rows."""
+    """Rows of other sets that belong to some documents."""
 
     links: Mapping[str, Row]
     decisions: Mapping[str, Row]
@@ -211,10 +211,9 @@ class _Ends:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A document that stays, or that was removed on request, and the decisions over all that went for it.
+    """A document that was kept, or removed on request, and the decisions on its duplicates.
 
-    `decision` is the one over the document itself where it was removed. What was dropped for a document that was itself
-    a mirror of it is among `dropped`.
+    `decision` is the one on the document itself, if it was removed. `dropped` includes duplicates of its mirrors.
     """
 
     kept: Row
@@ -223,7 +222,7 @@ class Cluster:
 
 
 def find_cluster(root: str, identifier: str) -> Cluster | None:
-    """The cluster of a document, whatever its place in it; None when nothing was dropped for it, nor it for another."""
+    """Return the cluster that a document belongs to, as the kept one or as a duplicate; None when it has no duplicates."""
     layout = Layout(root)
     dropped = open_if_there(layout.dropped, "dropped")
     head, own = identifier, _decision(dropped, identifier)
@@ -242,13 +241,13 @@ def find_cluster(root: str, identifier: str) -> Cluster | None:
     corpus = open_if_there(layout.corpus, "corpus")
     where = [corpus, *earlier_corpora(corpus)] if own is None else [documents_of(layout)]
     kept = next((row for each in where for row in find_rows(each, "id", [head], MEMBER)), None)
-    if kept is None:  # it is in an earlier build that is not here
+    if kept is None:  # it is in an earlier build that isn't available
         kept = dict.fromkeys(("url", "text_start", "characters", "karma", "date", "split")) | {"id": head}
     return Cluster(kept, own, members) if members else None
 
 
 def documents_of(layout: Layout) -> PartSet | None:
-    """The documents of a build; where they were read from elsewhere, what its corpus says it was made from."""
+    """Return a build's documents; when they are in another folder, the parent that its corpus names."""
     documents = open_if_there(layout.documents, "documents")
     corpus = open_if_there(layout.corpus, "corpus") if documents is None else None
     parents = parents_of(corpus) if corpus is not None else iter(())
@@ -256,7 +255,7 @@ def documents_of(layout: Layout) -> PartSet | None:
 
 
 def earlier_corpora(corpus: PartSet | None) -> list[PartSet]:
-    """The corpora of earlier builds whose index this one was compared with."""
+    """Return the corpora of earlier builds that this one was deduplicated against."""
     indexes = [parent for parent in parents_of(corpus) if parent.kind == "signatures"] if corpus is not None else []
     return [earlier for index in indexes for earlier in parents_of(index)]
 

@@ -1,4 +1,4 @@
-"""What every rule of a build says of one document: the value that was measured, the threshold, whether it drops."""
+"""Apply a build's rules to one document: measured value, threshold, and whether the rule drops it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from webtext.clean.rules.thresholds import RULES, RuleSettings
 
 
 def rules_of(signals: PartSet | None, corpus: PartSet | None, identifier: str) -> list[dict[str, Any]]:
-    """Row for row the rules of the corpus's recipe: rule, column, value, bound ('min' or 'max'), threshold, drops.
+    """Return one row per rule of the corpus's recipe: rule, column, value, bound ('min' or 'max'), threshold, drops.
 
-    Empty where the build has no signals, or decided without rules.
+    Empty when the build has no signals or applied no rules.
     """
     settings = corpus.recipe["settings"].get("rules") if corpus is not None else None
     row = next(find_rows(signals, "id", [identifier]), None)

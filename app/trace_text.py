@@ -1,4 +1,4 @@
-"""What was traced, as text for people: one line for each station on the way."""
+"""Print traces as text: one line per stage."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from webtext.app.trace import Cluster, Trace
 LABEL_WIDTH = 10
 MAX_POSTS = 5
 MAX_OTHERS = 5
-NO_TEXT = "(the text of what was removed on request is not kept here)"
+NO_TEXT = "(removed on request: the text is not shown)"
 
 
 def trace_text(trace: Trace) -> str:
-    """Where it ended and why, then every station from the posts to the tokens."""
+    """Return the outcome and reason, then every stage from the posts to the tokens."""
     reason = f": {trace.reason}" if trace.reason else ""
     others = f"further documents of this URL: {', '.join(trace.others[:MAX_OTHERS])}"
     more = f" and {len(trace.others) - MAX_OTHERS:,} more" if len(trace.others) > MAX_OTHERS else ""
@@ -24,7 +24,7 @@ def trace_text(trace: Trace) -> str:
 
 
 def cluster_text(cluster: Cluster) -> str:
-    """The document that stays, and below it each that was dropped for it, with Jaccard and the starts of their texts."""
+    """Return the kept document and, below it, each duplicate with its Jaccard similarity and the start of its text."""
     kept, own = cluster.kept, cluster.decision
     about = f"karma {kept['karma']}, {_day(kept['date'])}, {kept['split']}" if kept["split"] else "in an earlier build"
     n = len(cluster.dropped)
@@ -42,7 +42,7 @@ def cluster_text(cluster: Cluster) -> str:
 
 
 def dropped_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Decisions, each with what was measured and how the text begins."""
+    """Return decisions, each with the measured value and the start of the text."""
     return "\n".join(line for row in rows for line in _dropped(row)) or "nothing was dropped"
 
 
@@ -113,12 +113,12 @@ def _member(label: str, row: Mapping[str, Any], about: str) -> list[str]:
 
 
 def _requested(row: Mapping[str, Any]) -> str:
-    """The line of a removal list that asked for it, where one did."""
+    """Return the line of the removal list that asked for the removal, if any."""
     return f", asked for as {row['request']!r}" if row["request"] is not None else ""
 
 
 def _measured(row: Mapping[str, Any]) -> str:
-    """The value and what it was held against, as far as there are such."""
+    """Return the value and its threshold, if any."""
     if row["value"] is None:
         return ""
     against = f" against {row['threshold']:.4g}" if row["threshold"] is not None else ""
@@ -130,7 +130,7 @@ def _line(label: str, text: str) -> str:
 
 
 def _day(seconds: int | None) -> str:
-    """The UTC day; 'undated' where none is known."""
+    """Return the UTC day, or 'undated'."""
     if seconds is None:
         return "undated"
     return (datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%d")

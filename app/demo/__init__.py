@@ -1,1 +1,1 @@
-"""The demo: a small real web on loopback, a dump that votes for it, and the whole way to a trained GPT-2."""
+"""The demo: a small web on loopback, a dump with votes for it, and every stage up to a trained GPT-2."""

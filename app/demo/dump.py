@@ -1,4 +1,4 @@
-"""Writes a Reddit submission dump as the public ones are: one JSON object a line, in a long-window zstd stream."""
+"""Write a Reddit submission dump in the format of the public ones: JSON lines in a long-window zstd stream."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ODD_ROWS: tuple[dict[str, Any], ...] = (
     },
     {"id": "null2", "score": 9, "url": None, "created_utc": 1_483_228_800, "is_self": False, "over_18": False},
 )
-"""What real months hold: cut lines, null scores, null addresses."""
+"""Real dumps also contain truncated lines, null scores and null addresses."""
 
 
 def write_dump(plan: Plan, path: Path) -> None:
-    """Write the votes for every URL of the plan; pages with an even number get a second, later post."""
+    """Write a post for every URL of the plan; plain pages with an even number get a second, later post."""
     import zstandard
 
     parameters = zstandard.ZstdCompressionParameters.from_level(9, window_log=WINDOW_LOG)
@@ -54,7 +54,7 @@ def _row(number: int, page: Planted) -> dict[str, Any]:
     return {
         "id": f"d{number:05d}",
         "author": "someone",
-        "created_utc": str(created) if number % 10 == 0 else created,  # strings, as in 2014 and 2015
+        "created_utc": str(created) if number % 10 == 0 else created,  # sometimes a string, as in 2014 and 2015
         "domain": "self.demo" if page.is_self else page.url.split("/")[2],
         "is_self": page.is_self,
         "num_comments": number % 7,

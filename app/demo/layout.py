@@ -1,6 +1,6 @@
 """HTML of the demo's web: articles with comments, forum threads and pages of source code, made from plain text.
 
-Around the text there is what sites have around theirs, for the extractor to leave out: menus, sidebars, buttons, footers.
+Around the text are the usual menus, sidebars, buttons and footers, which the extractor has to leave out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOOLBAR = '<div class="toolbar"><button>Copy</button> <a href="#">Raw</a> <a hre
 
 
 class Section(NamedTuple):
-    """A heading, the plain text below it, and the source code that it is about, where there is any."""
+    """A heading, the plain text below it, and optionally the source code that it describes."""
 
     title: str
     text: str
@@ -46,12 +46,12 @@ class Section(NamedTuple):
 
 
 def article(title: str, sections: Sequence[Section], related: Iterable[str]) -> str:
-    """One text from top to bottom, with readers' comments below it."""
+    """Return a page with one continuous text and readers' comments below it."""
     return _page(title, f"<article><h1>{escape(title)}</h1>\n{_body(sections)}</article>{COMMENTS}", related)
 
 
 def thread(title: str, sections: Sequence[Section], related: Iterable[str]) -> str:
-    """A question, and each section as somebody's answer."""
+    """Return a forum thread: a question, and each section as an answer."""
     question = Section(f"What is {title} for?", "I keep seeing it in programs. What does it do, and how do I use it?")
     posts = zip(itertools.cycle(READERS), (question, *sections))  # noqa: B905 - there are always more readers
     main = "".join(POST.format(reader=reader, body=_body([post])) for reader, post in posts)
@@ -59,7 +59,7 @@ def thread(title: str, sections: Sequence[Section], related: Iterable[str]) -> s
 
 
 def listing(title: str, sections: Sequence[Section], related: Iterable[str]) -> str:
-    """Explanations and source code by turns."""
+    """Return a page that alternates explanations and source code."""
     body = "".join(_body([section]) + _code(section.source) for section in sections)
     return _page(title, f"<h1>{escape(title)}</h1>{TOOLBAR}<div>{body}</div>", related)
 
@@ -74,7 +74,7 @@ def _body(sections: Iterable[Section]) -> str:
 
 
 def blocks(text: str) -> str:
-    """Plain text as HTML: underlined headings, paragraphs, list items, rows of drawn tables, code."""
+    """Convert plain text to HTML: underlined headings, paragraphs, list items, rows of ASCII tables, code."""
     chunks = re.split(r"\n\s*\n", HEADING.sub(r"\n\n# \1\n\n", text).strip("\n"))
     grouped = itertools.groupby(chunks, _is_code)
     return "".join(_code("\n\n".join(group)) if is_code else "".join(map(_prose, group)) for is_code, group in grouped)
@@ -98,7 +98,7 @@ def _prose(chunk: str) -> str:
 
 
 def _rows(table: str) -> Iterator[str]:
-    """The rows of a table drawn with bars, each as one line: its cells, with a dash between them."""
+    """Yield each row of an ASCII table as one line, with dashes between the cells."""
     for row in re.split(r"^ *[+|][-=+|]+$", table, flags=re.M)[:-1]:
         lines = [line.strip()[1:-1].split(" | ") for line in row.strip().splitlines()]
         yield " – ".join(" ".join(cell) for cell in itertools.zip_longest(*lines, fillvalue=""))

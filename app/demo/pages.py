@@ -1,7 +1,8 @@
-"""Renders the documentation that Python itself carries as pages of a small web: real text, free, on every machine.
+"""Render Python's own documentation as the pages of a small web: real, free text that every machine has.
 
-Run as `python -m webtext.app.demo.pages FOLDER [MODULE...]`: importing the whole standard library is better done in a process of
-its own. Writes FOLDER/NAME.html for each language topic and each module with enough to read, and last FOLDER/names.json.
+Run as `python -m webtext.app.demo.pages FOLDER [MODULE...]`, because importing the entire standard library is best done
+in a separate process. Writes FOLDER/NAME.html for each language topic and each module with enough text, and finally
+FOLDER/names.json.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from zlib import crc32
 from webtext.app.demo.layout import Section, article, listing, thread
 
 SKIPPED_MODULES = {"antigravity", "this", "idlelib", "turtledemo", "lib2to3", "test", "tkinter", "turtle", "encodings"}
-"""Modules that act on import (a browser, a window, a poem), or hold no prose."""
+"""Modules with side effects on import (a browser, a window, a poem), or without prose."""
 LAYOUTS = (article, thread, listing)
-MIN_WORDS = 120  # of docstrings: a page with fewer is a list of names
+MIN_WORDS = 120  # words of docstrings; a page with fewer is only a list of names
 MIN_DOCSTRING_WORDS = 8
 MAX_SOURCE_LINES = 30
 NAMES = "names.json"
 
 
 def render_pages(folder: Path, modules: Iterable[str] | None = None) -> list[str]:
-    """Write one HTML page for each topic and for each module (of the standard library, unless some are named).
+    """Write an HTML page for each topic and each of `modules` (default: the standard library).
 
-    Returns the names of the pages in order: one version of Python always gives the same pages.
+    Returns the names of the pages in order. The same version of Python always produces the same pages.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = []
@@ -69,7 +70,7 @@ def _module_names() -> Iterator[str]:
 
 
 def _sections(name: str, seen: set[str]) -> Iterator[Section]:
-    """The docstrings of a module and of what is public in it, but those in `seen`: aliases and wrappers repeat them."""
+    """Yield the docstrings of a module and its public members, except those in `seen`, which aliases repeat."""
     for title, thing in _documented(name):
         text = inspect.cleandoc(thing.__doc__) if isinstance(thing.__doc__, str) else ""
         if len(text.split()) >= MIN_DOCSTRING_WORDS and text not in seen and " at 0x" not in text:
@@ -81,7 +82,7 @@ def _documented(name: str) -> Iterator[tuple[str, Any]]:
     try:
         module = importlib.import_module(name)
     except (Exception, SystemExit):
-        return  # modules of other systems
+        return  # a module of another operating system
     yield name, module
     for title, thing in sorted(vars(module).items()):
         defined_here = getattr(thing, "__module__", None) in (name, f"_{name}", "posix")
@@ -93,7 +94,7 @@ def _documented(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _source(thing: Any) -> str:
-    """The source of a short function without its docstring; "" for all else."""
+    """Return the source of a short function without its docstring; "" for anything else."""
     source = ""
     if inspect.isfunction(thing):
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""What is planted in the demo's web and dump, and the fate each planted thing must meet.
+"""The demo's plan: the pages and links planted in its web and dump, and the outcome expected for each.
 
-The plan is a pure function of the rendered pages' names and the port, so the server, the dump and the check agree.
+The plan depends only on the names of the rendered pages and the port, so the server, the dump and the check agree.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from webtext.base.identifiers import link_id, split_of
 
 HOSTS = tuple(f"127.0.0.{i}" for i in range(1, 9))
 CANARY = "zebrafinch quillwort canary seven four one"
-"""Stands on a held-out page alone: it must reach neither the tokenizer nor the training tokens."""
+"""Occurs only on a held-out page; it must reach neither the tokenizer nor the training tokens."""
 
 RESERVED = ("topic-import", "topic-formatstrings", "topic-typesmapping")
-"""Pages that only planted addresses show: behind redirects, and under the canary."""
+"""Pages served only at planted addresses: behind redirects, and with the canary."""
 
 Content = Literal[
     "page", "copy", "edited", "short", "german", "canary", "redirect", "missing", "pdf", "endless", "deep"
@@ -27,7 +27,7 @@ Stage = Literal["links", "pages", "documents", "dropped", "corpus"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """One URL of the demo: what the server answers, how it was voted for, and where it must end."""
+    """One URL of the demo: the server's answer, its votes, and the stage and reason where it must end."""
 
     label: str
     url: str
@@ -52,12 +52,12 @@ class Plan:
 
     @property
     def all(self) -> tuple[Planted, ...]:
-        """Plain pages first."""
+        """The plain pages, then the planted ones."""
         return self.plain + self.planted
 
 
 def make_plan(names: Sequence[str], port: int) -> Plan:
-    """Spread the rendered pages over the hosts and plant the rest."""
+    """Spread the rendered pages over the hosts and add the planted URLs."""
     plain = tuple(
         Planted(label=name, url=_plain_url(names, name, port), page=name, score=4 + _number(name) % 4000)
         for name in names
@@ -74,14 +74,14 @@ def _planted(names: Sequence[str], port: int) -> list[Planted]:
         return _url(host, port, path)
 
     def url_beside(host: int, stem: str, name: str) -> str:
-        """Held out if and only if the page `name` is: neither moves the other to its own split."""
+        """Return a URL in the same split as the page `name`, so that dedup across splits doesn't apply."""
         return _numbered_url(host, port, stem, split_of(link_id(_plain_url(names, name, port))))
 
     def copy_url(host: int, name: str) -> str:
-        """Karma alone decides between the copy and its original."""
+        """Return a URL for a copy, so that only karma decides between the copy and its original."""
         return url_beside(host, f"copy-of-{name}", name)
 
-    late = 1_514_764_800  # 2018-01-01T00:00:00Z: the first second that is too late
+    late = 1_514_764_800  # 2018-01-01T00:00:00Z, the first second after the cutoff
     return [
         Planted(label="mirror of a page", url=copy_url(3, original), content="copy", page=original, score=3,
                 stage="dropped", reason="exact_duplicate"),
@@ -117,7 +117,7 @@ def _planted(names: Sequence[str], port: int) -> list[Planted]:
 
 
 def robots_txt(host: str) -> str:
-    """Each host's robots.txt; the second one closes a folder."""
+    """Return a host's robots.txt; the second host's disallows a folder."""
     return "User-agent: *\nDisallow: /private/\n" if host == HOSTS[1] else "User-agent: *\nDisallow:\n"
 
 
@@ -130,7 +130,7 @@ def _plain_url(names: Sequence[str], name: str, port: int) -> str:
 
 
 def _numbered_url(host: int, port: int, stem: str, split: str) -> str:
-    """The first numbered address that the keyed hash puts into `split`."""
+    """Return the first numbered address that the keyed hash assigns to `split`."""
     candidates = (_url(host, port, f"/{stem}-{i}.html") for i in range(10_000))
     return next(url for url in candidates if split_of(link_id(url)) == split)
 

@@ -1,4 +1,4 @@
-"""Runs the demo: start the web, write the dump, go the whole way, check every planted fate, say what happened."""
+"""Run the demo: start the web, write the dump, run all stages, check every planted page, and print a summary."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan
 from webtext.app.report import write_report
 from webtext.app.trace import Trace, Tracer
-from webtext.base.errors import EnvironmentError_, RunFailed
+from webtext.base.errors import MachineError, RunFailed
 from webtext.base.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import no_space_is_an_error
 
 CONFIG = """\
-# What the demo ran. The same again: webtext pretrain {config}
+# The configuration of the demo. To run it again: webtext pretrain {config}
 [build]
 links = [{dump}]
 out = {out}
@@ -60,10 +60,10 @@ checkpoint_interval = 200
 
 
 def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] = ()) -> dict[str, Any]:
-    """Everything, into the folder `out`. RunFailed when a planted page missed its fate.
+    """Run all stages into the folder `out`; raises RunFailed if a planted page doesn't end as expected.
 
-    `train` is the body of [train]; `modules` are those whose pages make up the web, the whole standard library when none
-    is named.
+    `train` is the body of [train]. `modules` are the modules whose pages make up the web (default: the standard
+    library).
     """
     started = time.monotonic()
     folder = Path(out).resolve()
@@ -87,42 +87,42 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
         run.console.say(f"a web of {len(plan.all):,} pages on {HOSTS[0]} … {HOSTS[-1]}, port {port}")
         layout, evaluation = pretrain(config, run)
     report = write_report(layout.root)
-    fates = check_fates(plan, layout)
+    outcomes = check_outcomes(plan, layout)
     result = {
-        "fates": fates,
+        "outcomes": outcomes,
         "evaluation": dict(evaluation),
         "report": report,
         "build": layout.root,
         "seconds": time.monotonic() - started,
     }
     run.console.result(result, summary(result, layout))
-    missed = [fate for fate in fates if not fate["met"]]
+    missed = [outcome for outcome in outcomes if not outcome["met"]]
     if missed:
         raise RunFailed(
-            f"{len(missed)} planted pages missed their fate, the first: {missed[0]['label']}", f"see {report}"
+            f"{len(missed)} planted pages didn't end as expected, first: {missed[0]['label']}", f"see {report}"
         )
     return result
 
 
-def check_fates(plan: Plan, layout: Layout) -> list[dict[str, Any]]:
-    """Where each planted thing ended, beside where it should; and that the canary and every document's posts are right."""
+def check_outcomes(plan: Plan, layout: Layout) -> list[dict[str, Any]]:
+    """Compare where each planted page ended with where it should; also check the canary and the documents' posts."""
     link_reasons = PartSet.open(layout.links, "links").counts.dropped
     traces = Tracer(layout.root).trace_all(page.url for page in plan.all)
-    fates = [_fate(page, traces[page.url], link_reasons) for page in plan.planted]
+    outcomes = [_outcome(page, traces[page.url], link_reasons) for page in plan.planted]
     voted = {page.url for page in plan.all}
     arrived = [traces[page.url] for page in plan.plain if traces[page.url].document]
     traced = [t for t in arrived if t.link and t.link["posts"] and t.link["url"] in voted]
-    fates.append(
+    outcomes.append(
         _statement("every document traces to its post", f"{len(arrived)} documents", f"{len(traced)} documents")
     )
-    fates.append(_statement("the canary reached no training token", "0 shards", f"{_canary_shards(layout)} shards"))
-    return fates
+    outcomes.append(_statement("the canary reached no training token", "0 shards", f"{_canary_shards(layout)} shards"))
+    return outcomes
 
 
-def _fate(page: Planted, trace: Trace, link_reasons: dict[str, int]) -> dict[str, Any]:
+def _outcome(page: Planted, trace: Trace, link_reasons: dict[str, int]) -> dict[str, Any]:
     stage, reason = trace.stage, trace.reason
     if stage == "links" and page.reason in link_reasons:
-        reason = page.reason  # links that are not kept are counts by reason, no rows
+        reason = page.reason  # links that are not kept have no rows, only counts by reason
     return _statement(
         page.label,
         f"{page.stage}{': ' + page.reason if page.reason else ''}",
@@ -135,7 +135,7 @@ def _statement(label: str, expected: str, found: str) -> dict[str, Any]:
 
 
 def _canary_shards(layout: Layout) -> int:
-    """Training shards and tokenizers that hold the canary, decoded and looked through."""
+    """Return how many training shards (decoded) contain the canary, plus 1 if the tokenizer has learned it."""
     from webtext.shards import TokenShards
     from webtext.tokenizer import Tokenizer
 
@@ -148,32 +148,32 @@ def _canary_shards(layout: Layout) -> int:
 
 
 def summary(result: dict[str, Any], layout: Layout) -> str:
-    """What happened and where everything lies, for people."""
+    """Format the outcome of each planted page, the evaluation and the output paths as text."""
     from webtext.train.evaluate.perplexity import perplexity_text
 
-    lines = ["", "What was planted, and where it ended:"]
-    for fate in result["fates"]:
-        lines.append(f"  {'met   ' if fate['met'] else 'MISSED'}  {fate['label']:<40} {fate['found']}")
-        if not fate["met"]:
-            lines.append(f"{'':<10}expected {fate['expected']}")
+    lines = ["", "Planted pages, and where they ended:"]
+    for outcome in result["outcomes"]:
+        lines.append(f"  {'met   ' if outcome['met'] else 'MISSED'}  {outcome['label']:<40} {outcome['found']}")
+        if not outcome["met"]:
+            lines.append(f"{'':<10}expected {outcome['expected']}")
     evaluation = result["evaluation"]
     lines += ["", perplexity_text(evaluation)]
     if evaluation.get("sample"):
-        lines += ["", "The model says:", *(f"  | {line}" for line in str(evaluation["sample"]).splitlines()[:12])]
+        lines += ["", "Model sample:", *(f"  | {line}" for line in str(evaluation["sample"]).splitlines()[:12])]
     lines += [
         "",
-        f"Everything lies in   {layout.root}",
-        f"The report           {result['report']}",
-        f"The model            {layout.export}   (a Hugging Face GPT-2 folder)",
-        f"Took                 {result['seconds']:.0f} s",
+        f"Build folder   {layout.root}",
+        f"Report         {result['report']}",
+        f"Model          {layout.export}   (a Hugging Face GPT-2 folder)",
+        f"Time           {result['seconds']:.0f} s",
     ]
     return "\n".join(lines)
 
 
 def _port(folder: Path) -> int:
-    """The port of the demo's web: chosen once, kept, since the addresses are part of the dump.
+    """Return the port of the demo's web. It is chosen once and stored, because the addresses are part of the dump.
 
-    The same one wherever it is free, so that two demos have the same links and the same split.
+    PREFERRED_PORT is used if it is free, so that two demos have equal links and splits.
     """
     stored = folder / "port"
     if not stored.is_file():
@@ -182,7 +182,7 @@ def _port(folder: Path) -> int:
 
 
 def _free_port(port: int) -> int | None:
-    """`port` (any, when it is 0) if nobody listens there on any of the demo's addresses."""
+    """Return `port` (0: any) if it is free on all of the demo's addresses, else None."""
     with contextlib.ExitStack() as stack:
         for host in HOSTS:
             probe = stack.enter_context(socket.socket())
@@ -196,15 +196,15 @@ def _free_port(port: int) -> int | None:
 
 @contextlib.contextmanager
 def web_running(folder: Path, port: int) -> Iterator[None]:
-    """The web as a process of its own, ended with the block."""
+    """Run the web in a separate process, which is killed at the end of the block."""
     command = [sys.executable, "-m", "webtext.app.demo.web", str(folder), str(port)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         if process.stdout.readline() != b"ready\n":
-            raise EnvironmentError_(
+            raise MachineError(
                 f"the demo's web could not listen on {HOSTS[0]} … {HOSTS[-1]}, port {port}",
-                f"free the port, or remove '{folder.parent}' and try again",
+                f"free the port, or remove '{folder.parent}', and try again",
             )
         yield
     finally:

@@ -1,7 +1,7 @@
-"""The demo's web: one host on each of eight loopback addresses, good pages and hostile ones.
+"""The demo's web server: one host on each of eight loopback addresses, with good and hostile pages.
 
-Run as `python -m webtext.app.demo.web FOLDER PORT`: prints "ready" when all addresses listen, and ends when its standard
-input closes, so it never outlives who started it.
+Run as `python -m webtext.app.demo.web FOLDER PORT`. It prints "ready" when all addresses listen, and exits when its
+standard input closes, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, HOSTS, Planted, make_plan, robots_txt
 
-ENDLESS_BYTES = 64 * 2**20  # even the page that never ends is bounded here
+ENDLESS_BYTES = 64 * 2**20  # the "endless" page does end
 NESTING = 100_000
 
 GERMAN = """<p>Wer eine Sammlung von Texten aufbaut, muss zuerst entscheiden, welche Seiten er lesen will. Diese Seite
@@ -29,7 +29,7 @@ es nach Heu und nach reifen Äpfeln.</p>"""
 
 
 class _Site:
-    """Every address and what it answers."""
+    """The addresses and their answers."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder = folder
@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_html(self.site.page(planted.page))
 
     def _answer_edited(self, planted: Planted) -> None:
-        """The same page with every hundredth 'the' another word."""
+        """Send the page with every hundredth 'the' replaced."""
         count = iter(range(10**9))
         text = re.sub(r"\bthe\b", lambda m: "this" if next(count) % 100 == 50 else m[0], self.site.page(planted.page))
         self._send_html(text)
@@ -107,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
             for _ in range(ENDLESS_BYTES // len(block)):
                 self.wfile.write(block)
         except OSError:
-            pass  # the reader has had enough: that is the point
+            pass  # the crawler closed the connection, as it should
         self.close_connection = True
 
     def _send_html(self, text: str) -> None:
@@ -125,18 +125,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the fetch log tells it all."""
+        """Log nothing; the fetch log has everything."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A reader that hangs up early is the point of some pages: nothing to say."""
+        """Print nothing: some pages are meant to make the crawler close the connection."""
 
 
 def serve(folder: Path, port: int) -> list[_Server]:
-    """Listen on every address; each server runs in a daemon thread of its own."""
+    """Listen on every address, each server in its own daemon thread."""
     handler = type("Handler", (_Handler,), {"site": _Site(folder, port)})
     servers = [_Server((host, port), handler) for host in HOSTS]
     for server in servers:
@@ -155,6 +155,6 @@ if __name__ == "__main__":
     try:
         serve(Path(sys.argv[1]), int(sys.argv[2]))
     except OSError as error:
-        sys.exit(f"cannot listen: {error.strerror}")  # whoever started it says the rest
+        sys.exit(f"cannot listen: {error.strerror}")  # the parent reports the rest
     print("ready", flush=True)
     sys.stdin.read()

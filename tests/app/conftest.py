@@ -52,7 +52,7 @@ def write_set(
     shards: Mapping[str, Sequence[Any]] | None = None,
     seconds: float = 1.5,
 ) -> PartSet:
-    """A sealed set with these counts in all; failures lie in its first part. Columns that a row lacks are 0, "" or null."""
+    """A sealed set with these counts in all; failures are in its first part. Columns that a row lacks are 0, "" or null."""
     writer = SetWriter(str(folder), kind, Recipe(stage=f"test.{kind}", code_version=1, settings=settings or {}))
     done = []
     for index, rows in enumerate(parts):

@@ -1,4 +1,4 @@
-"""The demo's parts: what is planted, the dump that votes for it, the web that answers."""
+"""The parts of the demo: the plan, the dump with its votes, and the web server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from webtext.app.demo.layout import Section, article, blocks, listing, thread
 from webtext.app.demo.pages import NAMES, render_pages
 from webtext.app.demo.plan import CANARY, HOSTS, RESERVED, Plan, Planted, make_plan, robots_txt
 from webtext.app.demo.run import summary, web_running
-from webtext.base.errors import EnvironmentError_
+from webtext.base.errors import MachineError
 from webtext.base.identifiers import link_id, split_of
 from webtext.base.urls import canonical_url
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
@@ -39,7 +39,7 @@ PAGE = "<html><body><p>{} is the page, and the words of the page are the text.</
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made pages under real names."""
+    """Generated pages with real names."""
     folder = tmp_path_factory.mktemp("web")
     names = [*MODULES, *RESERVED]
     for name in names:
@@ -69,14 +69,14 @@ def test_the_plan_is_a_function_of_names_and_port(plan: Plan) -> None:
     assert make_plan([*MODULES, *RESERVED], plan.port + 1) != plan
 
 
-def test_every_url_is_its_own_canonical_one_and_planned_once(plan: Plan) -> None:
+def test_every_url_is_canonical_and_planned_once(plan: Plan) -> None:
     urls = [page.url for page in plan.all]
     assert len(set(urls)) == len(urls)
     assert [canonical_url(url) for url in urls] == urls
     assert len({page.label for page in plan.all}) == len(urls)
 
 
-def test_the_pages_lie_on_eight_hosts_and_reserved_ones_are_not_plain(plan: Plan) -> None:
+def test_the_pages_are_spread_over_eight_hosts_and_reserved_ones_are_not_plain(plan: Plan) -> None:
     assert {urlsplit(page.url).hostname for page in plan.plain} == set(HOSTS)
     assert [page.page for page in plan.plain] == list(MODULES)
     assert not set(RESERVED) & {page.page for page in plan.plain}
@@ -100,7 +100,7 @@ def test_a_copy_is_held_out_exactly_when_its_original_is_and_has_less_karma(port
 
 
 def test_the_dump_reads_as_the_plan_voted(plan: Plan, tmp_path: Path) -> None:
-    """Every plain page with an even number has a second post; bad lines and odd rows come on top."""
+    """Every plain page with an even number has a second post; bad lines and odd rows are extra."""
     path = tmp_path / "RS_2017-01.zst"
     write_dump(plan, path)
     source = RedditDump()
@@ -131,7 +131,7 @@ Get = Callable[[str], tuple[int, dict[str, str], bytes]]
 
 @pytest.fixture(scope="module")
 def get(pages: Path, port: int) -> Iterator[Get]:
-    """Asks the demo's web for one URL; no redirect is followed."""
+    """Request one URL from the demo's web, without following redirects."""
     servers = web.serve(pages, port)
 
     def ask(url: str) -> tuple[int, dict[str, str], bytes]:
@@ -144,7 +144,7 @@ def get(pages: Path, port: int) -> Iterator[Get]:
         return answer.status, dict(answer.getheaders()), body
 
     yield ask
-    with ThreadPoolExecutor(len(servers)) as pool:  # each takes up to half a second to hear of it
+    with ThreadPoolExecutor(len(servers)) as pool:  # each takes up to half a second to stop
         list(pool.map(lambda server: (server.shutdown(), server.server_close()), servers))
 
 
@@ -189,14 +189,14 @@ def test_each_hostile_page_answers_as_planted(plan: Plan, get: Get) -> None:
     assert get(f"http://{HOSTS[0]}:{plan.port}/unlinked/../names.json.html")[0] == 404
 
 
-def test_robots_closes_the_folder_of_one_host(plan: Plan, get: Get) -> None:
+def test_robots_txt_disallows_a_folder_on_one_host(plan: Plan, get: Get) -> None:
     bodies = {host: get(f"http://{host}:{plan.port}/robots.txt")[2].decode() for host in HOSTS}
     assert bodies == {host: robots_txt(host) for host in HOSTS}
     assert [host for host, body in bodies.items() if "/private/" in body] == [HOSTS[1]]
     assert urlsplit(planted(plan, "forbidden by robots.txt").url).hostname == HOSTS[1]
 
 
-def test_the_page_that_never_ends_is_bounded_and_outlives_a_reader_who_leaves(
+def test_the_endless_page_is_bounded_and_survives_a_reader_that_disconnects(
     plan: Plan, get: Get, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "ENDLESS_BYTES", 1 << 20)
@@ -215,13 +215,13 @@ def test_a_port_that_is_taken_is_a_short_error(pages: Path, capfd: pytest.Captur
         taken.bind((HOSTS[3], 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(EnvironmentError_, match=f"could not listen on .* port {port}"), web_running(pages, port):
+        with pytest.raises(MachineError, match=f"could not listen on .* port {port}"), web_running(pages, port):
             pass
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_pages_are_rendered_from_what_python_carries(tmp_path: Path) -> None:
-    """`keyword` has too little to read for a page of its own."""
+def test_pages_are_rendered_from_pythons_own_documentation(tmp_path: Path) -> None:
+    """`keyword` has too little text for a page."""
     names = render_pages(tmp_path, ["argparse", "keyword", "no_such_module_at_all"])
     assert [name for name in names if not name.startswith("topic-")] == ["argparse"]
     assert set(RESERVED) < set(names)
@@ -230,8 +230,8 @@ def test_pages_are_rendered_from_what_python_carries(tmp_path: Path) -> None:
     assert "<p>" in (tmp_path / f"{RESERVED[2]}.html").read_text()  # where the canary is put
 
 
-def test_one_python_always_gives_the_same_pages(tmp_path: Path) -> None:
-    """The order of sets follows the hash seed, and the addresses of objects change with every process."""
+def test_one_python_always_renders_the_same_pages(tmp_path: Path) -> None:
+    """The order of sets depends on the hash seed, and the addresses of objects differ between processes."""
     command = [sys.executable, "-m", "webtext.app.demo.pages"]
     for seed in ("1", "2"):
         subprocess.run([*command, str(tmp_path / seed)], check=True, env=os.environ | {"PYTHONHASHSEED": seed})
@@ -290,7 +290,7 @@ def test_the_extractor_keeps_the_text_of_a_page_and_leaves_out_what_is_around_it
     assert [words for words in FURNITURE if words in body.text] == []
 
 
-def test_a_missed_fate_is_told_with_what_was_expected(plan: Plan) -> None:
+def test_an_unexpected_outcome_is_printed_with_the_expected_one(plan: Plan) -> None:
     from webtext.app.chain import Layout
 
     missed = {"label": "404", "expected": "pages: http_404", "found": "corpus", "met": False}
@@ -302,7 +302,7 @@ def test_a_missed_fate_is_told_with_what_was_expected(plan: Plan) -> None:
         "perplexity_before": 8.0,
         "sample": "It says\nthis.",
     }
-    result = {"fates": [missed], "evaluation": evaluation, "report": "r.html", "build": "b", "seconds": 3.2}
+    result = {"outcomes": [missed], "evaluation": evaluation, "report": "r.html", "build": "b", "seconds": 3.2}
     lines = summary(result, Layout("b")).splitlines()
     at = next(i for i, line in enumerate(lines) if "MISSED" in line)
     assert lines[at].split() == ["MISSED", "404", "corpus"]
@@ -313,7 +313,7 @@ def test_a_missed_fate_is_told_with_what_was_expected(plan: Plan) -> None:
 def test_two_demos_have_the_same_addresses_unless_the_port_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is free is said here: a demo of another test may have taken the port just now."""
+    """Free ports are simulated, because a demo of another test may have taken the port just now."""
     find, free = demo._free_port, list[int | None]()
     monkeypatch.setattr(demo, "_free_port", lambda port: free.pop(0) if port == demo.PREFERRED_PORT else find(port))
     for name in ("one", "other", "third"):

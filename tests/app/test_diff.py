@@ -56,18 +56,20 @@ def reasons(left: Mapping[str, Any]) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A keeps what B lost in every way that there is, and one document of B's own crawl is that of A, fetched anew."""
+    """A keeps what B lost in every way that there is, and one document of B's own crawl is that of A, fetched again."""
     folder = tmp_path_factory.mktemp("diff")
-    kept = [document(name) for name in ("same", "edited", "anew", "short", "copy", "gone", "unlinked", "deep", "later")]
+    kept = [
+        document(name) for name in ("same", "edited", "again", "short", "copy", "gone", "unlinked", "deep", "later")
+    ]
     kept += [document("imported", url=None, link_ids=[], domain=None)]
     kept += [document("hostile", f"{SCRIPT}{TURNED}", url=f"http://hostile.example/{SCRIPT}{TURNED}")]
     kept += [document("removed", "words that their author took back")]
     a = write(folder / "a", kept, [decision("was-short")], {"rules": {"rule": []}, "old": 1})
     edited = document("edited", "other words")
-    anew = document("anew", "other words", id="anew, fetched later")
+    again = document("again", "other words", id="again, fetched later")
     b = write(
         folder / "b",
-        [document("same"), edited, anew, document("was-short"), document("new")],
+        [document("same"), edited, again, document("was-short"), document("new")],
         [
             decision("short"),
             decision("copy", "dedup", "near_duplicate", duplicate_of="same"),
@@ -144,39 +146,39 @@ def test_the_text_of_what_was_taken_out_on_request_is_shown_nowhere(pair: tuple[
         assert "took back" not in shown
 
 
-FATES = ("corpus", "corpus, other text", "corpus, other id", "dropped", "dropped, other id", "nowhere")
+OUTCOMES = ("corpus", "corpus, other text", "corpus, other id", "dropped", "dropped, other id", "nowhere")
 
 
 def _side(names: Mapping[str, str], mark: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     corpus, dropped = [], []
-    for name, fate in names.items():
-        row = document(name, f"{mark} text" if "text" in fate else "")
-        row |= {"id": f"{name} {mark}"} if "other id" in fate else {}
-        if fate.startswith("corpus"):
+    for name, outcome in names.items():
+        row = document(name, f"{mark} text" if "text" in outcome else "")
+        row |= {"id": f"{name} {mark}"} if "other id" in outcome else {}
+        if outcome.startswith("corpus"):
             corpus.append(row)
-        elif fate.startswith("dropped"):
+        elif outcome.startswith("dropped"):
             dropped.append(decision(name, id=row["id"]))
     return corpus, dropped
 
 
 @settings(max_examples=12)
 @given(
-    fates=st.lists(st.tuples(st.sampled_from(FATES), st.sampled_from(FATES)), max_size=24),
+    outcomes=st.lists(st.tuples(st.sampled_from(OUTCOMES), st.sampled_from(OUTCOMES)), max_size=24),
     rows_per_bucket=st.integers(1, 5),
 )
 def test_counts_are_those_of_a_dictionary_however_many_buckets_there_are(
-    fates: list[tuple[str, str]], rows_per_bucket: int, tmp_path_factory: pytest.TempPathFactory
+    outcomes: list[tuple[str, str]], rows_per_bucket: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Documents of one URL are one document, so here a URL says what became of it."""
-    names = {f"n{i}": fate for i, fate in enumerate(fates)}
+    names = {f"n{i}": outcome for i, outcome in enumerate(outcomes)}
     folder = tmp_path_factory.mktemp("pair")
-    sides = [_side({name: fate[side] for name, fate in names.items()}, "ab"[side]) for side in (0, 1)]
+    sides = [_side({name: outcome[side] for name, outcome in names.items()}, "ab"[side]) for side in (0, 1)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(diff_buckets, "ROWS_PER_BUCKET", rows_per_bucket)
         patch.setattr(diff_buckets, "BUFFER_BYTES", 1)
         found = make_diff(*(write(folder / mark, *side) for mark, side in zip("ab", sides, strict=True)))["documents"]
     expected: Counter[str] = Counter()
-    for mine, yours in fates:
+    for mine, yours in outcomes:
         if mine.startswith("corpus") and yours.startswith("corpus"):
             expected["common"] += 1
             expected["changed"] += "text" in mine or "text" in yours

@@ -1,4 +1,4 @@
-"""`webtext build --sample`: a slice of the demo's web goes the whole way, and what it says of the whole is held against it."""
+"""`webtext build --sample`: a slice of the demo's web is built, and its estimate is compared with the whole build."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def estimate(sampled: Layout) -> dict[str, Any]:
 
 
 def test_the_truth_lies_within_what_is_said(estimate: dict[str, Any], small_demo: Path) -> None:
-    """The whole build is there: what was reckoned from 60 % of its links is printed beside it."""
+    """The estimate from 60 % of the links is printed beside the whole build."""
     whole = Layout(str(small_demo / "build"))
     corpus, tokens = PartSet.open(whole.corpus), PartSet.open(whole.tokens)
     n_bytes = sum(
@@ -119,7 +119,7 @@ def test_the_whole_crawl_takes_over_what_the_sample_fetched(sampled: Layout, sma
     assert whole.counts.to_json() == PartSet.open(str(small_demo / "build/pages")).counts.to_json()
     assert "sample" not in whole.recipe["settings"]
     other = dataclasses.replace(fetch, retries=fetch.retries + 1)
-    with pytest.raises(InputError, match="begun with other settings"):
+    with pytest.raises(InputError, match="started with other settings"):
         fetch_pages(sampled.links, out, other, Run.quiet(), smaller=sample)
 
 
@@ -202,7 +202,7 @@ def test_a_sample_that_keeps_no_link_says_how_many_it_would_need(tmp_path: Path)
     settings = FetchSettings(contact="nobody@example.org")
     with pytest.raises(InputError, match=r"keeps none of the 8 links") as raised:
         fetch_pages(str(tmp_path / "build/links"), str(tmp_path / "pages"), settings, Run.quiet(), Sample(0.1))
-    assert "about one link of 1,000; of these, 0.221% is the smallest that keeps one" in str(raised.value)
+    assert "about one in 1,000; 0.221% is the smallest that keeps one" in str(raised.value)
     assert not (tmp_path / "pages").exists()
 
 
@@ -219,7 +219,7 @@ def config(tmp_path: Path, text: str) -> BuildConfig:
         ('links = ["a"]\nsample = "101%"', "more than 0% and at most 100%"),
         ('links = ["a"]\nsample = "0.1"', "a percent sign is missing"),
         ('links = ["a"]\nsample = 0.1', "expected a string"),
-        ('pages = ["a"]\nsample = "1%"', "a sample is one of links"),
+        ('pages = ["a"]\nsample = "1%"', "only links can be sampled"),
         ('links = ["a"]\nsample = "1%"\n[crawl.fetch]\nshare = "1/2"', "taken of all links"),
         ('links = ["a"]\n[build.prices]\nhour = -1', "expected 0 or more"),
     ],

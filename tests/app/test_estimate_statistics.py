@@ -76,5 +76,5 @@ def test_the_share_of_duplicates_of_a_made_population_lies_in_its_range(populati
 
 
 def test_pairs_are_met_by_the_square_of_the_share() -> None:
-    """Of 100 pairs among 10,000 documents a tenth of the links meets one: that one stands for a hundred."""
+    """Of 100 pairs among 10,000 documents a tenth of the links meets one: it represents a hundred."""
     assert duplicate_ratio([2], 1000, 0.1).value == pytest.approx(100 / 10_000)

@@ -137,7 +137,7 @@ def may_mount(folder: Path) -> bool:
 
 
 def run_on_a_disk_of(size: str, folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command while a file system of that size lies at `folder`; afterwards, list its manifests on stdout.
+    """Run a command while a file system of that size is mounted at `folder`; then, list its manifests on stdout.
 
     In a mount namespace of its own, and in a user namespace where this user may not mount.
     """
@@ -163,7 +163,7 @@ def run_with_files_of(size: int, command: list[str]) -> subprocess.CompletedProc
 @pytest.mark.parametrize("limit", ["a full disk", "a limit on files"])
 @pytest.mark.parametrize("verb", ["links", "clean"])
 def test_no_room_to_write_is_a_short_error_and_seals_nothing(verb: str, limit: str, tmp_path: Path) -> None:
-    """Where no file system may be mounted, the limit on files stands for the full disk too."""
+    """Where no file system may be mounted, the limit on file sizes simulates the full disk too."""
     small = tmp_path / "small"
     small.mkdir()
     out = small / "out"
@@ -178,7 +178,7 @@ def test_no_room_to_write_is_a_short_error_and_seals_nothing(verb: str, limit: s
         assert f"on the file system at '{small}', " in answer.stderr
     else:
         answer = run_with_files_of(4096, command)
-        assert "may not grow" in answer.stderr
+        assert "exceeds the limit on file sizes" in answer.stderr
         assert not list(small.rglob("manifest.json"))
     assert answer.returncode == 1
     assert len(answer.stderr.splitlines()) <= 3

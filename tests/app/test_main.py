@@ -85,7 +85,7 @@ def test_no_arguments_show_the_help() -> None:
         (["crawl", "links", "x"], 2, "no --out given"),
         (["build", "/no/such/build.toml"], 3, "no config file '/no/such/build.toml'"),
         (["report", "/no/such/build"], 3, "there is no build in '/no/such/build'"),
-        (["inspect", "set", "/no/such/set"], 3, "there is no part set '/no/such/set'"),
+        (["inspect", "set", "/no/such/set"], 3, "the part set '/no/such/set' doesn't exist"),
     ],
 )
 def test_an_error_is_short_and_names_the_thing(

@@ -19,7 +19,7 @@ from webtext.app.report_lengths import BINS, BOUNDS
 from webtext.app.report_svg import length_bars, loss_curves
 from webtext.base.errors import InputError
 
-SCRIPT = "<script>alert('&\"')</script>"  # stands in titles, URLs, texts, causes and the model's sample
+SCRIPT = "<script>alert('&\"')</script>"  # in titles, URLs, texts, causes and the model's sample
 VOID = {"meta", "br"}
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET_BROWSER = (

@@ -38,7 +38,7 @@ device = "cpu"
 """
 
 
-def test_after_a_removal_tokens_and_model_are_stale_and_build_packs_the_tokens_anew(
+def test_after_a_removal_tokens_and_model_are_stale_and_build_packs_the_tokens_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pages = write_pages(
@@ -59,7 +59,7 @@ def test_after_a_removal_tokens_and_model_are_stale_and_build_packs_the_tokens_a
     capsys.readouterr()
     assert stale_in(Layout(str(build))) == make_report(str(build))["stale"] == []
 
-    # The corpus alone is made anew: all that was made from it says so, and how to renew it.
+    # Only the corpus is made again: everything made from it says so, and how to renew it.
     arguments = ["clean", "run", pages, "--out", str(build), "--remove", str(requests), "--workers", "1"]
     assert run(arguments) == 0
     said = f"'{tokens}' is stale, and so is each model that was trained on it: 1 part of '{build / 'corpus'}' changed"
@@ -74,7 +74,7 @@ def test_after_a_removal_tokens_and_model_are_stale_and_build_packs_the_tokens_a
     assert run(["report", str(build)]) == 0
     assert "is stale, and so is each model" in (build / "report.html").read_text()
 
-    # The chain packs the tokens anew; the model it leaves alone, and says so.
+    # The chain packs the tokens again; it leaves the model alone, and says so.
     text = built(f'"{requests}"')
     assert PartSet.open(str(build / "corpus")).counts.dropped == {"removed_on_request": 1}
     assert f"'{build / 'model'}' is stale: it was trained on other tokens than those in '{tokens}'" in text

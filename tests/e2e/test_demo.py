@@ -1,4 +1,4 @@
-"""The whole way on a small web: every planted page meets its fate, every document traces to its posts."""
+"""All stages on a small web: every planted page ends as planned, every document traces to its posts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import zstandard
 from webtext.app.chain import Layout
 from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, make_plan
-from webtext.app.demo.run import check_fates
+from webtext.app.demo.run import check_outcomes
 from webtext.app.trace import Tracer
 from webtext.base.partset import PartSet
 
@@ -29,11 +29,11 @@ def build(small_demo: Path) -> Path:
     return small_demo / "build"
 
 
-def test_every_planted_page_meets_its_planned_fate(small_demo: Path, build: Path) -> None:
+def test_every_planted_page_ends_as_planned(small_demo: Path, build: Path) -> None:
     names = json.loads((small_demo / "web" / NAMES).read_text())
-    fates = check_fates(make_plan(names, int((small_demo / "port").read_text())), Layout(str(build)))
-    assert len(fates) >= 20
-    assert [fate for fate in fates if not fate["met"]] == []
+    outcomes = check_outcomes(make_plan(names, int((small_demo / "port").read_text())), Layout(str(build)))
+    assert len(outcomes) >= 20
+    assert [outcome for outcome in outcomes if not outcome["met"]] == []
 
 
 def test_the_records_of_every_stage_add_up_along_the_way(build: Path) -> None:
@@ -65,7 +65,7 @@ def test_every_token_traces_to_the_posts_that_voted(build: Path) -> None:
 
 
 def test_the_corpus_is_prose(build: Path) -> None:
-    """Readable text without the pages' furniture; only what was planted is in another language, and no language is uncertain."""
+    """Readable text without menus and footers; only the planted page is in another language, and none is uncertain."""
     corpus = PartSet.open(str(build / "corpus"))
     texts = [row["text"] for part in corpus.parts for row in corpus.table(part).to_pylist()]
     assert not any("|  |" in text or "Subscribe to our weekly letter" in text for text in texts)
@@ -104,7 +104,7 @@ def test_the_exported_model_loads_in_transformers(build: Path) -> None:
 
 
 def config_from_pages(build: Path, folder: Path) -> Path:
-    """A build that starts from the pages that are there, as everything from pages on is a pure function."""
+    """Return the config of a build that starts from existing pages; from pages on, a build is a pure function."""
     path = folder / "build.toml"
     path.write_text(f'[build]\npages = ["{build}/pages"]\nout = "{folder}/build"\n[tokenizer]\nvocab_size = 600\n')
     return path

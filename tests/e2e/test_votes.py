@@ -177,7 +177,7 @@ def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     assert "not in them): `-cats`\n" in card
     posts = card.split("### posts → links\n", 1)[1].split("\n### ", 1)[0]
     assert "| 4 | kept |\n| 5 | dropped: `too_little_karma` |\n| **9** |" in posts
-    assert "vote for 4 links. Pages of 2 more were fetched under an earlier rule." in posts
+    assert "vote for 4 links. Pages of 2 more links were fetched by an earlier rule." in posts
     assert card.index("posts → links") < card.index("links → pages") < card.index("pages → documents")
     assert "| links | `" in card.split("## Digests\n", 1)[1]
     capsys.readouterr()
@@ -188,7 +188,7 @@ def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     assert "reddit 2x1 in r/books: 4 points" in found  # of the document: its link is no longer in the set
     (tmp_path / "build/links").rename(tmp_path / "elsewhere")
     assert run(["clean", "run", str(tmp_path / "build/pages"), "--out", str(tmp_path / "again"), "--quiet"]) == 0
-    assert "is no longer where it was" in (tmp_path / "again/corpus/README.md").read_text()
+    assert "is no longer at its recorded location" in (tmp_path / "again/corpus/README.md").read_text()
 
 
 @pytest.mark.parametrize(
