@@ -1,9 +1,10 @@
-"""Charset: how many files of chardet's corpus are decoded as their folder says, beside charset-normalizer alone.
+"""Charset detection: how many files of chardet's corpus are decoded correctly, compared with charset-normalizer.
 
     python tests/bench/bench_charset.py [DATA]
 
-Reads DATA/crawl/charset/chardet_tests.tar.gz (DATA: else WEBTEXT_TEST_DATA). A file that its folder's charset cannot
-decode is left out. Right is the very same text, byte order mark aside.
+Reads DATA/crawl/charset/chardet_tests.tar.gz (DATA defaults to WEBTEXT_TEST_DATA). The folder's name is the true
+charset; files that it can't decode are left out. A result is right if the text is identical, apart from a byte order
+mark.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from webtext.clean.extract.charset import Undecodable, codec_of, decode
 
 
 def named_codec(folder: str) -> str | None:
-    """The codec that a folder is called after: a label of the web, or one of Python's names."""
+    """The codec in a folder's name: a label of the web, or one of Python's names."""
     with contextlib.suppress(LookupError):
         return codec_of(folder) or codecs.lookup(folder).name
     return None
 
 
 def bodies(archive_path: Path) -> list[tuple[bytes, str]]:
-    """Body and true text of each file that has one."""
+    """Body and true text of each file that its folder's charset decodes."""
     given = []
     with tarfile.open(archive_path) as archive:
         for member in archive:
@@ -67,7 +68,7 @@ def main(folder: Path) -> None:
         seconds = time.process_time() - start
         first = first or seconds
         print(
-            f"{name:20} {right} of {len(given)} files right, {len(given) / seconds:6,.0f} files a CPU second, "
+            f"{name:20} {right} of {len(given)} files right, {len(given) / seconds:6,.0f} files per CPU second, "
             f"webtext {seconds / first:.1f} times as fast"
         )
 

@@ -1,9 +1,11 @@
-"""`python tests/bench/bench_checkpoint.py [--model 124M] [--tokens 1024] [--rounds 3]`: how long a save holds a run.
+"""How long saving a checkpoint blocks training.
 
-The same model and AdamW state, saved in turns: in the background as a run does it, synchronously, by torch's own
-`dcp.async_save` and by `torch.save`; first of all what was saved is read back and compared. "Held" is what the step loop
-stands still for: the call, and for a save in the background also the wait before the next update. Beside it the time of
-a step alone and of the step during which the save goes on, which shares the machine's cores with it.
+    python tests/bench/bench_checkpoint.py [--model 124M] [--tokens 1024] [--rounds 3]
+
+The same model and AdamW state are saved in turn in four ways: in the background as `train run` does, synchronously, by
+torch's own `dcp.async_save`, and by `torch.save`. First a saved checkpoint is read back and compared. "Held" is the
+time that the step loop is blocked: the call itself and, for a save in the background, the wait before the next update.
+Also printed are the time of a step alone and of a step during a save, which shares the machine's cores with it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from webtext.train.settings import TrainSettings
 
 
 class Bench:
-    """A model in training, and the ways to save it."""
+    """A model in training, and four ways to save it."""
 
     def __init__(self, settings: TrainSettings, n_tokens: int) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -47,7 +49,7 @@ class Bench:
         return model | {f"optimizer.{name}": tensor for name, tensor in state.items()}
 
     def step(self, before_update: Callable[[], None] = lambda: None) -> float:
-        """One step; returns its seconds."""
+        """Make one step; return its seconds."""
         self.synchronize()
         started = time.perf_counter()
         with cast_parameters(self.model, self.dtype):
@@ -63,7 +65,7 @@ class Bench:
             torch.cuda.synchronize()
 
     def check(self, saver: CheckpointSaver) -> None:
-        """What a save in the background wrote is what was there when it began, to the bit."""
+        """Check that a save in the background wrote the state at its beginning, bit for bit."""
         expected = {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
         saver.begin(self.next(), self.config, self.tensors(), {})
         self.step(saver.wait_until_staged)
@@ -78,7 +80,7 @@ class Bench:
         return self.number
 
     def in_background(self, saver: CheckpointSaver) -> tuple[float, float, float]:
-        """Seconds held, of the step beside it, and until the checkpoint was there."""
+        """Return the seconds held, of the concurrent step, and until the checkpoint was published."""
         started = time.perf_counter()
         saver.begin(self.next(), self.config, self.tensors(), {})
         held = [time.perf_counter() - started]
@@ -96,7 +98,7 @@ class Bench:
         return timed(lambda: (saver.begin(self.next(), self.config, self.tensors(), {}), saver.finish()))
 
     def by_torch(self, folder: Path) -> tuple[float, float]:
-        """dcp.async_save: seconds until it returns, and until all is written."""
+        """Return the seconds until dcp.async_save returns, and until everything is written."""
         started = time.perf_counter()
         writer = dcp.FileSystemWriter(folder / f"dcp-{self.next()}")
         future = dcp.async_save(self.tensors(), storage_writer=writer, no_dist=True)
@@ -130,18 +132,18 @@ def main() -> None:
                 rows.setdefault("a step alone", []).append(bench.step())
                 held, beside, whole = bench.in_background(saver)
                 rows.setdefault("held: in the background", []).append(held)
-                rows.setdefault("a step beside a save", []).append(beside)
-                rows.setdefault("until it is published: in the background", []).append(whole)
-                rows.setdefault("held: the same, waiting for it", []).append(bench.at_once(saver))
+                rows.setdefault("a step during a save", []).append(beside)
+                rows.setdefault("until published: in the background", []).append(whole)
+                rows.setdefault("held: synchronously", []).append(bench.at_once(saver))
                 held, whole = bench.by_torch(folder)
                 rows.setdefault("held: torch's dcp.async_save", []).append(held)
-                rows.setdefault("until it is written: torch's dcp.async_save", []).append(whole)
+                rows.setdefault("until written: torch's dcp.async_save", []).append(whole)
                 path = folder / "torch.pt"
                 rows.setdefault("held: torch.save", []).append(timed(lambda: torch.save(bench.tensors(), path)))  # noqa: B023
     n_bytes = sum(tensor.nbytes for tensor in bench.tensors().values())
     step = statistics.median(rows["a step alone"])
     print(
-        f"{options.model}: {n_bytes / 1e9:.2f} GB of parameters and moments, {options.tokens} tokens a step, {bench.device}"
+        f"{options.model}: {n_bytes / 1e9:.2f} GB of parameters and moments, {options.tokens} tokens per step, {bench.device}"
     )
     for what, seconds in rows.items():
         middle = statistics.median(seconds)

@@ -1,9 +1,9 @@
-"""Finding the links in comments, beside a json.loads loop with a pattern for URLs, on the same made lines.
+"""Finding links in comments, compared with a json.loads loop with a URL pattern, on the same generated lines.
 
     python tests/bench/bench_comments.py
 
-One comment in sixteen has links, two each, as a Markdown link and bare. The pattern finds the wrong URLs (brackets,
-full stops, escapes), but costs what everybody's loop costs. Figures are CPU time, the best of five turns.
+One comment in sixteen has two links, one in Markdown and one bare. The pattern gets some URLs wrong (brackets, full
+stops, escapes), but costs as much as the usual loop. Figures are CPU time, the best of five rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ URL = re.compile(r"https?://\S+")
 
 
 def made_comment(number: int, chance: random.Random) -> bytes:
-    """A line with the fields and the length that lines of December 2017 have."""
+    """Return a line with the fields and the length of comments of December 2017."""
     body = " ".join(chance.choices(WORDS.split(), k=chance.randint(3, 60)))
     if number % EACH_WITH_LINKS == 0:
         body += (
@@ -58,7 +58,7 @@ def main() -> None:
     ours = best_seconds(lambda: source.sift(data, rule))
     loop = best_seconds(lambda: [URL.findall(json.loads(line)["body"]) for line in lines])
     for name, seconds in (("links in comments", ours), ("json.loads and a pattern", loop)):
-        print(f"{name}: {seconds / COMMENTS * 1e6:.1f} µs a comment, {megabytes / seconds:.0f} MB a CPU second")
+        print(f"{name}: {seconds / COMMENTS * 1e6:.1f} µs per comment, {megabytes / seconds:.0f} MB per CPU second")
     print(f"{ours / loop:.2f} times the loop")
 
 

@@ -2,9 +2,9 @@
 
     python tests/bench/bench_compare.py DATA [--repetitions 20] [--seeds 3] [--tokens 65536] [--work FOLDER]
 
-DATA holds corpora/en.txt.xz. A against A: one corpus is compared with itself, each repetition with seeds of its own; a sound
-test says "within noise" in at least 19 of 20. A against a damaged A: a share of the words of each document is put out of
-order, at several shares; how many repetitions say "worse". Comparisons that --work holds are not made again.
+DATA contains corpora/en.txt.xz. A against A: a corpus is compared with itself, with other seeds in each repetition; a
+sound test reports "within noise" in at least 19 of 20. A against a damaged A: several shares of the words of each
+document are shuffled; printed is how many repetitions report "worse". Comparisons already in --work are not repeated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=65_536)
     parser.add_argument("--only", choices=["same", "damaged"])
-    parser.add_argument("--work", type=Path, help="where comparisons are kept; a temporary folder without it")
+    parser.add_argument("--work", type=Path, help="folder for the comparisons; default: a temporary folder")
     options = parser.parse_args()
     texts = read_texts(real_data(options.data) / "corpora/en.txt.xz")
     tokenizer = Tokenizer.train(texts, VOCAB_SIZE)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def tell(title: str, one: str, other: str, work: Path, options: argparse.Namespace) -> None:
-    """Make the repetitions and print what they said."""
+    """Run the repetitions and print their verdicts."""
     compare = CompareSettings(tokens=options.tokens, seeds=options.seeds, estimate=False)
     verdicts: Counter[str] = Counter()
     differences, margins, spreads = [], [], []
@@ -92,7 +92,7 @@ def tell(title: str, one: str, other: str, work: Path, options: argparse.Namespa
 
 
 def read_texts(corpus: Path) -> list[str]:
-    """Documents of English, about DOCUMENT_CHARACTERS each."""
+    """Return English documents of about DOCUMENT_CHARACTERS each."""
     documents = [""]
     for paragraph in lzma.decompress(corpus.read_bytes()).decode()[:CORPUS_CHARACTERS].split("\n\n"):
         if len(documents[-1]) > DOCUMENT_CHARACTERS:
@@ -102,7 +102,7 @@ def read_texts(corpus: Path) -> list[str]:
 
 
 def write_build(folder: Path, texts: list[str], tokenizer: Tokenizer, share: float) -> str:
-    """A build whose training documents have that share of their words moved; every 20th document is held out as it is."""
+    """Write a build in which this share of the training documents' words is moved; every 20th document is held out."""
     if (folder / "tokens/manifest.json").exists():
         return str(folder)
     (folder / "tokenizer").mkdir(parents=True)
@@ -130,7 +130,7 @@ def write_build(folder: Path, texts: list[str], tokenizer: Tokenizer, share: flo
 
 
 def moved(text: str, share: float, seed: int) -> str:
-    """The text with so many of its words at places of others among them."""
+    """Return the text with this share of its words permuted among themselves."""
     words = text.split(" ")
     generator = random.Random(seed)
     places = generator.sample(range(len(words)), round(share * len(words)))

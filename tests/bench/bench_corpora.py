@@ -1,11 +1,11 @@
-"""`train compare` on five questions, with real text: which corpus makes the better model of some 5 million parameters.
+"""`train compare` on five questions, with real text: which corpus makes the better model of about 5 million parameters.
 
     python tests/bench/bench_corpora.py [DATA] [--only NAME] [--out FOLDER] [--tokens N] [--seeds 3]
 
-DATA (else WEBTEXT_TEST_DATA) holds corpora/ and extract/. NAME is one of dedup, quality, extractors, tokenizers, mixture; for
-each the corpora are made by webtext's own stages (`corpora_made.py` says how), trained on equally many tokens, at most one
-pass over the smaller, and judged. With --out a comparison that was made is not made again and one that was interrupted goes on.
-CPU seconds are those of this process and its children.
+DATA (default: WEBTEXT_TEST_DATA) contains corpora/ and extract/. NAME is one of dedup, quality, extractors, tokenizers,
+mixture. For each, webtext's own stages make the corpora (see `corpora_made.py`), and models are trained on an equal
+number of tokens, at most one pass over the smallest corpus, and compared. With --out, finished comparisons are not
+repeated and interrupted ones resume. CPU seconds are those of this process and its children.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from webtext.train.experiments.corpora import open_corpora
 from webtext.train.experiments.settings import CompareSettings
 
 CHARACTERS_PER_TOKEN = 4
-"""More than a token of 2,048 has, so that a corpus of so many holds the budget."""
+"""More than a token of a vocabulary of 2,048 has on average, so that the corpus is large enough for the budget."""
 SETTINGS = TrainSettings(
     n_layer=4, n_head=5, n_embd=320, context=256, batch_size=16, microbatch_size=16,
     optimizer="muon", learning_rate=4e-3, muon_learning_rate=8e-3,
     schedule="wsd", decay_ratio=0.4, min_learning_rate_ratio=0.0,
     eval_windows=16, device="cpu", threads=1,
 )  # fmt: skip
-"""The model and schedule of all; warm-up, measurements and checkpoints by the budget."""
+"""Model and schedule of all runs; warm-up, evaluations and checkpoints depend on the budget."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
     parser.add_argument("--only", choices=EXPERIMENTS)
-    parser.add_argument("--out", type=Path, help="where corpora and runs are kept; a temporary folder without it")
+    parser.add_argument("--out", type=Path, help="folder for corpora and runs; default: a temporary folder")
     parser.add_argument("--tokens", type=int, default=1_000_000, help="of each run")
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def compare(name: str, data: Path, out: Path, n_tokens: int, n_seeds: int) -> Comparison:
-    """Make the corpora, train and judge; print all of it. `out` gets them, and compare/compare.html."""
+    """Make the corpora, train, compare and print the result; write everything to `out`, with compare/compare.html."""
     started = cpu_seconds()
     run = Run.quiet(2)
     made = EXPERIMENTS[name](Making(data, out / "made", CHARACTERS_PER_TOKEN * n_tokens, run))
@@ -88,7 +88,7 @@ def compare(name: str, data: Path, out: Path, n_tokens: int, n_seeds: int) -> Co
 
 
 def one_pass(arguments: list[str]) -> int:
-    """The most tokens, of the first corpus' tokenizer and in whole steps, that are no second pass over any corpus."""
+    """Return the most tokens (of the first corpus' tokenizer, in complete steps) within one pass over every corpus."""
     corpora = open_corpora(arguments)
     first = corpora[0]
     step = SETTINGS.batch_size * SETTINGS.context
@@ -101,7 +101,7 @@ def one_pass(arguments: list[str]) -> int:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and its finished children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 

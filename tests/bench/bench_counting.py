@@ -1,13 +1,13 @@
-"""How fast pieces are counted for training, and how much memory the whole of training takes, on a stream of any length.
+"""Speed of counting pieces for tokenizer training, and peak memory of training, on a stream of any length.
 
     python tests/bench/bench_counting.py [DATA] [--gigabytes 10] [--corpus en] [--threads 1] [--memory-mb 512] [--check]
 
-DATA (else WEBTEXT_TEST_DATA) holds corpora/{en,multi,code}.txt.xz. The stream is made of them on the fly: blocks from
-random places, in which two letters of about one word in a hundred are changed. How they are changed drifts with the
-stream, so that new words keep coming, some 70,000 distinct ones in 100 MB of English, about as real text brings them
-(its distinct pieces grow with the power 0.6 of its length). Only our part is timed, not the making of the stream: CPU time, so
-that other work on the machine disturbs little. The peak of memory is that of the process, less what it had before the
-first block. `--check` counts the same stream again with eight megabytes for tables, and compares all counts and merges.
+DATA (default: WEBTEXT_TEST_DATA) contains corpora/{en,multi,code}.txt.xz. The stream is generated from them: blocks
+from random places, in which two letters of about one word in a hundred are changed. The changes drift along the stream,
+so that new words keep coming, about 70,000 distinct ones in 100 MB of English, as in real text (whose distinct pieces
+grow with the power 0.6 of its length). Only counting is timed, not generating the stream, in CPU time, so that other
+work on the machine matters little. Peak memory is that of the process, minus its memory before the first block.
+`--check` counts the same stream again with 8 MB for tables, and compares all counts and merges.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from webtext.tokenizer.training import train_vocabulary
 
 BLOCK_BYTES = 16_000_000
 EPOCH_BYTES = 100_000_000
-CHANGED_PLACES = 1 / 400  # of all bytes; a word has four or five
+CHANGED_PLACES = 1 / 400  # share of bytes; a word has four or five
 N_SHIFTS = 25
 
 
 def main() -> None:
-    """Print one line for each step."""
+    """Print a line for each step."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--gigabytes", type=float, default=0.2)
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--memory-mb", type=int, default=512)
     parser.add_argument("--vocab-size", type=int, default=50_257)
-    parser.add_argument("--check", action="store_true", help="count again, spilling all the time, and compare")
+    parser.add_argument("--check", action="store_true", help="count again with spilling tables, and compare")
     arguments = parser.parse_args()
     text = corpora(real_data(arguments.data), arguments.corpus)
     n_bytes = int(arguments.gigabytes * 1e9)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def check(text: bytes, n_bytes: int, counts: PieceCounts, merges: list[tuple[int, int]], vocab_size: int) -> None:
-    """End the bench with an error unless counting in little memory gives the same."""
+    """Exit with an error unless counting with little memory gives the same counts and merges."""
     again = PieceCounts(threads=2, max_memory=8 << 20)
     again.add(stream(text, n_bytes))
     if sorted(again.items()) != sorted(counts.items()):
@@ -79,13 +79,13 @@ def check(text: bytes, n_bytes: int, counts: PieceCounts, merges: list[tuple[int
 
 
 def corpora(data: Path, name: str) -> bytes:
-    """One corpus, or all three."""
+    """Return one corpus, or all three."""
     names = ["en", "multi", "code"] if name == "all" else [name]
     return b"".join(lzma.decompress((data / "corpora" / f"{each}.txt.xz").read_bytes()) for each in names)
 
 
 def stream(text: bytes, n_bytes: int) -> Iterator[bytes]:
-    """Blocks of the corpus with some words changed, the same in every run."""
+    """Yield blocks of the corpus with some words changed; the same in every run."""
     random = np.random.default_rng(0)
     source = np.frombuffer(text, np.uint8)
     n_block = min(BLOCK_BYTES, len(source))
@@ -103,13 +103,13 @@ def stream(text: bytes, n_bytes: int) -> Iterator[bytes]:
 
 
 def resident_megabytes() -> tuple[float, float]:
-    """What this process holds now, and the most it held."""
+    """Return the current and the peak memory of this process."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines["VmRSS"].split()[0]) / 1000, int(lines["VmHWM"].split()[0]) / 1000
 
 
 def report(what: str, n_bytes: int, seconds: float, waited: float) -> None:
-    """One line: megabytes a second of CPU time, and of the clock."""
+    """Print a line with MB per second of CPU time, and of wall time."""
     print(f"{what}: {n_bytes / 1e6 / seconds:.0f} MB/s CPU, {n_bytes / 1e6 / waited:.0f} MB/s by the clock")
 
 

@@ -1,11 +1,11 @@
-"""CPU of crawling: webtext beside Scrapy, trafilatura's downloader, httpx and bare aiohttp; TLS; WARC files beside warcio.
+"""CPU time of crawling, compared with Scrapy, trafilatura's downloader, httpx and bare aiohttp; TLS; WARC with warcio.
 
     python tests/bench/bench_crawl.py [PAGES] [DATA]
 
-DATA is the folder of real data (else WEBTEXT_TEST_DATA): pages are taken from extract/pages.tar.xz, without the smallest,
-so that they are 150 KB in the mean; without it they are made up. webtext does more than the others: robots.txt,
-address check, limits, WARC, index, fetch log. What each reads is compared first. Then five rounds, each crawler in a
-process of its own; the median is printed. Needs the extra [bench].
+DATA is the folder of real data (default: WEBTEXT_TEST_DATA). Pages are taken from extract/pages.tar.xz, without the
+smallest, so that their mean size is 150 KB; without DATA they are generated. webtext does more than the others:
+robots.txt, address check, limits, WARC, index, fetch log. First the bodies that each crawler read are compared. Then
+there are five rounds, each crawler in its own process; the median is printed. Needs the extra [bench].
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PEERS = ("bare aiohttp", "httpx", "trafilatura", "Scrapy")
 
 
 def bodies(data: str | None) -> list[bytes]:
-    """Real pages, or words."""
+    """Return real pages, or generated ones without a data folder."""
     if data:
         with tarfile.open(Path(data, "extract", "pages.tar.xz")) as archive:
             members = (archive.extractfile(member) for member in archive if member.isfile())
@@ -47,7 +47,7 @@ def bodies(data: str | None) -> list[bytes]:
 def run_client(
     name: str, urls: Sequence[str], *, check: bool = False, authority: Path | None = None, modules: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """One run of one crawler, which has imported `modules` before it is measured."""
+    """Run one crawler, which imports `modules` before it is measured."""
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # its threads spin while they start
     if authority:
         environment["SSL_CERT_FILE"] = str(authority)
@@ -64,7 +64,7 @@ def run_client(
 
 
 def rounds(names: Sequence[str], urls: Sequence[str], authority: Path | None = None) -> dict[str, dict[str, Any]]:
-    """The median of each crawler's CPU milliseconds a page, with the other figures of that run."""
+    """Return the run with each crawler's median CPU milliseconds per page."""
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     modules = {name: run_client(name, urls[:1], authority=authority)["modules"] for name in names}
     for _ in range(RUNS):
@@ -78,15 +78,15 @@ def check_equal(answers: Answers, urls: Sequence[str]) -> None:
     for name in ("webtext", *PEERS):
         found = run_client(name, urls, check=True)["found"]
         if found != expected:
-            raise SystemExit(f"{name} read something else: {sum(found.get(u) != h for u, h in expected.items())} pages")
+            raise SystemExit(f"{name} read other bodies: {sum(found.get(u) != h for u, h in expected.items())} pages")
 
 
 def main(n_pages: int, data: str | None) -> None:
     answers = Answers(bodies(data))
     urls = [f"http://{host}:{PORT}/page/{i}" for i, host in zip(range(n_pages), hosts(N_HOSTS) * n_pages, strict=False)]
     sizes = [len(answers.body(i)) for i in range(n_pages)]
-    kind = "real pages" if data else "made-up pages"
-    print(f"{n_pages:,} {kind} of {statistics.mean(sizes) / 1000:.0f} KB from {N_HOSTS} hosts, CPU ms a page:")
+    kind = "real pages" if data else "generated pages"
+    print(f"{n_pages:,} {kind} of {statistics.mean(sizes) / 1000:.0f} KB from {N_HOSTS} hosts, CPU ms per page:")
     with serving(answers, hosts(N_HOSTS), PORT):
         check_equal(answers, urls[:500])
         table = rounds(("webtext", *PEERS), urls)
@@ -96,7 +96,7 @@ def main(n_pages: int, data: str | None) -> None:
         print(
             f"  {name:<13} {row['milliseconds']:6.2f}   {times:5.1f} times ours   peak {row['peak_kib'] >> 10:4d} MiB"
         )
-    print(f"  webtext left {ours['bytes'] / n_pages / 1000:.1f} KB a page on disk")
+    print(f"  webtext left {ours['bytes'] / n_pages / 1000:.1f} KB per page on disk")
     print("  must: 0.7 ms, Scrapy 6 times ours; aim: 0.5 ms, 8 times")
 
     names = hosts(N_TLS_HOSTS)
@@ -106,7 +106,7 @@ def main(n_pages: int, data: str | None) -> None:
         with serving(answers, names, TLS_PORT, Path(folder)):
             table = rounds(("webtext", "bare aiohttp"), secure, authority)
     ours_ms, bare_ms = (row["milliseconds"] for row in table.values())
-    print(f"TLS, a new host each page, {len(names)} pages, CPU ms a page:")
+    print(f"TLS, a new host for each page, {len(names)} pages, CPU ms per page:")
     print(f"  webtext {ours_ms:.2f}, bare aiohttp {bare_ms:.2f}: {ours_ms / bare_ms:.2f} times; must 1.3, aim 1.1")
     bench_warc.main(bench_warc.N_PAGES)
 

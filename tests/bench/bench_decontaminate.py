@@ -1,9 +1,10 @@
-"""Decontamination: native speed beside its Python twin, memory of the tables, and the kept filter.
+"""Decontamination: native speed compared with the Python twin, memory of the tables, and the kept filter.
 
     python tests/bench/bench_decontaminate.py [DATA]
 
-Evaluation sets are DATA/eval (DATA: else WEBTEXT_TEST_DATA), documents the first 40 MB of DATA/corpora/en.txt.xz cut
-into 4,000 characters. Speed is in CPU seconds of one core, median of 5 runs; the twin gets 1 MB of the same documents.
+Evaluation sets are DATA/eval (DATA defaults to WEBTEXT_TEST_DATA). Documents are the first 40 MB of
+DATA/corpora/en.txt.xz, cut into 4,000 characters. Times are CPU seconds of one core, median of 5 runs; the twin gets 1
+MB of the same documents.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main() -> None:
     filled = megabytes_per_second(fill, len(flat))
     ask = megabytes_per_second(lambda: _ngrams.bloom_has(bits, hashes, probes), len(flat))
     print(
-        f"kept filter of {len(hashes):,} 8-grams, {n_bits / 8e6:.1f} MB: filled at {filled:.1f} MB/s, asked at {ask:.1f} MB/s"
+        f"kept filter of {len(hashes):,} 8-grams, {n_bits / 8e6:.1f} MB: filled at {filled:.1f} MB/s, queried at {ask:.1f} MB/s"
     )
 
 

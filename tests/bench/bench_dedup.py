@@ -1,11 +1,12 @@
-"""Dedup: speed beside datasketch and rensa, recall and precision, what an index changes, peak memory.
+"""Dedup: speed compared with datasketch and rensa, recall and precision, effect of an index, peak memory.
 
     python tests/bench/bench_dedup.py [DATA]
     python tests/bench/bench_dedup.py --million [--documents 1000000] [--template 100000]
 
-The first takes DATA/neardup/near_dups.jsonl.xz (DATA: else WEBTEXT_TEST_DATA), with planted copies. Speed is in CPU
-seconds of one core, median of 5 runs; peers get shingles of lower-cased words, cut in Python, as their users do. The
-second makes documents of 60 words, runs `webtext clean dedup` on them, and looks at its processes every 50 ms.
+The first form reads DATA/neardup/near_dups.jsonl.xz (DATA defaults to WEBTEXT_TEST_DATA), which has planted copies.
+Times are CPU seconds of one core, median of 5 runs. The peers get shingles of lower-cased words, made in Python, as
+their users do. The second form generates documents of 60 words, runs `webtext clean dedup` on them, and samples the
+memory of its processes every 50 ms.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ ROWS_PER_PART = 10_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--million", action="store_true", help="time and peak memory on made documents, nothing else")
-    parser.add_argument("--documents", type=int, default=1_000_000, help="make so many")
-    parser.add_argument("--template", type=int, default=0, help="so many of them are pages of one template")
+    parser.add_argument("--million", action="store_true", help="only time and peak memory, on generated documents")
+    parser.add_argument("--documents", type=int, default=1_000_000, help="number of documents to generate")
+    parser.add_argument("--template", type=int, default=0, help="number of them made from one template")
     arguments = parser.parse_args()
     if arguments.million:
         measure_memory(arguments.documents, arguments.template)
@@ -92,7 +93,7 @@ def measure_speed(texts: list[str]) -> None:
     show("datasketch: text -> signature", documents_per_second(lambda: datasketch_sign(few), len(few)), True)
     show("rensa: text -> signature", documents_per_second(lambda: rensa_sign(few), len(few)), True)
     shingles = [python_shingles(text) for text in few]
-    show("rensa, shingles at hand -> signature", documents_per_second(lambda: rensa_matrix(shingles), len(few)))
+    show("rensa, given shingles -> signature", documents_per_second(lambda: rensa_matrix(shingles), len(few)))
 
 
 def rensa_sign(texts: list[str]) -> None:
@@ -104,7 +105,7 @@ def rensa_matrix(shingles: list[list[str]]) -> None:
 
 
 def datasketch_sign(texts: list[str]) -> None:
-    """What a Python user would give it: shingles of lower-cased words."""
+    """Sign as a Python user would: from shingles of lower-cased words."""
     for text in texts:
         MinHash(num_perm=K).update_batch([shingle.encode() for shingle in python_shingles(text)])
 
@@ -124,19 +125,19 @@ def documents_per_second(work: Callable[[], object], n_documents: int) -> float:
 
 
 def measure_quality(ids: list[str], texts: list[str]) -> None:
-    """Recall by true Jaccard: a pair counts as met when not both of it stay; precision over all removals."""
+    """Print recall by true Jaccard (a pair is found if not both texts stay), and precision over all removals."""
     start = time.perf_counter()
     said, stays = removals(ids, texts)
     seconds = time.perf_counter() - start
     print(f"find_duplicates, one worker: {seconds:.1f} s wall, {len(ids) / seconds:,.0f} documents/s; {said}")
     met, total, right = judged(stays, true_pairs(ids, texts))
     for cell in sorted(total, reverse=True):
-        print(f"true Jaccard from {cell}: {met[cell]:,} of {total[cell]:,} pairs met ({met[cell] / total[cell]:.4f})")
+        print(f"true Jaccard from {cell}: {met[cell]:,} of {total[cell]:,} pairs found ({met[cell] / total[cell]:.4f})")
     print(f"precision: {right:,} of {len(stays):,} removals have true Jaccard >= 0.8 with the document that stays")
 
 
 def removals(ids: list[str], texts: list[str]) -> tuple[str, dict[str, str]]:
-    """What was found, in words, and each document that goes -> the one that stays."""
+    """Return a summary, and dropped document -> the document that stays."""
     with tempfile.TemporaryDirectory() as folder:
         documents = write(Path(folder), zip(ids, texts, strict=True))
         found = find_duplicates(documents, DedupSettings(), Folder(f"{folder}/work"), Run.quiet(1))
@@ -148,7 +149,7 @@ def removals(ids: list[str], texts: list[str]) -> tuple[str, dict[str, str]]:
 
 
 def judged(stays: dict[str, str], pairs: dict[tuple[str, str], float]) -> tuple[Counter[float], Counter[float], int]:
-    """By true Jaccard in tenths, the pairs not both of which stay and all pairs; and how many removals are right."""
+    """Return, by true Jaccard in tenths, the numbers of found pairs and of all pairs; and the correct removals."""
     met: Counter[float] = Counter()
     total: Counter[float] = Counter()
     for (left, right), similarity in pairs.items():
@@ -166,7 +167,7 @@ def summary(found: Duplicates) -> str:
 
 
 def true_pairs(ids: list[str], texts: list[str]) -> dict[tuple[str, str], float]:
-    """Exact Jaccard of every pair with a common shingle that fewer than 1,000 documents hold."""
+    """Return the exact Jaccard of every pair that shares a shingle which fewer than 1,000 documents have."""
     values, offsets = _minhash.shingle_sets(*texts_of(pa.array(texts, pa.large_string())), WIDTH)
     owners = np.repeat(np.arange(len(texts)), np.diff(offsets))
     order = np.argsort(values, kind="stable")
@@ -187,7 +188,7 @@ def true_pairs(ids: list[str], texts: list[str]) -> dict[tuple[str, str], float]
 
 
 def measure_index(ids: list[str], texts: list[str]) -> None:
-    """Half of the documents, then the other half against the index of the first; beside all of them at once."""
+    """Deduplicate half of the documents, then the other half against the first's index; compare with all at once."""
     order = random.Random(0).sample(range(len(ids)), len(ids))
     halves = [[(ids[place], texts[place]) for place in order[start::2]] for start in (0, 1)]
     with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +203,7 @@ def measure_index(ids: list[str], texts: list[str]) -> None:
     print(f"index of {first.corpus.records:,} documents: {n_bytes / first.corpus.records:.0f} B each")
     print(
         f"in two halves, the second against the index of the first: {len(kept):,} stay; all at once: {len(at_once):,}; "
-        f"in one only: {len(kept - at_once):,} and {len(at_once - kept):,}"
+        f"only in one: {len(kept - at_once):,} and {len(at_once - kept):,}"
     )
 
 
@@ -211,9 +212,10 @@ def names(documents: PartSet) -> set[str]:
 
 
 def measure_memory(n_documents: int, n_template: int) -> dict[str, int]:
-    """Every tenth document is a copy of an earlier one with its last word changed; ids have 32 characters.
+    """Deduplicate generated documents and measure time, memory and scratch files.
 
-    Gives the peak in MiB as `Pss` and `Pss_Anon`, and the `bytes` of scratch files a document.
+    Every tenth document is a copy of an earlier one with its last word changed; ids have 32 characters. Returns the
+    peak in MiB as `Pss` and `Pss_Anon`, and the `bytes` of scratch files per document.
     """
     template = " ".join(f"t{word}" for word in random.Random(1).choices(range(100_000), k=57))
 
@@ -238,13 +240,13 @@ def measure_memory(n_documents: int, n_template: int) -> dict[str, int]:
     print(f"{n_documents:,} documents, {n_template:,} of one template: {seconds:.0f} s wall")
     print(f"clusters {clusters['clusters']:,}, dropped {clusters['dropped']}, largest {clusters['largest'][0][1]:,}")
     print(", ".join(f"{name} {n:,}" for name, n in clusters["counted"].items()))
-    print(f"peak memory of all processes together: {peak['Pss']} MiB, of which {peak['Pss_Anon']} MiB is no file's")
-    print(f"scratch files left: {left / n_documents:.0f} B a document")
+    print(f"peak memory of all processes together: {peak['Pss']} MiB, of which {peak['Pss_Anon']} MiB not file-backed")
+    print(f"scratch files left: {left / n_documents:.0f} B per document")
     return peak | {"bytes": round(left / n_documents)}
 
 
 def peak_memory(command: list[str], folder: str) -> dict[str, int]:
-    """The most memory that the command and its children held at once, in MiB; shared pages are counted once."""
+    """Return the peak memory of the command and its children together, in MiB; shared pages are counted once."""
     process = subprocess.Popen([*command, "--out", f"{folder}/out", "--workers", "1", "--quiet"])
     peak = {"Pss": 0, "Pss_Anon": 0}
     while process.poll() is None:

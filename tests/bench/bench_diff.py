@@ -1,10 +1,10 @@
-"""What it takes to compare two builds document by document: CPU and memory.
+"""CPU time and memory of comparing two builds document by document.
 
     python tests/bench/bench_diff.py [DOCUMENTS]
 
-Of the made documents B drops a tenth, gives a twentieth another text and has fetched a tenth anew, so that they are known
-by their URLs alone. The peer is a query in DuckDB over the same Parquet files, which answers the first questions only: how
-many are common, changed, lost by reason. Both must say the same.
+Of the generated documents, build B drops a tenth, changes the text of a twentieth and fetches a tenth again, so that
+these can be matched only by URL. The peer is a DuckDB query over the same Parquet files, which only counts documents
+that are common, changed, or lost by reason. Both must report the same counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ select count(*), count(*) filter (changed), (select count(*) from a semi join go
 
 
 def write_builds(folder: Path, n: int) -> None:
-    """Two builds of n documents."""
+    """Write two builds of n documents."""
     write_set(folder / "a" / "corpus", "corpus", range(n), new_build=False)
     write_set(folder / "b" / "corpus", "corpus", [i for i in range(n) if i % 10], new_build=True)
     write_set(folder / "b" / "dropped", "dropped", range(0, n, 10), new_build=False)
@@ -92,14 +92,14 @@ def theirs(folder: str) -> tuple[int, int, int]:
 
 
 def verify(folder: str) -> int:
-    """Read every byte, as a reader of part sets does before anything else."""
+    """Read every byte, as a reader of part sets does first."""
     for name in ("a/corpus", "b/corpus", "b/dropped"):
         PartSet.open(f"{folder}/{name}").verify()
     return 0
 
 
 def measured(function: Any, folder: str) -> tuple[Any, float, float]:
-    """(answer, CPU seconds, MiB at the peak above the start), in this process."""
+    """Return (answer, CPU seconds, peak MiB above the start), measured in this process."""
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     answer = function(folder)
     return answer, time.process_time() - started, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
@@ -110,7 +110,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = []
         for function in (verify, ours, theirs):
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # a process each: its peak is its own
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # a peak can't be reset
                 if function is verify:
                     pool.submit(write_builds, Path(folder), n).result()
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:

@@ -1,9 +1,9 @@
-"""Peak memory of the driver of `clean dedup` by the number of parts, and how much of it each further part takes.
+"""Peak memory of the driver process of `clean dedup` by the number of parts, and the memory per additional part.
 
     python tests/bench/bench_driver_memory.py [--parts 250 1000 5000] [--failed 2] [--folder DIR]
 
-Each part has two kept documents and some that fail. Each run is a process of its own with two workers, and its peak is
-what the kernel counted for it (`ru_maxrss`, workers not included), less the peak of a run over one part.
+Each part has two kept documents and some that fail. Each run is a separate process with two workers. Its peak is the
+kernel's (`ru_maxrss`, without workers), minus the peak of a run over one part.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from webtext.clean.pipeline import dedup_documents
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", type=int, nargs="+", default=[250, 1000, 5000], help="numbers of parts")
-    parser.add_argument("--failed", type=int, default=2, help="records of each part that failed when it was made")
-    parser.add_argument("--folder", type=Path, help="where to write; the default is the system's temporary folder")
+    parser.add_argument("--failed", type=int, default=2, help="records per part that failed when the part was made")
+    parser.add_argument("--folder", type=Path, help="folder to write to; default: the system's temporary folder")
     parser.add_argument("--driver", type=int, metavar="PARTS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.driver:
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def make(folder: Path, n_parts: int, n_failed: int) -> None:
-    """A documents set; in each tenth part the second document has a near duplicate in the part before."""
+    """Write a documents set; in every tenth part the second document has a near duplicate in the previous part."""
     writer = SetWriter(str(folder), "documents", Recipe(stage="bench", code_version=1, settings={}))
     parts = []
     for index in range(n_parts):

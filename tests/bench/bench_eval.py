@@ -1,11 +1,12 @@
-"""Perplexities of the paper's sets by webtext and by transformers, of one model trained here and of one random one.
+"""Perplexities on the paper's sets by webtext and by transformers, for a model trained here and for a random one.
 
-python tests/bench/bench_eval.py [DATA]
+    python tests/bench/bench_eval.py [DATA]
 
-DATA is the folder of real data (else WEBTEXT_TEST_DATA). A small GPT-2 is trained on English text with a tokenizer of its
-own, and exported; the other model is transformers' own random one, with GPT-2's tokenizer. transformers gets the folder,
-its own tokenizer of it, and the same text; windows and batches are the same. The values must agree within 1e-5 of
-themselves. Of LAMBADA the first thousand passages. CPU seconds of one thread, tokenizing and de-tokenizing included.
+DATA is the folder of real data (default: WEBTEXT_TEST_DATA). One model is a small GPT-2, trained on English text with
+its own tokenizer and exported; the other is transformers' randomly initialised GPT-2 with GPT-2's tokenizer.
+transformers loads the exported folder with its own tokenizer class and gets the same text, windows and batches. The
+values must agree to a relative 1e-5. LAMBADA is limited to the first thousand passages. Times are CPU seconds of one
+thread, including tokenizing and de-tokenizing.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def compare(name: str, folder: Path, task: str, path: Path, stride: int | None) 
 
 
 def their_values(folder: Path, task: str, path: Path, stride: int | None) -> Values:
-    """The same protocol with nothing of webtext but the de-tokenizers."""
+    """Compute the value with the same protocol, using nothing of webtext but the de-tokenizers."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     if task == "lambada":
@@ -149,7 +150,7 @@ def their_losses(model: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 def batches(rows: list[Any], *, of_equal_length: bool = False) -> Iterator[list[Any]]:
-    """At most `BATCH_SIZE` rows, as webtext takes them together."""
+    """Yield batches of at most `BATCH_SIZE` rows, grouped as webtext does."""
     batch: list[Any] = []
     for row in rows:
         differs = batch and of_equal_length and len(row[0]) != len(batch[0][0])
@@ -161,7 +162,7 @@ def batches(rows: list[Any], *, of_equal_length: bool = False) -> Iterator[list[
 
 
 def trained_model(scratch: Path, data: Path) -> Path:
-    """`SHAPE` trained on the first bytes of the English corpus; its exported folder."""
+    """Train a model of `SHAPE` on the start of the English corpus; return its exported folder."""
     with lzma.open(data / "corpora/en.txt.xz") as file:
         text = file.read(TRAIN_BYTES).decode(errors="ignore")
     tokenizer, tokens, model, export = (scratch / name for name in ("tokenizer.json", "tokens", "model", "export"))
@@ -179,7 +180,7 @@ def trained_model(scratch: Path, data: Path) -> Path:
 
 
 def random_model(scratch: Path, data: Path) -> Path:
-    """transformers' GPT2LMHeadModel as it is initialized, saved by transformers, with GPT-2's own tokenizer."""
+    """Save a freshly initialised GPT2LMHeadModel of transformers, with GPT-2's tokenizer; return its folder."""
     torch.manual_seed(0)
     folder = scratch / "random"
     transformers.GPT2LMHeadModel(transformers.GPT2Config(**RANDOM)).save_pretrained(folder)

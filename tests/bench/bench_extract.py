@@ -1,13 +1,14 @@
-"""Extraction: F1 on trafilatura's evaluation pages, WARC -> `clean extract` -> text, beside trafilatura called bare.
+"""Extraction: F1 on trafilatura's evaluation pages, WARC -> `clean extract` -> text, compared with bare trafilatura.
 
     python tests/bench/bench_extract.py [DATA] [--modes] [--repeat N]
 
-Reads DATA/extract (DATA: else WEBTEXT_TEST_DATA). Counting is that of the pages' own project: a wanted passage that is in
-the text is a true positive, one that is missing a false negative, an unwanted one that is in the text a false positive;
-runs of blanks count as one. (Ours besides: both sides in NFC, which trafilatura makes of its text and we do not.)
-Pages are told apart by the type they state (og:type), and in two halves by a hash of their names: whatever was chosen by
-looking at pages was chosen on the first. The interval is of the difference in F1 to bare trafilatura, 95 %, by a bootstrap over
-pages. Times are CPU seconds of one body to text, all rows in turn on each page, the least of N rounds.
+Reads DATA/extract (DATA defaults to WEBTEXT_TEST_DATA). Passages are counted as by trafilatura's own evaluation: a
+wanted passage in the text is a true positive, a missing one a false negative, an unwanted passage in the text a false
+positive; runs of blanks count as one. In addition we compare in NFC, because trafilatura normalises its text and we
+don't. Pages are grouped by the type that they state (og:type), and into two halves by a hash of their names. Everything
+that was tuned on pages was tuned on the first half. The interval is the 95 % bootstrap interval over pages of the
+difference in F1 to bare trafilatura. Times are CPU seconds from body to text, all rows in turn on each page, minimum of
+N rounds.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Extract = Callable[[bytes], str]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One evaluation page: where it is from, what is wanted of it, and its body."""
+    """An evaluation page: its origin, its wanted and unwanted passages, and its body."""
 
     url: str
     truth: Mapping[str, Any]
@@ -64,7 +65,7 @@ def read_pages(folder: Path) -> list[Page]:
 
 
 def count(page: Page, text: str) -> tuple[int, int, int]:
-    """True positives, false positives, false negatives."""
+    """Return the numbers of true positives, false positives, false negatives."""
     text = _blanks_as_one(text)
     found = sum(_blanks_as_one(passage) in text for passage in page.truth["with"])
     unwanted = sum(_blanks_as_one(passage) in text for passage in page.truth["without"])
@@ -76,13 +77,13 @@ def _blanks_as_one(text: str) -> str:
 
 
 def f1(counts: np.ndarray) -> Any:
-    """Over the last but one axis, of (true positives, false positives, false negatives)."""
+    """Return F1 over the last but one axis; the last axis is (true positives, false positives, false negatives)."""
     true, unwanted, missing = np.moveaxis(counts.sum(axis=-2), -1, 0)
     return 2 * true / np.maximum(1, 2 * true + unwanted + missing)
 
 
 def interval(counts: np.ndarray, others: np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of the difference in F1 when pages are drawn anew."""
+    """Return the 95 % bootstrap interval of the difference in F1, resampling pages."""
     chance = np.random.default_rng(0)
     drawn = chance.integers(0, len(counts), (N_RESAMPLES, len(counts)))
     low, high = np.quantile(f1(counts[drawn]) - f1(others[drawn]), [0.025, 0.975])
@@ -90,7 +91,7 @@ def interval(counts: np.ndarray, others: np.ndarray) -> tuple[float, float]:
 
 
 def by_clean_extract(pages: list[Page], **settings: Any) -> list[str]:
-    """The texts that `webtext clean extract` finds in a WARC file of the pages."""
+    """Return the texts that `webtext clean extract` extracts from a WARC file of the pages."""
     from warcio.statusandheaders import StatusAndHeaders
     from warcio.warcwriter import WARCWriter
 
@@ -117,14 +118,14 @@ def by_clean_extract(pages: list[Page], **settings: Any) -> list[str]:
 
 
 def ours(body: bytes, **settings: Any) -> str:
-    """What `clean extract` does with one body."""
+    """Extract one body as `clean extract` does."""
     from webtext.clean.extract.body import ExtractSettings, extract_body
 
     return getattr(extract_body(body, "text/html", ExtractSettings(**settings)), "text", "")
 
 
 def before_lead(body: bytes) -> str:
-    """Our text before the lead is looked for."""
+    """Extract one body without restoring the lead."""
     from webtext.clean.extract.cascade import main_text
     from webtext.clean.extract.charset import decode
     from webtext.clean.extract.html import parse
@@ -143,10 +144,10 @@ def bare(body: bytes, **options: Any) -> str:
 def measure(
     pages: list[Page], rows: Mapping[str, Extract], n_rounds: int
 ) -> tuple[dict[str, list[str]], dict[str, float]]:
-    """The texts of each row, and its CPU seconds."""
+    """Return the texts of each row, and its CPU seconds."""
     texts: dict[str, list[str]] = {name: [] for name in rows}
     seconds = dict.fromkeys(rows, 0.0)
-    for page in pages:  # page by page, so that what else the machine does falls on all
+    for page in pages:  # page by page, so that other load on the machine affects all rows
         for name, extract in rows.items():
             taken = []
             for _ in range(n_rounds):
@@ -165,7 +166,7 @@ def print_table(pages: list[Page], texts: Mapping[str, list[str]]) -> None:
     of_kind = {kind: np.array([page.kind == kind for page in pages]) for kind in kinds}
     header = [f"{kind} ({mask.sum()})" for kind, mask in of_kind.items()]
     print(
-        f"{'':30} {'P':>6} {'R':>6} {'F1':>6}  {'difference, interval':22}  {'not looked at':22}  F1 of {', '.join(header)}"
+        f"{'':30} {'P':>6} {'R':>6} {'F1':>6}  {'difference, interval':22}  {'held-out pages':22}  F1 of {', '.join(header)}"
     )
     for name, own in counts.items():
         true, unwanted, missing = own.sum(axis=0)
@@ -189,7 +190,7 @@ def main() -> None:
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--modes", action="store_true", help="trafilatura's other modes too")
+    parser.add_argument("--modes", action="store_true", help="also measure trafilatura's other modes")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="rounds of timing")
     arguments = parser.parse_args()
     pages = read_pages(real_data(arguments.data) / "extract")
@@ -202,19 +203,19 @@ def main() -> None:
             "fast": {"fast": True},
         }
         rows |= {f"trafilatura, {name}": partial(bare, include_comments=False, **mode) for name, mode in modes.items()}
-    print(f"{len(pages)} pages, {sum(page.is_held_out for page in pages)} of them not looked at")
+    print(f"{len(pages)} pages, {sum(page.is_held_out for page in pages)} of them held out")
     texts, seconds = measure(pages, rows, arguments.repeat)
     for name in EXTRACTORS:
         through_warc = by_clean_extract(pages, extractor=name)
         n_other = sum(one != other for one, other in zip(through_warc, texts[f"webtext, {name}"], strict=True))
-        assert n_other == 0, f"{n_other} texts differ on the way through the WARC file"
+        assert n_other == 0, f"{n_other} texts differ after the way through a WARC file"
     print_table(pages, texts)
     without_lead = map(before_lead, (page.body for page in pages))
     same = sum(map(operator.eq, without_lead, map(_blanks_as_one, texts["trafilatura, no comments"])))
-    print(f"webtext, trafilatura: but for the lead it is the text of trafilatura without comments on {same} pages")
+    print(f"webtext, trafilatura: without the lead, equal to trafilatura without comments on {same} pages")
     for name, taken in seconds.items():
         ratio = seconds[BARE] / taken
-        print(f"{name:30} {len(pages) / taken:4.0f} pages a CPU second, {ratio:.2f} times {BARE}")
+        print(f"{name:30} {len(pages) / taken:4.0f} pages per CPU second, {ratio:.2f} times {BARE}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Join links with an index of Common Crawl's form: rows a second, peak memory.
+"""Join links with an index in Common Crawl's format: rows per second, peak memory.
 
     python tests/bench/bench_join.py [MILLIONS_OF_ROWS] [LINKS]
 
-The index is made: so many million rows, sorted by key, in row groups of 100,000; every link has one capture in it.
+The index is generated: rows sorted by key, in row groups of 100,000; every link has one capture in it.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def main() -> None:
         n_placed = sum(1 for _ in join.placed())
         join.close()
     print(f"{n_links:,} links, {n_rows:,} rows of the index: {n_placed:,} captures")
-    print(f"links taken in: {n_links / (added - start):,.0f} a CPU second")
-    print(f"join: {n_rows / (chosen - added):,.0f} rows, {n_links / (chosen - added):,.0f} links a CPU second")
+    print(f"links added: {n_links / (added - start):,.0f} per CPU second")
+    print(f"join: {n_rows / (chosen - added):,.0f} rows, {n_links / (chosen - added):,.0f} links per CPU second")
     print(f"peak memory {peak_mb():,.0f} MB ({made:,.0f} MB after the index was made)")
 
 

@@ -1,9 +1,9 @@
-"""Language: how often it is right on paragraphs in 25 languages, at what speed, beside py3langid alone.
+"""Language identification: accuracy on paragraphs in 25 languages, and speed, compared with py3langid.
 
     python tests/bench/bench_language.py [DATA]
 
-Reads DATA/langid/manpages_paras.jsonl.xz (DATA: else WEBTEXT_TEST_DATA). Labels are those of the packages the paragraphs
-come from, and some are English all the same, so nobody reaches 100 %.
+Reads DATA/langid/manpages_paras.jsonl.xz (DATA defaults to WEBTEXT_TEST_DATA). The labels are the languages of the
+packages that the paragraphs come from. Some paragraphs are English nevertheless, so 100 % can't be reached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webtext.clean.language import detect_language
 
 
 def folded(code: str) -> str:
-    """A label without its country; both written forms of Norwegian are one."""
+    """Return a label without its country; both written forms of Norwegian are one language."""
     code = code.replace("-", "_").split("_")[0]
     return "no" if code in ("nb", "nn") else code
 
@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
         right = sum(folded(code) == folded(row["lang"]) for code, row in zip(answers[name], rows, strict=True))
         rate, ratio = len(rows) / seconds[name], seconds[name] / seconds["webtext"]
         print(
-            f"{name:10} {right / len(rows):.4f} right, {rate:6,.0f} paragraphs a CPU second, webtext {ratio:.2f} times as fast"
+            f"{name:10} {right / len(rows):.4f} right, {rate:6,.0f} paragraphs per CPU second, webtext {ratio:.2f} times as fast"
         )
     same = sum(ours == theirs for ours, theirs in zip(*answers.values(), strict=True))
     print(f"the same answer for {same:,} of {len(rows):,}")

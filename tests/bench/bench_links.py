@@ -1,13 +1,13 @@
-"""Collecting links from a made dump in xz, bzip2 and Zstandard, beside its bare decompressor and a json.loads loop.
+"""Collecting links from a generated dump in xz, bzip2 and Zstandard, compared with decompression and a json.loads loop.
 
     python tests/bench/bench_links.py [--quick] [FORMAT...]
 
-Ours is the whole verb by two workers: SHA-256 of the file, every rule, canonical URLs, merged votes, the sealed set. The
-decompressor is the same library's, fed 64 KiB at a time and its output thrown away; the loop splits what it gives into
-lines, loads each, and counts the posts that WebText's karma rule would keep if it did not look at URLs. These counts
-must be equal first. Each is the best of ROUNDS in turn, in MB of JSON a second by the clock: on a machine that does
-other work compare the ratios, and the CPU seconds behind them. How the dump is made: `made_dump.py`; its Zstandard window
-is 2 GiB, which fills only when the dump is as long.
+Ours is the complete verb with two workers: SHA-256 of the file, every rule, canonical URLs, merged votes, the sealed
+set. "Decompressor" is the same library, fed 64 KiB at a time, with its output discarded. The loop splits the
+decompressed data into lines, loads each, and counts the posts that WebText's karma rule would keep if it ignored URLs.
+These counts must be equal. Each figure is the best of ROUNDS in turn, in MB of JSON per second of wall time; on a busy
+machine compare the ratios and the CPU seconds. `made_dump.py` generates the dump; its Zstandard window is 2 GiB, which
+only a dump of that length fills.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MUST_AIM = {"xz": ("decompressor", 0.8, 0.9), "bz2": ("decompressor", 0.8, 0.9),
 
 
 def compressor(format_: str) -> Any:
-    """As people who publish dumps use them; xz at its fastest, since the default takes minutes a GB to write."""
+    """Return a compressor set up as by publishers of dumps; but xz at its fastest, to save minutes per GB."""
     if format_ == "xz":
         return lzma.LZMACompressor(preset=1)
     if format_ == "bz2":
@@ -61,7 +61,7 @@ def decompressor(format_: str) -> Any:
 
 
 def write_dump(path: Path, format_: str, n_bytes: int) -> tuple[int, int]:
-    """Write posts of so many bytes; (posts, bytes) of it."""
+    """Write posts of at least this many bytes; return the numbers of posts and bytes."""
     packer, posts, written = compressor(format_), 0, 0
     with path.open("wb") as file:
         for line in made_posts():
@@ -85,7 +85,7 @@ def count_bytes(path: Path, format_: str) -> int:
 
 
 def count_plainly(path: Path, format_: str) -> tuple[int, int]:
-    """Posts, and those with karma of 3 or more that are neither self posts nor over 18, by the loop that everybody writes."""
+    """Count posts, and those with karma >= 3 that are neither self posts nor over 18, with the usual simple loop."""
     posts = kept = 0
     rest = b""
     for chunk in decompressed(path, format_):
@@ -98,7 +98,7 @@ def count_plainly(path: Path, format_: str) -> tuple[int, int]:
 
 
 def count_by_verb(path: Path) -> tuple[int, int]:
-    """The same counts from the funnel of `webtext crawl links`."""
+    """Return the same counts from the funnel of `webtext crawl links`."""
     with tempfile.TemporaryDirectory() as folder, LocalEngine(workers=WORKERS) as engine:
         links = collect_links([str(path)], f"{folder}/links", LinkSettings(), Run(engine, Console("quiet")))
     judged_by_url = sum(links.counts.dropped.get(reason, 0) for reason in ("links_back", "media"))
@@ -106,7 +106,7 @@ def count_by_verb(path: Path) -> tuple[int, int]:
 
 
 class PeakMemory:
-    """Watches the processes below this one; `megabytes` is the most that one of them ever had."""
+    """Watches this process's descendants; `megabytes` is the largest peak of a single one."""
 
     def __enter__(self) -> PeakMemory:
         self.megabytes = 0.0
@@ -132,14 +132,14 @@ def _statuses_below(process: int) -> list[str]:
         try:
             children = [int(child) for child in task.read_text().split()]
             statuses += [Path(f"/proc/{child}/status").read_text() for child in children]
-        except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # it has ended in the meantime
             continue
         statuses += [status for child in children for status in _statuses_below(child)]
     return statuses
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float, float]:
-    """(result, seconds by the clock, CPU seconds of all processes)."""
+    """Return (result, wall seconds, CPU seconds of all processes)."""
     cpu, clock = sum(os.times()[:4]), time.perf_counter()
     result = function()
     return result, time.perf_counter() - clock, sum(os.times()[:4]) - cpu
@@ -177,8 +177,8 @@ def bench(format_: str, megabytes: int, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of webtext crawl links on dumps.")
-    parser.add_argument("formats", nargs="*", choices=[*MEGABYTES, []], help="all when none is named")
-    parser.add_argument("--quick", action="store_true", help="small dumps: workers' starts count for much")
+    parser.add_argument("formats", nargs="*", choices=[*MEGABYTES, []], help="formats to measure; default: all")
+    parser.add_argument("--quick", action="store_true", help="small dumps; starting workers takes much of the time")
     arguments = parser.parse_args()
     sizes = QUICK_MEGABYTES if arguments.quick else MEGABYTES
     with tempfile.TemporaryDirectory() as folder:

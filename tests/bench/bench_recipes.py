@@ -1,12 +1,12 @@
-"""Held-out loss of the fast toy recipe against the plain one at fewer tokens, over seeds, the plain one's rate tuned first.
+"""Held-out loss of the fast toy recipe at fewer tokens, compared with the plain one at its best rate, over seeds.
 
     python tests/bench/bench_recipes.py [DATA] [--tokens N] [--seeds 3] [--only sweep|compare] [--work FOLDER]
 
-DATA holds corpora/en.txt.xz: a tokenizer of 1,024 tokens is trained on it, and pieces of about 4,000 characters are documents, of
-which every 40th is held out. Both recipes are read from train/recipes and stretched to N tokens: steps, warm-up and batch
-ramp alike. `sweep` trains the plain one with several rates and every seed and the fast one with several of Muon's and one
-seed, `compare` both with their own rates and every seed. Nothing but losses is measured. Runs that --work holds are not
-made again, and an interrupted one goes on.
+DATA contains corpora/en.txt.xz. A tokenizer of 1,024 tokens is trained on it; documents are pieces of about 4,000
+characters, of which every 40th is held out. Both recipes are read from train/recipes and stretched to N tokens: steps,
+warm-up and batch ramp. `sweep` trains the plain recipe with several learning rates and every seed, and the fast one
+with several rates for Muon and one seed. `compare` trains both with their own rates and every seed. Only losses are
+measured. Finished runs in --work are not repeated, and an interrupted one resumes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PLAIN, FAST = "toy-cpu", "toy-cpu-fast"
 PLAIN_RATES = (1e-3, 2e-3, 4e-3)
 FAST_RATES = (4e-3, 8e-3, 16e-3)
 SHARES = (0.4, 0.65, 1.0)
-"""Of the plain recipe's tokens, that the fast one is given; its schedule ends there."""
+"""Shares of the plain recipe's tokens on which the fast one trains; its schedule ends there."""
 SHARE = 0.65
 VOCAB_SIZE = 1024
 DOCUMENT_CHARACTERS = 4000
@@ -51,10 +51,10 @@ EVAL_WINDOWS = 512
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
-    parser.add_argument("--tokens", type=int, default=512_000, help="that the plain recipe trains on")
+    parser.add_argument("--tokens", type=int, default=512_000, help="tokens for the plain recipe")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", choices=["sweep", "compare"])
-    parser.add_argument("--work", type=Path, help="where the runs are kept; a temporary folder without it")
+    parser.add_argument("--work", type=Path, help="folder for the runs; default: a temporary folder")
     options = parser.parse_args()
     data = real_data(options.data)
     with tempfile.TemporaryDirectory() as temporary:
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def write_tokens(corpus: Path, folder: Path) -> None:
-    """A token set of the corpus, of one part."""
+    """Write the corpus as a token set with one part."""
     documents = [""]
     for paragraph in lzma.decompress(corpus.read_bytes()).decode().split("\n\n"):
         if len(documents[-1]) > DOCUMENT_CHARACTERS:
@@ -93,7 +93,7 @@ def write_tokens(corpus: Path, folder: Path) -> None:
 
 
 def stretched(name: str, n_tokens: int) -> TrainSettings:
-    """A recipe of as many tokens as whole steps make of `n_tokens`, its warm-up and its ramp stretched alike."""
+    """Return a recipe stretched to `n_tokens` (in complete steps), including its warm-up and batch ramp."""
     recipe = from_table(TrainSettings, section_of(load_config(str(RECIPES / f"{name}.toml")), "train"), "train")
     factor = n_tokens / (sequences_before(recipe, recipe.steps) * recipe.context)
     ramp = round(recipe.batch_ramp_steps * factor)
@@ -114,7 +114,7 @@ def stretched(name: str, n_tokens: int) -> TrainSettings:
 
 
 def sweep(work: Path, n_tokens: int, n_seeds: int) -> None:
-    """The final losses by the rate: of the plain recipe with every seed, of the fast one with the first."""
+    """Print final losses by learning rate: of the plain recipe with every seed, of the fast one with the first."""
     for rate in PLAIN_RATES:
         losses(work, PLAIN, replace(stretched(PLAIN, n_tokens), learning_rate=rate), n_seeds)
     for rate in FAST_RATES:
@@ -122,17 +122,17 @@ def sweep(work: Path, n_tokens: int, n_seeds: int) -> None:
 
 
 def compare(work: Path, n_tokens: int, n_seeds: int) -> None:
-    """Both recipes with their own rates and the same seeds."""
+    """Compare both recipes with their own rates and the same seeds."""
     plain = losses(work, PLAIN, stretched(PLAIN, n_tokens), n_seeds)
     fast = {share: losses(work, FAST, stretched(FAST, round(share * n_tokens)), n_seeds) for share in SHARES}
     enough = [share_needed(statistics.fmean(plain), [statistics.fmean(fast[share]) for share in SHARES])]
     enough += [share_needed(one, [fast[share][seed] for share in SHARES]) for seed, one in enumerate(plain)]
-    print(f"the fast recipe has the plain one's final loss after {enough[0]} of its tokens;", end=" ")
-    print(f"by seeds {', '.join(enough[1:])}")
+    print(f"the fast recipe reaches the plain one's final loss with {enough[0]} of its tokens;", end=" ")
+    print(f"by seed {', '.join(enough[1:])}")
 
 
 def losses(work: Path, recipe: str, settings: TrainSettings, n_seeds: int) -> list[float]:
-    """The final losses, nats a token, by seeds 0, 1, ...; printed with their mean and standard deviation."""
+    """Return the final losses in nats per token for seeds 0, 1, ...; print them with mean and standard deviation."""
     rate, n_tokens = settings.muon_learning_rate or settings.learning_rate, tokens_of(settings)
     found = []
     for seed in range(n_seeds):
@@ -150,7 +150,7 @@ def losses(work: Path, recipe: str, settings: TrainSettings, n_seeds: int) -> li
 
 
 def share_needed(loss: float, reached: Sequence[float]) -> str:
-    """Where the losses `reached` at SHARES pass `loss`, on straight lines over the logarithm of the tokens."""
+    """Return the share at which the losses `reached` at SHARES pass `loss`, interpolated over the log of the tokens."""
     if reached[0] <= loss:
         return f"less than {SHARES[0]:.2f}"
     for (a, b), (x, y) in zip(
@@ -162,7 +162,7 @@ def share_needed(loss: float, reached: Sequence[float]) -> str:
 
 
 def tokens_of(settings: TrainSettings) -> int:
-    """Tokens that a run trains on."""
+    """Return the number of tokens that a run trains on."""
     return sequences_before(settings, settings.steps) * settings.context
 
 

@@ -1,9 +1,9 @@
-"""Deciding again: seconds by the clock that other thresholds take for documents whose signals are there.
+"""Changed thresholds: wall seconds to decide again, for documents whose signals exist.
 
     python tests/bench/bench_redecide.py [DOCUMENTS]
 
-Makes short documents (JSON lines of some 20 words), imports and measures them once, and then gives the verb other rules:
-as a dry run, which reads signals alone, and for corpus and dropped written anew by two workers. Runs the command itself.
+Generates short documents (JSON lines of about 20 words), imports and measures them once, and then runs the command with
+other rules: as a dry run, which reads only signals, and with two workers writing corpus and dropped again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ N_DOCUMENTS = 100_000
 
 
 def filter_(*arguments: str) -> float:
-    """Seconds of one `webtext clean filter`."""
+    """Run `webtext clean filter` once; return its seconds."""
     begun = time.perf_counter()
     command = [
         str(Path(sys.executable).with_name("webtext")),
@@ -45,7 +45,7 @@ def main(n_documents: int) -> None:
                 text = " ".join(chance.choices(words, k=chance.randrange(5, 35)))
                 file.write(json.dumps({"id": str(number), "text": text}) + "\n")
         first = filter_(str(texts), "--out", folder)
-        print(f"{n_documents:,} documents: imported, measured and decided in {first:.1f} s; again:")
+        print(f"{n_documents:,} documents: imported, measured and decided in {first:.1f} s; decided again:")
         documents = f"{folder}/documents"
         for profile in ("webtext", "fineweb"):
             seconds = filter_(documents, "--out", folder, "--profile", profile, "--dry-run")

@@ -1,9 +1,9 @@
-"""robots.txt verdicts over the whole corpus of real files: how many agree with Google's reference parser, and at what cost.
+"""robots.txt verdicts on a corpus of real files: agreement with Google's reference parser, and CPU time.
 
     python tests/bench/bench_robots.py [DATA]
 
-Reads DATA/crawl/robots (DATA: else WEBTEXT_TEST_DATA): protego_robots_corpus.tar.gz and google_verdicts.tsv.gz.
-Anchors in the same run: Protego on the file as it is, and the standard library's parser.
+Reads DATA/crawl/robots (DATA defaults to WEBTEXT_TEST_DATA): protego_robots_corpus.tar.gz and google_verdicts.tsv.gz.
+Peers in the same run: Protego on the unchanged file, and the standard library's parser.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from protego import Protego
 from real_data import first_argument, real_data
 
-from webtext.crawl.wishes.robots import Robots
+from webtext.crawl.opt_outs.robots import Robots
 
 Judge = Callable[[str, str], bool]
 
@@ -60,7 +60,7 @@ def main(folder: Path) -> None:
             judge = parse(content)
             agree += sum(judge(token, path) == allowed for token, path, allowed in verdicts[name])
         microseconds = (time.process_time() - start) / n_verdicts * 1e6
-        print(f"{label:<20} {agree:>9,} agree = {agree / n_verdicts:.3%}, {microseconds:.1f} µs CPU a verdict")
+        print(f"{label:<20} {agree:>9,} agree = {agree / n_verdicts:.3%}, {microseconds:.1f} µs CPU per verdict")
 
 
 if __name__ == "__main__":

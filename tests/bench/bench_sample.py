@@ -1,4 +1,4 @@
-"""Tokens drawn from a small GPT-2, against transformers' generate with its cache: CPU seconds of one thread, interleaved.
+"""Sampling from a small GPT-2, compared with transformers' generate with its cache: tokens per CPU second, one thread.
 
 python tests/bench/bench_sample.py
 """
@@ -63,7 +63,7 @@ def main() -> None:
                 seconds[name].append(time.process_time() - started)
         for name, times in seconds.items():
             print(
-                f"{n_texts} texts  {name:<25}{n_texts * N_TOKENS / statistics.median(times):>9,.0f} tokens a CPU second"
+                f"{n_texts} texts  {name:<25}{n_texts * N_TOKENS / statistics.median(times):>9,.0f} tokens per CPU second"
             )
 
 

@@ -1,9 +1,10 @@
-"""`train scale` on real text: a family of sizes, each at its best rate, the fit, what it predicts one size up, and that trained.
+"""`train scale` on real text: several sizes, each at its best rate, the fit, and its prediction for one larger size.
 
     python tests/bench/bench_scale.py [DATA] [--tokens 262144] [--tokens-per-parameter R] [--seeds 1] [--out FOLDER]
 
-DATA (else WEBTEXT_TEST_DATA) holds corpora/en.txt.xz, English documentation. With --out what was trained is not trained again,
-and scale.html stays there. CPU seconds are those of this process and its children.
+DATA (default: WEBTEXT_TEST_DATA) contains corpora/en.txt.xz, English documentation. The larger size is trained too.
+With --out, finished runs are not repeated, and scale.html is kept. CPU seconds are those of this process and its
+children.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from webtext.train.experiments.settings import ScaleSettings
 
 VOCAB_SIZE = 1024
 CHARACTERS = 12_000_000
-"""More than four million tokens: no run reads a text twice."""
+"""More than four million tokens, so that no run reads a text twice."""
 SIZES, CHECK = ("2x64", "3x96", "4x128", "5x160"), "6x192"
 RATES = (2e-3, 4e-3, 8e-3, 16e-3)
-"""Of AdamW; Muon's are twice as large, as in SETTINGS."""
+"""Learning rates of AdamW; Muon's are twice as large, as in SETTINGS."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
-    parser.add_argument("--tokens", type=int, default=262_144, help="of every size")
+    parser.add_argument("--tokens", type=int, default=262_144, help="tokens for every size")
     parser.add_argument("--tokens-per-parameter", type=float, help="a second table")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="where corpus and runs are kept; a temporary folder without it")
+    parser.add_argument("--out", type=Path, help="folder for corpus and runs; default: a temporary folder")
     options = parser.parse_args()
     data = real_data(options.data)
     with tempfile.TemporaryDirectory() as temporary:
@@ -69,7 +70,7 @@ def main() -> None:
 
 
 def make_build(making: Making) -> str:
-    """The documentation, cut, packed by a tokenizer of its own; the same documents held out as in `bench_corpora.py`."""
+    """Cut the documentation and pack it with its own tokenizer; held out are the documents of `bench_corpora.py`."""
     held_out, prose = cut(making.prose(), HELD_OUT_CHARACTERS)
     documents = making.documents("prose", cut(prose, making.n_characters)[0], held_out)
     return making.build("prose", documents, Tokenizer.train(texts_of(documents), VOCAB_SIZE))

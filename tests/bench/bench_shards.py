@@ -1,10 +1,11 @@
-"""Speed of token shards: shuffled windows against nanoGPT's get_batch, cold files, a slow store, packing against datatrove.
+"""Speed of token shards: shuffled windows (peer: nanoGPT's get_batch), cold files, a slow store, packing (datatrove).
 
     python tests/bench/bench_shards.py [DATA] [--tokens N] [--nanogpt FOLDER] [--only loader|cold|store|pack]
 
-The rounds of a group are interleaved and medians printed. `loader` and `pack` are CPU seconds of this process, one thread but
-for what the loader reads ahead; `cold` and `store` are seconds of the clock. nanoGPT's function is taken out of the train.py of
-a checkout that you name; DATA holds corpora/en.txt.xz. What is not at hand is "not measured".
+The rounds of a group are interleaved, and medians are printed. `loader` and `pack` are CPU seconds of this process,
+with one thread apart from the loader's read-ahead; `cold` and `store` are wall seconds. nanoGPT's function is taken
+from train.py in a checkout that you name; DATA contains corpora/en.txt.xz. If one is missing, "not measured" is
+printed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CONTEXT = 1024
 BATCH = 16
 ROUNDS = 5
 BLOCK_BYTES = 4 << 20
-"""Blocks of the store's rows: at 64 MiB a set of seconds would be a few blocks."""
+"""Block size for the store; with 64 MiB, a set that takes seconds would have only a few blocks."""
 STORE_ANSWER_SECONDS = 0.05
 STORE_BYTES_PER_SECOND = 50e6
 
@@ -87,7 +88,7 @@ def write_set(folder: Path, n_tokens: int) -> None:
 
 
 def loader(folder: Path, nanogpt: Path | None) -> None:
-    """Windows out of the page cache."""
+    """Measure windows read from the page cache."""
     shards = TokenShards(folder / "tokens")
     sampler = Sampler(shards, context=CONTEXT, batch_size=BATCH)
     shuffled_whole = Sampler(shards, context=CONTEXT, batch_size=BATCH, group_blocks=None)
@@ -106,13 +107,13 @@ def loader(folder: Path, nanogpt: Path | None) -> None:
         return lambda: [of.fill(out) for _ in range(n_batches)] and None
 
     def first_epoch() -> None:
-        """Of a process: what is opened anew has no block compared yet."""
-        anew = Sampler(TokenShards(folder / "tokens"), context=CONTEXT, batch_size=BATCH)
+        """Open the shards again, so that no block's checksum has been compared yet."""
+        fresh = Sampler(TokenShards(folder / "tokens"), context=CONTEXT, batch_size=BATCH)
         for _ in range(n_batches):
-            anew.fill(out)
+            fresh.fill(out)
 
     jobs: dict[str, Callable[[], None]] = {
-        "plain loop over given places, u16": plain,
+        "plain loop over given offsets, u16": plain,
         "Sampler.fill, u16, groups of 64 blocks": fill(sampler),
         "the same, first epoch: every checksum compared": first_epoch,
         "Sampler.fill, u16, full shuffle": fill(shuffled_whole),
@@ -134,7 +135,7 @@ def loader(folder: Path, nanogpt: Path | None) -> None:
 
 
 def nanogpt_get_batch(folder: Path, scratch: Path, tokens: np.ndarray[Any, Any]) -> Callable[[str], Any] | None:
-    """The function of that name in a checkout's train.py, with the globals it asks for."""
+    """Return get_batch from a checkout's train.py, with the globals that it uses."""
     import torch
 
     tree = ast.parse((folder / "train.py").read_text(encoding="utf-8"))
@@ -150,7 +151,7 @@ def nanogpt_get_batch(folder: Path, scratch: Path, tokens: np.ndarray[Any, Any])
 
 
 def cold(folder: Path) -> None:
-    """An epoch of a file that is not in the page cache, and the same file read in order."""
+    """Measure an epoch of a file that is not in the page cache, and reading the same file in order."""
     shards = TokenShards(folder)
 
     def forget() -> None:
@@ -177,7 +178,7 @@ def cold(folder: Path) -> None:
 
 
 def store(folder: Path) -> None:
-    """An epoch over HTTP from a store that takes its time."""
+    """Measure an epoch over HTTP from a slow store."""
     path = Path(__file__).parent.parent / "shards" / "range_server.py"
     spec = importlib.util.spec_from_file_location("range_server", path)
     assert spec is not None
@@ -196,14 +197,14 @@ def store(folder: Path) -> None:
             sampler.fill(out)
         seconds = time.perf_counter() - started
     one = STORE_BYTES_PER_SECOND / 2
-    note = f"one connection gives {one / 1e6:.0f}, {STORE_ANSWER_SECONDS * 1000:.0f} ms after asking"
+    note = f"one connection delivers {one / 1e6:.0f}, {STORE_ANSWER_SECONDS * 1000:.0f} ms after a request"
     print(row("slow store, blocks of 4 MiB in groups of 8", shards.n_tokens / seconds, note))
 
 
 def pack(folder: Path, data: str | None) -> None:
-    """52 MB of text in documents of 4 KB, out of a part set, against datatrove's step over the same texts in memory."""
+    """Pack 52 MB of text in documents of 4 KB from a part set; datatrove's step gets the same texts in memory."""
     if not data:
-        print("pack: not measured (no real data: name their folder)")
+        print("pack: not measured (no real data: name its folder)")
         return
     import lzma
 
@@ -239,7 +240,7 @@ def pack(folder: Path, data: str | None) -> None:
     ours = speeds["webtext shards pack"]
     for name, speed in speeds.items():
         print(f"{name:48}{speed / 1e6:8.1f} MB/s  {ours / speed:.1f} times slower than ours" if speed != ours else
-              f"{name:48}{speed / 1e6:8.1f} MB/s  reading, encoding, writing, hashing, all in all")  # fmt: skip
+              f"{name:48}{speed / 1e6:8.1f} MB/s  including reading, encoding, writing, hashing")  # fmt: skip
     if len(jobs) == 1:
         print("datatrove: not measured (not installed)")
 
@@ -253,7 +254,7 @@ def pack_once(folder: Path, tokenizer: Path) -> None:
     from webtext.shards import pack as packing
 
     class HereAlone:
-        """The engine of one process."""
+        """An engine that runs tasks in this process."""
 
         workers = 1
 
@@ -285,7 +286,7 @@ def medians(
     rounds: int = ROUNDS,
     before: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """Units a second of each job, the median of interleaved rounds."""
+    """Return the units per second of each job, the median of interleaved rounds."""
     taken: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):
         for name, job in jobs.items():

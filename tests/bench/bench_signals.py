@@ -1,12 +1,12 @@
-"""Signals: documents a CPU second that every rule's value is measured for, beside the readable twin and datatrove.
+"""Signals: speed of measuring every rule's value, compared with the readable twin and datatrove.
 
     python tests/bench/bench_signals.py [DATA] [--datatrove PYTHON]
 
-Reads DATA/neardup/near_dups.jsonl.xz (DATA: else WEBTEXT_TEST_DATA), every tenth document. PYTHON is one of an environment
-that has datatrove and spacy (`python -m venv V && V/bin/pip install datatrove spacy nltk`), which webtext's own cannot:
-datatrove pins an old trafilatura. Then each of its filters is timed, and its decisions are compared with ours: with words
-and sentences cut by us, and by spaCy as it does. CPU seconds of one core: of ours the median of five runs, of datatrove's
-one run, since it takes long.
+Reads every tenth document of DATA/neardup/near_dups.jsonl.xz (DATA defaults to WEBTEXT_TEST_DATA). PYTHON is the
+interpreter of an environment with datatrove and spacy (`python -m venv V && V/bin/pip install datatrove spacy nltk`).
+It can't be webtext's own, because datatrove pins an old trafilatura. With it, each of datatrove's filters is timed, and
+its decisions are compared with ours, once with words and sentences split by us, once by spaCy as in datatrove. Times
+are CPU seconds of one core: the median of five runs for ours, a single run for datatrove, which is slow.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ FILTERS = {
         lambda name: name.startswith(("too_few_punct", "too_many_short", "too_many_newl", "too_many_duplicate_char")),
     ),
 }
-"""datatrove's filter -> the profile and which of its rules are the same filter's."""
+"""datatrove's filter -> our profile, and which of its rules belong to the same filter."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--datatrove", metavar="PYTHON", help="python of an environment with datatrove")
+    parser.add_argument("--datatrove", metavar="PYTHON", help="Python interpreter of an environment with datatrove")
     arguments = parser.parse_args()
     texts = read_texts(real_data(arguments.data))
     flat, offsets = texts_of(pa.array(texts, pa.large_string()))
     print(f"{len(texts):,} documents of {sum(map(len, texts)) / len(texts):,.0f} characters")
     ours = statistics.median(cpu_seconds(lambda: _signals.measure(flat, offsets)) for _ in range(RUNS))
-    print(f"webtext, every value           {len(texts) / ours:12,.0f} documents a CPU second")
+    print(f"webtext, every value           {len(texts) / ours:12,.0f} documents per CPU second")
     some = texts[:TWIN_DOCUMENTS]
     twin = statistics.median(cpu_seconds(lambda: [signals_of(text) for text in some]) for _ in range(RUNS))
     print(f"the readable twin              {len(some) / twin:12,.0f}")
@@ -68,13 +68,13 @@ def main() -> None:
 
 
 def read_texts(data: Path) -> list[str]:
-    """Every tenth document."""
+    """Return every tenth document."""
     with lzma.open(data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
         return [clean_text(json.loads(line)["text"]) for line in islice(file, 0, None, 10)]
 
 
 def compare(texts: list[str], measured: dict[str, Any], ours: float, python: str) -> None:
-    """Speed of datatrove's filters, and how often a decision differs."""
+    """Print the speed of datatrove's filters, and how often a decision differs."""
     for words in ("theirs", "ours"):
         found = ask_datatrove(texts, python, words)
         if words == "theirs":
@@ -84,7 +84,7 @@ def compare(texts: list[str], measured: dict[str, Any], ours: float, python: str
             print(
                 f"datatrove, FineWeb's four      {len(texts) / seconds:12,.0f}   webtext is {seconds / ours:,.0f} times"
             )
-        print(f"decisions that differ, words and sentences cut {'by spaCy' if words == 'theirs' else 'as ours'}:")
+        print(f"decisions that differ, words and sentences split {'by spaCy' if words == 'theirs' else 'as ours'}:")
         for name, each in found.items():
             kept = our_decisions(measured, *FILTERS[name])
             n_differ = sum(mine != theirs for mine, theirs in zip(kept, each["keeps"], strict=True))

@@ -1,14 +1,14 @@
-"""How fast the tokenizer is beside its peers, in the same run on the same texts, and whether that is fast enough.
+"""Speed of the tokenizer compared with its peers, in the same run on the same texts.
 
     python tests/bench/bench_tokenizer.py [DATA] [--only NAME] [--repeats N] [--quick] [--json FILE]
 
-DATA (else WEBTEXT_TEST_DATA) holds gpt2/ and corpora/{en,multi,code}.txt.xz. Peers are gigatoken, ffbpe, rustbpe,
-fastokens, tiktoken and HF tokenizers (extra [bench]); one that is not installed is left out, and that is said. Every
-measurement has a process of its own, pinned to one core (two, where two threads are measured); ours and the peers' take
-turns; a figure is the median over N processes (one for tiktoken and HF tokenizers, which are slow and steady). Seconds are
-CPU time, but wall time for two threads. "Cold" is a process' first pass over a text, "warm" the median of passes 2 to 4.
-Ids and merges are held to those of tiktoken and HF tokenizers. The table goes to stdout; `tokenizer_rows.py` says what
-its lines are. Counting for training over tens of gigabytes has a bench of its own, bench_counting.py.
+DATA (default: WEBTEXT_TEST_DATA) contains gpt2/ and corpora/{en,multi,code}.txt.xz. Peers are gigatoken, ffbpe,
+rustbpe, fastokens, tiktoken and HF tokenizers (extra [bench]); the header names those that are not installed. Every
+measurement runs in its own process, pinned to one core (two for two threads); ours and the peers' run in turn. A figure
+is the median over N processes (one for tiktoken and HF tokenizers, which are slow and steady). Seconds are CPU time,
+except wall time for two threads. "Cold" is a process' first pass over a text, "warm" the median of passes 2 to 4. Ids
+and merges must equal those of tiktoken and HF tokenizers. The table is printed to stdout; `tokenizer_rows.py` defines
+its lines. For counting over tens of gigabytes see bench_counting.py.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ PEERS = ("gigatoken", "ffbpe", "rustbpe", "fastokens", "tiktoken", "tokenizers")
 QUICK_BYTES = 2_000_000
 QUICK_SIZES: dict[str, Any] = {"vocab_sizes": (2_000, 4_000), "n_characters": 20_000, "n_texts": 1_000}
 SECONDS_AT_MOST = 600
-"""One measurement may take so long before it is given up."""
+"""Time limit of one measurement, in seconds."""
 
 Runs = dict[Job, list[dict[str, Any]]]
 
 
 def main() -> None:
-    """Measure the rows that were asked for and print them."""
+    """Measure the chosen rows and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--only", action="append", metavar="NAME", help="rows whose name begins so; may be repeated")
-    parser.add_argument("--repeats", type=int, default=5, help="processes for each figure")
-    parser.add_argument("--quick", action="store_true", help="2 MB of each corpus, one process for each figure")
-    parser.add_argument("--json", type=Path, help="write everything there")
+    parser.add_argument("--only", action="append", metavar="NAME", help="prefix of row names; repeatable")
+    parser.add_argument("--repeats", type=int, default=5, help="processes per figure")
+    parser.add_argument("--quick", action="store_true", help="2 MB of each corpus, one process per figure")
+    parser.add_argument("--json", type=Path, help="file to write all measurements to")
     arguments = parser.parse_args()
     data = real_data(arguments.data)
     wanted = rows(**QUICK_SIZES if arguments.quick else {})
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 class Bench:
-    """Jobs and what they measured so far."""
+    """The jobs and their measurements so far."""
 
     def __init__(self, data: Path, folder: Path, repeats: int, missing: Iterable[str]) -> None:
         self.data, self.folder, self.repeats = data, folder, repeats
@@ -80,7 +80,7 @@ class Bench:
         self.runs: Runs = {}
 
     def measure(self, row: Row) -> None:
-        """Measure what no earlier row has: the reference first, then ours and the peers' in turn."""
+        """Measure the row's jobs that haven't run yet: the reference first, then ours and the peers' in turn."""
         jobs = [job for job in (row.ours, *row.peers) if job.engine not in self.missing]
         self.repeat([reference(job) for job in jobs[:1] if reference(job).engine not in self.missing])
         self.repeat(jobs)
@@ -89,7 +89,7 @@ class Bench:
                 run["right"] = self.is_right(job, run)
 
     def repeat(self, jobs: list[Job]) -> None:
-        """Run each job as often as it takes, all in turn."""
+        """Run each job as often as needed, all in turn."""
         new = [job for job in dict.fromkeys(jobs) if job not in self.runs]
         for turn in range(self.repeats):
             for job in new:
@@ -97,7 +97,7 @@ class Bench:
                     self.runs.setdefault(job, []).append(self.run(job))
 
     def run(self, job: Job) -> dict[str, Any]:
-        """One process; what it measured, or how it failed."""
+        """Run a job in a process; return its measurements, or its error."""
         different = {name: value for name, value in asdict(job).items() if value != getattr(JOB, name)}
         print(" ".join(map(str, different.values())), file=sys.stderr, flush=True)
         environment = {**os.environ, "RAYON_NUM_THREADS": str(job.threads), "TOKENIZERS_PARALLELISM": "false"}
@@ -114,7 +114,7 @@ class Bench:
         return dict(json.loads(done.stdout))
 
     def is_right(self, job: Job, run: dict[str, Any]) -> bool | None:
-        """Whether ids, merges or bytes are those of the reference; None where there is nothing to hold them to."""
+        """Whether ids, merges or bytes equal the reference's; None if there is no reference."""
         if "error" in run:
             return None
         if job.task == "ugly":
@@ -134,7 +134,7 @@ JOB = Job(engine="", task="")
 
 
 def version_of(package: str) -> str | None:
-    """The version of an installed package."""
+    """Return the version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -142,7 +142,7 @@ def version_of(package: str) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, system and versions; nothing that names this machine."""
+    """Return processor, cores, system and versions; nothing that identifies this machine."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -156,7 +156,7 @@ def machine() -> dict[str, Any]:
 
 
 def in_words(header: dict[str, Any]) -> str:
-    """The line above the table."""
+    """Return the line above the table."""
     versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
     words = f"{header['processor']}, {header['cores']} cores, Python {header['python']}; {versions}; "
     words += f"median of {header['repeats']}" + (", 2 MB of each corpus" if header["quick"] else "")

@@ -1,8 +1,8 @@
-"""What it takes to find documents by key among a million: CPU and memory.
+"""CPU time and memory of finding documents by key among a million.
 
     python tests/bench/bench_trace.py [DOCUMENTS]
 
-The peer is what is usual: the set as one pyarrow table, and a selection in it. Both must give the same rows.
+The peer is the usual way: read the set as one pyarrow table and filter it. Both must return the same rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def peak_mib() -> float:
 def main() -> None:
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with tempfile.TemporaryDirectory() as folder:
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # its memory is not ours
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # keeps its memory out of ours
             pool.submit(make_set, Path(folder), n).result()
         opened = PartSet.open(folder, "dropped")
         wanted = {text_digest(str(i)) for i in range(0, n, max(1, n // WANTED))}

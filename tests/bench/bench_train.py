@@ -1,11 +1,12 @@
-"""Training steps of one GPT-2 in several trainers, interleaved: tokens a second, and MFU of a peak measured in between.
+"""Training steps of the same GPT-2 in several trainers, interleaved: tokens per second, and MFU of a measured peak.
 
     python tests/bench/bench_train.py --nanogpt ../nanoGPT               # about eight minutes on two cores
     python tests/bench/bench_train.py --rows small --rounds 9
 
-Each trainer is a process of its own (`train_peers.py`) with the same first weights, the same tokens and as many threads, and
-makes a step when it is its turn. First their first losses are compared. Ratios are of medians. nanoGPT is a checkout that you
-name; what is not at hand is "not measured". Where torch sees a GPU, the rows are this trainer's MFU there.
+Each trainer runs in its own process (`train_peers.py`) with the same initial weights, tokens and number of threads, and
+makes a step when its turn comes. Before that, their first losses are compared. Ratios are of medians. nanoGPT is a
+checkout that you name; for missing trainers, "not measured" is printed. If torch sees a GPU, the rows are webtext's MFU
+on it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-2}
 
 
 class Peer:
-    """One trainer in its process: `ask` sends a word and returns the answer."""
+    """A trainer in its process; `ask` sends a word and returns the answer."""
 
     def __init__(self, name: str, row: str, weights: Path, options: argparse.Namespace) -> None:
         arguments = [name, row, str(weights), str(options.threads), options.nanogpt or ""]
@@ -46,7 +47,7 @@ class Peer:
         )
 
     def ask(self, word: str) -> Any:
-        """The process's answer; None when it has ended."""
+        """Return the process's answer; None if it has ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -57,14 +58,14 @@ class Peer:
         return json.loads(line) if line else None
 
     def end(self) -> None:
-        """Close its input, which ends it, and wait."""
+        """Close the process's input, which ends it, and wait."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
 
 
 def measure(row: str, options: argparse.Namespace) -> None:
-    """One row: start the peers one after the other, compare their losses, take turns, print."""
+    """Measure a row: start the peers one after another, compare their losses, interleave steps, print."""
     config, batch_size = ROWS[row]
     tokens = batch_size * config.context
     print(
@@ -113,7 +114,7 @@ def measure(row: str, options: argparse.Namespace) -> None:
 
 
 def check_losses(ready: dict[str, Any]) -> None:
-    """SystemExit where a trainer of the same model loses something else on the same tokens."""
+    """Exit with an error if trainers of the same model have different losses on the same tokens."""
     exact = ready[US]["float32"]
     for name, answer in ready.items():
         if answer["is_same_model"] and abs(answer["loss"] - exact) > TOLERANCE[answer["dtype"]]:
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("--rows", default="small,124M" if not torch.cuda.is_available() else "124M-gpu,1558M-gpu")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--cpu-time", action="store_true", help="CPU seconds of all threads: for a busy machine")
+    parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds of all threads: for a busy machine")
     options = parser.parse_args()
     print(f"{options.rounds} rounds, threads: {options.threads}, {'CPU' if options.cpu_time else 'elapsed'} seconds")
     for row in options.rows.split(","):

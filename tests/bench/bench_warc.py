@@ -1,10 +1,10 @@
-"""WARC files, read and written: webtext beside fastwarc alone and warcio, on pages made of Python's documentation.
+"""Reading and writing WARC files: webtext compared with fastwarc and warcio, on pages made from Python's documentation.
 
     python tests/bench/bench_warc.py [N_PAGES]
 
-Reading: all give every response's URL, status, headers and body as sent. Writing: a response and a request record with
-digests for each page, and webtext an index line besides. That what is read is equal is checked first. Times are CPU seconds
-of one core, the median of 5 runs in turn, over files that are in memory already.
+Reading: each returns every response's URL, status, headers and body as sent. Writing: a response and a request record
+with digests for each page; webtext also writes an index line. First the results are checked to be equal. Times are CPU
+seconds of one core, the median of 5 runs in turn, with files that are already in the page cache.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ READERS: dict[str, Callable[[Path], Iterator[Page]]] = {"webtext": webtext, "fas
 
 
 def made_pages(n_pages: int) -> Iterator[bytes]:
-    """HTML documents of 400 to 5,800 lines of rendered documentation: 150 KB in the mean, as pages of the web are."""
+    """Return HTML documents of 400 to 5,800 lines of documentation; their mean of 150 KB is that of web pages."""
     text = "\n".join(pydoc.render_doc(name, renderer=pydoc.plaintext) for name in MODULES.split())
     lines = [f"<p>{html.escape(line)}</p>" for line in text.splitlines() if line.strip(" |")]
     at = 0
@@ -93,7 +93,7 @@ def write_warc(path: Path, n_pages: int, *, codes_bodies: bool) -> None:
 
 
 def cpu_seconds(runs: dict[str, Callable[[], object]], before: Callable[[], object] = int) -> dict[str, float]:
-    """Each one's, round by round, so that what else the machine does falls on all; `before` each run is not counted."""
+    """Return each run's CPU seconds, interleaved so that other load affects all; `before` is not counted."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(RUNS):
         for name, run in runs.items():
@@ -105,7 +105,7 @@ def cpu_seconds(runs: dict[str, Callable[[], object]], before: Callable[[], obje
 
 
 def made_exchanges(n_pages: int) -> list[Exchange]:
-    """The pages as a crawler gets them, gzipped."""
+    """Return the pages as a crawler receives them, gzipped."""
     return [
         Exchange(
             url=f"https://docs.example.org/page/{number}",
@@ -183,7 +183,7 @@ def bench_writing(folder: Path, n_pages: int) -> None:
     )
     runs = {"webtext": lambda: write_by_webtext(ours, exchanges), "warcio": lambda: write_by_warcio(theirs, exchanges)}
 
-    def remove() -> None:  # or the old file's memory is given back in the measured time
+    def remove() -> None:  # otherwise the old file's memory is freed in the measured time
         for path in (ours, theirs):
             path.unlink(missing_ok=True)
 
@@ -192,7 +192,7 @@ def bench_writing(folder: Path, n_pages: int) -> None:
 
 def print_rates(times: dict[str, float], n_pages: int, n_bytes: int) -> None:
     for name, seconds in times.items():
-        rate = f"{seconds / n_pages * 1e6:6.0f} µs a page, {n_bytes / 1e6 / seconds:6.0f} MB/s"
+        rate = f"{seconds / n_pages * 1e6:6.0f} µs per page, {n_bytes / 1e6 / seconds:6.0f} MB/s"
         print(f"  {name:<9} {rate}   webtext is {seconds / times['webtext']:.2f} times as fast")
 
 

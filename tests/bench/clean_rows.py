@@ -1,4 +1,4 @@
-"""Rows of the table of `bench_clean.py`: what was measured, what it must reach, what it is to reach."""
+"""Rows of the table of `bench_clean.py`: the required, the targeted and the measured value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line; the cells are Markdown."""
+    """One line of the table; the cells are Markdown."""
 
     what: str
     must: str

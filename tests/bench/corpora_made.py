@@ -1,8 +1,8 @@
-"""The corpora that `bench_corpora.py` compares, made of the data folder by webtext's own stages.
+"""The corpora that `bench_corpora.py` compares, made from the data folder by webtext's own stages.
 
-Each experiment is a function from `Making` to `Made`: builds (tokens/ beside tokenizer/) by name, the first of them what the
-others are judged against, the evaluation texts, and what a reader must know. Within an experiment all builds hold out the
-same documents, and none of them trains on one.
+Each experiment is a function from `Making` to `Made`: builds (tokens/ and tokenizer/) by name, of which the first is
+the baseline, the evaluation texts, and notes for the reader. All builds of an experiment hold out the same documents,
+and none trains on them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ HELD_OUT_CHARACTERS = 100_000
 VOCAB_SIZE, LARGE_VOCAB_SIZE = 2048, 8192
 CODE_SHARES = (0.0, 0.2, 0.5)
 RULES = RuleSettings(profile="gopher", rule=("too_few_alphabetic_words=off",))
-"""The rule that is off drops three of four pieces of this documentation, which is full of code."""
+"""The disabled rule drops three quarters of this documentation, which is full of code."""
 HELD_OUT_PAGES = 4
-"""Every so many-th page is held out: of it the wanted passages are the evaluation text."""
+"""One in this many pages is held out; its wanted passages are evaluation text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """Where the data lies, where corpora are written, and about how many characters a run reads."""
+    """The data folder, the folder for corpora, and roughly how many characters a run reads."""
 
     data: Path
     out: Path
@@ -55,15 +55,15 @@ class Making:
     run: Run
 
     def prose(self) -> list[str]:
-        """Documents of English documentation."""
+        """Return documents of English documentation."""
         return pieces(self.data / "corpora/en.txt.xz")
 
     def code(self) -> list[str]:
-        """Documents of C and Python."""
+        """Return documents of C and Python code."""
         return pieces(self.data / "corpora/code.txt.xz")
 
     def write(self, name: str, train: Iterable[str], held_out: Iterable[str]) -> str:
-        """A file of documents, as any verb reads them; its path."""
+        """Write a file of documents, which any verb can read; return its path."""
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / f"{name}.jsonl"
         with open(path, "w", encoding="utf-8") as file:
@@ -74,16 +74,16 @@ class Making:
         return str(path)
 
     def documents(self, name: str, train: Iterable[str], held_out: Iterable[str]) -> PartSet:
-        """A set of documents with nothing left out."""
+        """Write a documents set without dropping anything."""
         return read_documents([self.write(name, train, held_out)], str(self.out / name), self.run)
 
     def pack(self, sets: Mapping[str, PartSet], vocab_size: int = VOCAB_SIZE) -> dict[str, str]:
-        """The sets as builds of one tokenizer, learned from what all of them train on together."""
+        """Pack the sets as builds with one tokenizer, which is trained on the training documents of all of them."""
         tokenizer = Tokenizer.train([text for each in sets.values() for text in texts_of(each)], vocab_size)
         return {name: self.build(name, documents, tokenizer) for name, documents in sets.items()}
 
     def build(self, name: str, documents: PartSet, tokenizer: Tokenizer) -> str:
-        """One build; its folder."""
+        """Pack one build; return its folder."""
         folder = self.out / "builds" / name
         place = folder / "tokenizer/tokenizer.json"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An experiment's builds by name, its evaluation texts, and what was done, in lines."""
+    """An experiment's builds by name, its evaluation texts, and notes on what was done."""
 
     builds: Mapping[str, str]
     notes: Sequence[str]
@@ -102,7 +102,7 @@ class Made:
 
 
 def duplicates(making: Making) -> Made:
-    """A third of the documents planted three to ten times, a few words of each copy exchanged; and that after dedup."""
+    """A corpus in which a third of the documents have three to ten edited copies, and the same corpus after dedup."""
     whole = making.prose()[: 2 * (making.n_characters + HELD_OUT_CHARACTERS) // DOCUMENT_CHARACTERS]
     plain = dedup_documents(
         [making.write("plain", whole, ())], str(making.out / "plain"), DedupSettings(), making.run
@@ -115,16 +115,16 @@ def duplicates(making: Making) -> Made:
     return Made(
         making.pack({"planted": result.documents, "deduplicated": result.corpus}),
         [
-            f"{len(originals):,} documents without near-duplicates, of which a third were planted {COPIES[0]} to {COPIES[1]} "
-            f"times, {EDITED_SHARE:.1%} of the words of a copy exchanged: {len(planted):,}; dedup left "
+            f"{len(originals):,} documents without near-duplicates, of which a third were copied {COPIES[0]} to {COPIES[1]} "
+            f"times, {EDITED_SHARE:.1%} of the words of a copy replaced: {len(planted):,}; dedup left "
             f"{sum(1 for _ in texts_of(result.corpus)):,}",
-            f"held out: {len(held_out)} other documents, which have no near-duplicate in either",
+            f"held out: {len(held_out)} other documents, which have no near-duplicates in either",
         ],
     )
 
 
 def rules(making: Making) -> Made:
-    """Documents and as much rubbish, all text of real pages unextracted; and what the rules leave of both."""
+    """A corpus of documents and as much rubbish (all text of real pages, not extracted), and what the rules keep."""
     held_out, prose = cut(making.prose(), HELD_OUT_CHARACTERS)
     prose = cut(prose, 1.2 * making.n_characters)[0]
     rubbish = cut(shuffled(unextracted(making.data)), 1.2 * making.n_characters)[0]
@@ -136,14 +136,14 @@ def rules(making: Making) -> Made:
         making.pack({"rules off": result.documents, "rules on": result.corpus}),
         [
             f"{len(prose):,} documents of documentation and {len(rubbish):,} pieces of unextracted pages, all text nodes but "
-            f"scripts and styles; rules keep {len(kept) - n_rubbish:,} and {n_rubbish:,}",
+            f"scripts and styles; the rules keep {len(kept) - n_rubbish:,} and {n_rubbish:,}",
             f"rules: profile {RULES.profile}, {' '.join(RULES.rule)}; held out: documentation that the rules keep",
         ],
     )
 
 
 def extractors(making: Making) -> Made:
-    """The evaluation pages by both extractors, each with the same documentation to fill it up."""
+    """The evaluation pages, extracted by both extractors, each filled up with the same documentation."""
     pages = bench_extract.read_pages(making.data / "extract")
     judges, rest = pages[::HELD_OUT_PAGES], [page for i, page in enumerate(pages) if i % HELD_OUT_PAGES]
     held_out, prose = cut(making.prose(), HELD_OUT_CHARACTERS)
@@ -161,7 +161,7 @@ def extractors(making: Making) -> Made:
     return Made(
         making.pack(sets),
         [
-            f"{len(rest)} pages: {told}; beside them in both the same {sum(map(len, base)):,} characters of documentation",
+            f"{len(rest)} pages: {told}; both with the same {sum(map(len, base)):,} characters of documentation",
             f"judged by the wanted passages of {len(judges)} other pages; validation set: documentation",
         ],
         [str(passages)],
@@ -169,7 +169,7 @@ def extractors(making: Making) -> Made:
 
 
 def tokenizers(making: Making) -> Made:
-    """The same documents by two vocabularies."""
+    """The same documents, with two vocabularies."""
     held_out, prose = cut(making.prose(), HELD_OUT_CHARACTERS)
     documents = making.documents("prose", cut(prose, making.n_characters)[0], held_out)
     builds = {
@@ -180,7 +180,7 @@ def tokenizers(making: Making) -> Made:
 
 
 def mixture(making: Making) -> Made:
-    """Prose with code by several weights."""
+    """Prose and code, mixed with several weights."""
     (held_prose, prose), (held_code, code) = (
         cut(texts, HELD_OUT_CHARACTERS) for texts in (making.prose(), making.code())
     )

@@ -1,4 +1,4 @@
-"""Texts that corpora are made of: pieces of files, of pages and of document sets; copies of texts with words exchanged."""
+"""Texts for corpora: pieces of files, of pages and of document sets; copies of texts with some words replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COPIED_SHARE, COPIES, EDITED_SHARE = 1 / 3, (3, 10), 0.005
 
 
 def pieces(corpus: Path) -> list[str]:
-    """A file in documents of whole paragraphs, shuffled, always in the same way."""
+    """Split a file into documents of complete paragraphs, shuffled in a fixed order."""
     return shuffled(joined(lzma.decompress(corpus.read_bytes()).decode(errors="replace").split("\n\n"), "\n\n"))
 
 
@@ -29,7 +29,7 @@ def shuffled(texts: list[str]) -> list[str]:
 
 
 def cut(texts: Sequence[str], n_characters: float) -> tuple[list[str], list[str]]:
-    """The first texts until they have so many characters, and the others."""
+    """Split the texts into the first ones, up to this many characters, and the others."""
     n = size = 0
     while n < len(texts) and size < n_characters:
         size += len(texts[n])
@@ -38,7 +38,7 @@ def cut(texts: Sequence[str], n_characters: float) -> tuple[list[str], list[str]
 
 
 def joined(parts: Iterable[str], separator: str) -> list[str]:
-    """Documents of about DOCUMENT_CHARACTERS."""
+    """Join the parts to documents of about DOCUMENT_CHARACTERS."""
     documents: list[list[str]] = [[]]
     size = 0
     for part in parts:
@@ -51,13 +51,13 @@ def joined(parts: Iterable[str], separator: str) -> list[str]:
 
 
 def texts_of(documents: PartSet, split: str = "train") -> list[str]:
-    """The texts of one split."""
+    """Return the texts of one split."""
     rows = (row for part in range(len(documents.parts)) for row in documents.table(part, ["text", "split"]).to_pylist())
     return [row["text"] for row in rows if row["split"] == split]
 
 
 def unextracted(data: Path) -> list[str]:
-    """What pages say with their navigation and all else: text nodes, a line each."""
+    """Return all text of pages, navigation included: one text node per line."""
     made = []
     for page in bench_extract.read_pages(data / "extract"):
         tree = parse(decode(page.body, "text/html"))
@@ -69,7 +69,7 @@ def unextracted(data: Path) -> list[str]:
 
 
 def with_copies(texts: Sequence[str]) -> list[str]:
-    """The texts, shuffled, with a share of them several times; copies have words of other documents."""
+    """Return the texts, shuffled, with copies of a share of them; the copies have some words of other documents."""
     chance = random.Random(0)
     all_words = [word for text in texts[:100] for word in text.split()]
     made = []

@@ -1,12 +1,11 @@
-"""Each crawler as one function: URLs in, what it read out. Run as a program it is one measured run, in a process of its own.
+"""Each crawler as a function from URLs to what it read. As a program, this file makes one measured run in its process.
 
     python tests/bench/crawl_clients.py NAME URLS_FILE FOLDER CHECK [MODULES_FILE]
 
-Prints one JSON object: CPU milliseconds a page between the first request and the last byte written, the peak of memory,
-bytes left on disk; with CHECK=1 the SHA-256 of every body as the crawler decoded it. Importing is not counted: what
-a crawler imports only as it runs (Scrapy 300 modules) is named as `modules`, and imported beforehand where MODULES_FILE
-lists it.
-All send up to 100 requests at a time and keep connections open.
+Prints one JSON object: CPU milliseconds per page between the first request and the last byte written, peak memory,
+bytes left on disk, and with CHECK=1 the SHA-256 of every body as the crawler decoded it. Importing isn't counted:
+modules that a crawler imports only while it runs (300 for Scrapy) are returned as `modules`, and are imported before
+the measurement if MODULES_FILE lists them. All crawlers send up to 100 requests at a time and keep connections open.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from typing import Any
 
 CONCURRENCY = 100
 MAX_BODY_BYTES = 64 << 20
-MADE_AS_IT_RUNS = {"twisted.internet.reactor"}  # to import it is to choose it
+MADE_AS_IT_RUNS = {"twisted.internet.reactor"}  # importing it selects it
 Take = Callable[[str, bytes], None]
-"""Takes the URL and the decoded body of a page."""
+"""Called with the URL and the decoded body of a page."""
 
 
 def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
@@ -49,7 +48,7 @@ def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[]
         delay=0.0,
         concurrency=CONCURRENCY,
         allow_address=("127.0.0.0/8",),
-        obey_noindex=False,  # some of the real pages say so; they are looked for all the same, and noted
+        obey_noindex=False,  # some real pages opt out; opt-outs are still detected and recorded
     )
 
     def fetch() -> None:
@@ -64,7 +63,7 @@ def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[]
 
 
 def bare_aiohttp(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
-    """Reads the bodies as sent, and does nothing else."""
+    """Read the bodies as sent, and do nothing else."""
     import aiohttp
 
     from webtext.base.content_coding import decode_body
@@ -72,7 +71,7 @@ def bare_aiohttp(urls: Sequence[str], folder: Path, take: Take | None) -> Callab
     async def fetch() -> None:
         left = iter(urls)
         is_secure = urls[0].startswith("https:")
-        context = ssl.create_default_context() if is_secure else True  # made in the measured time, as webtext's is
+        context = ssl.create_default_context() if is_secure else True  # created in the measured time, like webtext's
         connector = aiohttp.TCPConnector(limit=CONCURRENCY, ssl=context)
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
 
@@ -108,7 +107,7 @@ def httpx(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], 
 
 
 def scrapy(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
-    """With the settings that its documentation advises for broad crawls, and robots.txt obeyed; it stores nothing."""
+    """Crawl with the settings that Scrapy's manual recommends for broad crawls, obey robots.txt, store nothing."""
     from scrapy import Spider
     from scrapy.crawler import CrawlerProcess
 
@@ -143,7 +142,7 @@ def scrapy(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[],
 
 
 def trafilatura(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
-    """Its downloader alone, in 16 threads, with its guard against private addresses off: it would refuse this server."""
+    """Use only the downloader, in 16 threads, without its guard against private addresses like our server's."""
     from trafilatura.downloads import buffered_response_downloads
     from trafilatura.settings import Extractor, use_config
 
@@ -184,9 +183,7 @@ def main(name: str, urls_file: str, folder: str, check: str, modules_file: str =
     fetch()
     milliseconds = (time.process_time() - start) / len(urls) * 1000
     n_bytes = sum(path.stat().st_size for path in Path(folder, "pages").rglob("*") if path.is_file())
-    status = Path(
-        "/proc/self/status"
-    ).read_text()  # getrusage's peak is the parent's, where that was larger before exec
+    status = Path("/proc/self/status").read_text()  # getrusage's peak would include the parent's before exec
     peak = int(status.partition("VmHWM:")[2].split()[0])
     modules = [module for module in sys.modules if module not in imported | MADE_AS_IT_RUNS]
     print(

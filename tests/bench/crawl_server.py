@@ -1,7 +1,8 @@
-"""The web that crawlers are measured on: many hosts (127.0.1.1, 127.0.1.2, ...) on one port, each page different, all in memory.
+"""The server for measuring crawlers: many hosts (127.0.1.1, 127.0.1.2, ...) on one port, distinct pages in memory.
 
-Of ten pages six come gzipped, three as chunks without a coding, and one with Brotli that nobody asked for. robots.txt is
-404. With TLS each host has its own certificate. The server runs in a process of its own: its time is not counted.
+Of ten pages, six are sent gzipped, three as chunks without a coding, and one with Brotli although it wasn't requested.
+robots.txt is 404. With TLS each host has its own certificate. The server runs in a separate process, so its time isn't
+counted.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
 def hosts(n: int) -> list[str]:
-    """The addresses of the first n hosts."""
+    """Return the addresses of the first n hosts."""
     return [f"127.0.{1 + i // 250}.{1 + i % 250}" for i in range(n)]
 
 
 def page_number(path: str) -> int:
-    """Which page a path names: `/page/17` is the 18th."""
+    """Return the number of the page that a path names: `/page/17` is page 17, counted from 0."""
     return int(path.rpartition("/")[2])
 
 
 class Answers:
-    """The bytes of each page's answer."""
+    """The responses of all pages, as bytes."""
 
     def __init__(self, bodies: Sequence[bytes]) -> None:
         import brotli
@@ -43,12 +44,12 @@ class Answers:
         self._brotli = {i: brotli.compress(body, quality=5) for i, body in enumerate(bodies) if _kind(i) == "br"}
 
     def body(self, number: int) -> bytes:
-        """The decoded body of a page."""
+        """Return the decoded body of a page."""
         body = self._bodies[number % len(self._bodies)]
         return body + _mark(number) if _kind(number) == "chunks" else body
 
     def answer(self, number: int) -> bytes:
-        """Head and body as they go over the wire; no two pages have the same body there, save some with Brotli."""
+        """Return head and body as sent; all bodies differ as sent, except some with Brotli."""
         i = number % len(self._bodies)
         kind = _kind(number)
         if kind == "chunks":
@@ -57,7 +58,7 @@ class Answers:
             coding, body = b"br", self._brotli[i]
         else:
             packed = self._gzipped[i]
-            coding, body = b"gzip", packed[:4] + number.to_bytes(4, "little") + packed[8:]  # gzip's field for a time
+            coding, body = b"gzip", packed[:4] + number.to_bytes(4, "little") + packed[8:]  # gzip's time field
         return _HEAD + b"Content-Encoding: %s\r\nContent-Length: %d\r\n\r\n" % (coding, len(body)) + body
 
 
@@ -116,7 +117,7 @@ def _serve(
 
 @contextmanager
 def serving(answers: Answers, names: Sequence[str], port: int, certificates: Path | None = None) -> Iterator[Any]:
-    """Serve while the block runs; gives a `value` that counts the requests for pages."""
+    """Serve while the block runs; yield a `value` that counts the requests for pages."""
     ready = multiprocessing.Event()
     n_asked = multiprocessing.Value("q", 0, lock=False)
     server = multiprocessing.Process(
@@ -133,7 +134,7 @@ def serving(answers: Answers, names: Sequence[str], port: int, certificates: Pat
 
 
 def make_certificates(folder: Path, names: Sequence[str]) -> Path:
-    """A certificate for each address, signed by an authority made for the purpose, whose own certificate is returned."""
+    """Write a certificate for each address, signed by a new authority; return the authority's certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import rsa

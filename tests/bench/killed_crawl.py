@@ -1,9 +1,9 @@
-"""A crawl that is killed again and again (kill -9): nothing is lost, nothing is there twice, every record can be read alone.
+"""Kill a crawl repeatedly (kill -9); check that nothing is lost or repeated and that every record can be read alone.
 
     python tests/bench/killed_crawl.py [PAGES] [HOSTS] [KILLS]
 
-Crawls local pages by the command line and kills it at random moments: while it starts, while it writes, while it
-publishes. Then everything is read back, by warcio, by fastwarc and by webtext. Prints what it cost; any loss is an error.
+Crawls local pages with the command line and kills it at random moments: while it starts, writes or publishes. Then
+everything is read back with warcio, fastwarc and webtext. Prints the number of repeated requests; any loss is an error.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ N_PAGES, N_HOSTS, N_KILLS = 2000, 200, 20
 PART_PAGES = 150
 MAX_BODY_BYTES = 1 << 20
 CONCURRENCY = 16
-RUN_SECONDS = 120.0  # no run takes longer: a guard, no measure
+RUN_SECONDS = 120.0  # no run takes longer; only a safeguard
 
 
 def crawl_and_kill(folder: Path, n_pages: int, n_hosts: int, n_kills: int, seed: int = 0) -> str:
-    """Crawl into `folder`; AssertionError for whatever is lost or there twice. Gives a line that says what it took."""
+    """Crawl into `folder` and return a line of statistics; raises AssertionError if anything is lost or repeated."""
     chance = random.Random(seed)
     bodies = [
         f"<html><p>{chance.random()}</p>{'some words ' * chance.randint(1, 900)}".encode() for _ in range(20)
-    ]  # few, so that some come twice
+    ]  # few, so that some bodies repeat
     answers = Answers(bodies)
     with serving(answers, hosts(n_hosts), port := _free_port()) as n_asked:
         names = hosts(n_hosts)
@@ -56,15 +56,15 @@ def crawl_and_kill(folder: Path, n_pages: int, n_hosts: int, n_kills: int, seed:
         seconds = time.monotonic() - start
         n_again = n_asked.value - n_pages
     n_revisits = check(folder / "pages", urls, answers)
-    assert n_again <= n_killed * CONCURRENCY, f"{n_again} pages were asked for again"
+    assert n_again <= n_killed * CONCURRENCY, f"{n_again} pages were requested again"
     return (
-        f"{n_pages:,} pages of {n_hosts} hosts, killed {n_killed} times: none lost, none twice; {n_again} answers that were "
-        f"on their way were asked for again; {n_revisits} revisits; the last run took {seconds:.1f} s"
+        f"{n_pages:,} pages of {n_hosts} hosts, killed {n_killed} times: none lost, none repeated; {n_again} pages in "
+        f"flight were requested again; {n_revisits} revisits; the last run took {seconds:.1f} s"
     )
 
 
 def check(pages_folder: Path, urls: Sequence[str], answers: Answers) -> int:
-    """Every link has one row and one record with its page's body, in all readers. Gives the number of revisits."""
+    """Check that every link has one row and one record with its page's body, in all readers; return the revisits."""
     pages = PartSet.open(str(pages_folder), "pages")
     pages.verify()
     rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
@@ -98,7 +98,7 @@ def check(pages_folder: Path, urls: Sequence[str], answers: Answers) -> int:
 
 
 def _check_index(pages: PartSet, path: Path) -> None:
-    """Each line's range, read alone, is its record; the lines are those of the file's pages, sorted."""
+    """Check that each line's range, read alone, is its record, and that the lines are the file's pages, sorted."""
     data = path.read_bytes()
     lines = path.with_name(path.name.replace(".warc.gz", ".cdxj")).read_bytes().splitlines()
     assert lines == sorted(lines)
@@ -115,7 +115,7 @@ def _check_index(pages: PartSet, path: Path) -> None:
 
 
 def _run(folder: Path, port: int, chance: random.Random, *, mean_pages: int, n_asked: object) -> bool:
-    """One run that is killed: after so many pages, or (one in five) after so long. False if it had ended before."""
+    """Run and kill the crawl, after some pages or (one in five) after some time; False if it ended before that."""
     child = _start(folder, port)
     start = time.monotonic()
     until = n_asked.value + chance.randint(1, 2 * mean_pages)  # type: ignore[attr-defined]

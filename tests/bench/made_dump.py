@@ -1,10 +1,10 @@
-"""A made submission dump that is as long, as varied and as redundant as Reddit's are.
+"""A generated submission dump with rows as long, as varied and as redundant as Reddit's.
 
-Shares and lengths are those of December 2017, as its published schema tells them (10.6 million posts: 44 % self posts, 9 %
-over 18, 14 % on Reddit's own media hosts, 40 % with a preview of six sizes, titles of 56 characters, self texts of 178).
-Rows have the 36 fields of 2011, the 61 of 2017 or the 154 of 2025, a third each. Scores are Pareto's, so that a third of
-the posts reaches 3. Ids, hashes and addresses are random, and words come from a list of 4,000 by Zipf's law; how far it
-shrinks is printed by `bench_links.py`.
+Shares and lengths are those of December 2017, according to its published schema (10.6 million posts: 44 % self posts, 9
+% over 18, 14 % on Reddit's own media hosts, 40 % with a preview of six sizes, titles of 56 characters, self texts of
+178). A third of the rows each have the 36 fields of 2011, the 61 of 2017 and the 154 of 2025. Scores follow a Pareto
+distribution in which a third of the posts reach 3. Ids, hashes and addresses are random, and words are drawn from a
+list of 4,000 by Zipf's law. `bench_links.py` prints the compression.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ FILLS: tuple[object, ...] = (None, False, [], None, 0, None, "", False)
 
 
 def made_posts(seed: int = 1) -> Iterator[bytes]:
-    """Lines without end, in the order of their ids; a seed gives the same ones ever again."""
+    """Yield an endless sequence of lines, in the order of their ids; it depends only on the seed."""
     chance = random.Random(seed)
     words = ["".join(chance.choices("aaabcdeeeefghiiklmnooprssttuvwy", k=chance.randint(2, 9))) for _ in range(4_000)]
     text = random.Random(seed + 1)
     weights = [1 / (rank + 1) for rank in range(len(words))]
-    running = text.choices(words, weights, k=200_000)  # a text to cut titles and self texts from
+    running = text.choices(words, weights, k=200_000)  # titles and self texts are cut from this
     number = 0
     while True:
         yield _line(number, chance, running)

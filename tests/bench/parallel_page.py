@@ -1,4 +1,4 @@
-"""The page of `bench_parallel.py`: loss curves that lie on each other, and how far each is from one process's."""
+"""The page of `bench_parallel.py`: overlapping loss curves, and the difference of each from one process's."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from webtext.train.page import COLOURS, swatch, table
 from webtext.train.page import page as framed
 
 WIDEST, THINNER = 20.0, 3.0
-"""Strokes get thinner from curve to curve: so one shows under the next that lies on it."""
+"""Strokes get thinner from curve to curve, so that a curve remains visible below the next one."""
 SMALLEST = 1e-9
 GREY = "#9aa3ad"
 
 
 def page(curves: Mapping[str, Sequence[float]], tokens_a_step: int) -> str:
-    """Losses of each step by name; the first, in grey, is the one that the others are compared with."""
+    """Return the page for losses per step by name; the first curve, in grey, is the reference."""
     expected = next(iter(curves.values()))
     colours = dict(zip(curves, [GREY, *COLOURS], strict=False))
     apart = {
@@ -49,10 +49,10 @@ def page(curves: Mapping[str, Sequence[float]], tokens_a_step: int) -> str:
     widths = "".join(f"svg .w{i}{{stroke-width:{max(1.0, WIDEST - THINNER * i):.1f}}}" for i in range(len(curves)))
     return framed(
         f"One model, trained in {len(curves)} ways",
-        f"<p>Loss of each step of {tokens_a_step:,} tokens. The curves lie on each other: each is drawn thinner than the one "
+        f"<p>Loss of each step of {tokens_a_step:,} tokens. The curves overlap: each is drawn thinner than the one "
         f"below it.</p>{losses}"
-        "<p>The share by which a step's loss differs from one process's, in float32; equal ones are drawn at 1e-9.</p>",
+        "<p>The relative difference of a step's loss from one process's, in float32; equal ones are drawn at 1e-9.</p>",
         differences,
-        table(("mesh", "last loss", "most apart"), rows),
+        table(("mesh", "last loss", "largest difference"), rows),
         style=widths,
     )

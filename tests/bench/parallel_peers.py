@@ -1,6 +1,6 @@
-"""One process of `bench_parallel.py`: trains on meshes when it is told, and measures what their step-time model needs.
+"""One process of `bench_parallel.py`: trains on meshes on request, and measures the inputs of their step-time model.
 
-python parallel_peers.py RANK WORLD_SIZE STORE; words on stdin as JSON lists, an answer to each on stdout.
+python parallel_peers.py RANK WORLD_SIZE STORE; requests on stdin as JSON lists, an answer to each on stdout.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRIES = 7
 
 
 def batch_of(name: str, step: int, n: int) -> Tensor:
-    """Chains of tokens, [n, context + 1]: the next one is a function of the last, but every fourth is drawn anew."""
+    """Return chains of tokens, [n, context + 1]: each is a function of the previous one, but every fourth is random."""
     vocab_size, generator = VOCAB_SIZES[name], torch.Generator().manual_seed(step)
     drawn_bt = torch.randint(vocab_size, (n, MODELS[name].context + 1), generator=generator)
     is_new_bt = torch.rand(drawn_bt.shape, generator=generator) < 0.25
@@ -57,7 +57,7 @@ class DDP:
         self._model = torch.nn.parallel.DistributedDataParallel(_Loss(model))
 
     def forward_backward(self, microbatches: Any, n: int) -> Tensor:
-        """Only the last microbatch sends gradients around."""
+        """Run the microbatches; only the last one synchronises gradients."""
         losses = []
         for i, tokens_bt in enumerate(microbatches):
             with nullcontext() if i == n - 1 else self._model.no_sync():
@@ -98,7 +98,7 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(parameters, lr=RATES[name], fused=True)
 
     def train(self, n_sequences: int) -> dict[str, float]:
-        """One step of so many sequences over all data ranks: its loss, and the seconds of gradients and of the update."""
+        """Make a step of `n_sequences` over all data ranks; return its loss and the seconds of gradients and update."""
         engine = self.engine
         share = n_sequences // engine.n_data
         mine = slice(engine.data_rank * share, (engine.data_rank + 1) * share)
@@ -117,7 +117,7 @@ class Trainer:
 
 
 def link_seconds(n_bytes: int) -> dict[str, float]:
-    """The median seconds of each collective over `n_bytes` on each rank, and of a message of so many."""
+    """Return the median seconds of each collective over `n_bytes` on each rank, and of a message of that size."""
     world_size, rank = distributed.get_world_size(), distributed.get_rank()
     whole, other = torch.zeros(n_bytes // 4), torch.zeros(n_bytes // 4)
     part = torch.zeros(n_bytes // 4 // world_size)
@@ -147,7 +147,7 @@ def link_seconds(n_bytes: int) -> dict[str, float]:
 def main() -> None:
     rank, world_size, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     cores = sorted(os.sched_getaffinity(0))
-    if world_size <= len(cores):  # gloo's threads, too, then share this core
+    if world_size <= len(cores):  # gloo's threads share this core too
         os.sched_setaffinity(0, {cores[rank]})
     torch.set_num_threads(1)
     keep_freed_memory()  # as the trainer does

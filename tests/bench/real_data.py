@@ -1,6 +1,6 @@
 """The folder of real data that some benches read: their first argument, else WEBTEXT_TEST_DATA. Without it they skip.
 
-It is laid out as the tests know it: corpora/, crawl/, extract/, gpt2/, langid/, neardup/.
+It has the layout of the tests' data: corpora/, crawl/, extract/, gpt2/, langid/, neardup/.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from pathlib import Path
 
 
 def real_data(given: str | Path | None = None) -> Path:
-    """The folder; where neither the argument nor the variable names one, says so and ends the bench as done."""
+    """Return the folder; if neither the argument nor the variable names one, print that and exit with success."""
     named = given or os.environ.get("WEBTEXT_TEST_DATA")
     if not named:
-        print(f"{Path(sys.argv[0]).name}: skipped, no real data: name their folder or set WEBTEXT_TEST_DATA")
+        print(f"{Path(sys.argv[0]).name}: skipped, no real data: name its folder or set WEBTEXT_TEST_DATA")
         raise SystemExit(0)
     folder = Path(named)
     if not folder.is_dir():
-        raise SystemExit(f"{Path(sys.argv[0]).name}: '{folder}' is no folder")
+        raise SystemExit(f"{Path(sys.argv[0]).name}: '{folder}' is not a folder")
     return folder
 
 
 def first_argument() -> str | None:
-    """What a bench that takes nothing but the folder was given."""
+    """Return the first argument, for a bench that takes only the folder."""
     return sys.argv[1] if len(sys.argv) > 1 else None

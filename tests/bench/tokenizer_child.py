@@ -1,10 +1,10 @@
-"""One measurement of the tokenizer's bench, in a process of its own: a job as JSON in, what was measured as JSON out.
+"""One measurement of the tokenizer's bench, in its own process: a job as JSON in, the measurements as JSON out.
 
     python tests/bench/tokenizer_child.py JOB DATA FOLDER
 
-DATA holds the vocabularies, FOLDER the unpacked corpora and the right ids. The process pins itself to as many cores as
-the job has threads, loads, measures, and only then looks at what came out, as SHA-256 that the parent compares. Seconds
-are given as CPU time and as wall time; memory in bytes, of the process, above what lay there before.
+DATA contains the vocabularies, FOLDER the unpacked corpora and the right ids. The process pins itself to as many cores
+as the job has threads, loads, measures, and then hashes the output (SHA-256), which the parent compares. Times are CPU
+seconds and wall seconds; memory is in bytes above the process's memory before.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tokenizer_rows import Job, reference
 from tokenizer_texts import Texts, hostile_texts, ugly_texts
 
 LAZY = ("documents", "lists")
-"""Tasks whose work is done as what it returns is read."""
+"""Tasks that do their work only while the returned iterator is read."""
 
 
 def main() -> None:
-    """Measure; engines that talk to stdout are not heard."""
+    """Measure; the engines' own output to stdout is suppressed."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     job = Job(**json.loads(sys.argv[1]))
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def encode(job: Job, data: Path, folder: Path) -> dict[str, Any]:
-    """Several passes over a corpus, and a last one, not timed, whose ids (or bytes) are looked at."""
+    """Time several passes over a corpus; a last, untimed pass is checked for its ids (or bytes)."""
     texts = Texts((folder / f"{job.corpus}.txt").read_bytes(), folder / ids_name(job))
     before = memory("VmRSS")
     start = time.process_time()
@@ -76,12 +76,12 @@ def encode(job: Job, data: Path, folder: Path) -> dict[str, Any]:
 
 
 def ids_name(job: Job) -> str:
-    """The file of a corpus' right ids."""
+    """Return the name of the file with a corpus' right ids."""
     return f"{job.corpus}-{job.vocabulary}.npy"
 
 
 def train(job: Job, data: Path, folder: Path) -> dict[str, Any]:
-    """One training; the memory above what the process held with its input in place."""
+    """Time one training; memory is measured above the process's memory with the input loaded."""
     texts = Texts((folder / f"{job.corpus}.txt").read_bytes(), folder / ids_name(job))
     work = TRAINERS[job.engine](texts, job.vocab_size)
     n_bytes = len(texts.data)
@@ -92,7 +92,7 @@ def train(job: Job, data: Path, folder: Path) -> dict[str, Any]:
     seconds = timed(lambda: results.append(work()))
     peak = memory("VmHWM") - before
     merges = list(results[0]())
-    named = all(right for _, right in merges)  # some trainers name the tokens alone
+    named = all(right for _, right in merges)  # some trainers name only the tokens
     return {
         "n_bytes": n_bytes,
         "passes": [seconds],
@@ -104,7 +104,7 @@ def train(job: Job, data: Path, folder: Path) -> dict[str, Any]:
 
 
 def hostile(job: Job, data: Path, folder: Path) -> dict[str, Any]:
-    """Each hostile text once, as it comes to a process that has seen none like it."""
+    """Time each hostile text once, in a process that has seen none like it."""
     call = ENCODERS[job.engine](data, job.vocabulary, job.threads)["hostile"]
     texts = {name: make() for name, make in hostile_texts(job.n_characters).items()}
     seconds, digests = {}, {}
@@ -117,7 +117,7 @@ def hostile(job: Job, data: Path, folder: Path) -> dict[str, Any]:
 
 
 def ugly(job: Job, data: Path, folder: Path) -> dict[str, Any]:
-    """How many ugly texts get other ids than the reference's, and the shortest of them."""
+    """Count the ugly texts whose ids differ from the reference's, and return the shortest of them."""
     texts = Texts(b"", folder / ids_name(job))
     texts.documents = ugly_texts(job.n_texts)
     encoded = ENCODERS[job.engine](data, job.vocabulary, job.threads)["documents"](texts)()
@@ -131,7 +131,7 @@ def ugly(job: Job, data: Path, folder: Path) -> dict[str, Any]:
 
 
 def timed(work: Callable[[], Any]) -> dict[str, float]:
-    """CPU and wall seconds of some work."""
+    """Return the CPU and wall seconds of some work."""
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     work()
@@ -139,7 +139,7 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
 
 
 def flat_ids(result: Any) -> NDArray[np.uint32]:
-    """All ids of a result, whatever holds them: an array, awkward rows, lists, objects with `ids`."""
+    """Return all ids of a result, whatever its form: an array, awkward rows, lists, objects with `ids`."""
     if type(result).__module__.startswith("awkward"):
         import awkward
 
@@ -151,19 +151,19 @@ def flat_ids(result: Any) -> NDArray[np.uint32]:
 
 
 def digest_of(parts: Iterable[bytes]) -> str:
-    """SHA-256 of some parts."""
+    """Return the SHA-256 of the concatenated parts."""
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def memory(field: str) -> int:
-    """A field of this process' status in bytes; 0 where the system has none."""
+    """Return a field of this process's status in bytes; 0 if the system has none."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:")), 0)
 
 
 def forget_peak() -> None:
-    """Count VmHWM anew from what the process holds now."""
+    """Reset VmHWM to the process's current memory."""
     gc.collect()
     forget = Path("/proc/self/clear_refs")
     if forget.exists():

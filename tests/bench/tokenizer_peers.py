@@ -1,10 +1,10 @@
 """The engines of the tokenizer's bench: how each loads a vocabulary, and which of its calls does which task.
 
-An engine is a function that loads a named vocabulary and gives its calls by task: "documents" (one call a document, to
-numpy where there is such a call), "text" (one call for all), "batch" (one call for all documents), "lists" (to Python
-lists, one call a document), "list batch", "decode", "hostile". What stands behind a slash is one way out of several: the
-fastest counts. A call takes `Texts`, asks them for what it needs and returns the work to be timed, which gives ids.
-Special tokens in texts are read by no engine. Each gets one thread, where a job does not say two.
+An engine is a function that loads a named vocabulary and returns its calls by task: "documents" (one call per document,
+to numpy if there is such a call), "text" (one call for all), "batch" (one call for all documents), "lists" (to Python
+lists, one call per document), "list batch", "decode", "hostile". A name after a slash is one of several alternatives;
+the fastest counts. A call takes `Texts`, gets from them what it needs, and returns the work to be timed, which returns
+ids. No engine recognises special tokens in texts. Each uses one thread unless a job has two.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Work = Callable[[], Any]
 Calls = dict[str, Callable[[Any], Work]]
 Merges = Sequence[tuple[bytes, bytes]]
 PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-"""GPT-2's, written as the trainers run it fastest; without possessive quantifiers tiktoken's stack overflows."""
+"""GPT-2's pattern, in the form that trainers run fastest; without possessive quantifiers tiktoken's stack overflows."""
 
 
 def webtext(data: Path, name: str, threads: int, with_table: bool = False) -> Calls:
-    """We, by our public calls."""
+    """webtext, by its public calls."""
     from webtext.tokenizer import Tokenizer
 
     vocabulary = VOCABULARIES[name]
@@ -37,7 +37,7 @@ def webtext(data: Path, name: str, threads: int, with_table: bool = False) -> Ca
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save(f"{folder}/tokenizer.json", pieces=True)
             tokenizer = Tokenizer.load(f"{folder}/tokenizer.json")
-    if name in ("llama3", "qwen2"):  # with the tokens of a file that is known to have another pattern
+    if name in ("llama3", "qwen2"):  # use the tokens of a file that has another pattern
         tokenizer = Tokenizer(dataclasses.replace(tokenizer._vocabulary, pattern=name))
     dtype = np.uint16 if tokenizer.vocab_size <= 65_536 else np.uint32
 
@@ -57,12 +57,12 @@ def webtext(data: Path, name: str, threads: int, with_table: bool = False) -> Ca
 
 
 def webtext_with_table(data: Path, name: str, threads: int) -> Calls:
-    """The same with a table of pieces beside the vocabulary, made from the vocabulary alone."""
+    """webtext with a table of frequent pieces next to the vocabulary, made from the vocabulary alone."""
     return webtext(data, name, threads, with_table=True)
 
 
 def gigatoken(data: Path, name: str, threads: int) -> Calls:
-    """Its Rust object, without the Python one around it."""
+    """gigatoken's Rust object, without its Python wrapper."""
     import awkward  # noqa: F401  (what it returns; else the first call pays for the import)
     from gigatoken import BytesSource
     from gigatoken.gigatoken_rs import BPETokenizer
@@ -85,7 +85,7 @@ def gigatoken(data: Path, name: str, threads: int) -> Calls:
 
 
 def fastokens(data: Path, name: str, threads: int) -> Calls:
-    """From the same tokenizer.json as HF tokenizers."""
+    """fastokens, loaded from the same tokenizer.json as HF tokenizers."""
     from fastokens._native import Tokenizer
 
     tokenizer = Tokenizer.from_json_str(_hf(data, name).to_str())
@@ -103,7 +103,7 @@ def fastokens(data: Path, name: str, threads: int) -> Calls:
 
 
 def tiktoken(data: Path, name: str, threads: int) -> Calls:
-    """The reference: all ids are held to it."""
+    """tiktoken, the reference: all ids must equal its ids."""
     from tiktoken import Encoding
     from tiktoken.load import load_tiktoken_bpe
 
@@ -120,7 +120,7 @@ def tiktoken(data: Path, name: str, threads: int) -> Calls:
 
 
 def tokenizers(data: Path, name: str, threads: int) -> Calls:
-    """HF tokenizers: its ids lie in an object that holds more."""
+    """HF tokenizers, which returns ids in an object with more fields."""
     tokenizer = _hf(data, name)
     return {"documents": lambda texts: partial(map, tokenizer.encode, texts.documents)}
 
@@ -128,7 +128,7 @@ def tokenizers(data: Path, name: str, threads: int) -> Calls:
 def _hf(data: Path, name: str) -> Any:
     import tokenizers
 
-    assert name == "gpt2", "the other vocabularies are here as rank files alone"
+    assert name == "gpt2", "the other vocabularies are available only as rank files"
     model = tokenizers.models.BPE.from_file(str(data / "encoder.json"), str(data / "vocab.bpe"))
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -139,11 +139,11 @@ def _first(call: Callable[..., tuple[Any, Any]], *arguments: Any, **options: Any
     return call(*arguments, **options)[0]
 
 
-# Trainers: a function that asks the texts for its input and returns the work; what that gives returns the merges.
+# Trainers: a function that gets its input from the texts and returns the work, whose result returns the merges.
 
 
 def train_webtext(texts: Texts, vocab_size: int) -> Work:
-    """We, to the end: a tokenizer that is ready to encode."""
+    """webtext, up to a tokenizer that is ready to encode."""
     from webtext.tokenizer import Tokenizer
 
     def merges(tokenizer: Tokenizer) -> Merges:
@@ -155,7 +155,7 @@ def train_webtext(texts: Texts, vocab_size: int) -> Work:
 
 
 def train_gigatoken(texts: Texts, vocab_size: int) -> Work:
-    """From one buffer: of its inputs the one it reads with least ado."""
+    """gigatoken, from one buffer, the input that costs it least."""
     from gigatoken import train_bpe
 
     documents = texts.joined_documents
@@ -168,7 +168,7 @@ def train_gigatoken(texts: Texts, vocab_size: int) -> Work:
 
 
 def train_ffbpe(texts: Texts, vocab_size: int) -> Work:
-    """With the alphabet and the order of ties that should give HF's merges. It names tokens, not pairs."""
+    """ffbpe, with the alphabet and tie order that should produce HF's merges. It returns tokens, not pairs."""
     from ffbpe import BpeTrainer, PreTokenizer
 
     documents = texts.documents
@@ -185,7 +185,7 @@ def train_ffbpe(texts: Texts, vocab_size: int) -> Work:
 
 
 def train_rustbpe(texts: Texts, vocab_size: int) -> Work:
-    """Its order of ties is its own. It names tokens, not pairs."""
+    """rustbpe, which has its own tie order. It returns tokens, not pairs."""
     from rustbpe import Tokenizer
 
     documents = texts.documents
@@ -199,7 +199,7 @@ def train_rustbpe(texts: Texts, vocab_size: int) -> Work:
 
 
 def train_tokenizers(texts: Texts, vocab_size: int) -> Work:
-    """HF, the reference: all merges are held to it."""
+    """HF tokenizers, the reference: all merges must equal its merges."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     documents = texts.documents

@@ -1,7 +1,7 @@
-"""What the tokenizer's bench measures: jobs, and rows of the table with the figure each must and should reach.
+"""The jobs of the tokenizer's bench, and the rows of its table with required ("must") and target ("aim") figures.
 
-A job is one measurement of one engine. A row sets our job beside those of peers; the first peer is the one that counts,
-by the fastest of its calls. What must be reached stands in one place, here.
+A job is one measurement of one engine. A row compares our job with those of peers. The first peer is decisive, with the
+fastest of its calls. All required figures are in this file.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 SLOW = ("tiktoken", "tokenizers")
-"""Engines that keep nothing between texts, so one pass says all, and would take most of the time."""
+"""Engines that cache nothing between texts, so one pass is enough; more would take most of the time."""
 
 REFERENCE_ENCODER, REFERENCE_TRAINER = "tiktoken", "tokenizers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One measurement of one engine, in a process of its own; equal jobs are measured once."""
+    """One measurement of one engine, in its own process; equal jobs are measured once."""
 
     engine: str
     task: str
@@ -33,9 +33,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of a row, of a kind that `tokenizer_table.figure` knows; what it must and what it should reach.
+    """One figure of a row, of a kind that `tokenizer_table.figure` knows, with its required and target value.
 
-    These bound our figure times the peer's (`against` = "peer") or our figure alone ("limit").
+    The bounds are on our ratio to the peer (`against` = "peer") or on our figure itself ("limit").
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Row:
-    """Lines of the table: one for each measure."""
+    """Lines of the table, one per measure."""
 
     name: str
     label: str
@@ -58,7 +58,7 @@ class Row:
 def rows(
     vocab_sizes: tuple[int, int] = (32_000, 50_257), n_characters: int = 1_000_000, n_texts: int = 50_000
 ) -> list[Row]:
-    """The table, in the order of its lines; with the sizes of what is learnt, of hostile texts, and how many ugly ones."""
+    """Return the rows in order, for these vocabulary sizes, length of hostile texts and number of ugly texts."""
     some = ("gigatoken", "fastokens", "tiktoken")
     documents_en = encoding(
         "documents-en", "4-KB documents → numpy, en", "documents", "en", (1.2, 1.5), (2, 3), (*some, "tokenizers")
@@ -105,7 +105,7 @@ def encoding(
     peers: Sequence[str] = ("gigatoken",),
     vocabulary: str = "gpt2",
 ) -> Row:
-    """Texts to ids, or back: speeds warm and cold, and the memory it takes."""
+    """Return a row for texts to ids, or back: warm and cold speed, and memory."""
     jobs = [
         Job(engine=peer, task=way, corpus=corpus, vocabulary=vocabulary) for peer in peers for way in ways(peer, task)
     ]
@@ -119,18 +119,18 @@ def encoding(
 
 
 def ways(engine: str, task: str) -> list[str]:
-    """The calls of an engine that do a task."""
+    """Return the calls of an engine that do a task."""
     other = {("gigatoken", "text"): "batch", ("gigatoken", "lists"): "tolist"}.get((engine, task))
     return [task, f"{task}/{other}"] if other else [task]
 
 
 def briefly(job: Job) -> Job:
-    """One pass for engines that are the same in every pass."""
+    """Limit the job to one pass if its engine is equally fast in every pass."""
     return replace(job, passes=1) if job.engine in SLOW else job
 
 
 def training(vocab_size: int, must: float, aim: float) -> Row:
-    """Learning a vocabulary: CPU seconds, and memory above the documents."""
+    """Return a row for training a vocabulary: CPU seconds, and memory above the documents."""
     ours = Job(engine="webtext", task="train", vocab_size=vocab_size, passes=1)
     peers = tuple(replace(ours, engine=engine) for engine in ("gigatoken", "ffbpe", "rustbpe", "tokenizers"))
     measures = (Measure("seconds", must, aim), Measure("memory", 100, 60, "limit"))
@@ -138,21 +138,21 @@ def training(vocab_size: int, must: float, aim: float) -> Row:
 
 
 def without_simd(row: Row, level: str) -> Row:
-    """The same row with a narrower instruction set switched on by WEBTEXT_SIMD: still as fast as the peer."""
+    """Return the row with a narrower instruction set (WEBTEXT_SIMD), which must still be as fast as the peer."""
     peers = tuple(job for job in row.peers if job.engine == "gigatoken")
     measures = (Measure("warm", 1), Measure("cold", 1))
     return Row(f"{row.name}-{level}", f"{row.label}, {level}", replace(row.ours, simd=level), peers, measures)
 
 
 def with_table(row: Row) -> Row:
-    """The same row cold, with a table of pieces beside the vocabulary."""
+    """Return the row's cold measure with a table of frequent pieces next to the vocabulary."""
     peers = tuple(job for job in row.peers if job.engine == "gigatoken")
     ours = replace(row.ours, engine="webtext_with_table")
     return Row(f"{row.name}-table", f"{row.label}, with a table of pieces", ours, peers, (Measure("cold"),))
 
 
 def two_threads(name: str, label: str, task: str, must: float | None, aim: float | None) -> Row:
-    """Two threads on two cores over one: wall time, when warm."""
+    """Return a row for two threads on two cores compared with one: warm, wall time."""
     ours = Job(engine="webtext", task=task, threads=2)
     peers = (
         replace(ours, threads=1),
@@ -162,7 +162,7 @@ def two_threads(name: str, label: str, task: str, must: float | None, aim: float
 
 
 def hostile(n_characters: int) -> Row:
-    """The slowest of the hostile texts, each in a process that has seen none like it."""
+    """Return a row for the slowest of the hostile texts, each in a process that has seen none like it."""
     ours = Job(engine="webtext", task="hostile", n_characters=n_characters)
     peers = tuple(briefly(replace(ours, engine=engine)) for engine in ("gigatoken", "fastokens", "tiktoken"))
     label = f"worst of texts of {n_characters:,} characters"
@@ -170,7 +170,7 @@ def hostile(n_characters: int) -> Row:
 
 
 def ugly(vocabulary: str, n_texts: int, engines: Sequence[str]) -> Row:
-    """How many of many short, odd texts get other ids than tiktoken's."""
+    """Return a row for how many of many short, odd texts get other ids than tiktoken's."""
     ours = Job(engine="webtext", task="ugly", vocabulary=vocabulary, n_texts=n_texts, passes=1)
     peers = tuple(replace(ours, engine=engine) for engine in engines)
     label = f"of {n_texts:,} ugly texts, {vocabulary}, other ids than tiktoken"
@@ -178,7 +178,7 @@ def ugly(vocabulary: str, n_texts: int, engines: Sequence[str]) -> Row:
 
 
 def reference(job: Job) -> Job:
-    """The job whose ids or merges are the right ones for a job; what it measured is a figure of its engine like others."""
+    """Return the job that provides the right ids or merges for a job; its own figures are used like others."""
     if job.task == "train":
         return Job(engine=REFERENCE_TRAINER, task="train", corpus=job.corpus, vocab_size=job.vocab_size, passes=1)
     if job.task == "ugly":

@@ -1,7 +1,7 @@
-"""Figures of the tokenizer's bench from what its jobs measured: medians, ratios, what is reached, as table and as JSON.
+"""Figures of the tokenizer's bench from the runs of its jobs: medians, ratios, bounds reached, as table and as JSON.
 
-A job's runs are what `tokenizer_child.py` gives, one dictionary a run, with "right" (whether ids or merges are the
-reference's, None where nobody knows) put in by the parent, or one with "error" alone.
+A job's runs are the output of `tokenizer_child.py`, one dictionary per run. The parent adds "right": whether ids or
+merges equal the reference's, None if unknown. A failed run has only "error".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES = {"tokenizers": "HF tokenizers"}
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table. `ratio` says how many times as good as the peer we are."""
+    """One line of the table. `ratio` is how many times as good as the peer we are."""
 
     name: str
     label: str
@@ -50,7 +50,7 @@ class Line:
 
 
 def line_of(row: Row, measure: Measure, runs: Runs) -> Line:
-    """The figures of one measure."""
+    """Return the figures of one measure."""
     unit = UNITS[measure.kind]
     ours = figure(runs.get(row.ours, ()), measure.kind)
     best: dict[str, float | None] = {}
@@ -79,7 +79,7 @@ def line_of(row: Row, measure: Measure, runs: Runs) -> Line:
 
 
 def figure(runs: Sequence[Run], kind: str) -> float | None:
-    """The median over the runs of one job; None where none came to an end.
+    """Return the median over the runs of one job; None if none succeeded.
 
     >>> run = {"n_bytes": 2e6, "passes": [{"cpu": 4.0}, {"cpu": 1.0}, {"cpu": 2.0}, {"cpu": 9.0}]}
     >>> figure([run], "cold"), figure([run], "warm")
@@ -104,24 +104,24 @@ def figure(runs: Sequence[Run], kind: str) -> float | None:
 
 
 def hostile_seconds(done: Sequence[Run]) -> list[tuple[str, float]]:
-    """For each hostile text, its name and the median of its seconds."""
+    """Return the name and median seconds of each hostile text."""
     return [(name, statistics.median(run["texts"][name]["cpu"] for run in done)) for name in done[0]["texts"]]
 
 
 def name_of(job: Job, row: Row) -> str:
-    """The column of a peer; where we are our own peer, what is different."""
+    """Return the name of a peer; if webtext is its own peer, the difference between the jobs."""
     return "one thread" if job.engine == row.ours.engine else NAMES.get(job.engine, job.engine)
 
 
 def better(one: float | None, other: float | None, unit: str) -> float | None:
-    """The better of two figures."""
+    """Return the better of two figures."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other) if unit in LESS_IS_BETTER else max(one, other)
 
 
 def ratio(ours: float | None, peer: float | None, unit: str) -> float | None:
-    """How many times as fast (or as small) ours is.
+    """Return how many times as fast (or as small) ours is.
 
     >>> ratio(0.5, 2.0, "s"), ratio(300.0, 200.0, "MB/s"), ratio(300.0, None, "MB/s")
     (4.0, 1.5, None)
@@ -132,7 +132,7 @@ def ratio(ours: float | None, peer: float | None, unit: str) -> float | None:
 
 
 def reached(value: float | None, measure: Measure) -> str:
-    """What a figure reaches: "aim", "must", "no", or nothing where nothing is asked or known.
+    """Return the bound that a figure reaches: "aim", "must", "no", or "" without a bound or "?" without a figure.
 
     >>> reached(3.2, Measure("cold", 2, 3)), reached(2.0, Measure("cold", 2, 3)), reached(80, Measure("memory", 100, 60, "limit"))
     ('aim', 'must', 'must')
@@ -149,7 +149,7 @@ def reached(value: float | None, measure: Measure) -> str:
 
 
 def notes(row: Row, runs: Runs) -> list[str]:
-    """What is to be said of a row's jobs: failures, wrong ids, the slowest hostile texts."""
+    """Return notes on a row's jobs: failures, wrong ids, the slowest hostile texts."""
     said = []
     for job in (row.ours, *row.peers):
         done = [run for run in runs.get(job, ()) if "error" not in run]
@@ -166,7 +166,7 @@ def notes(row: Row, runs: Runs) -> list[str]:
 
 
 def as_table(lines: Iterable[Line]) -> str:
-    """The lines as a Markdown table whose columns are aligned, and the notes below it."""
+    """Format the lines as a Markdown table with aligned columns, and the notes below it."""
     lines = list(lines)
     head = ["", "webtext", "peer", "", "ratio", "must", "aim", "reached", "others"]
     cells = [head, [], *(_cells(line) for line in lines)]
@@ -178,7 +178,7 @@ def as_table(lines: Iterable[Line]) -> str:
 
 
 def _cells(line: Line) -> list[str]:
-    """One line's cells: figures with three digits, bounds as the issue of the day writes them."""
+    """Return one line's cells: figures with three digits, and bounds such as "2x" and "≤ 100"."""
     bound = "≤ {:g}".format if line.against == "limit" else "{:g}x".format
     return [
         f"{line.label}, {line.unit}",
@@ -194,7 +194,7 @@ def _cells(line: Line) -> list[str]:
 
 
 def _shown(value: float | None) -> str:
-    """Three digits and no more.
+    """Format a figure with three digits.
 
     >>> _shown(0.0123456), _shown(1234.5), _shown(None)
     ('0.0123', '1234', '–')
@@ -205,6 +205,6 @@ def _shown(value: float | None) -> str:
 
 
 def as_json(header: Mapping[str, Any], lines: Iterable[Line], runs: Runs) -> dict[str, Any]:
-    """Everything: the machine, the lines, and each run of each job."""
+    """Return everything for the JSON file: the machine, the lines, and each run of each job."""
     jobs = [{"job": asdict(job), "runs": list(done)} for job, done in runs.items()]
     return {**header, "rows": [asdict(line) for line in lines], "jobs": jobs}

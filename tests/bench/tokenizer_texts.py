@@ -1,4 +1,4 @@
-"""What the tokenizer's bench encodes: corpora cut into documents, hostile texts, vocabularies by name."""
+"""Inputs of the tokenizer's bench: corpora split into documents, hostile texts, vocabularies by name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 DOCUMENT_BYTES = 4096
-SEPARATOR = b"\n\xff\xfe\n"  # in no text that is UTF-8
+SEPARATOR = b"\n\xff\xfe\n"  # can't occur in UTF-8 text
 
 
 @dataclass(frozen=True)
 class NamedVocabulary:
-    """A file of ranks and the rule that cuts texts for it; `scheme` is gigatoken's name of that rule."""
+    """A rank file and its pre-tokenization rule; `scheme` is gigatoken's name of that rule."""
 
     file: str
     pattern: str
@@ -48,11 +48,11 @@ VOCABULARIES = {
     "llama3": NamedVocabulary("cl100k_base.tiktoken", LLAMA3, "gpt4"),
     "qwen2": NamedVocabulary("cl100k_base.tiktoken", LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"), "qwen2"),
 }
-"""Llama 3's and Qwen 2's own tokens are not published as rank files: their patterns are timed with those of cl100k."""
+"""Llama 3's and Qwen 2's tokens aren't published as rank files, so their patterns are timed with those of cl100k."""
 
 
 class Texts:
-    """One corpus in the forms that engines take; each is made when a job first asks for it, outside of all timing."""
+    """One corpus in the forms that engines take; each form is made on first use, outside of all timing."""
 
     def __init__(self, data: bytes, ids_file: Path) -> None:
         self.data = data
@@ -60,35 +60,35 @@ class Texts:
 
     @functools.cached_property
     def text(self) -> str:
-        """The whole corpus."""
+        """The entire corpus as one text."""
         return self.data.decode()
 
     @functools.cached_property
     def documents(self) -> list[str]:
-        """Whole lines up to at least 4,096 bytes each."""
+        """The documents: complete lines, at least 4,096 bytes each."""
         return [part.decode() for part in cut_documents(self.data)]
 
     @functools.cached_property
     def joined_documents(self) -> bytes:
-        """The documents in one buffer for a trainer that wants one."""
+        """The documents in one buffer, for a trainer that takes one."""
         return SEPARATOR.join(cut_documents(self.data))
 
     @functools.cached_property
     def bounds(self) -> NDArray[np.int64]:
-        """Where the only text of the buffer begins and ends."""
+        """Begin and end of the only text in the buffer."""
         return np.array([0, len(self.data)], np.int64)
 
     def room(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
-        """A caller's buffer for ids, with room for one a byte and 8 more; its pages have been touched."""
+        """Return a buffer for ids, with room for one per byte and 8 more; its pages have been touched."""
         return np.ones(len(self.data) + 8, dtype)
 
     def ids(self, dtype: type[np.unsignedinteger[Any]] = np.uint32) -> NDArray[Any]:
-        """The right ids of all documents, one after the other."""
+        """Return the right ids of all documents, concatenated."""
         return np.load(self._ids_file).astype(dtype)
 
 
 def cut_documents(data: bytes) -> list[bytes]:
-    """A buffer cut after the first line end at or behind every 4,096th byte of a document.
+    """Split a buffer into documents, each cut at the first line end at or after its 4,096th byte.
 
     >>> [len(part) for part in cut_documents(b"x" * 4095 + b"\\n" + b"yz\\n")]
     [4096, 3]
@@ -102,14 +102,14 @@ def cut_documents(data: bytes) -> list[bytes]:
 
 
 def unpack(source: Path, target: Path, max_bytes: int | None) -> None:
-    """Write a corpus out of its archive, or its start up to a line end."""
+    """Decompress a corpus, or its start up to a line end, to a file."""
     with lzma.open(source) as file:
         data = file.read(-1 if max_bytes is None else max_bytes)
     target.write_bytes(data if max_bytes is None else data[: data.rfind(b"\n") + 1])
 
 
 def hostile_texts(n: int) -> dict[str, Callable[[], str]]:
-    """What a page may hold to hurt, n characters each, by name. Random ones are the same in every run."""
+    """Return functions that make hostile texts of n characters, by name; random ones are the same in every run."""
 
     def randomly(first: int, last: int) -> Callable[[], str]:
         return lambda: "".join(map(chr, random.Random(0).choices(range(first, last + 1), k=n)))
@@ -163,7 +163,7 @@ _WORDS = (
 
 
 def ugly_texts(n: int) -> list[str]:
-    """So many short texts of what rules are unsure about: scripts, cases, blanks, marks, contractions, any character."""
+    """Return short texts of corner cases: scripts, cases, blanks, marks, contractions, any character."""
     random_ = random.Random(0)
 
     def part() -> str:

@@ -1,4 +1,4 @@
-"""One trainer in a process of its own, for `bench_train.py`: begins, and makes a step whenever a line of input asks for it."""
+"""One trainer in its own process, for `bench_train.py`; it makes a step for each line of input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webtext.train.model import GPT2
 from webtext.train.precision import cast_parameters
 from webtext.train.shape import GPT2Config
 
-VOCAB_SIZE = 50_304  # nanoGPT's: no trainer has to pad it
+VOCAB_SIZE = 50_304  # nanoGPT's, which no trainer has to pad
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WARM_UP = 2
 NO_TOKEN = -1
@@ -33,7 +33,7 @@ Step = Callable[[], float]
 
 
 class Missing(Exception):
-    """A trainer that is not at hand."""
+    """The trainer is not available."""
 
 
 def webtext(
@@ -46,7 +46,7 @@ def webtext(
     masks: bool = False,
     computes_twice: str = "none",
 ) -> Step:
-    """The trainer's step, by its own parts; with masks of documents, of which each window here holds one: the same loss."""
+    """webtext's step, from the trainer's parts. Document masks don't change the loss: a window has one document."""
     from webtext.train.allocator import keep_freed_memory
     from webtext.train.loss import documents_of
     from webtext.train.optimizer import make_optimizer
@@ -74,21 +74,21 @@ def webtext(
 def nanogpt(
     weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype, *, compiles: bool
 ) -> Step:
-    """nanoGPT's model and optimizer, and the steps of its training loop."""
+    """nanoGPT's model and optimizer, with the steps of its training loop."""
     if not sys.argv[5]:
         raise Missing("name a checkout with --nanogpt")
     sys.path.insert(0, sys.argv[5])
     theirs = importlib.import_module("model")
     shape = {"n_layer": config.n_layer, "n_head": config.n_head, "n_embd": config.n_embd}
     more = {"block_size": config.context, "vocab_size": config.vocab_size, "dropout": 0.0, "bias": True}
-    sys.stdout = sys.stderr  # it prints
+    sys.stdout = sys.stderr  # nanoGPT prints to stdout
     model = theirs.GPT(theirs.GPTConfig(**shape, **more))
     optimizer = model.configure_optimizers(0.1, 6e-4, (0.9, 0.95), "cpu")
     sys.stdout = sys.__stdout__
     from safetensors.torch import load_file
 
     tensors = load_file(weights / "model.safetensors")
-    projections = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # kept transposed by Hugging Face
+    projections = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # Hugging Face stores them transposed
     tensors = {name: t.t() if name.endswith(projections) else t for name, t in tensors.items()}
     model.load_state_dict({**tensors, "lm_head.weight": tensors["transformer.wte.weight"]})
     runs = torch.compile(model) if compiles else model
@@ -96,7 +96,7 @@ def nanogpt(
 
 
 def huggingface(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
-    """transformers' GPT2LMHeadModel, with the fused AdamW that its Trainer takes."""
+    """transformers' GPT2LMHeadModel, with the fused AdamW that its Trainer uses."""
     try:
         import transformers
     except ModuleNotFoundError as error:
@@ -114,7 +114,7 @@ def huggingface(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tens
 
 
 def litgpt(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
-    """litgpt's GPT of the same shape: rotary positions, and an output layer of its own."""
+    """litgpt's GPT of the same shape, with rotary positions and a separate output layer."""
     try:
         import litgpt as theirs
     except ModuleNotFoundError as error:
@@ -130,7 +130,7 @@ def litgpt(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, d
 def plain_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, dtype: torch.dtype, loss_of: Callable[[], Tensor]
 ) -> Step:
-    """Forward under autocast, backward, clip, update."""
+    """Return a step: forward under autocast, backward, clip, update."""
 
     def step() -> float:
         with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
@@ -144,7 +144,7 @@ def plain_step(
     return step
 
 
-# Name: how its step is made, its dtype, and whether it is the same model, so that its loss must be equal.
+# Name -> how its step is made, its dtype, and whether it is the same model, whose loss must be equal.
 PEERS: dict[str, tuple[Callable[..., Step], torch.dtype, bool]] = {
     "webtext bfloat16": (webtext, torch.bfloat16, True),
     "webtext, document masks": (lambda *a: webtext(*a, masks=True), torch.bfloat16, True),
@@ -158,7 +158,7 @@ PEERS: dict[str, tuple[Callable[..., Step], torch.dtype, bool]] = {
 
 
 def begin(name: str, row: str, weights: Path) -> tuple[Step, dict[str, Any]]:
-    """The step, after some to warm up, and what is known of it: its first loss above all."""
+    """Return the step, after some warm-up steps, and information about it, such as its first loss."""
     make, dtype, is_same_model = PEERS[name]
     config, batch_size = ROWS[row]
     generator = torch.Generator().manual_seed(1)
