@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# What a run says must not depend on the machine's speed, nor on chance. A busy machine is no failure: no example has a
-# deadline, and making examples may be slow. Where WEBTEXT_TEST_EXPLORE is not set, continuous integration among others,
-# every run sees the same examples: those that a fixed seed gives, from a hash of the test. An example that fails once in
-# a thousand runs is looked for by WEBTEXT_TEST_EXPLORE=10 (ten times as many, other ones each time); what that finds
-# becomes an @example of its property, and so a part of every run.
+# A test's result must not depend on the machine's speed or on chance. A busy machine is not a failure, so examples have no
+# deadline and may be slow to make. Without WEBTEXT_TEST_EXPLORE, as in continuous integration, every run sees the same
+# examples, from a seed that is a hash of the test. WEBTEXT_TEST_EXPLORE=10 tries ten times as many, different in each run;
+# a failure that it finds becomes an @example of its property, and so a part of every run.
 EXPLORE = int(os.environ.get("WEBTEXT_TEST_EXPLORE") or 0)
 settings.register_profile(
     "webtext",

@@ -3,7 +3,7 @@
     make proof SIZE=small              2,000 pages, a few minutes
     make proof SIZE=large NANOGPT=DIR  60,000 pages, hours; DIR is a checkout of nanoGPT, which is left out without it
 
-Everything lies in build/proof/SIZE; the same command resumes. docs/proof.md shows what came out.
+Everything is in build/proof/SIZE; the same command resumes. docs/proof.md shows what came out.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def corpus_facts(out: Path, served: set[str]) -> dict[str, Any]:
 
 
 def text_facts(folder: Path) -> dict[str, Any]:
-    """Of a corpus; its template text is lines that stand on more than a fifth of the documents of a host with ten or more."""
+    """Facts about a corpus. Template text: lines in more than a fifth of the documents of a host with ten or more."""
     hosts, having, totals = Counter[str](), Counter[int](), Counter[str]()
     for url, text in documents(folder):
         hosts[host := urlsplit(url).netloc] += 1
