@@ -228,6 +228,8 @@ class _NpyReader:
         try:
             read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(start)]
             shape, _, self._dtype = read_header(start, max_header_size=_NPY_HEADER_BYTES)
+            if min(shape, default=0) < 0:
+                raise ValueError(f"shape {shape}")
         except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
             cause = " ".join(str(error).split())[:80]
             raise InputError(f"'{place}' is not a valid .npy file: {cause}", "write it again") from None

@@ -140,7 +140,7 @@ def test_a_cluster_that_was_removed_on_request_shows_for_which_line(
         in capsys.readouterr().out
     )
     assert run(["inspect", "drop", out, "--reason", "removed_on_request"]) == 0
-    assert "is not kept here" in capsys.readouterr().out
+    assert "is not shown" in capsys.readouterr().out
     # The documents lie elsewhere: what the corpus was made from is found by its run.json.
     assert run(["clean", "dedup", f"{out}/documents", "--out", str(tmp_path / "again"), "--workers", "1"]) == 0
     capsys.readouterr()

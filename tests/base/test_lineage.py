@@ -58,7 +58,7 @@ def test_a_set_is_stale_when_a_part_it_was_made_from_has_other_records(
     warn_if_stale(child, Console("quiet"))
     told = capsys.readouterr().err
     assert "child' is stale: 1 part of '" in told
-    assert "(test copy)" in told
+    assert "rerun 'test copy'" in told
     assert stale(copied(parent, tmp_path / "child", run)) == []
 
 

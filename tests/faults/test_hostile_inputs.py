@@ -183,5 +183,5 @@ def test_an_index_of_a_remote_corpus_is_opened_beside_documents_of_the_same_stor
         Folder("memory://bucket/corpus").write_bytes(name, (tmp_path / "local" / name).read_bytes())
     (tmp_path / "index/run.json").write_text(json.dumps({"parents": ["memory://bucket/corpus"]}))
     assert open_index(index.folder.url, Folder("memory://bucket/documents")).corpus.hash == local.hash
-    with pytest.raises(InputError, match="is not where it was"):
+    with pytest.raises(InputError, match="was moved or has changed"):
         open_index(index.folder.url, Folder(tmp_path))

@@ -34,7 +34,7 @@ def test_time_and_cost_follow_from_the_speed_that_is_given() -> None:
     assert by_peak.seconds == pytest.approx(1000)
     unknown = plan_training(settings, PlanSettings(price=3.6))
     assert (unknown.seconds, unknown.cost) == (None, None)
-    assert "time: not known" in plan_text(unknown)
+    assert "time: unknown" in plan_text(unknown)
 
 
 def test_a_batch_ramp_takes_fewer_tokens() -> None:

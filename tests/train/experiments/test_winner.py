@@ -37,7 +37,7 @@ def test_every_setting_of_a_grid_has_its_own_edges_and_words_have_none() -> None
 
 def test_one_seed_shows_no_order_and_says_so() -> None:
     note = order_note(Rung(10, {0: (4.02,), 1: (4.0,)}), NAMES)
-    assert note.startswith("One seed: how much chance does is not known, so the order of middle and low, 0.0200 apart")
+    assert note.startswith("One seed: the effect of chance is not known, so the order of middle and low, 0.0200 apart")
 
 
 def test_a_lead_within_the_seeds_spread_is_not_a_lead() -> None:
