@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import hosts
 import packages
+import tables
 import theirs
 from packages import Package
 from votes import GONE, OLD, number_of, write_votes
@@ -184,3 +185,10 @@ def test_an_environment_that_pip_cannot_fill_is_an_error_and_not_taken_for_compl
     ):
         theirs.environment(tmp_path)
     assert not (tmp_path / "their-env/installed.txt").exists()
+
+
+def test_the_page_has_the_tables_of_the_committed_figures() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs/proof.md").read_text(encoding="utf-8")
+    printed = tables.tables(json.loads((root / "docs/measurements/proof/run.json").read_text(encoding="utf-8")))
+    assert [table for table in printed.split("\n\n") if table not in page] == []

@@ -1,0 +1,109 @@
+"""Prints run.json as the tables of docs/proof.md: `python tests/proof/tables.py docs/measurements/proof/run.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Values = dict[str, Any]
+STEPS = {  # step: the names of our rows and of theirs, whose seconds and CPU seconds are summed
+    "crawl": (["pages"], ["scrapy"]),
+    "extract, judge, deduplicate": (["documents"], ["datatrove"]),
+    "train a tokenizer on our corpus": (["tokenizer"], ["tokenizer-ours"]),
+    "pack our corpus": (["tokens"], ["pack-ours"]),
+    "train a tokenizer on their corpus": (["tokenizer of theirs"], ["tokenizer-theirs"]),
+    "pack their corpus": (["shards of theirs"], ["pack-theirs"]),
+    "train a model, one core, median": (["webtext"], ["nanogpt"]),
+}
+OWNER = {"ours": "our", "theirs": "their"}
+SETS = {"documentation": "held-out documentation", "wikitext-103": "WikiText-103", "ptb": "PTB"}
+
+
+def tables(values: Values) -> str:
+    """All tables, in the order of the page."""
+    parts = [our_way(values), costs(values), verdict(values["verdict"]), corpora(values["verdict"])]
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def table(*rows: Iterable[object]) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        cells = list(map(str, row))
+        yield f"| {' | '.join(cells)} |"
+        if not number:
+            yield "|---" * len(cells) + "|"
+
+
+def our_way(values: Values) -> Iterator[str]:
+    """Each stage's counts."""
+    rows = [["stage", "records in", "kept", "dropped and failed"]]
+    for row in values["ledger"]:
+        reasons = sorted({**row["dropped"], **row["failed"]}.items(), key=lambda each: -each[1])
+        others = ", ".join(f"{n:,} `{reason}`" for reason, n in reasons) or "0"
+        rows.append([row["stage"], f"{row['records_in']:,}", f"{row['kept']:,}", others])
+    return table(*rows)
+
+
+def costs(values: Values) -> Iterator[str]:
+    """Seconds, CPU seconds and peak memory of each step, both ways."""
+    found = {row["name"]: row for row in values["our build"]}
+    found |= {row["name"]: row for row in values["our crawl"] + values["their corpus"]}
+    found |= {row["name"]: row for corpus in ("ours", "theirs") for row in values[f"their tokens of {corpus}"]}
+    found |= {f"{row['name']} of theirs": row for row in values["our tokens of theirs"]}
+    for trainer in ("webtext", "nanogpt"):
+        runs = [row for row in values["training"] if row["name"].startswith(trainer)]
+        if runs:
+            found[trainer] = {key: median(run[key] for run in runs) for key in ("seconds", "cpu_seconds", "peak_mib")}
+    rows = [["step", "ours: s", "CPU s", "MiB", "theirs: s", "CPU s", "MiB", "CPU, theirs / ours"]]
+    for step, sides in STEPS.items():
+        if all(name in found for side in sides for name in side):
+            both = [[found[name] for name in side] for side in sides]
+            sums = [[sum(row[key] for row in side) for key in ("seconds", "cpu_seconds")] for side in both]
+            peaks = [max(row["peak_mib"] for row in side) for side in both]
+            cells = [f"{figure:,.0f}" for each, peak in zip(sums, peaks, strict=True) for figure in (*each, peak)]
+            rows.append([step, *cells, f"{sums[1][1] / max(sums[0][1], 0.01):.1f}"])
+    return table(*rows)
+
+
+def verdict(found: Values) -> Iterator[str]:
+    """Bits per byte with their intervals: one row for each combination, one for each difference."""
+    names = [name for name in SETS if name in found["bits_per_byte"]]
+    heads = [f"{SETS[name]} ({found['sets'][name][0]} texts)" for name in names]
+    rows = [["bits per byte", *heads]]
+    labels = found["bits_per_byte"][names[0]]
+    combinations = [label for label in labels if "-" in label]
+    for label in [*combinations, *(label for label in labels if label not in combinations)]:
+        cells = ["{:.3f} ({:.3f} to {:.3f})".format(*found["bits_per_byte"][name][label]) for name in names]
+        corpus, _, trainer = label.partition("-")
+        name = f"{OWNER[corpus]} corpus, {OWNER[trainer]} trainer" if trainer else f"ours minus theirs: {label}"
+        rows.append([name, *cells])
+    return table(*rows)
+
+
+def corpora(found: Values) -> Iterator[str]:
+    """What both corpora contain."""
+    sides = [found["corpora"][name] for name in ("ours", "theirs")]
+    lefts = [found["duplicates_left"][name] for name in ("ours", "theirs")]
+    rows = [["", "ours", "theirs"]]
+    for name in ("documents", "characters", "hosts"):
+        rows.append([name, *(f"{side[name]:,}" for side in sides)])
+    shares = {
+        "linked pages that were never fetched": [side["lost_ratio"] for side in sides],
+        "sampled documents with another of Jaccard .8 or more": [left["0.8"] for left in lefts],
+        "the same at .95 or more": [left["0.95"] for left in lefts],
+        "characters in lines that a fifth of the host's documents share": [side["template_ratio"] for side in sides],
+        "documents with a ¶ of a heading's link": [side["pilcrow_ratio"] for side in sides],
+    }
+    shares |= {
+        f"characters in lines of kind: {kind}": [side["kinds"][kind] for side in sides] for kind in sides[0]["kinds"]
+    }
+    rows += [[name, *(f"{share:.2%}" for share in each)] for name, each in shares.items()]
+    both = found["corpora"]["both"]
+    return table(*rows, ["documents of the same page", f"{both:,}", f"{both:,}"])
+
+
+if __name__ == "__main__":
+    print(tables(json.loads(Path(sys.argv[1]).read_text())))
