@@ -129,7 +129,9 @@ def _by_section(settings: type | Mapping[str, type] | None, section: str) -> Map
 def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
     type_, words = choices(field_types(settings)[field.name])
     flag = field.metadata.get("flag") or "--" + field.name.replace("_", "-")
-    help_ = f"{field.metadata.get('help', '')}  [default: {_shown(field.default)}]"
+    help_ = str(field.metadata.get("help", ""))
+    if "[default: " not in help_:  # a help that states what None or () means
+        help_ += f"  [default: {_shown(field.default)}]"
     if type_ is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=help_)
     if words:

@@ -26,6 +26,7 @@ class Settings:
     before: str | None = setting("2018", "cutoff")
     max_bytes: int | None = setting(None, "upper bound")
     host: tuple[str, ...] = setting((), "hosts")
+    parts: int | None = setting(None, "parts  [default: one per core]")
     obey: bool = setting(True, "obey robots.txt")
 
     def __post_init__(self) -> None:
@@ -203,6 +204,7 @@ def test_the_help_lists_each_setting_with_its_default(call: Call) -> None:
         "--max-bytes INTEGER|none upper bound [default: off]",
         "--host TEXT hosts [default: none]",
         "--obey / --no-obey obey robots.txt [default: true]",
+        "--parts INTEGER|none parts [default: one per core]",
         "--set SECTION.KEY=VALUE",
         "--config FILE",
     ):
