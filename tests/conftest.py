@@ -8,6 +8,7 @@ import os
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         if not any(f"needs {package}" in reason for package in PACKAGES_OF_THE_SYSTEM):
             report.outcome = "failed"
             report.longrepr = f"skipped where no skip is allowed: {reason}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line for each cause of skipped tests, however many tests it skipped."""
+    reports = terminalreporter.stats.get("skipped", [])
+    causes = Counter(str(report.longrepr[2]).removeprefix("Skipped: ").partition(":")[0] for report in reports)
+    for cause, n in causes.most_common():
+        terminalreporter.write_line(f"skipped {n:,}: {cause}")
 
 
 SMALL_MODULES = (
