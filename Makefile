@@ -1,7 +1,7 @@
 # make demo   the whole way, from voted links to a trained GPT-2, on this machine alone
-# make test   the tests            make check   style, types, imports
+# make test   the quick tests      make check   style, types, imports
 # make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
-# make test-all   the tests, those of every mesh, and the small proof
+# make test-all   the quick tests, the slow ones, those of every mesh, and the small proof
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
 #
 # Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
@@ -23,8 +23,10 @@ demo: venv
 test: venv
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-all: test proof
+test-all: test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 	$(BIN)/python -m pytest -m dist
+	$(MAKE) proof
 
 proof: venv
 	$(BIN)/python tests/proof/proof.py --size $(SIZE) $(if $(NANOGPT),--nanogpt $(NANOGPT))
