@@ -39,10 +39,10 @@ def lines(files: Iterable[Path]) -> int:
 
 
 def circle(stage: str, python: list[Path]) -> str:
-    """Return the first circle of modules of a stage that import each other when loaded; empty if there is none."""
+    """Return a circle of modules of a stage that import each other; empty if there is none."""
     modules = {".".join(("webtext", *file.with_suffix("").parts)): file for file in python if file.parts[0] == stage}
     modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
-    graph = {name: set(imports(ROOT / file, set(modules))) - {name} for name, file in modules.items()}
+    graph = {name: set(imports(ROOT / file, set(modules))) & set(modules) - {name} for name, file in modules.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -51,15 +51,14 @@ def circle(stage: str, python: list[Path]) -> str:
 
 
 def imports(file: Path, modules: set[str]) -> Iterator[str]:
-    """Yield the modules that a file imports at its top level, so not those under `if TYPE_CHECKING` or in functions."""
-    own = ".".join(("webtext", *file.relative_to(ROOT).parts))
-    modules = {name for name in modules if not own.startswith(f"{name}.")}  # its own package is loaded anyway
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    """Yield the modules that a file imports anywhere: at its top, in functions, under `if TYPE_CHECKING`."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
-                yield from {node.module, f"{node.module}.{alias.name}"} & modules
+                name = f"{node.module}.{alias.name}"
+                yield name if name in modules else node.module
         elif isinstance(node, ast.Import):
-            yield from {alias.name for alias in node.names} & modules
+            yield from (alias.name for alias in node.names)
 
 
 if __name__ == "__main__":
